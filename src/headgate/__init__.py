@@ -1,0 +1,1 @@
+"""Headgate: say once what you want, and the filter is pushed as deep as it goes."""

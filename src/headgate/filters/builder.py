@@ -1,0 +1,228 @@
+"""Filters in Python: `(header("region") == "EU") & (header("amount") > 1000)`.
+
+What is built equals what the same text parses to: `header("a").is_in(1, 2)` is `parse("a IN (1, 2)")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from headgate.errors import FilterTypeError
+from headgate.filters.nodes import (
+    FILTER_TYPES,
+    OPERAND_TYPES,
+    And,
+    Arith,
+    ArithOp,
+    Compare,
+    CompareOp,
+    Exists,
+    Field,
+    Filter,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Negate,
+    Operand,
+    Or,
+    TopicMatch,
+    joined,
+    negation,
+)
+from headgate.message import Scalar
+
+Comparable: TypeAlias = "Scalar | Value"
+
+
+class Condition:
+    """A filter under construction: join with `&` and `|`, negate with `~`, hand `.filter` on."""
+
+    __slots__ = ("filter",)
+
+    def __init__(self, filter: Filter) -> None:
+        self.filter = filter
+
+    def __and__(self, other: Condition) -> Condition:
+        return Condition(joined(And, (self.filter, as_filter(other))))
+
+    def __or__(self, other: Condition) -> Condition:
+        return Condition(joined(Or, (self.filter, as_filter(other))))
+
+    def __invert__(self) -> Condition:
+        return Condition(negation(self.filter))
+
+    def __bool__(self) -> bool:
+        raise FilterTypeError(
+            "a condition has no truth of its own: join with & | ~, not with and, or, not"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Condition) and self.filter == other.filter
+
+    def __hash__(self) -> int:
+        return hash(self.filter)
+
+    def __repr__(self) -> str:
+        from headgate.filters.printer import to_text
+
+        return f"Condition({to_text(self.filter)!r})"
+
+
+class Value:
+    """Something a message holds, or is computed from it."""
+
+    __slots__ = ("operand",)
+    __hash__ = None  # type: ignore[assignment]  # == builds a condition, so a Value cannot be a key
+
+    def __init__(self, operand: Operand) -> None:
+        self.operand = operand
+
+    def __eq__(self, other: Comparable) -> Condition:  # type: ignore[override]
+        return self._compare("=", other)
+
+    def __ne__(self, other: Comparable) -> Condition:  # type: ignore[override]
+        return self._compare("<>", other)
+
+    def __lt__(self, other: Comparable) -> Condition:
+        return self._compare("<", other)
+
+    def __le__(self, other: Comparable) -> Condition:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Comparable) -> Condition:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Comparable) -> Condition:
+        return self._compare(">=", other)
+
+    def __add__(self, other: Comparable) -> Value:
+        return self._compute("+", other)
+
+    def __sub__(self, other: Comparable) -> Value:
+        return self._compute("-", other)
+
+    def __mul__(self, other: Comparable) -> Value:
+        return self._compute("*", other)
+
+    def __truediv__(self, other: Comparable) -> Value:
+        return self._compute("/", other)
+
+    def __mod__(self, other: Comparable) -> Value:
+        return self._compute("%", other)
+
+    def __neg__(self) -> Value:
+        return Value(Negate(self.operand))
+
+    def __bool__(self) -> bool:
+        raise FilterTypeError("a value is no condition: compare it with something")
+
+    def is_in(self, *items: Comparable | Iterable[Comparable]) -> Condition:
+        return Condition(In(self.operand, _items(items)))
+
+    def not_in(self, *items: Comparable | Iterable[Comparable]) -> Condition:
+        return Condition(In(self.operand, _items(items), negated=True))
+
+    def like(self, pattern: str, escape: str | None = None) -> Condition:
+        return Condition(Like(self.operand, pattern, escape))
+
+    def not_like(self, pattern: str, escape: str | None = None) -> Condition:
+        return Condition(Like(self.operand, pattern, escape, negated=True))
+
+    def between(self, low: Comparable, high: Comparable) -> Condition:
+        return (self >= low) & (self <= high)
+
+    def _compare(self, op: CompareOp, other: Comparable) -> Condition:
+        return Condition(Compare(op, self.operand, _operand(other)))
+
+    def _compute(self, op: ArithOp, other: Comparable) -> Value:
+        return Value(Arith(op, self.operand, _operand(other)))
+
+
+class Name(Value):
+    """A field of the message, which may be absent."""
+
+    __slots__ = ()
+    operand: Field
+
+    def is_null(self) -> Condition:
+        return Condition(IsNull(self.operand))
+
+    def is_not_null(self) -> Condition:
+        return Condition(IsNull(self.operand, negated=True))
+
+    def exists(self) -> Condition:
+        return Condition(Exists(self.operand))
+
+    def is_true(self) -> Condition:
+        return self == True  # noqa: E712
+
+
+class Topic(Name):
+    """The topic, which patterns match: `topic.matches("orders.#")`."""
+
+    __slots__ = ()
+
+    def matches(self, pattern: str) -> Condition:
+        return Condition(TopicMatch(pattern))
+
+
+def header(name: str) -> Name:
+    """The header of that name."""
+    if name == "":
+        raise FilterTypeError("a header needs a name")
+    return Name(Field("header", name))
+
+
+def amqp_property(name: str) -> Name:
+    """The AMQP property of that name, such as `subject` or `reply_to`."""
+    return Name(Field("property", name))
+
+
+topic: Final = Topic(Field("sys", "topic"))
+priority: Final = Name(Field("sys", "priority"))
+timestamp: Final = Name(Field("sys", "timestamp"))
+message_id: Final = Name(Field("sys", "id"))
+filter_value: Final = Name(Field("sys", "filter_value"))
+key: Final = Name(Field("sys", "key"))
+
+
+def all_of(*conditions: Condition) -> Condition:
+    if not conditions:
+        raise FilterTypeError("all_of needs at least one condition")
+    return Condition(joined(And, map(as_filter, conditions)))
+
+
+def any_of(*conditions: Condition) -> Condition:
+    if not conditions:
+        raise FilterTypeError("any_of needs at least one condition")
+    return Condition(joined(Or, map(as_filter, conditions)))
+
+
+def as_filter(given: object) -> Filter:
+    """The tree of a condition, or the tree itself."""
+    if isinstance(given, Condition):
+        return given.filter
+    if isinstance(given, FILTER_TYPES):
+        return given
+    raise FilterTypeError(f"expected a condition, not {given!r}")
+
+
+def _operand(given: object) -> Operand:
+    if isinstance(given, Value):
+        return given.operand
+    if isinstance(given, OPERAND_TYPES):
+        return given
+    return Literal(given)  # type: ignore[arg-type]  # refuses what is no scalar
+
+
+def _items(given: tuple[object, ...]) -> tuple[Operand, ...]:
+    if len(given) == 1 and isinstance(given[0], list | tuple | set | frozenset):
+        collected = given[0]
+        given = (
+            tuple(sorted(collected, key=repr))
+            if isinstance(collected, set | frozenset)
+            else tuple(collected)
+        )
+    return tuple(map(_operand, given))

@@ -1,0 +1,429 @@
+"""Text -> tree. Bad text is refused with its line, its column and what was expected there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any, Final, NamedTuple, cast
+
+from lark import Lark, Token, Transformer, UnexpectedToken
+from lark.exceptions import VisitError
+
+from headgate.errors import FilterError, FilterSyntaxError, FilterTypeError
+from headgate.filters.nodes import (
+    FILTER_TYPES,
+    OPERAND_TYPES,
+    SYS_KINDS,
+    TRUE,
+    And,
+    Arith,
+    ArithOp,
+    Compare,
+    CompareOp,
+    Constant,
+    Exists,
+    Field,
+    Filter,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Negate,
+    Node,
+    Now,
+    Operand,
+    Or,
+    TopicMatch,
+    check_depth,
+    joined,
+    negation,
+)
+from headgate.filters.scanner import Scanner
+from headgate.message import INT64_MAX, PROPERTY_NAMES
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> Filter:
+    """The tree of a filter's text; blank text matches everything."""
+    if not isinstance(text, str):
+        raise FilterTypeError(f"a filter is text, not {type(text).__name__}: {text!r}")
+    if not text.strip(" \t\f\n\r"):
+        return TRUE
+    try:
+        placed = cast(_Placed, _lark().parse(text))
+        tree = _TreeBuilder.condition(placed)
+    except UnexpectedToken as unexpected:
+        raise _syntax_error(unexpected, text) from None
+    except VisitError as wrapped:
+        raise _located(wrapped.orig_exc, text) from None
+    except _Misplaced as misplaced:
+        raise misplaced.located(text) from None
+    check_depth(tree)
+    return tree
+
+
+@cache
+def _lark() -> Lark:
+    grammar = files(__package__).joinpath("grammar.lark").read_text()
+    return Lark(
+        grammar, parser="lalr", lexer=Scanner, transformer=_TreeBuilder(), maybe_placeholders=True
+    )
+
+
+# ---- building the tree -------------------------------------------------------------------------------
+
+
+class _Placed(NamedTuple):
+    """A node and where its text begins, so that a complaint about it can point there."""
+
+    node: Node | _TooBig
+    at: int
+
+
+class _TooBig(NamedTuple):
+    """2**63: an integer only when a minus stands before it."""
+
+
+class _Misplaced(Exception):
+    """A problem at a place; the parser turns it into FilterSyntaxError when it knows the text."""
+
+    def __init__(self, problem: str, at: int) -> None:
+        self.problem, self.at = problem, at
+        super().__init__(problem)
+
+    def located(self, text: str) -> FilterSyntaxError:
+        return FilterSyntaxError(self.problem, text, self.at)
+
+
+class _TreeBuilder(Transformer[Token, _Placed]):
+    """One method per rule of grammar.lark; every child is a `_Placed` or a token."""
+
+    # -- conditions
+
+    def disjunction(self, terms: list[_Placed]) -> _Placed:
+        return _Placed(joined(Or, map(self.condition, terms)), terms[0].at)
+
+    def conjunction(self, terms: list[_Placed]) -> _Placed:
+        return _Placed(joined(And, map(self.condition, terms)), terms[0].at)
+
+    def negation(self, children: list[_Placed]) -> _Placed:
+        return _Placed(negation(self.condition(children[0])), children[0].at)
+
+    def compare(self, children: list[Any]) -> _Placed:
+        left, op, right = children
+        spelled = cast(CompareOp, "<>" if op == "!=" else str(op))
+        return _Placed(Compare(spelled, self.operand(left), self.operand(right)), left.at)
+
+    def is_in(self, children: list[Any], negated: bool = False) -> _Placed:
+        value, items = children
+        return self.build(value.at, In, self.operand(value), items, negated)
+
+    def is_not_in(self, children: list[Any]) -> _Placed:
+        return self.is_in(children, negated=True)
+
+    def items(self, children: list[_Placed]) -> tuple[Operand, ...]:
+        return tuple(map(self.operand, children))
+
+    def like(self, children: list[Any], negated: bool = False) -> _Placed:
+        value, pattern, escape = children
+        escape_text = None if escape is None else _unquoted(escape)
+        where = pattern.start_pos if escape is None else escape.start_pos
+        return self.build(
+            where,
+            Like,
+            self.operand(value),
+            _unquoted(pattern),
+            escape_text,
+            negated,
+            begins=value.at,
+        )
+
+    def not_like(self, children: list[Any]) -> _Placed:
+        return self.like(children, negated=True)
+
+    def between(self, children: list[_Placed]) -> _Placed:
+        value, low, high = map(self.operand, children)
+        return _Placed(And((Compare(">=", value, low), Compare("<=", value, high))), children[0].at)
+
+    def not_between(self, children: list[_Placed]) -> _Placed:
+        inside = self.between(children)
+        return _Placed(negation(self.condition(inside)), inside.at)
+
+    def is_null(self, children: list[_Placed], negated: bool = False) -> _Placed:
+        return _Placed(IsNull(self.field(children[0], "IS NULL"), negated), children[0].at)
+
+    def is_not_null(self, children: list[_Placed]) -> _Placed:
+        return self.is_null(children, negated=True)
+
+    def topic_match(self, children: list[Any], negated: bool = False) -> _Placed:
+        value, pattern = children
+        if value.node != Field("sys", "topic"):
+            raise _Misplaced(
+                "MATCHES compares sys.topic with a topic pattern; use LIKE for other text", value.at
+            )
+        return self.build(
+            pattern.start_pos, TopicMatch, _unquoted(pattern), negated, begins=value.at
+        )
+
+    def not_topic_match(self, children: list[Any]) -> _Placed:
+        return self.topic_match(children, negated=True)
+
+    def exists(self, children: list[_Placed]) -> _Placed:
+        return _Placed(Exists(self.field(children[0], "EXISTS")), children[0].at)
+
+    # -- values
+
+    def arith(self, children: list[Any]) -> _Placed:
+        left, op, right = children
+        self.number_wanted(left, op), self.number_wanted(right, op)
+        return _Placed(
+            Arith(cast(ArithOp, str(op)), self.operand(left), self.operand(right)), left.at
+        )
+
+    def minus(self, children: list[Any]) -> _Placed:
+        sign, value = children
+        if isinstance(value.node, _TooBig):
+            return _Placed(Literal(-(2**63)), sign.start_pos)
+        self.number_wanted(value, sign)
+        operand = self.operand(value)
+        folded = isinstance(operand, Literal) and operand.value != -(2**63)
+        node = Literal(-cast(float, operand.value)) if folded else Negate(operand)  # type: ignore[union-attr]
+        return _Placed(node, sign.start_pos)
+
+    def plus(self, children: list[Any]) -> _Placed:
+        sign, value = children
+        self.number_wanted(value, sign)
+        operand = self.operand(value)
+        # A plus changes no number, but it makes anything else UNKNOWN: it is not nothing.
+        node = operand if isinstance(operand, Literal) else Arith("+", Literal(0), operand)
+        return _Placed(node, sign.start_pos)
+
+    def number(self, children: list[Token]) -> _Placed:
+        token = children[0]
+        if not token.isdigit():
+            value = float(token)
+            if math.isinf(value):
+                raise _Misplaced("the number is too large for a float", _at(token))
+            return _Placed(Literal(value), _at(token))
+        whole = int(token)
+        if whole == INT64_MAX + 1:
+            return _Placed(_TooBig(), _at(token))
+        return self.build(_at(token), Literal, whole)
+
+    def string(self, children: list[Token]) -> _Placed:
+        return self.build(_at(children[0]), Literal, _unquoted(children[0]))
+
+    def boolean(self, children: list[Token]) -> _Placed:
+        return _Placed(Literal(children[0].type == "TRUE"), _at(children[0]))
+
+    def timestamp(self, children: list[Token]) -> _Placed:
+        return self.moment(children[0], _microseconds_at, "timestamp")
+
+    def interval(self, children: list[Token]) -> _Placed:
+        return self.moment(children[0], _microseconds_of, "interval")
+
+    def moment(self, token: Token, read: Callable[[str], int | None], form: Any) -> _Placed:
+        text = token[token.index("'") + 1 : -1]
+        microseconds = read(text)
+        if microseconds is None:
+            raise _Misplaced(f"{text!r} is no {form}; {_MOMENT_HINTS[form]}", _at(token))
+        return self.build(_at(token), Literal, microseconds, form)
+
+    def name(self, children: list[Token]) -> _Placed:
+        token = children[0]
+        if token.type == "QUALIFIED":
+            return _Placed(_qualified(token), _at(token))
+        return self.build(
+            _at(token), Field, "header", _unquoted(token) if token.type == "QUOTED" else str(token)
+        )
+
+    def now(self, children: list[Token]) -> _Placed:
+        return _Placed(Now(), _at(children[0]))
+
+    def parenthesis(self, children: list[_Placed]) -> _Placed:
+        return children[0]
+
+    # -- what may stand where
+
+    @staticmethod
+    def condition(placed: _Placed) -> Filter:
+        node = placed.node
+        if isinstance(node, FILTER_TYPES):
+            return node
+        if isinstance(node, Field):  # a boolean header is a condition by itself
+            return Compare("=", node, Literal(True))
+        if isinstance(node, Literal) and isinstance(node.value, bool):
+            return Constant(node.value)
+        raise _Misplaced(
+            "this is a value where a condition belongs; compare it with something", placed.at
+        )
+
+    @staticmethod
+    def operand(placed: _Placed) -> Operand:
+        if isinstance(placed.node, OPERAND_TYPES):
+            return placed.node
+        if isinstance(placed.node, _TooBig):
+            raise _Misplaced(
+                "the integer does not fit into 64 bits; write it as a float", placed.at
+            )
+        raise _Misplaced("this is a condition where a value belongs", placed.at)
+
+    @staticmethod
+    def field(placed: _Placed, where: str) -> Field:
+        if isinstance(placed.node, Field):
+            return placed.node
+        raise _Misplaced(f"{where} asks about a name", placed.at)
+
+    @staticmethod
+    def number_wanted(placed: _Placed, op: str) -> None:
+        if isinstance(placed.node, Literal) and placed.node.kind not in ("int", "float"):
+            raise _Misplaced(f"{op} needs a number here", placed.at)
+
+    @staticmethod
+    def build(
+        at: int, node_type: Callable[..., Node], *parts: Any, begins: int | None = None
+    ) -> _Placed:
+        """Build a node whose own checks may refuse; a refusal points at `at`."""
+        try:
+            return _Placed(node_type(*parts), at if begins is None else begins)
+        except (FilterError, ValueError) as refused:
+            raise _Misplaced(str(refused), at) from None
+
+
+def _at(token: Token) -> int:
+    return token.start_pos or 0
+
+
+def _unquoted(token: Token) -> str:
+    quote, inner = token[0], token[1:-1]
+    if quote == "[":
+        return inner.replace("[[", "[").replace("]]", "]")
+    return inner.replace(quote * 2, quote)
+
+
+_SECTIONS: Final = {
+    "application_properties": "header",
+    "a": "header",
+    "properties": "property",
+    "p": "property",
+    "header": "sys",
+    "h": "sys",
+    "sys": "sys",
+}
+
+
+def _qualified(token: Token) -> Field:
+    section, name = token.split(".", 1)
+    scope = _SECTIONS.get(section)
+    if scope == "header":
+        return Field("header", name)
+    if scope == "property" and name == "message_id":
+        return Field("sys", "id")
+    if scope == "property" and name in PROPERTY_NAMES:
+        return Field("property", name)
+    if section == "sys" and name in SYS_KINDS:
+        return Field("sys", name)
+    if scope == "sys" and name == "priority":
+        return Field("sys", "priority")
+    known = {"sys": SYS_KINDS, "property": sorted(PROPERTY_NAMES | {"message_id"})}.get(scope or "")
+    if section in ("header", "h"):
+        known = ["priority"]
+    hint = (
+        f"{section} has {', '.join(known)}"
+        if known
+        else f"write [{token}] for the header of that name"
+    )
+    raise _Misplaced(f"unknown name {str(token)!r}; {hint}", _at(token))
+
+
+# ---- moments and spans of time -----------------------------------------------------------------------
+
+_MOMENT_HINTS: Final = {
+    "timestamp": "write it like '2026-01-31T12:00:00Z' (UTC unless it says otherwise)",
+    "interval": "write it like '90s', '1h 30m' or '2 days'",
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS: Final = {
+    unit: microseconds
+    for microseconds, units in {
+        1: "us microsecond microseconds",
+        1_000: "ms millisecond milliseconds",
+        1_000_000: "s sec secs second seconds",
+        60_000_000: "m min mins minute minutes",
+        3_600_000_000: "h hour hours",
+        86_400_000_000: "d day days",
+        604_800_000_000: "w week weeks",
+    }.items()
+    for unit in units.split()
+}
+_SPAN = re.compile(r"\s*(-?)\s*(\d{1,12})\s*([A-Za-z]+)\s*", re.ASCII)
+
+
+def _microseconds_at(text: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _microseconds_of(text: str) -> int | None:
+    total = at = 0
+    while at < len(text):
+        found = _SPAN.match(text, at)
+        unit = _UNITS.get(found[3].lower()) if found else None
+        if found is None or unit is None:
+            return None
+        total += int(found[2]) * unit * (-1 if found[1] else 1)
+        at = found.end()
+    return total if text.strip() else None
+
+
+# ---- saying what is wrong ----------------------------------------------------------------------------
+
+_SPELLED: Final = {
+    "_OR": "OR",
+    "_AND": "AND",
+    "_NOT": "NOT",
+    "_LPAR": "'('",
+    "_RPAR": "')'",
+    "_COMMA": "','",
+    "COMPARE": "a comparison",
+    "NUMBER": "a value",
+    "STRING": "text in quotes",
+    "$END": "the end",
+    "_NULL": "NULL",
+    "_ESCAPE": "ESCAPE",
+    "_IN": "IN",
+    "_LIKE": "LIKE",
+    "_BETWEEN": "BETWEEN",
+    "_MATCHES": "MATCHES",
+    "_IS": "IS",
+    "NAME": "a name",
+}
+_IMPLIED: Final = frozenset(  # part of "a value", of "a name", or of no help to the reader
+    ["TRUE", "FALSE", "TIMESTAMP", "INTERVAL", "UTC", "_EXISTS", "QUALIFIED", "QUOTED", "PLUS", "MINUS", "STAR", "SLASH", "PERCENT"]
+)
+
+
+def _syntax_error(unexpected: UnexpectedToken, text: str) -> FilterSyntaxError:
+    token = unexpected.token
+    expected = set(unexpected.accepts or unexpected.expected)
+    if "NUMBER" in expected:  # a value may stand here: that says it all
+        expected -= {"STRING", "NAME", "_LPAR"}
+    words = sorted(
+        {_SPELLED[name] for name in expected if name in _SPELLED and name not in _IMPLIED}
+    )
+    if token.type == "$END":
+        return FilterSyntaxError("the filter ends too early", text, len(text), tuple(words))
+    return FilterSyntaxError(f"unexpected {str(token)!r}", text, _at(token), tuple(words))
+
+
+def _located(problem: Exception, text: str) -> Exception:
+    return problem.located(text) if isinstance(problem, _Misplaced) else problem

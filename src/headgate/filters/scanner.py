@@ -1,0 +1,137 @@
+"""Text -> tokens, with the limits enforced before anything else happens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from lark import Token
+from lark.lexer import Lexer
+
+from headgate.errors import FilterLimitError, FilterSyntaxError
+from headgate.filters.nodes import MAX_DEPTH
+
+MAX_CHARACTERS: Final = 16_384
+MAX_TOKENS: Final = 4_096
+
+_SCAN = re.compile(
+    r"""
+      [ \t\f\n\r]+
+    | (?P<literal>   (?:TIMESTAMP|INTERVAL)[ \t\f\n\r]*'[^']*(?:''[^']*)*' )
+    | (?P<number>    (?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)? )
+    | (?P<name>      [A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)? )
+    | (?P<string>    '[^']*(?:''[^']*)*' | "[^"]*(?:""[^"]*)*" )
+    | (?P<quoted>    `[^`]*(?:``[^`]*)*` | \[(?:[^\[\]]|\[\[|\]\])*\] )
+    | (?P<operator>  <> | != | >= | <= | [=<>+\-*/%(),] )
+    """,
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
+_KEYWORDS: Final = {
+    "AND": "_AND",
+    "OR": "_OR",
+    "NOT": "_NOT",
+    "IN": "_IN",
+    "LIKE": "_LIKE",
+    "ESCAPE": "_ESCAPE",
+    "BETWEEN": "_BETWEEN",
+    "IS": "_IS",
+    "NULL": "_NULL",
+    "EXISTS": "_EXISTS",
+    "TRUE": "TRUE",
+    "FALSE": "FALSE",
+    "UTC": "UTC",
+}
+# Words of the AMQP filter language that mean nothing here (yet): as bare names they would surprise.
+RESERVED: Final = frozenset({"NAN", "INF", "LOWER", "UPPER", "LEFT", "RIGHT", "SUBSTRING", "DATE"})
+_OPERATORS: Final = {
+    "(": "_LPAR",
+    ")": "_RPAR",
+    ",": "_COMMA",
+    "+": "PLUS",
+    "-": "MINUS",
+    "*": "STAR",
+    "/": "SLASH",
+    "%": "PERCENT",
+    **dict.fromkeys(("=", "<>", "!=", "<", "<=", ">", ">="), "COMPARE"),
+}
+_NAMES: Final = frozenset({"NAME", "QUALIFIED", "QUOTED"})
+
+
+def scan(text: str) -> list[Token]:
+    """All tokens of a filter; FilterLimitError or FilterSyntaxError when it cannot be one."""
+    if len(text) > MAX_CHARACTERS:
+        raise FilterLimitError("characters", len(text), MAX_CHARACTERS)
+    tokens: list[Token] = []
+    at, depth, previous = 0, 0, ""
+    while at < len(text):
+        found = _SCAN.match(text, at)
+        if found is None:
+            raise FilterSyntaxError(_unreadable(text, at), text, at)
+        group, start, at = found.lastgroup, at, found.end()
+        if group is None:
+            continue
+        value = found.group()
+        previous = _token_type(group, value, previous, text, start, at)
+        tokens.append(Token(previous, value, start))
+        if len(tokens) > MAX_TOKENS:
+            raise FilterLimitError("tokens (or more)", len(tokens), MAX_TOKENS)
+        depth += (previous == "_LPAR") - (previous == "_RPAR")
+        if depth > MAX_DEPTH:
+            raise FilterLimitError("open parentheses", depth, MAX_DEPTH)
+    return tokens
+
+
+def is_bare_name(name: str) -> bool:
+    """The header can be written without quotes around its name."""
+    word = name.upper()
+    return name.isascii() and name.isidentifier() and word not in _KEYWORDS and word not in RESERVED
+
+
+def _token_type(group: str, value: str, previous: str, text: str, start: int, end: int) -> str:
+    match group:
+        case "operator":
+            return _OPERATORS[value]
+        case "name":
+            return _name_type(value, previous, text, start, end)
+        case "number":
+            if end < len(text) and (text[end].isalnum() or text[end] in "_."):
+                raise FilterSyntaxError(f"malformed number {text[start : end + 1]!r}", text, start)
+            return "NUMBER"
+        case "literal":
+            return "TIMESTAMP" if value[0] in "Tt" else "INTERVAL"
+        case _:
+            return group.upper()
+
+
+def _name_type(value: str, previous: str, text: str, start: int, end: int) -> str:
+    word = value.upper()
+    if word in _KEYWORDS:
+        return _KEYWORDS[word]
+    if word in RESERVED:
+        problem = f"{value!r} is a reserved word; write [{value}] for the header of that name"
+        raise FilterSyntaxError(problem, text, start)
+    if word == "MATCHES" and (previous in _NAMES or text[end:].lstrip()[:1] in ("'", '"')):
+        return "_MATCHES"  # anywhere else it is a header that happens to be called so
+    return "QUALIFIED" if "." in value else "NAME"
+
+
+def _unreadable(text: str, at: int) -> str:
+    c = text[at]
+    if c in "'\"":
+        return "this text is never closed"
+    if c in "[`":
+        return "this quoted name is never closed"
+    if c in "&|":
+        return f"unexpected {c!r}: conditions are joined with AND and OR"
+    return f"unexpected character {c!r}"
+
+
+class Scanner(Lexer):
+    """What lark asks for tokens."""
+
+    def __init__(self, lexer_conf: object) -> None:
+        pass
+
+    def lex(self, data: str) -> Iterator[Token]:  # type: ignore[override]
+        yield from scan(data)

@@ -1,0 +1,219 @@
+"""The message, and what a message may hold.
+
+A header value is a typed scalar: text, a 64-bit integer, a finite float or a boolean; `None` means that
+the header is absent. What arrives over AMQP and is no scalar (a list, a table, bytes, void) is carried as
+`OPAQUE`: it exists, but no filter can compare it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+from headgate.errors import InvalidMessage
+
+Scalar: TypeAlias = str | int | float | bool
+
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+MAX_NAME_BYTES: Final = 255  # AMQP's short string, so that every message can leave over AMQP
+MAX_PRIORITY: Final = 255
+
+# The standard properties of AMQP 1.0 and 0-9-1 that are not fields of their own here.
+PROPERTY_NAMES: Final = frozenset(
+    ["user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding", "absolute_expiry_time", "creation_time", "group_id", "group_sequence", "reply_to_group_id", "expiration", "type", "app_id"]
+)
+
+
+class Opaque:
+    """A header value no filter can compare: it exists, and that is all a filter can know."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "OPAQUE"
+
+    def __reduce__(self) -> str:
+        return "OPAQUE"
+
+
+OPAQUE: Final = Opaque()
+
+HeaderValue: TypeAlias = Scalar | Opaque | None
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Message:
+    """One message. Building one checks nothing; publishing does, see `validate`.
+
+    The AMQP properties (`correlation_id`, `reply_to`, `content_type`, `expiration`, …) are given by name,
+    `Message(b"…", reply_to="answers")`, and kept in `properties`.
+    """
+
+    payload: bytes
+    topic: str
+    headers: Mapping[str, HeaderValue]
+    priority: int
+    timestamp: int | None  # microseconds since 1970 UTC; None: stamped when published
+    id: str | None
+    filter_value: str | None
+    key: str | None
+    properties: Mapping[str, HeaderValue]
+
+    def __init__(
+        self,
+        payload: bytes = b"",
+        topic: str = "",
+        headers: Mapping[str, HeaderValue] | None = None,
+        priority: int = 0,
+        timestamp: int | None = None,
+        id: str | None = None,
+        filter_value: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, HeaderValue] | None = None,
+        **named_properties: HeaderValue,
+    ) -> None:
+        put = object.__setattr__
+        put(self, "payload", payload)
+        put(self, "topic", topic)
+        put(self, "headers", {} if headers is None else headers)
+        put(self, "priority", priority)
+        put(self, "timestamp", timestamp)
+        put(self, "id", id)
+        put(self, "filter_value", filter_value)
+        put(self, "key", key)
+        if named_properties or properties:
+            properties = _gather_properties(properties, named_properties)
+            if "message_id" in properties:  # AMQP's name for what is `id` here
+                message_id = properties.pop("message_id")
+                put(self, "id", message_id if id is None else id)
+        put(self, "properties", {} if properties is None else properties)
+
+    @property
+    def correlation_id(self) -> HeaderValue:
+        return self.properties.get("correlation_id")
+
+    @property
+    def reply_to(self) -> HeaderValue:
+        return self.properties.get("reply_to")
+
+    @property
+    def content_type(self) -> HeaderValue:
+        return self.properties.get("content_type")
+
+    @property
+    def expiration(self) -> HeaderValue:
+        return self.properties.get("expiration")
+
+    @classmethod
+    def from_json(cls, value: object, **fields: Any) -> Message:
+        """A message whose payload is `value` as JSON text, with the content type that says so."""
+        payload = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return cls(payload, **{"content_type": "application/json", **fields})
+
+    def json(self) -> Any:
+        """The payload, decoded as JSON."""
+        return json.loads(self.payload)
+
+
+def _gather_properties(
+    given: Mapping[str, HeaderValue] | None, named: Mapping[str, HeaderValue]
+) -> dict[str, HeaderValue]:
+    unknown = named.keys() - PROPERTY_NAMES
+    if unknown:
+        raise TypeError(f"Message() got an unexpected keyword argument {min(unknown)!r}")
+    return {**(given or {}), **{k: v for k, v in named.items() if v is not None}}
+
+
+# ---- what may be published ---------------------------------------------------------------------------
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def validate(message: Message) -> None:
+    """Refuse what some engine could not store or compare; the error names the field and the remedy."""
+    if not isinstance(message.payload, bytes | bytearray | memoryview):
+        kind = type(message.payload).__name__
+        raise InvalidMessage(
+            "payload", f"must be bytes, not {kind}; encode it, or use Message.from_json"
+        )
+    _check_name("topic", message.topic)
+    if type(message.priority) is not int or not 0 <= message.priority <= MAX_PRIORITY:
+        raise InvalidMessage(
+            "priority", f"must be an integer from 0 to {MAX_PRIORITY}, not {message.priority!r}"
+        )
+    if message.timestamp is not None:
+        _check_int("timestamp", message.timestamp, "microseconds since 1970 UTC, as an integer")
+    for field in ("id", "filter_value", "key"):
+        value = getattr(message, field)
+        if value is not None:
+            _check_name(field, value)
+    for name, header in message.headers.items():
+        check_header_name(name)
+        check_header_value(f"header {name!r}", header)
+    for name, header in message.properties.items():
+        if name not in PROPERTY_NAMES:
+            known = ", ".join(sorted(PROPERTY_NAMES))
+            raise InvalidMessage(
+                f"property {name!r}", f"is not an AMQP property; use a header, or one of {known}"
+            )
+        check_header_value(f"property {name!r}", header)
+
+
+def check_header_name(name: object) -> None:
+    """A header name is text of at most 255 bytes without control characters."""
+    if not isinstance(name, str):
+        raise InvalidMessage(
+            f"header {name!r}", f"header names must be str, not {type(name).__name__}"
+        )
+    _check_size(f"header {name[:40]!r}", name)
+    if _CONTROL.search(name):
+        raise InvalidMessage(
+            f"header {name!r}", "header names cannot hold control characters or lone surrogates"
+        )
+
+
+def check_header_value(where: str, value: object) -> None:
+    """A header value is text, an int64, a finite float, a bool, OPAQUE, or None for absent."""
+    kind = type(value)
+    if kind is str:
+        if _UNSTORABLE.search(cast(str, value)):
+            raise InvalidMessage(
+                where, "text cannot hold NUL or lone surrogates; move it to the payload"
+            )
+    elif kind is int:
+        _check_int(where, value, "a 64-bit integer; send larger numbers as text")
+    elif kind is float:
+        if not math.isfinite(cast(float, value)):
+            raise InvalidMessage(
+                where, f"{value} is not a finite number; leave the header out instead"
+            )
+    elif kind is not bool and value is not None and value is not OPAQUE:
+        raise InvalidMessage(where, f"must be str, int, float or bool, not {kind.__name__}")
+
+
+def _check_int(where: str, value: object, meaning: str) -> None:
+    if type(value) is not int or not INT64_MIN <= value <= INT64_MAX:
+        raise InvalidMessage(where, f"must be {meaning}, not {value!r}")
+
+
+def _check_name(where: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidMessage(where, f"must be str, not {type(value).__name__}")
+    _check_size(where, value)
+    if _UNSTORABLE.search(value):
+        raise InvalidMessage(where, "cannot hold NUL or lone surrogates")
+
+
+def _check_size(where: str, value: str) -> None:
+    # Four bytes a code point at most: only text near the limit needs to be encoded to know.
+    if (
+        len(value) * 4 > MAX_NAME_BYTES
+        and (size := len(value.encode("utf-8", "surrogatepass"))) > MAX_NAME_BYTES
+    ):
+        raise InvalidMessage(where, f"is {size} bytes long, the limit is {MAX_NAME_BYTES}")

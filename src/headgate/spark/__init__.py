@@ -1,0 +1,1 @@
+"""The data pipeline: Headgate as a source, a sink and a router inside Spark."""
