@@ -48,6 +48,14 @@ def literal_prefix(pattern: str, escape: str | None) -> str:
     return first[0] if first and first[0] is not None else ""
 
 
+def plain_text(pattern: str, escape: str | None) -> str | None:
+    """The only text the pattern matches, when it holds no wildcard."""
+    pieces = pieces_of(pattern, escape)
+    if len(pieces) > 1 or ANY_CHAR in pieces[0]:
+        return None
+    return pieces[0][0] if pieces[0] else ""
+
+
 @lru_cache(maxsize=4096)
 def compile_like(pattern: str, escape: str | None) -> Callable[[str], bool]:
     """A predicate over strings."""

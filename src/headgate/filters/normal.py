@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, assert_never
 
 from headgate.filters import logic
+from headgate.filters.like import plain_text
 from headgate.filters.nodes import (
     FALSE,
     TRUE,
@@ -215,7 +216,7 @@ def _simplify_leaf(leaf: Leaf) -> Filter:
         case Compare(op=op, left=Literal() | Now() as left, right=right) if not isinstance(
             right, Literal | Now
         ):
-            return Compare(logic.MIRRORED[op], right, left)
+            return _simplify_leaf(Compare(logic.MIRRORED[op], right, left))
         case Compare(left=Literal(), right=Literal()):
             return Constant(logic.matches_filter(leaf, _NOBODY))
         case Compare(op=op, right=Literal(kind="bool")) if op not in ("=", "<>"):
@@ -224,6 +225,9 @@ def _simplify_leaf(leaf: Leaf) -> Filter:
             return _simplify_in(leaf)
         case Like(value=Literal()):
             return Constant(logic.matches_filter(leaf, _NOBODY))
+        case Like(value=value, pattern=pattern, escape=escape, negated=negated):
+            text = plain_text(pattern, escape)
+            return leaf if text is None else Compare("<>" if negated else "=", value, Literal(text))
         case IsNull(field=Field(scope="sys", name="topic" | "priority"), negated=negated):
             return Constant(negated)
         case Exists(field=Field(scope="sys", name="topic" | "priority"), negated=negated):

@@ -408,7 +408,21 @@ _SPELLED: Final = {
     "NAME": "a name",
 }
 _IMPLIED: Final = frozenset(  # part of "a value", of "a name", or of no help to the reader
-    ["TRUE", "FALSE", "TIMESTAMP", "INTERVAL", "UTC", "_EXISTS", "QUALIFIED", "QUOTED", "PLUS", "MINUS", "STAR", "SLASH", "PERCENT"]
+    [
+        "TRUE",
+        "FALSE",
+        "TIMESTAMP",
+        "INTERVAL",
+        "UTC",
+        "_EXISTS",
+        "QUALIFIED",
+        "QUOTED",
+        "PLUS",
+        "MINUS",
+        "STAR",
+        "SLASH",
+        "PERCENT",
+    ]
 )
 
 

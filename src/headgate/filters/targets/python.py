@@ -116,7 +116,7 @@ class _Code:
         wanted = node.right.value
         constant = self.name(wanted)
         op = {"=": "==", "<>": "!="}.get(node.op, node.op)
-        if isinstance(wanted, bool):
+        if isinstance(wanted, bool):  # = or <>: the normal form has dropped the others
             return f"({value} is {wanted is (node.op == '=')})"
         if isinstance(wanted, str):
             return (

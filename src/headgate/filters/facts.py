@@ -1,0 +1,127 @@
+"""What is known of a chunk without opening it, for many chunks at once.
+
+Facts only ever exclude: what is not known stays possible. Everything is an array with one entry per chunk,
+so that planning a scan over a million chunks is a handful of numpy operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as member
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.filters.nodes import KIND_OF, KINDS, Field, Kind
+from headgate.message import Scalar
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Counts: TypeAlias = npt.NDArray[np.int64]
+Bounds: TypeAlias = npt.NDArray[Any]  # int64, float64, bool or, for strings, object
+Chunks: TypeAlias = npt.NDArray[np.intp]  # positions of chunks
+
+# Whether each of these chunks may hold a message whose field has this value. A False is a promise.
+Probe: TypeAlias = Callable[[Field, Scalar, Chunks], Flags | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Per chunk: how many messages hold this kind, and between which bounds. Bounds of none are ignored."""
+
+    count: Counts
+    low: Bounds | None = None
+    high: Bounds | None = None
+
+    def at(self, chunks: Chunks) -> Range:
+        low = None if self.low is None else self.low[chunks]
+        high = None if self.high is None else self.high[chunks]
+        return Range(self.count[chunks], low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctSets:
+    """Per chunk: all values a field takes there, as codes into one list. Only for chunks that are complete."""
+
+    values: Sequence[Scalar]
+    codes: npt.NDArray[np.intp]
+    starts: npt.NDArray[np.intp]  # chunk i holds codes[starts[i]:starts[i + 1]]
+    complete: Flags
+
+    @classmethod
+    def of(cls, sets: Iterable[Iterable[Scalar] | None]) -> DistinctSets:
+        """From one set a chunk; None where the set is not known."""
+        code_of: dict[tuple[type, Scalar], int] = {}
+        codes: list[int] = []
+        starts, complete = [0], []
+        for values in sets:
+            complete.append(values is not None)
+            codes.extend(code_of.setdefault((type(v), v), len(code_of)) for v in values or ())
+            starts.append(len(codes))
+        return cls(
+            [value for _, value in code_of],
+            np.array(codes, np.intp),
+            np.array(starts, np.intp),
+            np.array(complete, np.bool_),
+        )
+
+    def any_and_all(self, truth: Flags, chunks: Chunks) -> tuple[Flags, Flags]:
+        """Per chunk: whether any, and whether every, value it holds is true in `truth`."""
+        true_before = np.concatenate(([0], np.cumsum(truth[self.codes])))
+        starts, ends = self.starts[chunks], self.starts[chunks + 1]
+        true_count = true_before[ends] - true_before[starts]
+        return true_count > 0, true_count == ends - starts
+
+
+@dataclass(frozen=True, slots=True)
+class FieldFacts:
+    """What is known of one field. A kind that is not in `ranges` occurs in no covered chunk."""
+
+    ranges: Mapping[Kind, Range]
+    covered: Flags | None = None  # None: in every chunk; where False, nothing is known at all
+    opaque: Counts | None = None  # messages whose value no filter can compare
+    distinct: DistinctSets | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of `len(rows)` chunks. A field that is not in `fields` may hold anything."""
+
+    rows: Counts
+    fields: Mapping[Field, FieldFacts] = member(default_factory=dict)
+    probe: Probe = lambda field, value, chunks: None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def facts_of_values(values_of_chunks: Sequence[Sequence[object]]) -> FieldFacts:
+    """The exact facts of one field, from its value (or None) in every message of every chunk."""
+    ranges = {kind: _range_of(kind, values_of_chunks) for kind in KINDS}
+    opaque = [sum(v is not None and type(v) not in KIND_OF for v in vs) for vs in values_of_chunks]
+    return FieldFacts(
+        {kind: found for kind, found in ranges.items() if found.count.any()},
+        opaque=np.array(opaque, np.int64),
+    )
+
+
+_FILLER: Mapping[Kind, Scalar] = {"string": "", "int": 0, "float": 0.0, "bool": False}
+_DTYPE: Mapping[Kind, Any] = {
+    "string": object,
+    "int": np.int64,
+    "float": np.float64,
+    "bool": np.bool_,
+}
+
+
+def _range_of(kind: Kind, values_of_chunks: Sequence[Sequence[object]]) -> Range:
+    of_kind: list[list[Any]] = [
+        [v for v in values if KIND_OF.get(type(v)) == kind] for values in values_of_chunks
+    ]
+    dtype, filler = _DTYPE[kind], _FILLER[kind]
+    return Range(
+        np.array([len(values) for values in of_kind], np.int64),
+        np.array([min(values, default=filler) for values in of_kind], dtype),
+        np.array([max(values, default=filler) for values in of_kind], dtype),
+    )
