@@ -1,1 +1,67 @@
-"""Headgate: say once what you want, and the filter is pushed as deep as it goes."""
+"""Headgate: say once what you want, and the filter is pushed as deep as it goes.
+
+The public names live in their own modules and are loaded when they are first asked for, so that a Spark
+executor or a small script carries nothing it does not use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headgate.errors import FilterError as FilterError
+    from headgate.errors import FilterLimitError as FilterLimitError
+    from headgate.errors import FilterSyntaxError as FilterSyntaxError
+    from headgate.errors import HeadgateError as HeadgateError
+    from headgate.errors import InvalidMessage as InvalidMessage
+    from headgate.filters.builder import all_of as all_of
+    from headgate.filters.builder import any_of as any_of
+    from headgate.filters.builder import as_filter as as_filter
+    from headgate.filters.builder import compile_filter as compile_filter
+    from headgate.filters.builder import header as header
+    from headgate.filters.builder import topic as topic
+    from headgate.message import OPAQUE as OPAQUE
+    from headgate.message import Message as Message
+    from headgate.settings import Settings as Settings
+
+__all__ = [
+    "OPAQUE",
+    "FilterError",
+    "FilterLimitError",
+    "FilterSyntaxError",
+    "HeadgateError",
+    "InvalidMessage",
+    "Message",
+    "Settings",
+    "all_of",
+    "any_of",
+    "as_filter",
+    "compile_filter",
+    "header",
+    "topic",
+]
+
+_HOME = {
+    "OPAQUE": "headgate.message",
+    "Message": "headgate.message",
+    "Settings": "headgate.settings",
+    "all_of": "headgate.filters.builder",
+    "any_of": "headgate.filters.builder",
+    "as_filter": "headgate.filters.builder",
+    "compile_filter": "headgate.filters.builder",
+    "header": "headgate.filters.builder",
+    "topic": "headgate.filters.builder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'headgate' has no attribute {name!r}")
+    value = getattr(import_module(_HOME.get(name, "headgate.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,11 @@
+"""The command line: `headgate <noun> <verb>`. Exit code 0 is yes, 1 is no, 2 is a mistake in the asking."""
+
+from __future__ import annotations
+
+import sys
+
+from headgate.cli.app import run
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))

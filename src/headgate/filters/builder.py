@@ -5,7 +5,7 @@ What is built equals what the same text parses to: `header("a").is_in(1, 2)` is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from headgate.errors import FilterTypeError
@@ -31,9 +31,13 @@ from headgate.filters.nodes import (
     joined,
     negation,
 )
-from headgate.message import Scalar
+from headgate.filters.parser import parse
+from headgate.filters.printer import to_text
+from headgate.filters.targets.python import predicate
+from headgate.message import Message, Scalar
 
 Comparable: TypeAlias = "Scalar | Value"
+FilterLike: TypeAlias = "str | Condition | Filter"
 
 
 class Condition:
@@ -65,8 +69,6 @@ class Condition:
         return hash(self.filter)
 
     def __repr__(self) -> str:
-        from headgate.filters.printer import to_text
-
         return f"Condition({to_text(self.filter)!r})"
 
 
@@ -200,13 +202,20 @@ def any_of(*conditions: Condition) -> Condition:
     return Condition(joined(Or, map(as_filter, conditions)))
 
 
-def as_filter(given: object) -> Filter:
-    """The tree of a condition, or the tree itself."""
+def as_filter(given: FilterLike) -> Filter:
+    """The tree of a filter, however it was given: as text, as a condition or as the tree itself."""
     if isinstance(given, Condition):
         return given.filter
+    if isinstance(given, str):
+        return parse(given)
     if isinstance(given, FILTER_TYPES):
         return given
-    raise FilterTypeError(f"expected a condition, not {given!r}")
+    raise FilterTypeError(f"expected a filter (text or a condition), not {given!r}")
+
+
+def compile_filter(given: FilterLike) -> Callable[[Message], bool]:
+    """A function that is True for exactly the messages the filter matches."""
+    return predicate(as_filter(given))
 
 
 def _operand(given: object) -> Operand:

@@ -73,19 +73,24 @@ def matches(pattern: str, topic: str) -> bool:
 
 def regex(pattern: str) -> str:
     """The pattern as a regular expression without anchors, in the words PostgreSQL and Java share."""
+    # The empty topic has no word, not one empty word: a pattern that wants one must see a character.
+    wanted = [word for word in canonical(pattern) if word != MANY]
+    guard = "(?=[^.]|\\.)" if len(wanted) == 1 and wanted[0] in (ONE, "") else ""
+    return guard + regex_of_words(pattern)
+
+
+def regex_of_words(pattern: str) -> str:
+    """The same in the words RE2 knows too: right for every topic but, perhaps, the empty one."""
     words = canonical(pattern)
     if words == (MANY,):
         return "(?:[^.]|\\.)*"
-    if words in ((ONE, MANY), (ONE,)):  # the empty topic has no word, not one empty word
-        return "(?:[^.]|\\.)+" if MANY in words else "[^.]+"
     head, tail = words[:1], words[1:]
     if head == (MANY,):
         head, tail = ("(?:[^.]*\\.)*" + _word_regex(tail[0]),), tail[1:]
     else:
         head = tuple(map(_word_regex, head))
-    return "".join(
-        (*head, *("(?:\\.[^.]*)*" if w == MANY else "\\." + _word_regex(w) for w in tail))
-    )
+    rest = ("(?:\\.[^.]*)*" if word == MANY else "\\." + _word_regex(word) for word in tail)
+    return "".join((*head, *rest))
 
 
 def _word_regex(word: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, assert_never
 import numpy as np
 
 from headgate.filters import logic
-from headgate.filters.cost import cheapest_first
+from headgate.filters.cost import cost
 from headgate.filters.facts import Chunks, Counts, Facts, FieldFacts, Flags, Range
 from headgate.filters.like import literal_prefix
 from headgate.filters.nodes import (
@@ -37,6 +37,7 @@ from headgate.filters.nodes import (
     Operand,
     Or,
     TopicMatch,
+    fields_read,
     walk,
 )
 from headgate.filters.normal import bind_now, normalize
@@ -76,13 +77,20 @@ def judge(node: Filter, facts: Facts, *, now: Callable[[], int] = now_ms) -> Ver
 def _judge(node: Filter, facts: Facts, chunks: Chunks) -> Verdicts:
     match node:
         case And(terms=terms):
-            return _all_of(cheapest_first(terms), facts, chunks)
+            return _all_of(_facts_before_probes(terms, facts), facts, chunks)
         case Or(terms=terms):
-            return _any_of(cheapest_first(terms), facts, chunks)
+            return _any_of(_facts_before_probes(terms, facts), facts, chunks)
         case Not():
             raise AssertionError("a normal form holds no NOT")
         case _:
             return _judge_leaf(node, facts, chunks)
+
+
+def _facts_before_probes(terms: tuple[Filter, ...], facts: Facts) -> list[Filter]:
+    """Counts and ranges cost an array comparison; a Bloom probe gathers bytes of every filter."""
+    needs_probe = [not fields_read(term) <= facts.fields.keys() for term in terms]
+    ranked = sorted(zip(needs_probe, map(cost, terms), terms, strict=True), key=lambda t: t[:2])
+    return [term for _, _, term in ranked]
 
 
 def _all_of(terms: list[Filter], facts: Facts, chunks: Chunks) -> Verdicts:

@@ -1,0 +1,44 @@
+# Two commands on a fresh machine do everything: make demo, make test.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+BENCH  := .venv-bench
+TESTS  ?= tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full check bench clean
+
+help:  ## print this
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY)  ## set up, then show one filter answered by every engine
+	$(BIN)/python examples/filters_everywhere.py
+
+test: $(READY)  ## set up, then run the everyday tests (HEADGATE_SEED=n repeats a run)
+	$(BIN)/python -m pytest $(TESTS)
+
+test-full: $(READY)  ## the same with the full number of rounds: many minutes
+	HEADGATE_FULL=1 $(BIN)/python -m pytest $(TESTS)
+
+check: $(READY)  ## formatting, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(BENCH)/.ready  ## measure against what a user would use instead
+	$(BENCH)/bin/python benches/filters.py
+
+clean:  ## remove what set-up and tests leave behind
+	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	touch $@
+
+$(BENCH)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev,bench]'
+	touch $@

