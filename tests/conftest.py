@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, core, settings
+
+from tests.postgres_server import running_server
 
 FULL = os.environ.get("HEADGATE_FULL") == "1"
 SEED = int(os.environ.get("HEADGATE_SEED") or random.SystemRandom().randrange(2**32))
 
 core.global_force_seed = SEED
 settings.register_profile(
-    "headgate", deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
+    "headgate",
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
 )
 settings.load_profile("headgate")
 
@@ -33,3 +40,10 @@ def seed() -> int:
 def full() -> bool:
     """Whether the full number of rounds is wanted."""
     return FULL
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL server of our own, for the whole run."""
+    with running_server() as url:
+        yield url

@@ -9,11 +9,37 @@ HeadgateError
 ├── InvalidMessage (ValueError)     a message cannot be published as it is
 ├── SettingsError (ValueError)      a setting has a value that cannot be used
 ├── CasesError (ValueError)         a table of filter cases cannot be read
+├── StreamError                     something is wrong with a stream
+│   ├── StreamNotFound              there is no stream in that directory
+│   ├── StreamExists                there is one already
+│   ├── StreamLocked                another writer holds it; names the holder
+│   ├── StreamClosed                it was used after it was closed
+│   ├── StreamWriteError            the disk refused the bytes; nothing confirmed is lost
+│   ├── StreamCorrupt               bytes on disk are not what was written; names file and position
+│   └── StreamOptionsError (ValueError)  an option cannot be used
+├── RoutingError                    something is wrong with an exchange, a queue or a binding
+│   ├── UnknownExchange (LookupError)  no exchange has that name
+│   ├── UnknownQueue (LookupError)  no queue has that name
+│   ├── NotPermitted                the exchange or the name is reserved
+│   ├── NotEquivalent (ValueError)  it was declared before, differently
+│   ├── BindingRefused (ValueError)  a binding's key, arguments or filter cannot be used
+│   └── TopologyError (ValueError)  a file of definitions cannot be read; says which entry and why
+├── QueueError                      something is wrong with a queue or its database
+│   ├── QueueNotFound               there is no queue or subscription of that name
+│   ├── QueueOptionsError (ValueError)   an option of a queue cannot be used
+│   ├── StaleLease                  the lease is over and the message is no longer yours
+│   ├── SchemaTooNew                a newer Headgate made these tables
+│   ├── DatabaseUnavailable         the database cannot be reached; try again
+│   ├── DatabaseFull                the disk refused the bytes; nothing confirmed is lost
+│   └── DatabaseClosed              it was used after it was closed
 ├── JavaNotFound                    no Java runtime that Spark can use
+├── ServerNotFound                  no PostgreSQL server answers
 └── MissingExtra (ImportError)      an optional part is not installed; says which pip line installs it
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class HeadgateError(Exception):
@@ -80,8 +106,165 @@ class CasesError(HeadgateError, ValueError):
     """A table of filter cases cannot be read; says which entry and why."""
 
 
+class StreamError(HeadgateError):
+    """Something is wrong with a stream."""
+
+
+class StreamNotFound(StreamError):
+    """There is no stream in that directory."""
+
+
+class StreamExists(StreamError):
+    """There is a stream in that directory already."""
+
+
+class StreamLocked(StreamError):
+    """Another writer holds the stream; `holder` says who: pid, host, purpose, since."""
+
+    def __init__(self, path: str, holder: Mapping[str, object]) -> None:
+        self.path, self.holder = path, dict(holder)
+        who = ", ".join(f"{name} {value}" for name, value in self.holder.items())
+        super().__init__(
+            f"{path} is being written by another writer ({who or 'it has not said who it is'}); "
+            "close that one first, or deposit() through the inbox"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.path, self.holder)
+
+
+class StreamClosed(StreamError):
+    """A stream or producer was used after it was closed."""
+
+
+class StreamWriteError(StreamError):
+    """The disk refused the bytes. What was confirmed is safe; what was not can be sent again."""
+
+
+class StreamCorrupt(StreamError):
+    """Bytes on disk are not what was written; `file` and `position` say where."""
+
+    def __init__(self, file: str, position: int, problem: str) -> None:
+        self.file, self.position, self.problem = file, position, problem
+        super().__init__(
+            f"{file}: {problem} at byte {position}; `headgate stream verify` says what is affected"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.file, self.position, self.problem)
+
+
+class StreamOptionsError(StreamError, ValueError):
+    """An option of a stream has a value that cannot be used."""
+
+
+class RoutingError(HeadgateError):
+    """Something is wrong with an exchange, a queue or a binding."""
+
+
+class UnknownExchange(RoutingError, LookupError):
+    """No exchange has that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no exchange {name!r}; declare it first")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.name,)
+
+
+class UnknownQueue(RoutingError, LookupError):
+    """No queue has that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no queue {name!r}; declare it first")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.name,)
+
+
+class NotPermitted(RoutingError):
+    """The exchange or the name is reserved; nothing was changed."""
+
+
+class NotEquivalent(RoutingError, ValueError):
+    """It was declared before with a different `attribute`."""
+
+    def __init__(self, what: str, attribute: str, declared: object, given: object) -> None:
+        self.what, self.attribute, self.declared, self.given = what, attribute, declared, given
+        super().__init__(
+            f"{what} was declared with {attribute} = {declared!r}, not {given!r}; "
+            "declare it the same way, or delete it first"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.what, self.attribute, self.declared, self.given)
+
+
+class BindingRefused(RoutingError, ValueError):
+    """A binding's key, arguments or filter cannot be used."""
+
+
+class TopologyError(RoutingError, ValueError):
+    """A file of definitions cannot be read; says which entry and why."""
+
+
+class QueueError(HeadgateError):
+    """Something is wrong with a queue or its database."""
+
+
+class QueueNotFound(QueueError):
+    """There is no queue or subscription of that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no queue or subscription {name!r}; create it first")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.name,)
+
+
+class QueueOptionsError(QueueError, ValueError):
+    """An option of a queue has a value that cannot be used."""
+
+
+class StaleLease(QueueError):
+    """The lease is over: the message was or will be given to somebody else."""
+
+    def __init__(self, queue: str, ids: tuple[int, ...], verb: str) -> None:
+        self.queue, self.ids, self.verb = queue, ids, verb
+        which = f"message {ids[0]}" if len(ids) == 1 else f"{len(ids)} messages"
+        super().__init__(
+            f"cannot {verb} {which} of {queue!r}: the lease is over; ask for a longer lease, or extend it in time"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.queue, self.ids, self.verb)
+
+
+class SchemaTooNew(QueueError):
+    """The tables were made by a newer Headgate."""
+
+
+class DatabaseUnavailable(QueueError):
+    """The database cannot be reached. Nothing of the operation was done, unless it says otherwise."""
+
+
+class DatabaseFull(QueueError):
+    """The disk refused the bytes. What was confirmed is safe."""
+
+
+class DatabaseClosed(QueueError):
+    """A database was used after it was closed."""
+
+
 class JavaNotFound(HeadgateError):
     """No Java runtime that Spark can use was found."""
+
+
+class ServerNotFound(HeadgateError):
+    """No PostgreSQL server answers, and none could be started."""
 
 
 class MissingExtra(HeadgateError, ImportError):

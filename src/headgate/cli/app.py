@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Annotated
 
-import click
 import typer
 from rich.console import Console
 
@@ -23,31 +22,34 @@ app.add_typer(filter.app, name="filter", help="Work with filters: check them aga
 app.command(name="explain")(explain.explain)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headgate {version('headgate')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _common(
     show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.")
+        bool,
+        typer.Option(
+            "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
+        ),
     ] = False,
 ) -> None:
-    if show_version:
-        typer.echo(f"headgate {version('headgate')}")
-        raise typer.Exit
+    pass
 
 
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code: 0, 1 for a negative answer, 2 for an error."""
     try:
-        code = app(arguments, standalone_mode=False)
+        app(arguments, prog_name="headgate")
+    except SystemExit as finished:
+        return finished.code if isinstance(finished.code, int) else 0
     except HeadgateError as problem:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"error: {problem}", markup=False, style="red"
-        )
+        stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+        stderr.print(f"error: {problem}", markup=False, style="red")
         return 2
-    except click.ClickException as problem:
-        problem.show()
-        return 2
-    except (click.Abort, KeyboardInterrupt):
-        return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader of our output has seen enough
         return 0
-    return code if isinstance(code, int) else 0
+    return 0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console, Group
 from rich.padding import Padding
-from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -18,9 +17,10 @@ from headgate.filters.explain import explain as explain_filter
 from headgate.filters.nodes import depends_on_time
 from headgate.filters.parser import parse
 from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.sql import Dialect
 from headgate.spark.columns import to_expression_text
 
-_NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+_NAMES: Final[dict[Dialect, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
 
 def explain(
@@ -77,9 +77,9 @@ def _drawn(plan: Explanation, spark: str) -> Group:
     probes = "\n".join(plan.probes) or "none: no equality that must hold"
     parts.append(_titled("Bloom probes", Text(probes)))
     parts.append(_titled("Spark", Text(spark)))
-    parts.extend(
-        Panel(Text(warning), border_style="yellow", title="note") for warning in plan.warnings
-    )
+    if plan.warnings:
+        notes = Text("\n".join(f"• {warning}" for warning in plan.warnings), style="yellow")
+        parts.append(_titled("Did you mean it?", notes))
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
 
 
@@ -97,7 +97,7 @@ def _terms(plan: Explanation) -> Table:
     return table
 
 
-def _sql(plan: Explanation, dialect: str) -> Group:
+def _sql(plan: Explanation, dialect: Dialect) -> Group:
     where = plan.sql[dialect].where
     lines: list[Any] = [Syntax(where.text, "sql", background_color="default", word_wrap=True)]
     if where.params:

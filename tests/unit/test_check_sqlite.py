@@ -1,0 +1,24 @@
+"""The engine that answers filters with SQLite."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.check.sqlite import SqliteEngine
+from tests.conformance.sql_engine import SqlEngineConformance
+from tests.generate import NOW_MS
+
+
+@pytest.fixture(scope="module")
+def new_engine():
+    return lambda: SqliteEngine(clock=lambda: NOW_MS)
+
+
+@pytest.fixture(scope="module")
+def engine(new_engine):
+    with new_engine() as engine:
+        yield engine
+
+
+class TestSqliteEngine(SqlEngineConformance):
+    pass
