@@ -167,7 +167,7 @@ def validate(message: Message) -> None:
 
 def check_header_name(name: object) -> None:
     """A header name is text of at most 255 bytes without control characters."""
-    if not isinstance(name, str):
+    if type(name) is not str:
         raise InvalidMessage(
             f"header {name!r}", f"header names must be str, not {type(name).__name__}"
         )
@@ -203,7 +203,7 @@ def _check_int(where: str, value: object, meaning: str) -> None:
 
 
 def _check_name(where: str, value: object) -> None:
-    if not isinstance(value, str):
+    if type(value) is not str:
         raise InvalidMessage(where, f"must be str, not {type(value).__name__}")
     _check_size(where, value)
     if _UNSTORABLE.search(value):

@@ -6,29 +6,53 @@ and a fifth that marks where it holds something no filter can compare:
     h.s.region   string          h.i.amount   int64         p.s.subject  (AMQP properties likewise)
     h.f.weight   double          h.b.express  bool          h.o.table    bool, true where it is opaque
 
-A system field is one column under its own name. A column that would be empty is not there at all.
+A system field is one column under its own name: `topic` and `priority` in every batch, `timestamp`, `id`,
+`filter_value` and `key` where some message has one. A column that would be empty is not there at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 from typing import Literal as OneOf
 
 import pyarrow as pa
 
-from headgate.filters.nodes import SYS_KINDS, Field, Kind
+from headgate.filters.arrays import (
+    ARRAY_OF,
+    byte_array,
+    encoded_text,
+    int_array,
+    marks,
+    plain_text,
+    text_array,
+    values_of_type,
+)
+from headgate.filters.nodes import KIND_OF, SYS_KINDS, Field, Kind, Scope
+from headgate.filters.transposed import ABSENT, Column, Transposed, by_name, transpose
+from headgate.filters.validation import validate_transposed
+from headgate.message import HeaderValue, Message, validate
 
 View: TypeAlias = Kind | OneOf["opaque"]
 
 VIEWS: Final[tuple[View, ...]] = ("string", "int", "float", "bool", "opaque")
+_COMPARABLE: Final = frozenset(KIND_OF)
 _SCOPE_LETTER: Final = {"header": "h", "property": "p"}
+_OPTIONAL_FIELDS: Final[dict[str, Callable[[Column], pa.Array]]] = {
+    "timestamp": int_array,
+    "id": plain_text,  # an id that repeats is no id: not worth looking for a dictionary
+    "filter_value": text_array,
+    "key": text_array,
+}
 
 
 def column_name(field: Field, view: View) -> str:
     """The column that holds this kind of the field's values."""
-    if field.scope == "sys":
-        return field.name
-    return f"{_SCOPE_LETTER[field.scope]}.{view[0]}.{field.name}"
+    return field.name if field.scope == "sys" else _typed_name(field.scope, view, field.name)
+
+
+def _typed_name(scope: Scope, view: View, name: str) -> str:
+    return f"{_SCOPE_LETTER[scope]}.{view[0]}.{name}"
 
 
 class Columns(Protocol):
@@ -49,11 +73,10 @@ class Columns(Protocol):
 class BatchColumns:
     """A record batch whose columns are named as above."""
 
-    __slots__ = ("_at", "batch")
+    __slots__ = ("_schema", "batch")
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self.batch = batch
-        self._at = {name: i for i, name in enumerate(batch.schema.names)}
+        self.batch, self._schema = batch, batch.schema
 
     @property
     def num_rows(self) -> int:
@@ -63,5 +86,75 @@ class BatchColumns:
     def view(self, field: Field, view: View) -> pa.Array | None:
         if field.scope == "sys" and SYS_KINDS[field.name] != view:
             return None
-        at = self._at.get(column_name(field, view))
-        return None if at is None else self.batch.column(at)
+        at = self._schema.get_field_index(column_name(field, view))
+        return None if at < 0 else self.batch.column(at)
+
+
+# ---- from messages to columns ------------------------------------------------------------------------
+
+
+def shred(messages: Sequence[Message]) -> pa.RecordBatch:
+    """The messages as columns, payloads left out. Refuses only what no column could hold."""
+    return _shredded(transpose(messages), messages)
+
+
+def shred_valid(messages: Sequence[Message]) -> pa.RecordBatch:
+    """What `validate_batch` and `shred` do, for the price of one look at the messages."""
+    columns = transpose(messages)
+    validate_transposed(columns, messages)
+    return _shredded(columns, messages)
+
+
+def shred_headers(
+    rows: Sequence[Mapping[str, HeaderValue]],
+    scope: Scope = "header",
+    only: Collection[str] | None = None,
+) -> dict[str, pa.Array]:
+    """The typed columns of the headers (or properties) of many messages, by column name."""
+    return _typed_columns(by_name(rows, only), scope)
+
+
+def _shredded(columns: Transposed, messages: Sequence[Message]) -> pa.RecordBatch:
+    try:
+        arrays = {
+            **_system_columns(columns),
+            **_typed_columns(columns.headers, "header"),
+            **_typed_columns(columns.properties, "property"),
+        }
+    except (TypeError, ValueError, OverflowError):
+        for message in messages:
+            validate(message)  # says which message, which field, and what to do
+        raise
+    return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+
+
+def _system_columns(columns: Transposed) -> dict[str, pa.Array]:
+    arrays = {
+        "topic": encoded_text(columns.topic),
+        "priority": byte_array(columns.priority.values),
+    }
+    for name, array_of in _OPTIONAL_FIELDS.items():
+        column: Column = getattr(columns, name)
+        if not column.types <= ABSENT:
+            arrays[name] = array_of(column)
+    return arrays
+
+
+def _typed_columns(columns: Mapping[str, Column], scope: Scope) -> dict[str, pa.Array]:
+    return {
+        _typed_name(scope, view, name): array
+        for name, column in columns.items()
+        for view, array in typed_views(column).items()
+    }
+
+
+def typed_views(column: Column) -> dict[View, pa.Array]:
+    """One array for each kind of value that occurs, and the opaque marks if something else does."""
+    views: dict[View, pa.Array] = {
+        kind: ARRAY_OF[kind](values_of_type(column, type_))
+        for type_, kind in KIND_OF.items()
+        if type_ in column.types
+    }
+    if not column.types <= _COMPARABLE | ABSENT:
+        views["opaque"] = marks(column)
+    return views

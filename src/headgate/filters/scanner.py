@@ -72,11 +72,14 @@ def scan(text: str) -> list[Token]:
         if group is None:
             continue
         value = found.group()
-        previous = _token_type(group, value, previous, text, start, at)
+        if group == "operator":
+            previous = _OPERATORS[value]
+            depth += (value == "(") - (value == ")")
+        else:
+            previous = _token_type(group, value, previous, text, start, at)
         tokens.append(Token(previous, value, start))
         if len(tokens) > MAX_TOKENS:
             raise FilterLimitError("tokens (or more)", len(tokens), MAX_TOKENS)
-        depth += (previous == "_LPAR") - (previous == "_RPAR")
         if depth > MAX_DEPTH:
             raise FilterLimitError("open parentheses", depth, MAX_DEPTH)
     return tokens
@@ -90,8 +93,6 @@ def is_bare_name(name: str) -> bool:
 
 def _token_type(group: str, value: str, previous: str, text: str, start: int, end: int) -> str:
     match group:
-        case "operator":
-            return _OPERATORS[value]
         case "name":
             return _name_type(value, previous, text, start, end)
         case "number":

@@ -46,9 +46,9 @@ def test_twenty_wildcards_over_ten_thousand_characters_take_linear_time(piece):
 
 def _seconds(like, value):
     def once():
-        started = time.perf_counter()
+        started = time.thread_time()
         assert like(value) is False
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
     return min(once() for _ in range(3))
 

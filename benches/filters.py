@@ -1,0 +1,356 @@
+"""What a filter costs: parsed, asked message by message, and as a mask over record batches.
+
+    python benches/filters.py [--quick] [--seed N] [--json PATH]
+
+Every figure is the median of several rounds on one core, and stands beside what a user would use instead,
+measured on the same data in the same run: our own closure, pyarrow's kernels, DuckDB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.filters.columns import BatchColumns, shred, shred_valid
+from headgate.filters.nodes import Filter
+from headgate.filters.parser import parse
+from headgate.filters.targets.arrow import compile_mask
+from headgate.filters.targets.arrow.dictionaries import forget
+from headgate.filters.targets.python import predicate
+from headgate.filters.validation import validate_batch
+from headgate.message import Message, validate
+
+TYPICAL = "region = 'AMER' AND amount > 1000 AND type IN ('a','b','c') AND name LIKE 'ord%'"
+SIZES = (4_096, 65_536)
+REGIONS = {"AMER": 40, "EMEA": 30, "APAC": 15, "LATAM": 10, "ANZ": 5}
+
+TARGETS = {
+    "parse": 1e6 / 300,
+    "closure": 3e6,
+    "mask 4,096, new dictionaries": 25e6,
+    "mask 4,096, shared dictionaries": 25e6,
+    "mask 65,536, new dictionaries": 100e6,
+    "mask 65,536, shared dictionaries": 100e6,
+    "shred": 0.8e6,
+}
+
+SHAPES = {
+    "equality": "region = 'AMER'",
+    "number": "amount > 1000",
+    "number as double": "amount > 1000.5",
+    "boolean": "express",
+    "IN": "type IN ('a','b','c')",
+    "NOT IN": "type NOT IN ('a','b','c')",
+    "IN, numbers": "amount IN (1, 20, 300, 4000, 4001)",
+    "BETWEEN": "amount BETWEEN 1000 AND 2000",
+    "LIKE, prefix": "name LIKE 'ord%'",
+    "LIKE, any shape": "name LIKE '%d_1%'",
+    "order of strings": "name >= 'ord-8'",
+    "MATCHES": "sys.topic MATCHES 'orders.*.created'",
+    "IS NULL": "note IS NULL",
+    "OR": "region = 'ANZ' OR type = 'a' OR amount > 4900",
+    "AND of ORs": "(region = 'ANZ' OR type = 'a') AND (amount < 100 OR name LIKE 'ord%')",
+    "plain strings, =": "sys.id = '00000000000000000000000000000000'",
+    "plain strings, LIKE": "sys.id LIKE 'ab%'",
+    "plain strings, any": "sys.id LIKE '%a_c%'",
+    "arithmetic": "amount * 2 + 1 > 5000",
+    "arithmetic, %": "amount % 7 = 3",
+    "arithmetic, double": "amount / 3 > weight * 100",
+    "field against field": "region = origin",
+    "numbers, two fields": "amount > limit",
+    "the time": "sys.timestamp > UTC() * 1000 - 3600000000",
+}
+
+
+START_MS = time.time_ns() // 1_000_000
+
+
+def clock() -> int:
+    """The moment the run began: closure and mask must mean the same by UTC()."""
+    return START_MS
+
+
+@dataclass(frozen=True)
+class Figure:
+    """How often per second something was done, by the clock and by the processor."""
+
+    what: str
+    rate: float
+    cpu_rate: float
+    note: str = ""
+
+
+# ---- data --------------------------------------------------------------------------------------------
+
+
+def make_messages(rng: random.Random, count: int) -> list[Message]:
+    names = [f"{'ord' if i % 4 == 0 else 'inv'}-{rng.getrandbits(32):08x}" for i in range(1000)]
+    regions, weights = list(REGIONS), list(REGIONS.values())
+    return [
+        Message(
+            topic=f"orders.{rng.choice(regions).lower()}.{rng.choice(('created', 'paid'))}",
+            id=f"{rng.getrandbits(128):032x}",
+            timestamp=START_MS * 1000 - rng.randrange(86_400_000_000),
+            headers={
+                "region": rng.choices(regions, weights)[0],
+                "amount": rng.randrange(5000),
+                "type": rng.choice("abcdefghijkl"),
+                "origin": rng.choice(regions),
+                "name": rng.choice(names),
+                "limit": rng.randrange(5000),
+                "weight": rng.random() * 10,
+                "express": rng.random() < 0.1,
+                "note": rng.choice((None, None, "gift")),
+            },
+        )
+        for _ in range(count)
+    ]
+
+
+def record_batches(messages: Sequence[Message], size: int) -> list[pa.RecordBatch]:
+    return [shred(messages[at : at + size]) for at in range(0, len(messages), size)]
+
+
+# ---- measuring ---------------------------------------------------------------------------------------
+
+
+class Bench:
+    def __init__(self, rounds: int, at_least: float) -> None:
+        self.rounds, self.at_least = rounds, at_least
+        self.figures: list[Figure] = []
+
+    def measure(self, what: str, work: Callable[[], object], units: int, note: str = "") -> Figure:
+        """Units per second: the median of rounds that each last at least a while."""
+        work()
+        repeats = max(1, round(self.at_least / max(_timed(work, 1)[0], 1e-9)))
+        rounds = [_timed(work, repeats) for _ in range(self.rounds)]
+        wall, cpu = (statistics.median(r[i] for r in rounds) / repeats for i in (0, 1))
+        figure = Figure(what, units / wall, units / max(cpu, 1e-9), note)
+        self.figures.append(figure)
+        print(f"  {what:<44} {_readable(figure)}  {note}", flush=True)
+        return figure
+
+
+def _timed(work: Callable[[], object], repeats: int) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(repeats):
+        work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def _readable(figure: Figure) -> str:
+    return f"{_short(figure.rate):>10}/s   {_short(figure.cpu_rate):>10}/s of CPU"
+
+
+def _short(rate: float) -> str:
+    return f"{rate / 1e6:,.2f} M" if rate >= 1e5 else f"{rate:,.0f}"
+
+
+def _ratio(mine: Figure, other: Figure) -> str:
+    return f"{mine.rate / other.rate:,.1f} x {other.what}"
+
+
+# ---- the parts ---------------------------------------------------------------------------------------
+
+
+def bench_parse(bench: Bench) -> None:
+    print(f"\nParsing: {TYPICAL}")
+    bench.measure("parse", lambda: parse.__wrapped__(TYPICAL), 1)
+    bench.measure("parse, cached", lambda: parse(TYPICAL), 1)
+
+
+def bench_closure(bench: Bench, messages: list[Message]) -> Figure:
+    print("\nThe closure, message by message")
+    ask = predicate(parse(TYPICAL))
+    return bench.measure("closure", lambda: list(map(ask, messages)), len(messages))
+
+
+def bench_masks(bench: Bench, messages: list[Message], closure: Figure, size: int) -> None:
+    tree = parse(TYPICAL)
+    rows, matching = len(messages), sum(map(predicate(tree, clock), messages))
+    own = record_batches(messages, size)
+    shared = _with_shared_dictionaries(own)
+    print(f"\nThe Arrow mask, {size:,} rows a batch, {len(own)} batches, {matching:,} rows match")
+    _check(tree, own, matching)
+    _check(tree, shared, matching)
+    ours = (
+        bench.measure(f"mask {size:,}, new dictionaries", lambda: _masks_of_new(tree, own), rows),
+        bench.measure(f"mask {size:,}, shared dictionaries", lambda: _masks(tree, shared), rows),
+    )
+    others = (closure, bench_kernels(bench, own, matching), bench_duckdb(bench, own, matching))
+    for mask in ours:
+        ratios = (_ratio(mask, other) for other in others if other is not None)
+        print(f"  {mask.what:<44} {'; '.join(ratios)}")
+
+
+def _masks_of_new(tree: Filter, batches: list[pa.RecordBatch]) -> None:
+    """As in hot chunks: every batch has its own dictionaries, and none was seen before."""
+    forget()
+    _masks(tree, batches)
+
+
+def _masks(tree: Filter, batches: list[pa.RecordBatch]) -> None:
+    mask = compile_mask(tree, clock)
+    for batch in batches:
+        mask(BatchColumns(batch))
+
+
+def _check(tree: Filter, batches: list[pa.RecordBatch], matching: int) -> None:
+    found = sum(int(np.count_nonzero(compile_mask(tree, clock)(BatchColumns(b)))) for b in batches)
+    if found != matching:
+        sys.exit(f"the mask found {found} rows, the closure {matching}")
+
+
+def _with_shared_dictionaries(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """As in a sealed segment: one dictionary per column, the same in every batch."""
+    return pa.Table.from_batches(_same_schema(batches)).unify_dictionaries().to_batches()
+
+
+def _same_schema(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def widened(type_: pa.DataType) -> pa.DataType:
+        return pa.dictionary(pa.int32(), pa.string()) if pa.types.is_dictionary(type_) else type_
+
+    schema = pa.schema([(f.name, widened(f.type)) for f in batches[0].schema])
+    return [batch.cast(schema) for batch in batches]
+
+
+def bench_kernels(bench: Bench, batches: list[pa.RecordBatch], matching: int) -> Figure:
+    """The four kernels one would write by hand, on strings that are not even encoded."""
+    plain = [_decoded(batch) for batch in batches]
+    types = pa.array(["a", "b", "c"])
+
+    def ask(batch: pa.RecordBatch) -> pa.BooleanArray:
+        terms = (
+            pc.equal(batch.column("h.s.region"), "AMER"),
+            pc.greater(batch.column("h.i.amount"), 1000),
+            pc.is_in(batch.column("h.s.type"), types),
+            pc.starts_with(batch.column("h.s.name"), "ord"),
+        )
+        return pc.and_kleene(pc.and_kleene(*terms[:2]), pc.and_kleene(*terms[2:]))
+
+    if sum(ask(batch).true_count for batch in plain) != matching:
+        sys.exit("the kernels disagree with the closure")
+    rows = sum(batch.num_rows for batch in plain)
+    return bench.measure("pyarrow kernels", lambda: [ask(batch) for batch in plain], rows)
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    arrays = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+
+
+def bench_duckdb(bench: Bench, batches: list[pa.RecordBatch], matching: int) -> Figure | None:
+    try:
+        import duckdb
+    except ImportError:
+        print(f"  {'DuckDB':<44} not installed: pip install 'headgate[bench]'")
+        return None
+    columns = ("h.s.region", "h.i.amount", "h.s.type", "h.s.name")
+    table = pa.Table.from_batches(_same_schema(batches)).select(columns)
+    table = table.rename_columns([name.rpartition(".")[2] for name in columns])
+    query = f"SELECT count(*) FROM messages WHERE {TYPICAL}"
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 1")
+        connection.register("messages", table)
+        (found,) = connection.execute(query).fetchone() or (None,)
+        if found != matching:
+            sys.exit(f"DuckDB found {found} rows, the closure {matching}")
+        ask = connection.execute
+        return bench.measure(
+            "DuckDB", lambda: ask(query).fetchall(), table.num_rows, "one count over all batches"
+        )
+
+
+def bench_shapes(bench: Bench, messages: list[Message]) -> None:
+    size = SIZES[-1]
+    batches = record_batches(messages, size)
+    print(f"\nOne operator each, {size:,} rows a batch")
+    for what, text in SHAPES.items():
+        tree = parse(text)
+        _check(tree, batches, sum(map(predicate(tree, clock), messages)))
+        bench.measure(what, lambda tree=tree: _masks(tree, batches), len(messages), text)
+
+
+def bench_shredding(bench: Bench, messages: list[Message]) -> None:
+    print("\nFrom messages to columns: three headers of mixed kinds, 4,096 messages a batch")
+    few = [
+        Message(
+            b"",
+            m.topic,
+            {k: m.headers[k] for k in ("region", "amount", "weight")},
+            0,
+            m.timestamp,
+            m.id,
+        )
+        for m in messages
+    ]
+    parts = [few[at : at + 4096] for at in range(0, len(few), 4096)]
+    bench.measure("validate, one by one", lambda: [validate(m) for m in few], len(few))
+    bench.measure("validate_batch", lambda: [validate_batch(p) for p in parts], len(few))
+    bench.measure("shred", lambda: [shred(p) for p in parts], len(few))
+    bench.measure("shred_valid", lambda: [shred_valid(p) for p in parts], len(few))
+
+
+# ---- the run -----------------------------------------------------------------------------------------
+
+
+def print_targets(figures: list[Figure]) -> None:
+    print("\nTargets, per second of CPU")
+    rates = {figure.what: figure.cpu_rate for figure in figures}
+    for what, target in TARGETS.items():
+        verdict = "met" if rates[what] >= target else "MISSED"
+        print(f"  {what:<44} {_short(rates[what]):>10} of {_short(target):>10}  {verdict}")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    options.add_argument("--seed", type=int, default=2)
+    options.add_argument("--json", type=Path, help="write the figures here too")
+    given = options.parse_args()
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+    count = 131_072 if given.quick else 524_288
+    bench = Bench(rounds=3 if given.quick else 7, at_least=0.05 if given.quick else 0.2)
+    setting = {
+        "seed": given.seed,
+        "messages": count,
+        "rounds": bench.rounds,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one used",
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+        "numpy": np.__version__,
+    }
+    print(", ".join(f"{name} {value}" for name, value in setting.items()))
+    messages = make_messages(random.Random(given.seed), count)
+    bench_parse(bench)
+    closure = bench_closure(bench, messages)
+    for size in SIZES:
+        bench_masks(bench, messages, closure, size)
+    bench_shapes(bench, messages)
+    bench_shredding(bench, messages)
+    print_targets(bench.figures)
+    if given.json:
+        report = {"setting": setting, "figures": [asdict(f) for f in bench.figures]}
+        given.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

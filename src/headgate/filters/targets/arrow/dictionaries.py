@@ -1,0 +1,187 @@
+"""Questions about dictionary-encoded strings: asked once per distinct value, answered on the codes.
+
+A dictionary is often shared by many batches, so answers about it are remembered from its second batch on.
+What is kept is a copy, compared by content whenever the dictionary seems to come back: an answer can never
+be stale, and neither a batch nor a mapped file is kept alive.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Final, NamedTuple, TypeAlias
+from typing import Literal as OneOf
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.filters.targets.arrow.rows import Array, Bools, Codes, Text
+from headgate.filters.targets.arrow.text import TextTest
+
+SMALL: Final = 32  # values: up to here, asking Python costs less than remembering
+MANY: Final = 1024  # values: beyond, for few rows, only the strings that occur there are asked
+FEW: Final = 4  # codes: up to here, comparing each costs less than looking into a table
+LARGE: Final = 16_384  # rows: from here on, it pays to look for something cheaper than a table
+# Larger dictionaries are not remembered, and no more than that is remembered about one.
+MAX_BYTES_OF_ONE: Final = 1 << 20
+MAX_BYTES: Final = 32 << 20
+MAX_SEEN: Final = 4096
+
+
+class CodeTest(NamedTuple):
+    """Which codes pass, in the form that is cheapest to apply."""
+
+    form: OneOf["none", "all", "few", "all but", "run", "table"]
+    codes: tuple[int, ...] = ()
+    table: Bools | None = None
+
+
+NONE: Final = CodeTest("none")
+ALL: Final = CodeTest("all")
+
+
+def strings_pass(test: TextTest, text: Codes | Text) -> Bools:
+    """The rows whose string passes the test."""
+    if isinstance(text, Text):
+        return test.answers(text.array)
+    if len(text.dictionary) <= SMALL:
+        return codes_pass(_asked_in_python(test, text.dictionary), text)
+    known = _memory.recall(text.dictionary)
+    if known is not None:
+        return codes_pass(_remembered(test, known), text)
+    if len(text.dictionary) > MANY + 4 * len(text.codes):
+        return test.answers(text.decoded())
+    table = test.answers(text.dictionary)
+    plain = len(text.codes) < LARGE
+    return codes_pass(CodeTest("table", table=table) if plain else _cheapest(table), text)
+
+
+def codes_pass(test: CodeTest, text: Codes) -> Bools:
+    """The rows whose code passes."""
+    if test.form == "none":
+        return np.zeros(len(text.codes), np.bool_)
+    if test.form == "all":
+        return np.ones(len(text.codes), np.bool_) if text.valid is None else text.valid.copy()
+    found = _passing(test, text.codes)
+    if text.valid is not None:
+        found &= text.valid
+    return found
+
+
+def _passing(test: CodeTest, codes: Array) -> Bools:
+    if test.table is not None:
+        return test.table.take(codes.astype(np.intp, copy=False), mode="clip")
+    if test.form == "run":
+        first, end = test.codes
+        found: Bools = codes >= first
+        found &= codes < end
+        return found
+    equal = test.form == "few"
+    compare, join = (np.equal, np.logical_or) if equal else (np.not_equal, np.logical_and)
+    found = compare(codes, test.codes[0])
+    for code in test.codes[1:]:
+        join(found, compare(codes, code), out=found)
+    return found
+
+
+# ---- asking ------------------------------------------------------------------------------------------
+
+
+def _asked_in_python(test: TextTest, dictionary: pa.Array) -> CodeTest:
+    holds, values = test.holds, dictionary.to_pylist()
+    chosen = [code for code, value in enumerate(values) if value is not None and holds(value)]
+    if 0 < len(chosen) <= FEW:
+        return CodeTest("few", tuple(chosen))
+    table = np.zeros(len(values), np.bool_)
+    table[chosen] = True
+    return _cheapest(table)
+
+
+def _cheapest(table: Bools) -> CodeTest:
+    count = int(np.count_nonzero(table))
+    if count == 0:
+        return NONE
+    if count == len(table):
+        return ALL
+    if count <= FEW:
+        return CodeTest("few", tuple(np.flatnonzero(table).tolist()))
+    if len(table) - count <= FEW:
+        return CodeTest("all but", tuple(np.flatnonzero(~table).tolist()))
+    first = int(table.argmax())
+    if table[first : first + count].all():
+        return CodeTest("run", (first, first + count))
+    return CodeTest("table", table=table)
+
+
+# ---- remembering -------------------------------------------------------------------------------------
+
+# Layout, number of values, bytes, and how they begin: enough to find a dictionary, not to believe it.
+_Key: TypeAlias = tuple[int, int, int, bytes]
+
+
+class _Known(NamedTuple):
+    values: pa.Array
+    size: int
+    answers: dict[TextTest, CodeTest]
+
+
+class _Memory:
+    """The dictionaries that came back, and the keys of those that may."""
+
+    def __init__(self) -> None:
+        self._seen: dict[_Key, None] = {}
+        self._known: dict[_Key, _Known] = {}
+        self._size = 0
+        self._changing = Lock()
+
+    def recall(self, dictionary: pa.Array) -> _Known | None:
+        """What is known of the dictionary, if it was seen before."""
+        key = _key(dictionary)
+        known = self._known.get(key)
+        if known is not None and known.values.equals(dictionary):
+            return known
+        if key in self._seen and dictionary.nbytes <= MAX_BYTES_OF_ONE:
+            return self._keep(key, dictionary)
+        with self._changing:
+            self._seen[key] = None
+            if len(self._seen) > MAX_SEEN:
+                del self._seen[next(iter(self._seen))]
+        return None
+
+    def _keep(self, key: _Key, dictionary: pa.Array) -> _Known:
+        copy = dictionary.take(pa.array(np.arange(len(dictionary))))
+        known = _Known(copy, copy.nbytes, {})
+        with self._changing:
+            self._drop(key)
+            self._known[key] = known
+            self._size += known.size
+            while self._size > MAX_BYTES:
+                self._drop(next(iter(self._known)))
+        return known
+
+    def _drop(self, key: _Key) -> None:
+        dropped = self._known.pop(key, None)
+        self._size -= 0 if dropped is None else dropped.size
+
+
+_memory = _Memory()
+
+
+def forget() -> None:
+    """Let go of all dictionaries, as if none had ever been seen."""
+    global _memory
+    _memory = _Memory()
+
+
+def _remembered(test: TextTest, known: _Known) -> CodeTest:
+    found = known.answers.get(test)
+    if found is None:
+        if len(known.answers) * len(known.values) > MAX_BYTES_OF_ONE:
+            known.answers.clear()
+        found = known.answers[test] = _cheapest(test.answers(known.values))
+    return found
+
+
+def _key(dictionary: pa.Array) -> _Key:
+    text = dictionary.buffers()[-1]
+    size, beginning = (0, b"") if text is None else (text.size, text[:64].to_pybytes())
+    return dictionary.type.id, len(dictionary), size, beginning

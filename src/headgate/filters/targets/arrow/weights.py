@@ -1,0 +1,80 @@
+"""What a term costs per row of this batch, in nanoseconds: is it worth picking the undecided rows first?
+
+The order of the terms is fixed beforehand (`filters.cost`), but only the batch knows whether strings come
+as codes, which are cheap to test everywhere, or as text, which is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from headgate.filters.like import pieces_of
+from headgate.filters.nodes import (
+    And,
+    Compare,
+    Field,
+    Filter,
+    In,
+    Like,
+    Literal,
+    Or,
+    TopicMatch,
+)
+from headgate.filters.targets.arrow.rows import Rows, Text, source
+
+Weight: TypeAlias = Callable[[Rows], float]
+
+PLAIN: Final = 0.2  # a comparison of numbers
+CODES: Final = 0.5  # of dictionary codes
+COMPUTED: Final = 4.0  # arithmetic, or one field against another
+TEXT: Final = 6.0  # a kernel that looks at every string
+SEARCHED: Final = 100.0  # a regular expression
+# Finding the undecided rows, fetching what they hold, and putting the answers back.
+PICKING: Final = 15_000.0
+PICKING_PER_ROW: Final = 0.5
+PICKING_PER_ROW_PICKED: Final = 2.0
+
+
+def worth_picking(rows: Rows, undecided: int, weight: Weight) -> bool:
+    """Asking only about the undecided rows costs less than asking about all."""
+    saved = (rows.count - undecided) * weight(rows)
+    return saved > PICKING + PICKING_PER_ROW * rows.count + PICKING_PER_ROW_PICKED * undecided
+
+
+def weight_of(node: Filter) -> Weight:
+    match node:
+        case And(terms=terms) | Or(terms=terms):
+            weights = [weight_of(term) for term in terms]
+            return lambda rows: sum(weight(rows) for weight in weights)
+        case Compare(left=Field() as field, right=Literal(value=str())):
+            return _text_weight(field, TEXT)
+        case In(value=Field() as field, items=items) if _all_text(items):
+            return _text_weight(field, TEXT)
+        case Like(value=Field() as field, pattern=pattern, escape=escape):
+            return _text_weight(field, SEARCHED if _is_searched(pattern, escape) else TEXT)
+        case TopicMatch():
+            return _text_weight(Field("sys", "topic"), SEARCHED)
+        case Compare(right=right) if not isinstance(right, Literal):
+            return lambda rows: COMPUTED
+        case Compare(left=left) | In(value=left) if not isinstance(left, Field):
+            return lambda rows: COMPUTED
+        case In(items=items):
+            count = len(items)
+            return lambda rows: PLAIN * count
+        case _:
+            return lambda rows: PLAIN
+
+
+def _text_weight(field: Field, as_text: float) -> Weight:
+    strings = source(field, "string")
+    return lambda rows: as_text if isinstance(rows.text(strings), Text) else CODES
+
+
+def _all_text(items: tuple[object, ...]) -> bool:
+    return all(isinstance(item, Literal) and isinstance(item.value, str) for item in items)
+
+
+def _is_searched(pattern: str, escape: str | None) -> bool:
+    pieces = pieces_of(pattern, escape)
+    return len(pieces) > 2 or any(part is None for piece in pieces for part in piece)
