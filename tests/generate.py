@@ -34,7 +34,20 @@ from headgate.message import INT64_MAX, INT64_MIN, OPAQUE, Message
 NOW_MS = 1_750_000_000_000
 
 # Few names, so that filters and messages meet; the odd ones need quoting somewhere.
-HEADERS = ["a", "b", "c", "region", "x-y", "a.b", "with space", "q'uo\"te", "back\\slash", "$1", "", "é😀"]
+HEADERS = [
+    "a",
+    "b",
+    "c",
+    "region",
+    "x-y",
+    "a.b",
+    "with space",
+    "q'uo\"te",
+    "back\\slash",
+    "$1",
+    "",
+    "é😀",
+]
 PROPERTIES = ["subject", "correlation_id", "group_sequence"]
 INTS = [
     0, 1, -1, 2, 3, 5, 7, 10, 100, -7, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, -(2**62),

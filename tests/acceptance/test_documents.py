@@ -19,7 +19,9 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 def blocks(language: str):
     return [
-        pytest.param(found[2], id=f"{path.name}:{found.string.count(chr(10), 0, found.start()) + 1}")
+        pytest.param(
+            found[2], id=f"{path.name}:{found.string.count(chr(10), 0, found.start()) + 1}"
+        )
         for path in DOCUMENTS
         for found in BLOCK.finditer(path.read_text())
         if found[1] == language

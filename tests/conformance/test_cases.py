@@ -16,7 +16,14 @@ from headgate.cli.app import run
 HERE = Path(__file__).parent.parent
 OWN = HERE / "data" / "filter_cases.json"
 SHARED = HERE.parent.parent / "shared" / "cases"
-TABLES = [OWN, *(path for name in ("filters.json", "topic_patterns.json") if (path := SHARED / name).is_file())]
+TABLES = [
+    OWN,
+    *(
+        path
+        for name in ("filters.json", "topic_patterns.json")
+        if (path := SHARED / name).is_file()
+    ),
+]
 tables = pytest.mark.parametrize("table", TABLES, ids=lambda path: path.name)
 
 

@@ -30,6 +30,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_importing_headgate_loads_nothing_heavy():
     code = "import sys, headgate; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     heavy = {"lark", "pyarrow", "numpy", "apsw", "psycopg", "pyspark", "starlette", "typer", "rich"}
     assert not heavy & set(loaded)

@@ -10,8 +10,16 @@ from headgate.message import INT64_MAX, INT64_MIN, validate
 
 def test_amqp_properties_are_given_by_name_and_read_as_attributes():
     message = Message(b"x", reply_to="answers", correlation_id=789, expiration=60_000)
-    assert (message.reply_to, message.correlation_id, message.expiration) == ("answers", 789, 60_000)
-    assert message.properties == {"reply_to": "answers", "correlation_id": 789, "expiration": 60_000}
+    assert (message.reply_to, message.correlation_id, message.expiration) == (
+        "answers",
+        789,
+        60_000,
+    )
+    assert message.properties == {
+        "reply_to": "answers",
+        "correlation_id": 789,
+        "expiration": 60_000,
+    }
     assert message.content_type is None
 
 

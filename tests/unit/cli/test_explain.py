@@ -15,9 +15,21 @@ def explained(filter, capsys):
 def test_a_person_sees_tree_sql_probes_and_spark(capsys):
     assert run(["explain", "NOT (region <> 'EU' OR amount <= 1000)"]) == 0
     out = capsys.readouterr().out
-    for part in ("└─ amount <= 1000", "Normal form", "region = 'EU' AND amount > 1000", "SQLite", "PostgreSQL", "Spark"):
+    for part in (
+        "└─ amount <= 1000",
+        "Normal form",
+        "region = 'EU' AND amount > 1000",
+        "SQLite",
+        "PostgreSQL",
+        "Spark",
+    ):
         assert part in out
-    for part in ("parameters: ['EU', 1000]", "CREATE INDEX", "headers['region'].s = 'EU'", "region='EU'"):
+    for part in (
+        "parameters: ['EU', 1000]",
+        "CREATE INDEX",
+        "headers['region'].s = 'EU'",
+        "region='EU'",
+    ):
         assert part in out
 
 

@@ -11,7 +11,9 @@ from headgate.cli.app import run
 def table(tmp_path):
     def write(*cases):
         path = tmp_path / "cases.json"
-        path.write_text(json.dumps(cases) if cases and not isinstance(cases[0], str) else "".join(cases))
+        path.write_text(
+            json.dumps(cases) if cases and not isinstance(cases[0], str) else "".join(cases)
+        )
         return str(path)
 
     return write
@@ -55,7 +57,10 @@ def test_json_names_case_engine_and_answers(table, capsys):
         ('[{"expect": true}]', 'needs "expr" and "message"'),
         ('[{"expr": "a", "expect": true, "message": 5}]', '"message" must be an object'),
         ('[{"expr": "a", "expect": true, "message": {"colour": 1}}]', "no field 'colour'"),
-        ('[{"expr": "a", "expect": true, "message": {"headers": 5}}]', "'headers' must be an object"),
+        (
+            '[{"expr": "a", "expect": true, "message": {"headers": 5}}]',
+            "'headers' must be an object",
+        ),
         ('[{"expr": "a", "expect": true, "message": {"priority": 999}}]', "case 1: priority"),
     ],
 )

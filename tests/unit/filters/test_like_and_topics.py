@@ -90,7 +90,9 @@ def _by_definition(pattern, words):
 def test_topic_patterns_and_their_regular_expressions_agree_with_the_definition():
     rng = random.Random(7)
     for _ in range(6_000):
-        pattern = [rng.choice(["a", "b", "", "*", "#", "#", "c?"]) for _ in range(rng.randint(0, 5))]
+        pattern = [
+            rng.choice(["a", "b", "", "*", "#", "#", "c?"]) for _ in range(rng.randint(0, 5))
+        ]
         words = [rng.choice(["a", "b", "", "c?", "cc"]) for _ in range(rng.randint(0, 6))]
         pattern_text, topic = ".".join(pattern), ".".join(words)
         # One empty word joins to the same text as no word, and that text is the empty topic.

@@ -8,7 +8,18 @@ import pytest
 from headgate import all_of, any_of, as_filter, header, topic
 from headgate.errors import FilterError, FilterLimitError, FilterTypeError, TopicPatternError
 from headgate.filters.builder import amqp_property, priority
-from headgate.filters.nodes import And, Compare, Field, In, Like, Literal, Not, Or, TopicMatch, fields_read
+from headgate.filters.nodes import (
+    And,
+    Compare,
+    Field,
+    In,
+    Like,
+    Literal,
+    Not,
+    Or,
+    TopicMatch,
+    fields_read,
+)
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 
@@ -21,7 +32,9 @@ class TestFactoryMethodValidation:
         with pytest.raises(FilterTypeError):
             header(name)
 
-    @pytest.mark.parametrize("value", [None, b"x", [1], {}, object(), math.nan, math.inf, 2**63, "\x00", "\udc00"])
+    @pytest.mark.parametrize(
+        "value", [None, b"x", [1], {}, object(), math.nan, math.inf, 2**63, "\x00", "\udc00"]
+    )
     def test_a_value_must_be_a_scalar_that_a_message_could_hold(self, value):
         with pytest.raises(FilterTypeError):
             header("type") == value
@@ -42,11 +55,18 @@ class TestFactoryMethodValidation:
                 empty()
 
     def test_joints_take_conditions_only(self):
-        for wrong in (lambda: And((A,)), lambda: Not(Literal(1)), lambda: all_of(header("a")), lambda: all_of(5)):
+        for wrong in (
+            lambda: And((A,)),
+            lambda: Not(Literal(1)),
+            lambda: all_of(header("a")),
+            lambda: all_of(5),
+        ):
             with pytest.raises(FilterTypeError):
                 wrong()
 
-    @pytest.mark.parametrize(("pattern", "escape"), [(None, None), (5, None), ("a", "ab"), ("a", "%"), ("a!", "!")])
+    @pytest.mark.parametrize(
+        ("pattern", "escape"), [(None, None), (5, None), ("a", "ab"), ("a", "%"), ("a!", "!")]
+    )
     def test_like_needs_a_pattern_and_a_sensible_escape(self, pattern, escape):
         with pytest.raises(FilterTypeError):
             header("type").like(pattern, escape)
@@ -81,7 +101,10 @@ class TestFactoryMethodValidation:
 
 class TestEqualsAndHashCode:
     def test_equal_filters_are_equal_and_hash_alike(self):
-        one, two = parse("region = 'EU' AND amount > 1000"), parse("region='EU' and (amount > 1000)")
+        one, two = (
+            parse("region = 'EU' AND amount > 1000"),
+            parse("region='EU' and (amount > 1000)"),
+        )
         assert one == two
         assert hash(one) == hash(two)
         assert len({one, two}) == 1
@@ -91,12 +114,27 @@ class TestEqualsAndHashCode:
         assert len({parse(text) for text in texts}) == len(texts)
 
     def test_filters_survive_pickling(self):
-        tree = parse("a IN (1, 'x') OR NOT sys.topic MATCHES 'a.#' AND -b < UTC() + TIMESTAMP '2026-01-01'")
+        tree = parse(
+            "a IN (1, 'x') OR NOT sys.topic MATCHES 'a.#' AND -b < UTC() + TIMESTAMP '2026-01-01'"
+        )
         assert pickle.loads(pickle.dumps(tree)) == tree
 
 
 class TestValidHeaderKeyPatterns:
-    NAMES = ["type", "x-header", "a.b", "with space", "ünï", "$1", "quote'\"", "AND", "[x]", "back\\slash", "1st", "`"]
+    NAMES = [
+        "type",
+        "x-header",
+        "a.b",
+        "with space",
+        "ünï",
+        "$1",
+        "quote'\"",
+        "AND",
+        "[x]",
+        "back\\slash",
+        "1st",
+        "`",
+    ]
 
     @pytest.mark.parametrize("name", NAMES)
     def test_any_printable_name_works_and_is_quoted_where_needed(self, name):
@@ -122,7 +160,10 @@ def test_the_builder_makes_what_the_text_makes():
         (header("a") * 2 + header("b") < 10, "a * 2 + b < 10"),
         (-header("a") <= 1, "-a <= 1"),
         (all_of(header("a") == 1, header("b") == 2, header("c") == 3), "a = 1 AND b = 2 AND c = 3"),
-        (any_of(header("a") == 1, (header("b") == 2) | (header("c") == 3)), "a = 1 OR b = 2 OR c = 3"),
+        (
+            any_of(header("a") == 1, (header("b") == 2) | (header("c") == 3)),
+            "a = 1 OR b = 2 OR c = 3",
+        ),
         (header("express").is_true(), "express"),
     ]
     for built, text in pairs:

@@ -24,7 +24,10 @@ from headgate.filters.printer import to_text
         ("a = 1 AND 'x' = 5", "FALSE"),
         ("a = 1 OR TRUE", "TRUE"),
         ("a > 2 * 3 + 1", "a > 7"),
-        ("sys.timestamp > TIMESTAMP '2026-01-01T01:00:00Z' - INTERVAL '1h'", "sys.timestamp > TIMESTAMP '2026-01-01T00:00:00Z'"),
+        (
+            "sys.timestamp > TIMESTAMP '2026-01-01T01:00:00Z' - INTERVAL '1h'",
+            "sys.timestamp > TIMESTAMP '2026-01-01T00:00:00Z'",
+        ),
         ("a > 1 / 0", "a > 1 / 0"),
         ("5 < a", "a > 5"),
         ("TRUE > a", "FALSE"),
@@ -55,7 +58,10 @@ from headgate.filters.printer import to_text
         # not certainties: a missing header makes both sides UNKNOWN
         ("a = 1 OR a <> 1", "a = 1 OR a <> 1"),
         # past 2**53 ints and floats overlap, so nothing may be concluded
-        ("a = 9007199254740993 AND a = 9007199254740992.0", "a = 9007199254740993 AND a = 9007199254740992.0"),
+        (
+            "a = 9007199254740993 AND a = 9007199254740992.0",
+            "a = 9007199254740993 AND a = 9007199254740992.0",
+        ),
     ],
 )
 def test_normal_form(text, normal):

@@ -60,7 +60,9 @@ TREES = {
     "a NOT IN (TRUE)": In(A, (Literal(True),), negated=True),
     "a LIKE 'x%'": Like(A, "x%"),
     "a NOT LIKE 'x!%' ESCAPE '!'": Like(A, "x!%", "!", negated=True),
-    "a BETWEEN 1 AND 2 AND b": And((Compare(">=", A, ONE), Compare("<=", A, TWO), Compare("=", B, Literal(True)))),
+    "a BETWEEN 1 AND 2 AND b": And(
+        (Compare(">=", A, ONE), Compare("<=", A, TWO), Compare("=", B, Literal(True)))
+    ),
     "a NOT BETWEEN 1 AND 2": Not(And((Compare(">=", A, ONE), Compare("<=", A, TWO)))),
     "a IS NULL": IsNull(A),
     "a IS NOT NULL": IsNull(A, negated=True),
@@ -71,10 +73,17 @@ TREES = {
     "matches = 1": Compare("=", Field("header", "matches"), ONE),
     "NOT matches = 1": Not(Compare("=", Field("header", "matches"), ONE)),
     "timestamp = 1 AND interval = 2": And(
-        (Compare("=", Field("header", "timestamp"), ONE), Compare("=", Field("header", "interval"), TWO))
+        (
+            Compare("=", Field("header", "timestamp"), ONE),
+            Compare("=", Field("header", "interval"), TWO),
+        )
     ),
-    "a = 1 OR b = 1 AND c = 1": Or((Compare("=", A, ONE), And((Compare("=", B, ONE), Compare("=", C, ONE))))),
-    "a = 1 and (b = 1 And c = 1)": And((Compare("=", A, ONE), Compare("=", B, ONE), Compare("=", C, ONE))),
+    "a = 1 OR b = 1 AND c = 1": Or(
+        (Compare("=", A, ONE), And((Compare("=", B, ONE), Compare("=", C, ONE))))
+    ),
+    "a = 1 and (b = 1 And c = 1)": And(
+        (Compare("=", A, ONE), Compare("=", B, ONE), Compare("=", C, ONE))
+    ),
     "NOT a = 1 AND b = 1": And((Not(Compare("=", A, ONE)), Compare("=", B, ONE))),
     "UTC() > 1": Compare(">", Now(), ONE),
     "[a] = 1": Compare("=", A, ONE),

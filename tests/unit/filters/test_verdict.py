@@ -28,7 +28,10 @@ CHUNKS = [
 
 def facts(**extra) -> Facts:
     known = facts_of_values(CHUNKS)
-    return Facts(np.array([len(chunk) for chunk in CHUNKS]), {A: FieldFacts(known.ranges, opaque=known.opaque, **extra)})
+    return Facts(
+        np.array([len(chunk) for chunk in CHUNKS]),
+        {A: FieldFacts(known.ranges, opaque=known.opaque, **extra)},
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,9 @@ def test_negation_never_asks_the_bloom_filter():
 
 
 def test_a_complete_set_of_values_answers_anything_exactly():
-    values = facts_of_values([["orders.eu", "orders.us"], ["orders.eu", "bills"], ["bills", "bills"]])
+    values = facts_of_values(
+        [["orders.eu", "orders.us"], ["orders.eu", "bills"], ["bills", "bills"]]
+    )
     distinct = DistinctSets.of([["orders.eu", "orders.us"], ["orders.eu", "bills"], ["bills"]])
     topics = FieldFacts(values.ranges, opaque=values.opaque, distinct=distinct)
     known = Facts(np.array([2, 2, 2]), {Field("sys", "topic"): topics, A: topics})
@@ -117,7 +122,9 @@ def test_a_complete_set_of_values_answers_anything_exactly():
 def test_an_incomplete_set_falls_back_to_the_range():
     values = facts_of_values([["a", "m"], ["n", "z"]])
     distinct = DistinctSets.of([None, ["n", "z"]])
-    known = Facts(np.array([2, 2]), {A: FieldFacts(values.ranges, opaque=values.opaque, distinct=distinct)})
+    known = Facts(
+        np.array([2, 2]), {A: FieldFacts(values.ranges, opaque=values.opaque, distinct=distinct)}
+    )
     judged = judge(parse("a = 'k'"), known)
     assert [judged[0], judged[1]] == [SOME, NONE]
 
