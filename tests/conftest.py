@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, core, settings
 
+from headgate.spark.session import session
 from tests.postgres_server import running_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FULL = os.environ.get("HEADGATE_FULL") == "1"
 SEED = int(os.environ.get("HEADGATE_SEED") or random.SystemRandom().randrange(2**32))
@@ -47,3 +52,12 @@ def postgres_url() -> Iterator[str]:
     """A PostgreSQL server of our own, for the whole run."""
     with running_server() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark session for the whole run."""
+    quick_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    started = session("headgate tests", **{"spark.driver.extraJavaOptions": quick_start})
+    yield started
+    started.stop()

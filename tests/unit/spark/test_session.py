@@ -1,0 +1,54 @@
+"""What a session is built with, decided without starting one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.spark.session import Place, chosen_place, settings
+
+SCRATCH = Path("/tmp/scratch")
+HERE = Place("spark.master", "local[*]")
+
+
+def built_with(place: Place | None, **given: str) -> dict[str, str]:
+    return settings(place, given, cores=2, scratch=SCRATCH)
+
+
+def test_spark_runs_on_this_machine_unless_asked_otherwise():
+    assert chosen_place(None, {}, {}) == HERE
+    assert chosen_place("spark://host:7077", {}, {}) == Place("spark.master", "spark://host:7077")
+    assert chosen_place(None, {"spark.master": "local[1]"}, {}) == Place("spark.master", "local[1]")
+
+
+def test_a_connect_server_is_reached_by_its_address():
+    server = Place("spark.remote", "sc://host")
+    assert chosen_place("sc://host", {}, {}) == server
+    assert chosen_place(None, {}, {"SPARK_REMOTE": "sc://host"}) == server
+    assert "spark.master" not in built_with(server)
+
+
+def test_what_spark_submit_has_decided_stays():
+    place = chosen_place(None, {}, {"PYSPARK_GATEWAY_PORT": "4242"})
+    assert place is None
+    assert all(key.startswith("spark.sql.") for key in built_with(place))
+
+
+def test_a_cluster_is_not_bound_to_loopback():
+    cluster = built_with(Place("spark.master", "spark://host:7077"))
+    assert "spark.driver.bindAddress" not in cluster
+    assert "spark.sql.warehouse.dir" not in cluster
+    assert built_with(HERE)["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_the_given_settings_win():
+    given = {"spark.ui.enabled": "true", "spark.sql.session.timeZone": "Europe/Berlin"}
+    chosen = built_with(HERE, **given)
+    assert chosen["spark.ui.enabled"] == "true"
+    assert chosen["spark.sql.session.timeZone"] == "Europe/Berlin"
+
+
+def test_given_java_options_come_after_ours_so_that_they_win():
+    options = built_with(HERE, **{"spark.driver.extraJavaOptions": "-Xss8m"})
+    ours, given = options["spark.driver.extraJavaOptions"].split()
+    assert ours.startswith("-Dlog4j2.configurationFile=file:///tmp/scratch/")
+    assert given == "-Xss8m"
