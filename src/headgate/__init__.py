@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headgate.filters.builder import topic as topic
     from headgate.message import OPAQUE as OPAQUE
     from headgate.message import Message as Message
+    from headgate.queues.database import connect as connect
     from headgate.settings import Settings as Settings
 
 __all__ = [
@@ -34,10 +35,14 @@ __all__ = [
     "InvalidMessage",
     "Message",
     "Settings",
+    "Stream",
+    "SuperStream",
+    "Topology",
     "all_of",
     "any_of",
     "as_filter",
     "compile_filter",
+    "connect",
     "header",
     "topic",
 ]
@@ -46,6 +51,10 @@ _HOME = {
     "OPAQUE": "headgate.message",
     "Message": "headgate.message",
     "Settings": "headgate.settings",
+    "Stream": "headgate.streams.stream",
+    "SuperStream": "headgate.streams.superstream",
+    "Topology": "headgate.routing.topology",
+    "connect": "headgate.queues.database",
     "all_of": "headgate.filters.builder",
     "any_of": "headgate.filters.builder",
     "as_filter": "headgate.filters.builder",

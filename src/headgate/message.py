@@ -25,7 +25,23 @@ MAX_PRIORITY: Final = 255
 
 # The standard properties of AMQP 1.0 and 0-9-1 that are not fields of their own here.
 PROPERTY_NAMES: Final = frozenset(
-    ["user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding", "absolute_expiry_time", "creation_time", "group_id", "group_sequence", "reply_to_group_id", "expiration", "type", "app_id"]
+    [
+        "user_id",
+        "to",
+        "subject",
+        "reply_to",
+        "correlation_id",
+        "content_type",
+        "content_encoding",
+        "absolute_expiry_time",
+        "creation_time",
+        "group_id",
+        "group_sequence",
+        "reply_to_group_id",
+        "expiration",
+        "type",
+        "app_id",
+    ]
 )
 
 

@@ -22,7 +22,17 @@ Expected: TypeAlias = "bool | str"  # True, False or "error"
 
 ERROR: Final = "error"
 _FIELDS: Final = frozenset(
-    ["topic", "headers", "priority", "timestamp", "id", "filter_value", "key", "properties", "payload"]
+    [
+        "topic",
+        "headers",
+        "priority",
+        "timestamp",
+        "id",
+        "filter_value",
+        "key",
+        "properties",
+        "payload",
+    ]
 )
 
 

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
-from headgate.cli import explain, filter
 from headgate.errors import HeadgateError
 
-app = typer.Typer(
-    name="headgate",
-    help="A message broker and data pipeline: say once what you want, and the filter is pushed as deep as it goes.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(filter.app, name="filter", help="Work with filters: check them against every engine.")
-app.command(name="explain")(explain.explain)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"headgate {version('headgate')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _common(
-    show_version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
-        ),
-    ] = False,
-) -> None:
-    pass
+NOUNS: Final = {
+    "filter": "Work with filters: check them against every engine.",
+    "stream": "Work with streams: publish, tail, scan, seal, look after.",
+    "queue": "Work with queues: publish, claim, look, tidy.",
+    "sub": "Work with durable subscriptions.",
+}
+VERBS: Final = (
+    "explain",
+    "route",
+)  # without a noun, because they are asked of filters and topologies
 
 
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code: 0, 1 for a negative answer, 2 for an error."""
     try:
-        app(arguments, prog_name="headgate")
+        _app(arguments)(arguments, prog_name="headgate")
     except SystemExit as finished:
         return finished.code if isinstance(finished.code, int) else 0
     except HeadgateError as problem:
@@ -53,3 +36,40 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         return 0
     return 0
+
+
+def _app(arguments: list[str]) -> typer.Typer:
+    """The command line, with only the noun that was asked for loaded: most of a start is imports."""
+    app = typer.Typer(
+        name="headgate",
+        help="A message broker and data pipeline: say once what you want, and the filter is pushed as deep as it goes.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    every = (*NOUNS, *VERBS)
+    for word in [word for word in arguments[:1] if word in every] or every:
+        module = import_module(f"headgate.cli.{word}")
+        if word in NOUNS:
+            app.add_typer(module.app, name=word, help=NOUNS[word])
+        else:
+            app.command(name=word)(getattr(module, word))
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headgate {version('headgate')}")
+        raise typer.Exit
+
+
+def _common(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    pass

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -12,19 +14,26 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from headgate.cli.arguments import size_text
 from headgate.filters.explain import DIALECTS, Explanation
 from headgate.filters.explain import explain as explain_filter
-from headgate.filters.nodes import depends_on_time
+from headgate.filters.nodes import Filter, depends_on_time
 from headgate.filters.parser import parse
 from headgate.filters.targets.python import now_ms
 from headgate.filters.targets.sql import Dialect
 from headgate.spark.columns import to_expression_text
+from headgate.streams.measure import Measured, measure
+from headgate.streams.stream import Stream
 
 _NAMES: Final[dict[Dialect, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
 
 def explain(
     filter: Annotated[str, typer.Argument(help="The filter, in quotes.", metavar="FILTER")],
+    stream: Annotated[
+        Path | None,
+        typer.Option(help="Measure the filter on this stream: what is skipped, passed and read."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Show how a filter is understood, and term by term which layer answers what.
@@ -36,10 +45,46 @@ def explain(
     now = now_ms() if depends_on_time(tree) else 0
     plan = explain_filter(tree, now_ms=now)
     spark = to_expression_text(tree, now_ms=now)
+    measured = None if stream is None else _measure(stream, tree)
     if as_json:
-        typer.echo(json.dumps(_as_json(plan, spark), ensure_ascii=False, indent=2))
-    else:
-        Console(highlight=False).print(_drawn(plan, spark))
+        found = {} if measured is None else {"measured": _measured_json(measured)}
+        typer.echo(json.dumps(_as_json(plan, spark) | found, ensure_ascii=False, indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(_drawn(plan, spark))
+    if measured is not None:
+        console.print(_titled(f"Measured on {stream}", _measured_table(measured)))
+
+
+def _measure(path: Path, tree: Filter) -> Measured:
+    with Stream.open(path) as stream:
+        return measure(stream, tree)
+
+
+def _measured_json(measured: Measured) -> dict[str, Any]:
+    return {
+        **asdict(measured.stats),
+        "chunks": measured.chunks,
+        "false_positives": measured.false_positives,
+    }
+
+
+def _measured_table(measured: Measured) -> Table:
+    stats = measured.stats
+    table = Table(show_header=False)
+    unread = stats.bytes_total - stats.bytes_read
+    share = unread / stats.bytes_total if stats.bytes_total else 0.0
+    for name, value in (
+        ("chunks", f"{measured.chunks:,}"),
+        ("NONE: skipped", f"{stats.chunks_none:,}"),
+        ("ALL: passed without a look", f"{stats.chunks_all:,}"),
+        ("SOME: looked into", f"{stats.chunks_some:,}"),
+        ("… of these without a match", f"{measured.false_positives:,}"),
+        ("not read", f"{size_text(unread)} of {size_text(stats.bytes_total)} ({share:.1%})"),
+        ("messages that match", f"{stats.rows_matched:,}"),
+    ):
+        table.add_row(name, value)
+    return table
 
 
 def _as_json(plan: Explanation, spark: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -206,3 +207,17 @@ def test_explain_measures_on_a_stream(filled, capsys):
     assert (measured["chunks"], measured["chunks_some"], measured["rows_matched"]) == (1, 1, 5)
     assert run(["explain", "region = 'nowhere'", "--stream", filled]) == 0
     assert "NONE: skipped" in capsys.readouterr().out
+
+
+def test_verify_finds_a_flipped_byte_and_repair_heals_around_it(filled, capsys):
+    assert run(["stream", "verify", filled]) == 0
+    assert "100 messages" in capsys.readouterr().out
+    (log,) = (path for path in Path(filled).iterdir() if path.suffix == ".log")
+    damaged = bytearray(log.read_bytes())
+    damaged[-20] ^= 0xFF
+    log.write_bytes(damaged)
+    assert run(["stream", "verify", filled]) == 1
+    assert log.name in capsys.readouterr().out
+    run(["stream", "verify", filled, "--repair"])
+    capsys.readouterr()
+    assert run(["stream", "verify", filled]) == 0

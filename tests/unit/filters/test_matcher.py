@@ -1,0 +1,177 @@
+"""Many filters at once answer what each answers alone."""
+
+from __future__ import annotations
+
+import pickle
+from random import Random
+
+import pytest
+
+from headgate.filters import batches
+from headgate.filters.access import PRESENT
+from headgate.filters.columns import shred
+from headgate.filters.logic import matches_filter
+from headgate.filters.matcher import Matcher
+from headgate.filters.nodes import TRUE, depends_on_time
+from headgate.filters.parser import parse
+from headgate.filters.paths import MAX_PATHS, Path, paths
+from headgate.message import OPAQUE, Message
+from tests import generate
+
+
+def matcher_of(**filters: str) -> Matcher[str]:
+    return Matcher((name, parse(text)) for name, text in filters.items())
+
+
+def timeless(rng: Random):
+    while depends_on_time(found := generate.filter(rng)):
+        pass
+    return found
+
+
+def test_random_filters_answer_as_they_do_alone(seed):
+    rng = Random(seed)
+    matcher: Matcher[int] = Matcher()
+    present = []
+    for _ in range(40):
+        for _ in range(15):
+            entry = (rng.randrange(60), timeless(rng))
+            matcher.add(*entry)
+            present.append(entry)
+        for _ in range(9):
+            handle, tree = present.pop(rng.randrange(len(present)))
+            assert matcher.remove(handle, tree)
+        for message in generate.messages(rng, 12):
+            assert matcher.match(message) == {h for h, t in present if matches_filter(t, message)}
+
+
+@pytest.mark.parametrize("worth_a_mask", [1, 5, 1_000])
+def test_a_batch_is_matched_as_its_messages_are(seed, monkeypatch, worth_a_mask):
+    monkeypatch.setattr(batches, "WORTH_A_MASK", worth_a_mask)
+    rng = Random(seed)
+    matcher = Matcher((n, timeless(rng)) for n in range(80))
+    messages = generate.messages(rng, 100)
+    found = matcher.match_batch(shred(messages))
+    wanted = [matcher.match(message) for message in messages]
+    for handle in range(80):
+        rows = [at for at, handles in enumerate(wanted) if handle in handles]
+        assert found.rows_of(handle).tolist() == rows
+    assert found.reached.tolist() == [bool(handles) for handles in wanted]
+
+
+def test_nothing_is_left_when_everyone_has_gone(seed):
+    rng = Random(seed)
+    entries = [(n % 7, timeless(rng)) for n in range(300)]
+    matcher = Matcher(entries)
+    for handle, tree in entries:
+        assert matcher.remove(handle, tree)
+    assert len(matcher) == 0
+    assert not matcher.tree.columns
+    assert matcher.trie._root.empty
+    assert not matcher._checks._checks
+
+
+def test_a_handle_with_two_filters_is_found_once_and_by_either():
+    matcher = Matcher([("h", parse("a = 1")), ("h", parse("b = 2"))])
+    assert matcher.match(Message(headers={"a": 1, "b": 2})) == {"h"}
+    matcher.remove("h", parse("a = 1"))
+    assert matcher.match(Message(headers={"a": 1})) == set()
+    assert matcher.match(Message(headers={"b": 2})) == {"h"}
+
+
+def test_what_was_said_twice_must_be_taken_back_twice():
+    matcher = Matcher([("h", parse("a = 1")), ("h", parse("a = 1"))])
+    assert matcher.remove("h", parse("a = 1"))
+    assert matcher.match(Message(headers={"a": 1})) == {"h"}
+    assert matcher.remove("h", parse("a = 1"))
+    assert not matcher.remove("h", parse("a = 1"))
+    assert matcher.match(Message(headers={"a": 1})) == set()
+
+
+def test_numbers_equal_numbers_and_booleans_only_booleans():
+    matcher = matcher_of(one="a = 1", true="a = TRUE", text="a = '1'", point="a = 1.0")
+    assert matcher.match(Message(headers={"a": 1})) == {"one", "point"}
+    assert matcher.match(Message(headers={"a": 1.0})) == {"one", "point"}
+    assert matcher.match(Message(headers={"a": True})) == {"true"}
+    assert matcher.match(Message(headers={"a": "1"})) == {"text"}
+    assert matcher.match(Message(headers={"a": OPAQUE})) == set()
+
+
+def test_it_travels_with_its_filters():
+    matcher = matcher_of(a="region = 'EU' AND amount > 5", b="sys.topic MATCHES 'x.#'")
+    arrived = pickle.loads(pickle.dumps(matcher))
+    message = Message(topic="x.y", headers={"region": "EU", "amount": 6})
+    assert arrived.match(message) == matcher.match(message) == {"a", "b"}
+
+
+def test_a_filter_on_the_time_asks_the_clock_each_time():
+    now = [0]
+    matcher: Matcher[str] = Matcher(clock=lambda: now[0])
+    matcher.add("late", parse("a = 1 AND UTC() > 100"))
+    assert matcher.match(Message(headers={"a": 1})) == set()
+    now[0] = 101
+    assert matcher.match(Message(headers={"a": 1})) == {"late"}
+
+
+def test_equal_remainders_share_one_test():
+    matcher = Matcher((n, parse(f"a = {n} AND b LIKE 'x%'")) for n in range(100))
+    assert len(matcher._checks._checks) == 1
+
+
+# ---- the ways into a filter ----------------------------------------------------------------------------
+
+
+def ways(text: str) -> list[Path]:
+    return list(paths(parse(text)))
+
+
+def test_equalities_lead_into_a_filter_and_the_rest_stays():
+    (path,) = ways("a = 1 AND b = 'x' AND c > 5")
+    assert set(path.wanted) == {("a", 1), ("b", "x")}
+    assert path.rest == parse("c > 5")
+
+
+def test_each_side_of_an_or_is_a_way_of_its_own():
+    assert {path.wanted for path in ways("a = 1 OR b = 2")} == {(("a", 1),), (("b", 2),)}
+
+
+def test_a_short_list_is_a_way_for_each_value_and_leaves_nothing_to_check():
+    found = ways("a IN ('x', 'y')")
+    assert [path.wanted for path in found] == [(("a", "x"),), (("a", "y"),)]
+    assert {path.rest for path in found} == {TRUE}
+
+
+def test_a_long_list_only_needs_the_header_to_be_there():
+    values = ", ".join(map(str, range(MAX_PATHS + 1)))
+    (path,) = ways(f"a IN ({values})")
+    assert path.wanted == (("a", PRESENT),)
+    assert path.rest == parse(f"a IN ({values})")
+
+
+def test_a_range_needs_the_header_to_be_there():
+    (path,) = ways("amount > 5")
+    assert path.wanted == (("amount", PRESENT),)
+
+
+def test_a_topic_pattern_leads_where_no_equality_does():
+    (path,) = ways("sys.topic MATCHES 'a.#' AND b > 1")
+    assert path.pattern == "a.#"
+    (path,) = ways("sys.topic MATCHES 'a.#' AND b = 1")
+    assert path.pattern is None
+
+
+def test_what_can_be_true_without_anything_is_looked_at_always():
+    (path,) = ways("a IS NULL")
+    assert not path.anchored
+
+
+def test_what_cannot_match_has_no_way():
+    assert ways("a = 1 AND a = 2") == []
+
+
+def test_an_integer_that_is_no_double_is_compared_and_not_looked_up():
+    (path,) = ways("a = 9007199254740993")
+    assert path.wanted == (("a", PRESENT),)
+    matcher = matcher_of(big="a = 9007199254740993")
+    assert matcher.match(Message(headers={"a": 9007199254740992.0})) == {"big"}
+    assert matcher.match(Message(headers={"a": 9007199254740992})) == set()
