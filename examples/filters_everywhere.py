@@ -25,7 +25,9 @@ MESSAGES = {
     "amount as a float": Message(
         topic="orders.eu.paid", headers={"region": "EU", "amount": 1000.5, "type": "paid"}
     ),
-    "too small": Message(topic="orders.eu.paid", headers={"region": "EU", "amount": 1000, "type": "paid"}),
+    "too small": Message(
+        topic="orders.eu.paid", headers={"region": "EU", "amount": 1000, "type": "paid"}
+    ),
     "amount as text": Message(
         topic="orders.eu.paid", headers={"region": "EU", "amount": "1200", "type": "paid"}
     ),
@@ -49,7 +51,9 @@ def main() -> int:
     console.print(f"\n[bold]{FILTER}[/]\n")
     console.print(table_of(reference, answers, seconds))
     agreed = all(given == [truth is True for truth in reference] for given in answers.values())
-    console.print("\nEvery engine gives the same answer.\n" if agreed else "\n[red]The engines disagree.[/]\n")
+    console.print(
+        "\nEvery engine gives the same answer.\n" if agreed else "\n[red]The engines disagree.[/]\n"
+    )
     run(["explain", FILTER])
     return 0 if agreed else 1
 
