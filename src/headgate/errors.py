@@ -22,6 +22,7 @@ HeadgateError
 │   ├── UnknownQueue (LookupError)  no queue has that name
 │   ├── NotPermitted                the exchange or the name is reserved
 │   ├── NotEquivalent (ValueError)  it was declared before, differently
+│   ├── DeclarationRefused (ValueError)  an exchange of that kind cannot be declared
 │   ├── BindingRefused (ValueError)  a binding's key, arguments or filter cannot be used
 │   └── TopologyError (ValueError)  a file of definitions cannot be read; says which entry and why
 ├── QueueError                      something is wrong with a queue or its database
@@ -200,6 +201,10 @@ class NotEquivalent(RoutingError, ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.what, self.attribute, self.declared, self.given)
+
+
+class DeclarationRefused(RoutingError, ValueError):
+    """An exchange cannot be declared like that."""
 
 
 class BindingRefused(RoutingError, ValueError):

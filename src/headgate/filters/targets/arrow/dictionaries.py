@@ -10,6 +10,7 @@ from __future__ import annotations
 from threading import Lock
 from typing import Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ LARGE: Final = 16_384  # rows: from here on, it pays to look for something cheap
 MAX_BYTES_OF_ONE: Final = 1 << 20
 MAX_BYTES: Final = 32 << 20
 MAX_SEEN: Final = 4096
+END: Final = 4096  # bytes at each end of a dictionary's text that tell it from others
 
 
 class CodeTest(NamedTuple):
@@ -114,8 +116,8 @@ def _cheapest(table: Bools) -> CodeTest:
 
 # ---- remembering -------------------------------------------------------------------------------------
 
-# Layout, number of values, bytes, and how they begin: enough to find a dictionary, not to believe it.
-_Key: TypeAlias = tuple[int, int, int, bytes]
+# Layout, number of values, bytes, a checksum of both ends: enough to find a dictionary, not to believe it.
+_Key: TypeAlias = tuple[int, int, int, int]
 
 
 class _Known(NamedTuple):
@@ -183,5 +185,7 @@ def _remembered(test: TextTest, known: _Known) -> CodeTest:
 
 def _key(dictionary: pa.Array) -> _Key:
     text = dictionary.buffers()[-1]
-    size, beginning = (0, b"") if text is None else (text.size, text[:64].to_pybytes())
-    return dictionary.type.id, len(dictionary), size, beginning
+    if text is None:
+        return dictionary.type.id, len(dictionary), 0, 0
+    ends = crc32(text[max(0, text.size - END) :], crc32(text[:END]))
+    return dictionary.type.id, len(dictionary), text.size, ends

@@ -1,0 +1,625 @@
+"""What a stream costs: publishing, sealing, scanning with a filter, waking; in time, bytes and memory.
+
+    python benches/streams.py [--quick] [--seed N] [--json PATH] [--only PART] [--directory PATH]
+
+Every figure stands beside what a user would do instead, measured on the same data in the same run: decoding every
+message and testing it, or lines of JSON. Rates are medians of rounds on one core, by the clock and by the processor;
+files are read from a warm page cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.filters.parser import parse
+from headgate.filters.targets.python import predicate
+from headgate.message import Message
+from headgate.streams.bloom import BloomShape
+from headgate.streams.reader import Scan
+from headgate.streams.stream import Stream
+
+PAYLOAD = 100  # bytes
+VALUES = 1_000
+WORDS = [f"v{i:04}" for i in range(VALUES)]
+REGIONS = ["AMER", "EMEA", "APAC"]
+SUBJECTS = ["order.created", *(f"subject.{i}" for i in range(20))]
+START_US = 1_750_000_000_000_000
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured number, and what it should at least (or at most) be."""
+
+    what: str
+    value: float
+    unit: str
+    target: str = ""
+    met: bool | None = None
+    note: str = ""
+
+
+class Bench:
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.figures: list[Figure] = []
+
+    def rate(
+        self, what: str, work: Callable[[], object], units: int, at_least: float = 0, note: str = ""
+    ) -> float:
+        """Units per second: the median of the rounds; the target is held against the processor's time."""
+        wall, cpu = self.time(work)
+        met = units / cpu >= at_least if at_least else None
+        target = f"≥ {_short(at_least)}" if at_least else ""
+        note = f"{_short(units / cpu)}/s of CPU  {note}"
+        self.add(Figure(what, units / wall, "/s", target, met, note))
+        return wall
+
+    def time(self, work: Callable[[], object]) -> tuple[float, float]:
+        """Seconds by the clock and by the processor."""
+        gc.collect()
+        rounds = [_timed(work) for _ in range(self.rounds)]
+        return statistics.median(r[0] for r in rounds), statistics.median(r[1] for r in rounds)
+
+    def ratio(self, work: Callable[[], object], base: Callable[[], object]) -> float:
+        """How much longer one takes the processor than the other, taken in turns: what disturbs one disturbs both."""
+        rounds = [(_timed(work)[1], _timed(base)[1]) for _ in range(2 * self.rounds)]
+        return statistics.median(a / b for a, b in rounds)
+
+    def most(self, what: str, value: float, unit: str, limit: float, note: str = "") -> None:
+        self.add(Figure(what, value, unit, f"≤ {limit:g}", value <= limit, note))
+
+    def least(self, what: str, value: float, unit: str, limit: float, note: str = "") -> None:
+        self.add(Figure(what, value, unit, f"≥ {limit:g}", value >= limit, note))
+
+    def add(self, figure: Figure) -> None:
+        self.figures.append(figure)
+        verdict = {True: "met", False: "MISSED", None: ""}[figure.met]
+        shown = _short(figure.value) if figure.unit == "/s" else f"{figure.value:,.4g}"
+        print(
+            f"  {figure.what:<50} {shown:>10} {figure.unit:<10} {figure.target:<10} {verdict:<7} {figure.note}",
+            flush=True,
+        )
+
+
+def _timed(work: Callable[[], object]) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, max(time.process_time() - cpu, 1e-9)
+
+
+def _short(rate: float) -> str:
+    return f"{rate / 1e6:,.2f} M" if rate >= 1e5 else f"{rate:,.0f}"
+
+
+# ---- data --------------------------------------------------------------------------------------------
+
+
+class Data:
+    """Everything random comes from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.numbers = random.Random(seed), np.random.default_rng(seed)
+        self._bytes = self.numbers.bytes(PAYLOAD << 16)
+
+    def messages(self, count: int) -> list[Message]:
+        rng = self.rng
+        return [
+            Message(
+                self._bytes[(i % 65536) * PAYLOAD : (i % 65536 + 1) * PAYLOAD],
+                topic="orders.eu.created",
+                headers={
+                    "region": rng.choice(WORDS),
+                    "type": rng.choice("abcd"),
+                    "amount": rng.randrange(5000),
+                },
+            )
+            for i in range(count)
+        ]
+
+    def orders(self, rows: int, chunk: int = 65536) -> Iterator[pa.Table]:
+        """Headers region (one of 1,000), type and amount, payloads of 100 bytes."""
+        for first in range(0, rows, chunk):
+            size = min(chunk, rows - first)
+            yield pa.table(
+                {
+                    "timestamp": pa.array(START_US + np.arange(first, first + size)),
+                    "topic": _coded(np.zeros(size, np.int8), ["orders.eu.created"]),
+                    "payload": self.payloads(size),
+                    "region": _coded(self.numbers.integers(0, VALUES, size, np.int16), WORDS),
+                    "type": _coded(self.numbers.integers(0, 4, size, np.int8), list("abcd")),
+                    "amount": pa.array(self.numbers.integers(0, 5000, size)),
+                }
+            )
+
+    def published(self, rows: int, chunk: int = 65536) -> Iterator[pa.Table]:
+        """RabbitMQ's benchmark: an order.created every 100,000 messages, one in ten of them from AMER."""
+        for first in range(0, rows, chunk):
+            size = min(chunk, rows - first)
+            at = np.arange(first, first + size)
+            subjects = self.numbers.integers(1, len(SUBJECTS), size, np.int8)
+            regions = self.numbers.integers(0, 3, size, np.int8)
+            wanted = at % 100_000 == 50_000
+            subjects[wanted] = 0
+            regions[wanted] = 1
+            regions[at % 1_000_000 == 50_000] = 0
+            yield pa.table(
+                {
+                    "timestamp": pa.array(START_US + at),
+                    "topic": _coded(np.zeros(size, np.int8), ["orders"]),
+                    "payload": self.payloads(size),
+                    "subject": _coded(subjects, SUBJECTS),
+                    "region": _coded(regions, REGIONS),
+                    "ts": pa.array(START_US // 1000 + at),
+                }
+            )
+
+    def payloads(self, rows: int, size: int = PAYLOAD) -> pa.Array:
+        ends = pa.py_buffer(np.arange(0, (rows + 1) * size, size, dtype=np.int32))
+        return pa.Array.from_buffers(
+            pa.binary(), rows, [None, ends, pa.py_buffer(self.numbers.bytes(rows * size))]
+        )
+
+
+def _coded(codes: np.ndarray, words: Sequence[str]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(words))
+
+
+def fill(path: Path, tables: Iterator[pa.Table], **options: object) -> Stream:
+    stream = Stream.create(path, fsync="never", **options)
+    for table in tables:
+        stream.append(table)
+    return stream
+
+
+def run(scan: Scan) -> Scan:
+    for _ in scan:
+        pass
+    return scan
+
+
+# ---- the parts ---------------------------------------------------------------------------------------
+
+
+def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    count = 100_000 if quick else 400_000
+    print(
+        f"\nPublish: {count:,} messages built beforehand, {PAYLOAD} bytes, 3 headers, fsync=interval"
+    )
+    messages = data.messages(count)
+    places = (place / f"publish-{i}" for i in range(1000))
+
+    def send() -> None:
+        with (
+            Stream.create(next(places), indexed=["region"]) as stream,
+            stream.producer() as producer,
+        ):
+            for message in messages:
+                producer.send(message)
+
+    def send_many() -> None:
+        with (
+            Stream.create(next(places), indexed=["region"]) as stream,
+            stream.producer() as producer,
+        ):
+            for first in range(0, count, 4096):
+                producer.send_many(messages[first : first + 4096])
+
+    def write_json() -> None:
+        with open(next(places), "w") as file:
+            for m in messages:
+                line = {"topic": m.topic, "headers": m.headers, "payload": m.payload.hex()}
+                file.write(json.dumps(line) + "\n")
+
+    bench.rate("send, one by one", send, count, 500_000)
+    bench.rate("send_many, 4,096 at a time", send_many, count, 500_000)
+    bench.rate("JSON lines, nothing checked", write_json, count)
+    tables = list(data.orders(count))
+
+    def append() -> None:
+        with Stream.create(next(places), indexed=["region"]) as stream:
+            for table in tables:
+                stream.append(table)
+
+    bench.rate("Arrow tables appended", append, count, 5e6)
+    print_sizes(bench, data, place, messages)
+    for path in place.glob("publish-*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def print_sizes(bench: Bench, data: Data, place: Path, messages: list[Message]) -> None:
+    lines = sum(
+        len(json.dumps({"topic": m.topic, "headers": m.headers, "payload": m.payload.hex()})) + 1
+        for m in messages[:1000]
+    )
+    bench.add(
+        Figure(
+            "bytes a message, JSON lines", lines / 1000, "B", note=f"payload {PAYLOAD} B, as hex"
+        )
+    )
+    with Stream.create(place / "sizes", indexed=["region"]) as stream:
+        with stream.producer() as producer:
+            producer.send_many(messages)
+        bench.add(Figure("bytes a message, hot", _bytes(stream.path) / len(messages), "B"))
+        stream.seal(all=True)
+        bench.add(Figure("bytes a message, sealed", _bytes(stream.path) / len(messages), "B"))
+    with Stream.create(place / "single", filter_size=16) as stream:
+        with stream.producer() as producer:
+            for message in messages[:1000]:
+                producer.send(message)
+                producer.flush()
+        bench.add(
+            Figure("bytes a message, hot, one message a chunk", _bytes(stream.path) / 1000, "B")
+        )
+    shutil.rmtree(place / "sizes")
+    shutil.rmtree(place / "single")
+
+
+def _bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir() if path.is_file())
+
+
+def bench_scan(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    rows = 500_000 if quick else 2_000_000
+    print(
+        f"\nScan: {rows:,} messages, hot, 4,096 a chunk; the Bloom filter knows none of these headers"
+    )
+    stream = fill(place / "scan", data.orders(rows, 4096), indexed=["other"])
+    rare = "region = 'v0007' AND amount = 17 AND type = 'a'"
+    hot = bench.rate(
+        "exact, no message matches",
+        lambda: run(stream.scan("region = 'v0007' AND amount < 0")),
+        rows,
+        20e6,
+        "region = 'v0007' AND amount < 0; every row examined",
+    )
+    bench.rate("exact, 1 match in 20,000,000", lambda: run(stream.scan(rare)), rows, 20e6, rare)
+    common = "region = 'v0007' AND amount > 1000"
+    bench.rate(
+        "exact, all columns, 1 match in 1,250",
+        lambda: run(stream.scan(common)),
+        rows,
+        note="every chunk has some: its payloads are checked too",
+    )
+    bench.rate(
+        "exact, one column, 1 match in 1,250",
+        lambda: run(stream.scan(common, columns=["h.i.amount"])),
+        rows,
+    )
+    part = rows // 10
+    matches = predicate(parse(common))
+    wall, _ = bench.time(lambda: sum(matches(m) for m in stream.consume(start=rows - part)))
+    bench.add(Figure("decode every message and test it", part / wall, "/s"))
+    bench.least("exact scan against decoding and testing", (rows / hot) / (part / wall), "x", 10)
+    examined = run(stream.scan(common)).stats
+    assert examined.rows_examined == rows, examined
+    compare_with_no_filter(bench, stream, rows, "hot")
+
+    stream.close()
+    stream = Stream.open(place / "scan")
+    stream.reconfigure(indexed=["region"])
+    wall, cpu = _timed(lambda: stream.seal(all=True))
+    bench.add(
+        Figure(
+            "seal",
+            rows / wall,
+            "/s",
+            "≥ 1.00 M",
+            rows / cpu >= 1e6,
+            f"{_short(rows / cpu)}/s of CPU",
+        )
+    )
+    print("  sealed, clustered by region:")
+    bench.rate(
+        "sealed, 4 of 5 match, in offset order",
+        lambda: run(stream.scan("amount > 1000")),
+        rows,
+        5e6,
+    )
+    bench.rate("sealed, 1 of 5,000 matches", lambda: run(stream.scan("amount = 77")), rows, 5e6)
+    compare_with_no_filter(bench, stream, rows, "sealed")
+    stream.close()
+    shutil.rmtree(place / "scan")
+
+
+def compare_with_no_filter(bench: Bench, stream: Stream, rows: int, state: str) -> None:
+    def plain() -> object:
+        return run(stream.scan())
+
+    bench.rate(f"{state}, no filter", plain, rows)
+    for what, filter, limit in (
+        ("everything", "amount >= 0", 1.15),
+        ("nothing", "amount < 0", 1.0),
+    ):
+        ratio = bench.ratio(lambda filter=filter: run(stream.scan(filter)), plain)
+        bench.most(f"{state}, {what} matches / no filter", ratio, "x", limit, "time of CPU")
+
+
+def bench_pruning(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    rows = 1_000_000
+    print(f"\nPruning: {rows:,} messages, {VALUES:,} uniform values, published in bursts")
+    stream = fill(place / "prune", data.orders(rows), indexed=["region"])
+    hot = [_share(stream, f"region = '{word}'") for word in WORDS[::100]]
+    bench.add(
+        Figure(
+            "hot, one value: bytes read",
+            100 * float(np.mean(hot)),
+            "%",
+            note="each chunk holds most values",
+        )
+    )
+    bloom_of_hot_chunks(bench, stream)
+    stream.seal(all=True)
+    shares = [_share(stream, f"region = '{word}'") for word in WORDS[::20]]
+    bench.most(
+        "sealed, one value: bytes read, mean",
+        100 * float(np.mean(shares)),
+        "%",
+        3,
+        "RabbitMQ 4.0.5: 99.8 %",
+    )
+    bench.most("sealed, one value: bytes read, worst", 100 * max(shares), "%", 6)
+    absent = [_passed(stream, f"region = 'v{i:04}x'") for i in range(0, VALUES, 5)]
+    bench.most("sealed, absent values: chunks passed, mean", 100 * float(np.mean(absent)), "%", 2)
+    bench.most(
+        "sealed, absent values: chunks passed, worst",
+        100 * max(absent),
+        "%",
+        5,
+        "no value drags everything in",
+    )
+    wall, _ = bench.time(lambda: run(stream.scan("region = 'v0007'")))
+    bench.add(Figure("sealed, one value: time", wall * 1000, "ms"))
+    stream.close()
+    shutil.rmtree(place / "prune")
+
+
+def bloom_of_hot_chunks(bench: Bench, stream: Stream) -> None:
+    """Absent values pass a share of the chunks that follows the formula, each chunk on its own."""
+    shape = BloomShape(stream.options.filter_size, stream.options.bloom_hashes)
+    passed = [_passed(stream, f"region = 'absent{i}'") for i in range(200)]
+    values = VALUES * (1 - (1 - 1 / VALUES) ** 4096)
+    expected = (1 - np.exp(-shape.hashes * values / shape.bits)) ** shape.hashes
+    bench.add(
+        Figure(
+            "hot, absent values: chunks passed, mean",
+            100 * float(np.mean(passed)),
+            "%",
+            f"≈ {100 * expected:.2g}",
+            abs(np.mean(passed) - expected) < 0.5 * expected + 0.01,
+        )
+    )
+    bench.most(
+        "hot, absent values: chunks passed, worst",
+        100 * max(passed),
+        "%",
+        100 * (expected + 0.1),
+        "RabbitMQ: 24 of 24 at 16 bytes",
+    )
+
+
+def _share(stream: Stream, filter: str) -> float:
+    stats = run(stream.scan(filter)).stats
+    return stats.bytes_read / stats.bytes_total
+
+
+def _passed(stream: Stream, filter: str) -> float:
+    stats = run(stream.scan(filter)).stats
+    return 1 - stats.chunks_none / (stats.chunks_none + stats.chunks_some + stats.chunks_all)
+
+
+def bench_rabbitmq(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    rows = 1_000_000 if quick else 10_000_000
+    filter = f"subject = 'order.created' AND ts > {START_US // 1000} AND region IN ('AMER', 'ANTARCTICA')"
+    print(f"\nRabbitMQ's published shape: {rows:,} messages, sealed\n  {filter}")
+    stream = fill(place / "rabbitmq", data.published(rows), indexed=["subject", "region"])
+    wall, cpu = _timed(lambda: stream.seal(all=True))
+    bench.add(
+        Figure(
+            "seal",
+            rows / wall,
+            "/s",
+            "≥ 1.00 M",
+            rows / cpu >= 1e6,
+            f"{_short(rows / cpu)}/s of CPU",
+        )
+    )
+    found = run(stream.scan(filter)).stats
+    assert found.rows_matched == rows // 1_000_000, found
+    wall, cpu = bench.time(lambda: run(stream.scan(filter)))
+    bench.most(
+        "answered in",
+        wall,
+        "s",
+        0.05,
+        f"{cpu:.4f} s of CPU; RabbitMQ 2.05 s with Bloom filter and SQL, 24.7 s with SQL",
+    )
+    wall, cpu = bench.time(lambda: run(Stream.open(stream.path).scan(filter)))
+    bench.add(Figure("answered in, stream just opened", wall, "s", note=f"{cpu:.4f} s of CPU"))
+    bench.add(Figure("bytes read", 100 * found.bytes_read / found.bytes_total, "%"))
+    stream.close()
+    shutil.rmtree(place / "rabbitmq")
+
+
+def bench_single(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    count = 10_000 if quick else 100_000
+    print(f"\n{count:,} chunks of one message")
+    stream = Stream.create(place / "single", fsync="never", chunk_messages=1)
+    with stream.producer() as producer:
+        producer.send_many(data.messages(count))
+    hot, _ = _timed(lambda: run(stream.scan("amount > 1000")))
+    bench.add(Figure("hot scan", count / hot, "/s"))
+    wall, _ = _timed(lambda: stream.seal(all=True))
+    bench.add(Figure("seal", count / wall, "/s"))
+    sealed, _ = bench.time(lambda: run(stream.scan("amount > 1000")))
+    bench.add(Figure("sealed scan", count / sealed, "/s"))
+    bench.least("sealed against hot", hot / sealed, "x", 50)
+    stream.close()
+    shutil.rmtree(place / "single")
+
+
+# ---- other processes ---------------------------------------------------------------------------------
+
+TAIL = """
+import json, sys, time
+from headgate.streams.stream import Stream
+tail = Stream.open(sys.argv[1]).consume("n >= 0", start="next", follow=True)
+print("ready", flush=True)
+late = []
+for message in tail:
+    late.append(time.time_ns() - message.headers["n"])
+    if len(late) == int(sys.argv[2]):
+        break
+print(json.dumps(late), flush=True)
+"""
+
+IDLE = """
+import sys, threading, time
+from headgate.streams.stream import Stream
+tail = Stream.open(sys.argv[1]).consume(start="next", follow=True)
+threading.Thread(target=list, args=(tail,), daemon=True).start()
+time.sleep(0.5)
+cpu, wall = time.process_time(), time.monotonic()
+time.sleep(float(sys.argv[2]))
+print((time.process_time() - cpu) / (time.monotonic() - wall))
+tail.close()
+"""
+
+WATCHED = """
+import sys, threading
+from headgate.streams.stream import Stream
+stream, how = Stream.open(sys.argv[1]), sys.argv[2]
+def anonymous():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) / 1024
+before, most, done = anonymous(), 0.0, threading.Event()
+def watch():
+    global most
+    while not done.wait(0.01):
+        most = max(most, anonymous())
+watcher = threading.Thread(target=watch); watcher.start()
+rows = 0
+if how == "scan":
+    for batch in stream.scan("amount >= 100"):
+        rows += batch.num_rows
+else:
+    with stream.consume("amount >= 100") as tail:
+        for message in tail:
+            rows += 1
+done.set(); watcher.join()
+print(rows, most, before)
+"""
+
+
+def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    count = 100 if quick else 500
+    print(f"\nWaking: {count} messages, one at a time, to a consumer in another process")
+    with Stream.create(place / "wake", fsync="interval") as stream:
+        python = [sys.executable, "-c"]
+        with (
+            subprocess.Popen(
+                [*python, TAIL, str(stream.path), str(count)], stdout=subprocess.PIPE, text=True
+            ) as tail,
+            stream.producer() as producer,
+        ):
+            assert tail.stdout is not None
+            tail.stdout.readline()
+            for _ in range(count):
+                producer.send(Message(headers={"n": time.time_ns()}))
+                producer.flush()
+                time.sleep(data.rng.uniform(0.002, 0.01))
+            late = sorted(json.loads(tail.stdout.readline()))
+        bench.most("publish to wake, p50", late[count // 2] / 1e6, "ms", 5)
+        bench.add(Figure("publish to wake, p99", late[count * 99 // 100] / 1e6, "ms"))
+        seconds = "3" if quick else "15"
+        idle = subprocess.run(
+            [*python, IDLE, str(stream.path), seconds], capture_output=True, text=True, check=True
+        )
+        bench.most("idle tailing", 100 * float(idle.stdout), "% CPU", 0.5)
+    shutil.rmtree(place / "wake")
+
+
+def bench_memory(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    size = (1 if quick else 5) * 10**9
+    rows_a_table, payload = 20_000, 1000
+    rows = size // payload
+    print(
+        f"\nMemory: a stream of {size / 1e9:g} GB, payloads of {payload} bytes, half of it sealed"
+    )
+    stream = Stream.create(place / "memory", fsync="never", indexed=["region"])
+    for first in range(0, rows, rows_a_table):
+        columns = {
+            "payload": data.payloads(rows_a_table, payload),
+            "region": _coded(data.numbers.integers(0, VALUES, rows_a_table, np.int16), WORDS),
+            "amount": pa.array(data.numbers.integers(0, 5000, rows_a_table)),
+        }
+        stream.append(pa.table(columns))
+        if rows // 2 <= first < rows // 2 + rows_a_table:
+            stream.seal(all=True)
+    stream.close()
+    for how in ("scan", "consume"):
+        done = subprocess.run(
+            [sys.executable, "-c", WATCHED, str(stream.path), how],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found, most, before = map(float, done.stdout.split())
+        assert found > 0.9 * rows
+        bench.most(f"{how}, most anonymous memory", most, "MB", 300, f"{before:.0f} MB before")
+    shutil.rmtree(place / "memory")
+
+
+PARTS: dict[str, Callable[[Bench, Data, Path, bool], None]] = {
+    "publish": bench_publish,
+    "scan": bench_scan,
+    "pruning": bench_pruning,
+    "rabbitmq": bench_rabbitmq,
+    "single": bench_single,
+    "wake": bench_wake,
+    "memory": bench_memory,
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    options.add_argument("--seed", type=int, default=3)
+    options.add_argument("--json", type=Path, help="write the figures here too")
+    options.add_argument("--only", choices=PARTS, action="append", help="just these parts")
+    options.add_argument("--directory", type=Path, help="where the streams go, for a while")
+    given = options.parse_args()
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    print(
+        f"seed {given.seed}, Python {platform.python_version()}, pyarrow {pa.__version__}, "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    )
+    bench = Bench(3 if given.quick else 7)
+    with tempfile.TemporaryDirectory(dir=given.directory) as place:
+        for name in given.only or PARTS:
+            PARTS[name](bench, Data(given.seed), Path(place), given.quick)
+    missed = [figure.what for figure in bench.figures if figure.met is False]
+    print(f"\n{len(missed)} targets missed: {', '.join(missed)}" if missed else "\nAll targets met")
+    if given.json:
+        given.json.write_text(json.dumps([asdict(figure) for figure in bench.figures], indent=2))
+
+
+if __name__ == "__main__":
+    main()

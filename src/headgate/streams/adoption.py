@@ -1,0 +1,42 @@
+"""Adoption: what outsiders put into the inbox becomes part of the stream."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pyarrow as pa
+
+from headgate.errors import InvalidMessage, StreamCorrupt
+from headgate.streams.inbox import DepositFile, deposits, read_deposit, reject
+from headgate.streams.tables import columns_of
+from headgate.streams.writer import Writer, now_us
+
+
+def adopt(writer: Writer) -> int:
+    """Take in what is in the inbox, each producer's deposits in the order of their ids; how many there were."""
+    waiting = deposits(writer.directory)
+    for deposit in waiting:
+        with suppress(FileNotFoundError):  # another thread was faster
+            _adopt(writer, deposit)
+    return len(waiting)
+
+
+def _adopt(writer: Writer, deposit: DepositFile) -> None:
+    writer.commit()  # so that what fails from here on is the deposit's own fault
+    if deposit.publishing_id > writer.producers.last(deposit.producer):
+        try:
+            _append(writer, deposit)
+        except (StreamCorrupt, InvalidMessage, pa.ArrowException) as problem:
+            reject(deposit, problem)
+            return
+        if writer.options.fsync == "interval":
+            writer.sync()  # before the only other copy goes
+    deposit.path.unlink(missing_ok=True)
+
+
+def _append(writer: Writer, deposit: DepositFile) -> None:
+    now = now_us()
+    batches = read_deposit(deposit)
+    columns = (columns_of(batch, now) for batch in batches if batch.num_rows)
+    mark = (deposit.producer, deposit.publishing_id)
+    writer.append_columns(columns, mark, deposit.path.stat().st_size)

@@ -1,0 +1,143 @@
+"""Which segments a stream has at this moment, while writing, sealing and retention go on.
+
+A directory is not read in one moment: while a segment is sealed, a listing may miss both its forms, the new one
+because it was not there yet and the old one because it is not there any more. The next listing cannot. So a
+listing counts only when two in a row agree.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from headgate.errors import StreamError, StreamNotFound
+from headgate.streams.hot import HotSegment
+from headgate.streams.layout import SegmentFile, segment_files
+from headgate.streams.sealed import SealedSegment
+from headgate.streams.segment import Segment
+
+MOST_KEPT: Final = 32 << 20  # bytes of the footers of sealed segments
+_MOST_LOOKS: Final = 1000
+
+
+class SealedSegments:
+    """Sealed segments that were opened before; they never change, so readers share them."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[Path, SealedSegment] = OrderedDict()
+        self._changing = Lock()
+
+    def open(self, path: Path) -> SealedSegment:
+        with self._changing:
+            if path in self._open:
+                self._open.move_to_end(path)
+                return self._open[path]
+        found = SealedSegment(path)
+        with self._changing:
+            self._open[path] = found
+            while len(self._open) > 1 and self._kept() > MOST_KEPT:
+                self._open.popitem(last=False)
+        return found
+
+    def _kept(self) -> int:
+        return sum(segment.footer_bytes for segment in self._open.values())
+
+
+class Catalog:
+    """The segments of one stream as one reader sees them. Not for two threads at once."""
+
+    def __init__(self, directory: Path, sealed: SealedSegments | None = None) -> None:
+        self._directory = directory
+        self._sealed = sealed or SealedSegments()
+        self._hot: dict[Path, HotSegment] = {}
+        self._files = _listed(directory)
+
+    def relist(self) -> None:
+        """Look at the directory again."""
+        self._files = _listed(self._directory)
+        there = {file.path for file in self._files}
+        self._hot = {path: segment for path, segment in self._hot.items() if path in there}
+
+    @property
+    def files(self) -> list[SegmentFile]:
+        return list(self._files)
+
+    def first_offset(self) -> int:
+        """The oldest offset that may still be there."""
+        return self._files[0].first_offset if self._files else 0
+
+    def next_offset(self) -> int:
+        """The offset the next message will get."""
+        self.relist()
+        for _ in range(_MOST_LOOKS):
+            if not self._files:
+                return 0
+            try:
+                return self.open(self._files[-1]).next_offset
+            except FileNotFoundError:
+                self.relist()
+        raise self._restless()
+
+    def covering(self, offset: int) -> Segment | None:
+        """The segment that holds the offset, or else the first one behind it; None at the end."""
+        fresh = False
+        for _ in range(_MOST_LOOKS):
+            try:
+                found = self._covering(offset)
+            except FileNotFoundError:  # sealed or dropped since it was listed
+                self.relist()
+                continue
+            if fresh or (found is not None and found.first_offset <= offset):
+                return found
+            self.relist()
+            fresh = True
+        raise self._restless()
+
+    def _covering(self, offset: int) -> Segment | None:
+        firsts = [file.first_offset for file in self._files]
+        for file in self._files[max(bisect_right(firsts, offset) - 1, 0) :]:
+            segment = self.open(file)
+            if segment.next_offset > offset:
+                return segment
+        return None
+
+    def open(self, file: SegmentFile) -> Segment:
+        """The segment of a listed file, with all that was published until now."""
+        try:
+            return self._sealed.open(file.path) if file.sealed else self._open_hot(file)
+        except FileNotFoundError:
+            raise
+        except OSError as problem:
+            raise StreamError(f"{file.path} cannot be read: {problem}") from problem
+
+    def _open_hot(self, file: SegmentFile) -> HotSegment:
+        segment = self._hot.get(file.path)
+        if segment is not None:
+            segment.refresh()
+            return segment
+        segment = HotSegment(file.path)
+        while len(self._hot) > 1:
+            del self._hot[next(iter(self._hot))]
+        self._hot[file.path] = segment
+        return segment
+
+    def _restless(self) -> StreamError:
+        return StreamError(
+            f"the files of {self._directory} change faster than they can be read; "
+            "is something other than headgate writing there?"
+        )
+
+
+def _listed(directory: Path) -> list[SegmentFile]:
+    try:
+        seen = segment_files(directory)
+        while (again := segment_files(directory)) != seen:
+            seen = again
+    except FileNotFoundError:
+        raise StreamNotFound(f"there is no stream in {directory} any more") from None
+    except OSError as problem:
+        raise StreamError(f"{directory} cannot be read: {problem}") from problem
+    return seen

@@ -1,0 +1,248 @@
+"""A hot chunk: a batch of messages as bare Arrow buffers behind one header.
+
+Everything that says what the bytes mean is under the header's CRC; every column has its own, so a reader
+checks just what it touches. The offset is not stored: row i has offset first_offset + i. A system column that is
+the same for all messages is not stored either:
+
+    timestamp, priority    absent: all have the header's lowest
+    topic, payload         absent: all are empty
+    filter_value, key, id  absent: no message has one
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.errors import StreamCorrupt
+from headgate.filters.columns import View, column_name
+from headgate.filters.nodes import SYS_KINDS, Field
+from headgate.message import HeaderValue, Scalar
+from headgate.streams import overflow
+from headgate.streams.framing import Framed, rebuild, slice_buffers
+from headgate.streams.layout import (
+    CHUNK_HEADER,
+    CHUNK_MAGIC,
+    COLUMN,
+    CRC,
+    FORMAT_VERSION,
+    padded,
+)
+from headgate.streams.segment import ChunkMetadata
+
+MORE: Final = (
+    1  # flag: the next chunk belongs to the same append, and neither counts without the last
+)
+HOLE: Final = 2  # flag: what was here is lost; repair put this in its place
+DAMAGED: Final = 4  # flag in an index only: the chunk's header cannot be read
+
+ALWAYS: Final = ("timestamp", "topic", "priority", "payload")
+
+
+class ChunkHead(NamedTuple):
+    """The fixed part of a chunk's header."""
+
+    magic: bytes
+    version: int
+    flags: int
+    columns: int
+    header_length: int
+    names_length: int
+    meta_length: int
+    messages: int
+    first_offset: int
+    min_timestamp: int
+    max_timestamp: int
+    body_length: int
+    filtered: int
+    min_priority: int
+    max_priority: int
+    crc: int
+
+    @property
+    def length(self) -> int:
+        return self.header_length + self.body_length
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMeta:
+    """The small facts a chunk carries besides its columns."""
+
+    producers: Mapping[str, int]  # last publishing id of each named producer in the chunk
+    properties: Mapping[str, Scalar]  # what restrict_same_values made equal
+
+    def to_json(self) -> bytes:
+        known = {"producers": dict(self.producers), "properties": dict(self.properties)}
+        filled = {name: value for name, value in known.items() if value}
+        return json.dumps(filled, separators=(",", ":")).encode() if filled else b""
+
+    @classmethod
+    def from_json(cls, text: bytes) -> ChunkMeta:
+        known = json.loads(text) if text else {}
+        return cls(known.get("producers", {}), known.get("properties", {}))
+
+
+NO_META: Final = ChunkMeta({}, {})
+
+
+class HotChunk:
+    """A chunk in a memory map, opened without looking at its body."""
+
+    __slots__ = ("_body", "_cache", "_columns", "_overflowing", "file", "head", "meta", "position")
+
+    def __init__(self, data: pa.Buffer, at: int, file: str, base: int = 0) -> None:
+        """The chunk at `at` in `data`, which begins at byte `base` of the file."""
+        self.file, self.position = file, base + at
+        header = read_header(data, at)
+        if isinstance(header, str):
+            raise StreamCorrupt(file, self.position, header)
+        self.head, names, table, meta = header
+        self.meta = ChunkMeta.from_json(meta)
+        self._columns = dict(zip(names, COLUMN.iter_unpack(table), strict=True))
+        self._body = data.slice(at + self.head.header_length, self.head.body_length)
+        self._cache: dict[str, pa.Array | None] = {}
+        self._overflowing: list[dict[str, HeaderValue]] | None = None
+
+    @property
+    def first_offset(self) -> int:
+        return self.head.first_offset
+
+    @property
+    def num_rows(self) -> int:
+        return 0 if self.head.flags & HOLE else self.head.messages
+
+    @property
+    def nbytes(self) -> int:
+        return self.head.length
+
+    @property
+    def names(self) -> list[str]:
+        """The stored columns."""
+        return list(self._columns)
+
+    def offsets(self) -> npt.NDArray[np.int64]:
+        return np.arange(self.first_offset, self.first_offset + self.num_rows)
+
+    def metadata(self) -> ChunkMetadata:
+        head = self.head
+        return ChunkMetadata(
+            head.first_offset, head.first_offset + head.messages - 1, self.num_rows,
+            head.min_timestamp, head.max_timestamp, head.min_priority, head.max_priority,
+            head.length, self.meta.properties,
+        )  # fmt: skip
+
+    def view(self, field: Field, view: View) -> pa.Array | None:
+        if field.scope == "sys" and SYS_KINDS[field.name] != view:
+            return None
+        array = self.column(column_name(field, view))
+        if array is None and field.scope == "header" and overflow.OVERFLOW in self._columns:
+            return overflow.view_of(self.overflowing(), field.name, view)
+        return array
+
+    def column(self, name: str) -> pa.Array | None:
+        """A column, checked and rebuilt the first time it is asked for; None when the chunk has none."""
+        if name not in self._cache:
+            self._cache[name] = self._rebuild(name)
+        return self._cache[name]
+
+    def overflowing(self) -> list[dict[str, HeaderValue]]:
+        """The headers of every row that have no column."""
+        if self._overflowing is None:
+            array = self.column(overflow.OVERFLOW)
+            self._overflowing = (
+                [{}] * self.num_rows if array is None else overflow.overflowing(array)
+            )
+        return self._overflowing
+
+    def take(
+        self, rows: npt.NDArray[np.intp] | None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        wanted = (
+            [*ALWAYS, *(n for n in self._columns if n not in ALWAYS)]
+            if columns is None
+            else columns
+        )
+        found = {"offset": pa.array(self.offsets())}
+        found |= {name: array for name in wanted if (array := self.column(name)) is not None}
+        batch = pa.RecordBatch.from_arrays(list(found.values()), list(found))
+        return batch if rows is None else batch.take(pa.array(rows))
+
+    def check(self) -> None:
+        """Check every column against its CRC."""
+        for name in self._columns:
+            self._checked(name)
+
+    def _rebuild(self, name: str) -> pa.Array | None:
+        if name not in self._columns:
+            return self._implied(name)
+        kind, width, nulls, distinct, *_ = self._columns[name]
+        return rebuild(Framed(kind, width, nulls, distinct, self._checked(name)), self.num_rows)
+
+    def _checked(self, name: str) -> tuple[pa.Buffer, ...]:
+        crc, start, *lengths = self._columns[name][4:]
+        stored = self._body.slice(start, sum(map(padded, lengths)))
+        if zlib.crc32(stored) != crc:
+            at = self.position + self.head.header_length + start
+            last = self.first_offset + self.head.messages - 1
+            raise StreamCorrupt(
+                self.file,
+                at,
+                f"column {name!r} of offsets {self.first_offset} to {last} fails its CRC",
+            )
+        return slice_buffers(self._body, start, tuple(lengths))
+
+    def _implied(self, name: str) -> pa.Array | None:
+        rows, head = self.num_rows, self.head
+        match name:
+            case "timestamp":
+                return pa.array(np.full(rows, head.min_timestamp))
+            case "priority":
+                return pa.array(np.full(rows, head.min_priority, np.uint8))
+            case "topic":
+                codes = pa.array(np.zeros(rows, np.int8))
+                return pa.DictionaryArray.from_arrays(codes, pa.array([""]))
+            case "payload":
+                ends = pa.py_buffer(bytes(4 * (rows + 1)))
+                return pa.Array.from_buffers(pa.binary(), rows, [None, ends, pa.py_buffer(b"")])
+            case _:
+                return None
+
+
+def read_header(
+    data: pa.Buffer, position: int
+) -> tuple[ChunkHead, list[str], memoryview, bytes] | str:
+    """Head, column names, column table and meta of the chunk at `position`, or what is wrong there."""
+    head = read_head(data, position)
+    if isinstance(head, str):
+        return head
+    header = memoryview(data.slice(position, head.header_length))
+    crc = zlib.crc32(header[: CHUNK_HEADER.size - CRC.size])
+    if zlib.crc32(header[CHUNK_HEADER.size :], crc) != head.crc:
+        return "the header of a chunk fails its CRC"
+    names_at = CHUNK_HEADER.size + head.columns * COLUMN.size
+    meta_at = names_at + head.names_length
+    names = bytes(header[names_at:meta_at]).decode().split("\0") if head.columns else []
+    meta = bytes(header[meta_at : meta_at + head.meta_length])
+    return head, names, header[CHUNK_HEADER.size : names_at], meta
+
+
+def read_head(data: pa.Buffer, position: int) -> ChunkHead | str:
+    """The fixed part at `position`, not yet checked against its CRC, or what is wrong."""
+    left = data.size - position
+    if left < CHUNK_HEADER.size:
+        return f"a chunk is cut off after {left} bytes"
+    head = ChunkHead(*CHUNK_HEADER.unpack_from(data, position))
+    if head.magic != CHUNK_MAGIC:
+        return "there is no chunk"
+    if head.version != FORMAT_VERSION:
+        return f"a chunk of format {head.version}, this program reads {FORMAT_VERSION}"
+    if head.header_length < CHUNK_HEADER.size or head.length > left:
+        return f"a chunk of {head.length} bytes is cut off after {left}"
+    return head

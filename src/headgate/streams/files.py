@@ -1,0 +1,81 @@
+"""Files that survive a crash: what was made, renamed or removed is also in the directory's own record."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+UNFINISHED_SUFFIX: Final = ".new"
+
+
+def sync_directory(directory: Path) -> None:
+    """A new name is only durable once its directory is."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put `content` at `path`, whole or not at all."""
+    new = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
+    write_durably(new, content)
+    os.replace(new, path)
+    sync_directory(path.parent)
+
+
+def put_file(path: Path, content: bytes) -> None:
+    """The same for what can be made again: a power failure may take it."""
+    new = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
+    new.write_bytes(content)
+    os.replace(new, path)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write and fsync a file; its name is durable only after `sync_directory`."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        write_all(fd, content)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def overwrite(path: Path, position: int, content: bytes) -> None:
+    """Put `content` at that place of a file, durably."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, content, position)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, content: bytes | memoryview) -> None:
+    """Write every byte, however many calls it takes."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def remove_files(*paths: Path) -> None:
+    """Unlink what is there, then make that durable."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    for directory in {path.parent for path in paths}:
+        sync_directory(directory)
+
+
+def map_file(path: Path) -> pa.Buffer:
+    """The file as it is now, mapped."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        return pa.py_buffer(mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b"")
+    finally:
+        os.close(fd)

@@ -1,0 +1,200 @@
+"""Rows of many chunks, in any order, copied once: from the memory map straight to where they go.
+
+The columns of all chunks of a segment lie somewhere in one mapped file. A row is found by arithmetic on the
+addresses, so no chunk is ever concatenated with another, and only the rows that are wanted are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Rows: TypeAlias = npt.NDArray[np.signedinteger[Any]]
+Positions: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+_INT32_MAX: Final = 2**31 - 1
+_BOOL: Final = pa.bool_().id
+_BINARY: Final = frozenset({pa.string().id, pa.binary().id})
+
+
+class Gathering(Protocol):
+    """One column of many chunks."""
+
+    def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+        """The values at `rows[i]` of chunk `chunks[i]`."""
+        ...
+
+
+def gathering(arrays: Sequence[pa.Array]) -> Gathering:
+    """The column whose part in chunk i is `arrays[i]`; all of one type, a dictionary being the same in all."""
+    kind = arrays[0].type
+    if pa.types.is_dictionary(kind):
+        return _Coded(arrays)
+    if kind.id in _BINARY:
+        return BytesGathering(arrays)
+    return _Bits(arrays) if kind.id == _BOOL else _Fixed(arrays)
+
+
+class _Fixed:
+    def __init__(self, arrays: Sequence[pa.Array]) -> None:
+        self.type = arrays[0].type
+        self._values = _Numbers(arrays, 1, np.dtype(self.type.to_pandas_dtype()))
+        self._valid = _Validity(arrays)
+
+    def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+        values = self._values.take(chunks, rows)
+        return _array(self.type, len(rows), self._valid.take(chunks, rows), values)
+
+
+class _Bits:
+    def __init__(self, arrays: Sequence[pa.Array]) -> None:
+        self._values = _Bitmaps(arrays, 1)
+        self._valid = _Validity(arrays)
+
+    def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+        values = np.packbits(self._values.take(chunks, rows), bitorder="little")
+        return _array(pa.bool_(), len(rows), self._valid.take(chunks, rows), values)
+
+
+class _Coded:
+    def __init__(self, arrays: Sequence[pa.Array]) -> None:
+        self._codes = _Fixed([array.indices for array in arrays])
+        self._dictionary = arrays[0].dictionary
+
+    def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+        codes = self._codes.take(chunks, rows)
+        return pa.DictionaryArray.from_arrays(codes, self._dictionary, safe=False)
+
+
+class BytesGathering:
+    """Text or bytes: each value is a range of the one memory that holds the data of all chunks."""
+
+    def __init__(self, arrays: Sequence[pa.Array]) -> None:
+        self.type = arrays[0].type
+        self._ends = _Numbers(arrays, 1, np.dtype(np.int32))
+        self._valid = _Validity(arrays)
+        self.memory, self._bases = _enclosing(arrays, 2)
+
+    def ranges(self, chunks: Rows, rows: Rows) -> tuple[Positions, Positions]:
+        """Where each value begins and ends in `memory`."""
+        bases = self._bases.take(chunks)
+        return self._ends.take(chunks, rows) + bases, self._ends.take(chunks, rows + 1) + bases
+
+    def valid(self, chunks: Rows, rows: Rows) -> Bools | None:
+        """Which of the values are not null; None when all are."""
+        return self._valid.take(chunks, rows)
+
+    def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+        begins, ends = self.ranges(chunks, rows)
+        found = copy_ranges(self.memory, begins, ends, self.type)
+        return with_validity(found, self.valid(chunks, rows))
+
+
+def copy_ranges(
+    memory: pa.Buffer, begins: Positions, ends: Positions, kind: pa.DataType
+) -> pa.Array:
+    """The bytes of each range as one value of a fresh array, in the given order."""
+    count, total = len(begins), int((ends - begins).sum())
+    if not count:
+        return pa.array([], kind)
+    # Every second element of this array is a range we want, those between are never looked at. Its last
+    # offset makes the mean length, from which Arrow guesses how much to allocate, right.
+    offsets = np.empty(2 * count + 1, np.int64)
+    offsets[0:-1:2], offsets[1:-1:2] = begins, ends
+    offsets[-1] = min(int(offsets[0]) + 2 * total, memory.size)
+    narrow = int(offsets.max()) <= _INT32_MAX
+    wide = pa.large_binary() if pa.types.is_binary(kind) else pa.large_string()
+    scattered = pa.Array.from_buffers(
+        kind if narrow else wide,
+        2 * count,
+        [None, pa.py_buffer(offsets.astype(np.int32) if narrow else offsets), memory],
+    )
+    taken = scattered.take(pa.array(np.arange(0, 2 * count, 2)))
+    return taken if narrow else taken.cast(kind)
+
+
+def with_validity(array: pa.Array, valid: Bools | None) -> pa.Array:
+    """The array with nulls where `valid` is false."""
+    if valid is None or valid.all():
+        return array
+    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(array.type, len(array), [bitmap, *array.buffers()[1:]])
+
+
+# ---- where the buffers of the chunks lie -------------------------------------------------------------
+
+
+class _Numbers:
+    """The same buffer of every chunk, as numbers of one width."""
+
+    def __init__(self, arrays: Sequence[pa.Array], at: int, dtype: np.dtype[Any]) -> None:
+        memory, bases = _enclosing(arrays, at)
+        assert not (bases % dtype.itemsize).any(), "Arrow's buffers are aligned"
+        self._flat = np.frombuffer(memory, dtype, memory.size // dtype.itemsize)
+        starts = np.array([array.offset for array in arrays], np.int64)
+        self._starts = bases // dtype.itemsize + starts
+
+    def take(self, chunks: Rows, rows: Rows) -> npt.NDArray[Any]:
+        return self._flat.take(self._starts.take(chunks) + rows)
+
+
+class _Bitmaps:
+    def __init__(self, arrays: Sequence[pa.Array], at: int) -> None:
+        memory, bases = _enclosing(arrays, at)
+        self._flat = np.frombuffer(memory, np.uint8)
+        self._starts = bases * 8 + np.array([array.offset for array in arrays], np.int64)
+
+    def take(self, chunks: Rows, rows: Rows) -> Bools:
+        bits = self._starts.take(chunks) + rows
+        set_ = self._flat.take(bits >> 3) >> (bits & 7).astype(np.uint8)
+        return (set_ & 1).view(np.bool_)
+
+
+class _Validity:
+    """Where a column has values; chunks without nulls have no bitmap."""
+
+    def __init__(self, arrays: Sequence[pa.Array]) -> None:
+        with_nulls = [i for i, array in enumerate(arrays) if array.null_count]
+        self._bitmaps = _Bitmaps([arrays[i] for i in with_nulls], 0) if with_nulls else None
+        self._at = np.full(len(arrays), -1)
+        self._at[with_nulls] = np.arange(len(with_nulls))
+
+    def take(self, chunks: Rows, rows: Rows) -> Bools | None:
+        """None when every one of them is valid."""
+        if self._bitmaps is None:
+            return None
+        at = self._at[chunks]
+        asked = np.flatnonzero(at >= 0)
+        if not len(asked):
+            return None
+        valid = np.ones(len(rows), np.bool_)
+        valid[asked] = self._bitmaps.take(at[asked], rows[asked])
+        return valid
+
+
+def _enclosing(arrays: Sequence[pa.Array], at: int) -> tuple[pa.Buffer, Positions]:
+    """One memory that holds buffer `at` of every array, and where in it each begins.
+
+    What lies between the buffers may not be ours to read, and is never touched.
+    """
+    buffers = [array.buffers()[at] for array in arrays]
+    filled = [buffer for buffer in buffers if buffer is not None and buffer.size]
+    if not filled:
+        return pa.py_buffer(b""), np.zeros(len(arrays), np.int64)
+    low = min(buffer.address for buffer in filled) & ~7
+    high = max(buffer.address + buffer.size for buffer in filled)
+    bases = [b.address - low if b is not None and b.size else 0 for b in buffers]
+    memory = pa.foreign_buffer(low, high - low, base=filled)
+    return memory, np.array(bases, np.int64)
+
+
+def _array(
+    kind: pa.DataType, count: int, valid: Bools | None, values: npt.NDArray[Any]
+) -> pa.Array:
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, count, [bitmap, pa.py_buffer(values)])

@@ -1,0 +1,152 @@
+"""The hot segment as its writer sees it: chunks at the end of the log, their entries at the end of the index.
+
+`append` puts a chunk's bytes into the log; `publish` makes all appended chunks known through the index, which
+is when readers see them. What was appended and not published can be taken back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from headgate.streams.encode import EncodedChunk
+from headgate.streams.entries import end_of, next_offset_of
+from headgate.streams.files import put_file, replace_file
+from headgate.streams.framing import Buffer
+from headgate.streams.index import (
+    Entries,
+    IndexShape,
+    encode_index_header,
+    encode_settled,
+    settled_at,
+)
+from headgate.streams.layout import index_path, log_path
+from headgate.streams.walk import LogHead, encode_log_header, log_header_crc
+
+_MOST_PARTS: Final = 1024  # of one writev; IOV_MAX
+
+
+class HotLog:
+    """A log and its index, open for appending. Not for two threads at once."""
+
+    def __init__(self, directory: Path, head: LogHead, shape: IndexShape, entries: Entries) -> None:
+        """Open the files as recovery left them: the log ends with the last entry's chunk."""
+        first = head.first_offset
+        self.first_offset, self.shape = first, shape
+        self._header_length = len(encode_index_header(shape, first, head.crc, 0))
+        self._end = self._published = end_of(entries, head)
+        self.next_offset = self._published_offset = next_offset_of(entries, head)
+        self._index_end = self._header_length + entries.nbytes
+        self.producers = dict(head.producers)
+        self._staged: list[Entries] = []
+        self._synced = self._end
+        self._log = os.open(log_path(directory, first), os.O_WRONLY | os.O_CLOEXEC)
+        self._index = os.open(index_path(directory, first), os.O_WRONLY | os.O_CLOEXEC)
+
+    @property
+    def size(self) -> int:
+        """Bytes of log and index."""
+        return self._end + self._index_end
+
+    @property
+    def end(self) -> int:
+        """Where the next chunk goes."""
+        return self._end
+
+    @property
+    def published(self) -> int:
+        """Where the last chunk ends that readers see."""
+        return self._published
+
+    @property
+    def is_empty(self) -> bool:
+        return self._index_end == self._header_length and not self._staged
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there are published bytes that were not synced."""
+        return self._synced < self._published
+
+    def append(self, chunk: EncodedChunk, entry: Entries) -> None:
+        """Put the chunk's bytes into the log; nobody sees them yet."""
+        _write_parts(self._log, chunk.parts, self._end)
+        self._end += chunk.length
+        self.next_offset = chunk.head.first_offset + chunk.head.messages
+        self._staged.append(entry)
+
+    def publish(self) -> None:
+        """Let readers see what was appended."""
+        if not self._staged:
+            return
+        content = b"".join([entry.tobytes() for entry in self._staged])
+        _write_parts(self._index, [content], self._index_end)
+        self._index_end += len(content)
+        self._staged.clear()
+        self._published, self._published_offset = self._end, self.next_offset
+
+    def take_back(self) -> None:
+        """Forget what was appended since the last publish; the files are as they were then."""
+        self._staged.clear()
+        self._end, self.next_offset = self._published, self._published_offset
+        os.ftruncate(self._log, self._end)
+        os.ftruncate(self._index, self._index_end)
+
+    def sync_appended(self) -> None:
+        """Make what was appended durable before it is published."""
+        os.fdatasync(self._log)
+
+    def duplicate(self) -> int:
+        """The log's file once more, to sync it while it is appended to, or even closed."""
+        return os.dup(self._log)
+
+    def settle(self, position: int) -> None:
+        """Note that the log is safe up to there."""
+        if position > self._synced:
+            os.pwrite(self._index, encode_settled(position), settled_at(self._header_length))
+            self._synced = position
+
+    def close(self) -> None:
+        for fd in (self._log, self._index):
+            if fd >= 0:
+                os.close(fd)
+        self._log = self._index = -1
+
+
+def create_hot_log(
+    directory: Path,
+    first_offset: int,
+    shape: IndexShape,
+    producers: Mapping[str, int],
+    created_us: int,
+) -> HotLog:
+    """A new, empty segment; its log is durable when this returns."""
+    header = encode_log_header(first_offset, created_us, producers)
+    head = LogHead(first_offset, producers, log_header_crc(header), len(header))
+    # The index first: a log without one is complete, an index without its log is nothing.
+    write_index(directory, head, shape, np.zeros(0, shape.dtype), settled=len(header))
+    replace_file(log_path(directory, first_offset), header)
+    return HotLog(directory, head, shape, np.zeros(0, shape.dtype))
+
+
+def write_index(
+    directory: Path, head: LogHead, shape: IndexShape, entries: Entries, settled: int
+) -> None:
+    """Put a whole index in place, or none: readers may have the old one mapped."""
+    content = encode_index_header(shape, head.first_offset, head.crc, settled) + entries.tobytes()
+    put_file(index_path(directory, head.first_offset), content)
+
+
+def _write_parts(fd: int, parts: list[Buffer], position: int) -> None:
+    """Write every byte at its place, however many calls it takes."""
+    left = [memoryview(part) for part in parts if len(part)]
+    while left:
+        written = os.pwritev(fd, left[:_MOST_PARTS], position)
+        position += written
+        while left and written >= left[0].nbytes:
+            written -= left.pop(0).nbytes
+        if left and written:
+            left[0] = left[0][written:]

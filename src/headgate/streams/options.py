@@ -1,0 +1,174 @@
+"""What a stream was created with, kept in its stream.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from headgate.errors import InvalidMessage, StreamError, StreamNotFound, StreamOptionsError
+from headgate.message import Scalar, check_header_name, check_header_value
+from headgate.streams.files import replace_file
+from headgate.streams.layout import FORMAT_VERSION, MAX_BODY_BYTES, OPTIONS_FILE
+
+Fsync: TypeAlias = Literal["always", "interval", "never"]
+
+MAX_INDEXED: Final = 63  # the coverage bitmap has 64 bits, one is filter_value's
+MAX_TUPLES: Final = 2**63  # combinations of restricted values; a chunk's is kept in 64 bits
+SEED_BLOOM: Final = range(16, 256)  # bytes; RabbitMQ's range
+INDEXED_BLOOM: Final = range(16, 4097)
+DEFAULT_SEED_BYTES: Final = 16
+DEFAULT_INDEXED_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """Every option of a stream. A changed one holds from the next segment on.
+
+    `fsync`: with "always" what is confirmed survives a power failure; with "interval" a power failure may take what was
+    confirmed since the last sync, at most `fsync_interval` and one sync ago, while a killed process takes nothing; with
+    "never" the operating system decides.
+
+    `filter_size` is the Bloom filter's bytes in each chunk's index entry: 16 to 255 when only filter values are
+    in it, up to 4096 when headers are `indexed`.
+    """
+
+    indexed: tuple[str, ...] = ()
+    filter_size: int = 0  # 0: 16 bytes, or 1 KiB with indexed headers
+    restrict_same_values: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
+    fsync: Fsync = "interval"
+    fsync_interval: timedelta = timedelta(milliseconds=200)
+    linger: timedelta = timedelta(milliseconds=1)  # how long a chunk waits for more messages
+    chunk_messages: int = 4096
+    chunk_bytes: int = 1 << 20
+    segment_bytes: int = 64 << 20  # log and index together
+    max_age: timedelta | None = None  # retention; None keeps everything
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "indexed", tuple(self.indexed))
+        put(self, "restrict_same_values", _tuples(self.restrict_same_values))
+        if not self.filter_size:
+            put(self, "filter_size", DEFAULT_INDEXED_BYTES if self.indexed else DEFAULT_SEED_BYTES)
+        _check_names("indexed", self.indexed)
+        _check_names("restrict_same_values", tuple(self.restrict_same_values))
+        _check_restriction(self.restrict_same_values)
+        for problem in _problems(self):
+            raise StreamOptionsError(problem)
+
+    @property
+    def bloom_hashes(self) -> int:
+        """Two, as in RabbitMQ, for filter values alone; seven give 1 % at ten bits a value."""
+        return 7 if self.indexed else 2
+
+
+def _tuples(restriction: Mapping[str, Sequence[Scalar]]) -> dict[str, tuple[Scalar, ...]]:
+    for name, values in restriction.items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise StreamOptionsError(
+                f"restrict_same_values: {name!r} needs a list of values, not {values!r}"
+            )
+    return {name: tuple(values) for name, values in restriction.items()}
+
+
+def _check_names(option: str, names: tuple[str, ...]) -> None:
+    if len(set(names)) < len(names):
+        raise StreamOptionsError(f"{option}: a header is named twice in {names}")
+    for name in names:
+        try:
+            check_header_name(name)
+        except InvalidMessage as problem:
+            raise StreamOptionsError(f"{option}: {problem}") from None
+
+
+def _check_restriction(restriction: Mapping[str, tuple[Scalar, ...]]) -> None:
+    tuples = 1
+    for name, values in restriction.items():
+        tuples *= len(values) + 1
+        for value in values:
+            try:
+                check_header_value(f"restrict_same_values[{name!r}]", value)
+            except InvalidMessage as problem:
+                raise StreamOptionsError(str(problem)) from None
+    if tuples > MAX_TUPLES:
+        raise StreamOptionsError("restrict_same_values: more than 2^63 combinations of values")
+
+
+def _problems(options: StreamOptions) -> list[str]:
+    sizes = INDEXED_BLOOM if options.indexed else SEED_BLOOM
+    checks = {
+        f"indexed: {len(options.indexed)} headers, at most {MAX_INDEXED} can be": (
+            len(options.indexed) <= MAX_INDEXED
+        ),
+        f"filter_size: {options.filter_size} bytes; {sizes.start} to {sizes.stop - 1} are possible here": (
+            options.filter_size in sizes
+        ),
+        f"fsync: {options.fsync!r} is not always, interval or never": (
+            options.fsync in ("always", "interval", "never")
+        ),
+        "fsync_interval: must be more than nothing": options.fsync_interval > timedelta(0),
+        "linger: cannot be negative": options.linger >= timedelta(0),
+        "chunk_messages: must be 1 to 1,048,576": 1 <= options.chunk_messages <= 1 << 20,
+        f"chunk_bytes: must be 1 to {MAX_BODY_BYTES:,}": 1 <= options.chunk_bytes <= MAX_BODY_BYTES,
+        "segment_bytes: must be at least 4,096": options.segment_bytes >= 4096,
+        "max_age: must be more than nothing": options.max_age is None
+        or options.max_age > timedelta(0),
+        "max_bytes: must be more than nothing": options.max_bytes is None or options.max_bytes > 0,
+    }
+    return [problem for problem, fine in checks.items() if not fine]
+
+
+# ---- stream.json -------------------------------------------------------------------------------------
+
+_DURATIONS: Final = ("fsync_interval", "linger", "max_age")
+
+
+def save_options(directory: Path, options: StreamOptions) -> None:
+    """Write stream.json, whole or not at all."""
+    known: dict[str, Any] = asdict(options)
+    for name in _DURATIONS:
+        if known[name] is not None:
+            known[f"{name}_us"] = known[name] // timedelta(microseconds=1)
+        del known[name]
+    text = json.dumps({"format": FORMAT_VERSION, **known}, indent=2, ensure_ascii=False)
+    replace_file(directory / OPTIONS_FILE, text.encode())
+
+
+def load_options(directory: Path) -> StreamOptions:
+    """The options in stream.json."""
+    path = directory / OPTIONS_FILE
+    try:
+        known = json.loads(path.read_bytes())
+        return _options_from(known)
+    except FileNotFoundError:
+        raise StreamNotFound(
+            f"there is no stream in {directory}: it has no {OPTIONS_FILE}; create one with Stream.create"
+        ) from None
+    except OSError as problem:
+        raise StreamError(f"{path} cannot be read: {problem.strerror}") from problem
+    except (ValueError, TypeError, KeyError) as problem:
+        raise StreamOptionsError(f"{path} cannot be read: {problem}") from problem
+
+
+def _options_from(known: dict[str, Any]) -> StreamOptions:
+    version = known.pop("format")
+    if version != FORMAT_VERSION:
+        raise ValueError(f"format {version}; this program reads format {FORMAT_VERSION}")
+    for name in _DURATIONS:
+        if f"{name}_us" in known:
+            known[name] = timedelta(microseconds=known.pop(f"{name}_us"))
+    return StreamOptions(**known)
+
+
+def changed(options: StreamOptions, changes: Mapping[str, Any]) -> StreamOptions:
+    """The options with these changes; an unknown name is refused."""
+    unknown = changes.keys() - {option.name for option in fields(StreamOptions)}
+    if unknown:
+        raise StreamOptionsError(f"there is no option {min(unknown)!r}")
+    if "indexed" in changes and "filter_size" not in changes:
+        changes = {**changes, "filter_size": 0}
+    return replace(options, **changes)

@@ -1,0 +1,78 @@
+"""Messages -> the columns of a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.filters.arrays import encoded_text
+from headgate.filters.columns import shred, shred_headers, shred_valid
+from headgate.filters.transposed import column
+from headgate.message import Message
+from headgate.streams.overflow import cap, narrow
+
+Arrays: TypeAlias = dict[str, pa.Array]
+Shred: TypeAlias = Callable[[Sequence[Message]], pa.RecordBatch]  # with or without validation
+
+SYSTEM_ORDER: Final = ("timestamp", "topic", "filter_value", "key", "priority", "id", "payload")
+
+
+def arrays_of(
+    messages: Sequence[Message], indexed: Collection[str], now_us: int, shred: Shred = shred
+) -> Arrays:
+    """The columns of these messages; one without a timestamp was published now."""
+    narrowed, rest = narrow(messages, indexed)
+    batch = shred(narrowed)
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    arrays["timestamp"] = stamped(arrays.get("timestamp"), len(messages), now_us)
+    arrays["payload"] = payload_array([message.payload for message in messages])
+    return cap(in_order(arrays), rest, indexed)
+
+
+def plain_arrays_of(messages: Sequence[Message], indexed: Collection[str], now_us: int) -> Arrays:
+    """The same for messages that have topic, headers and payload, and nothing else to look at."""
+    narrowed, rest = narrow(messages, indexed)
+    try:
+        headers = shred_headers([message.headers for message in narrowed])
+    except (TypeError, ValueError, OverflowError):
+        return arrays_of(messages, indexed, now_us, shred_valid)  # says what is wrong with which
+    arrays = {
+        "timestamp": stamped(None, len(messages), now_us),
+        "topic": _topic_array([message.topic for message in messages]),
+        "priority": pa.array(np.zeros(len(messages), np.uint8)),
+        "payload": payload_array([message.payload for message in messages]),
+    }
+    return cap(arrays | headers, rest, indexed)
+
+
+def _topic_array(topics: list[str]) -> pa.Array:
+    if len(set(topics)) > 1:
+        return encoded_text(column(topics))
+    codes = pa.array(np.zeros(len(topics), np.int8))
+    return pa.DictionaryArray.from_arrays(codes, pa.array(topics[:1]))
+
+
+def in_order(arrays: Arrays) -> Arrays:
+    """System columns first, always in the same order."""
+    system = {name: arrays[name] for name in SYSTEM_ORDER if name in arrays}
+    return system | arrays
+
+
+def stamped(timestamps: pa.Array | None, rows: int, now_us: int) -> pa.Array:
+    """The timestamps, `now_us` where there is none."""
+    if timestamps is None:
+        return pa.array(np.full(rows, now_us))
+    return pc.fill_null(timestamps, now_us) if timestamps.null_count else timestamps
+
+
+def payload_array(payloads: Sequence[bytes]) -> pa.Array:
+    """The payloads, one behind the other."""
+    return pa.array(payloads, pa.binary())
+
+
+def row_count(arrays: Arrays) -> int:
+    return len(arrays["timestamp"])

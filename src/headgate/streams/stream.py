@@ -1,0 +1,312 @@
+"""Stream: the face of everything in this package."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from threading import RLock
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.errors import (
+    StreamClosed,
+    StreamError,
+    StreamExists,
+    StreamLocked,
+    StreamWriteError,
+)
+from headgate.filters.builder import FilterLike
+from headgate.streams.adoption import adopt
+from headgate.streams.catalog import Catalog, SealedSegments
+from headgate.streams.committer import Committer
+from headgate.streams.consumer import Consumer, PostFilter
+from headgate.streams.cursors import Cursors
+from headgate.streams.entry import EntryFilters
+from headgate.streams.inbox import deposits, write_deposit
+from headgate.streams.layout import INBOX, LOCK_FILE, OPTIONS_FILE
+from headgate.streams.lock import WriterLock
+from headgate.streams.maintenance import drop_segments, seal_segments
+from headgate.streams.options import StreamOptions, changed, load_options, save_options
+from headgate.streams.producer import FilterValue, Producer
+from headgate.streams.producers import check_producer_name, check_publishing_id
+from headgate.streams.query import make_query
+from headgate.streams.reader import Scan
+from headgate.streams.retention import SegmentInfo
+from headgate.streams.start import Start, resolve_start
+from headgate.streams.tables import batches_of, columns_of
+from headgate.streams.writer import Writer, now_us
+
+
+class Stream:
+    """An append-only log of messages in a directory.
+
+    Opening and reading never lock. The first `producer` or `append` takes the writer's lock, and it is held until
+    the stream is closed; `seal`, `trim` and `reconfigure` take it for as long as they run.
+    """
+
+    def __init__(self, path: str | Path, options: StreamOptions) -> None:
+        """Use `Stream.create` or `Stream.open`."""
+        self.path, self.options = Path(path), options
+        self._sealed = SealedSegments()
+        self._writing = RLock()
+        self._writer: Writer | None = None
+        self._committer: Committer | None = None
+        self._producers: set[Producer] = set()
+        self._closed = False
+
+    @classmethod
+    def create(cls, path: str | Path, **options: Any) -> Stream:
+        """A new stream; the options are those of `StreamOptions`."""
+        directory, wanted = Path(path), changed(StreamOptions(), options)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            _refuse_foreign(directory)
+            with WriterLock(directory, "create"):
+                if (directory / OPTIONS_FILE).exists():
+                    raise StreamExists(f"there is a stream in {directory} already; open it")
+                (directory / INBOX).mkdir(exist_ok=True)
+                save_options(directory, wanted)
+        except OSError as problem:
+            raise StreamWriteError(f"{directory} cannot be made: {problem}") from problem
+        return cls(directory, wanted)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Stream:
+        """The stream in that directory."""
+        return cls(path, load_options(Path(path)))
+
+    @staticmethod
+    def delete(path: str | Path) -> None:
+        """Delete a stream and everything in its directory; refused while somebody writes."""
+        directory = Path(path)
+        load_options(directory)
+        with WriterLock(directory, "delete"):
+            (directory / OPTIONS_FILE).unlink()
+            shutil.rmtree(directory)
+
+    # ---- writing -------------------------------------------------------------------------------------
+
+    def producer(
+        self, name: str | None = None, *, filter_value: FilterValue | None = None
+    ) -> Producer:
+        """Someone to send messages with. A name makes publishing ids count: no id is stored twice."""
+        if name is not None:
+            check_producer_name(name)
+        with self._writing:
+            if name is not None and any(p.name == name for p in self._producers):
+                raise StreamError(f"there is a producer {name!r} already; close it first")
+            writer = self._write(f"producer {name}" if name else "an unnamed producer")
+            made = Producer(writer, name, filter_value, self._producers.discard)
+            self._producers.add(made)
+            return made
+
+    def append(self, table: pa.Table | pa.RecordBatch) -> int:
+        """Append Arrow data, see `tables` for how columns become messages; confirmed when this returns."""
+        with self._writing:
+            writer = self._write("append")
+        now = now_us()
+        return writer.append_columns(columns_of(b, now) for b in batches_of(table) if b.num_rows)
+
+    def deposit(self, producer: str, publishing_id: int, table: pa.Table | pa.RecordBatch) -> bool:
+        """Append Arrow data although another process may be writing; durable when this returns.
+
+        It is stored as a whole and once, however often it is deposited under this id. True when it is in the stream
+        already, False when the process that holds the stream will take it in.
+        """
+        check_producer_name(producer)
+        check_publishing_id(publishing_id)
+        batches = list(batches_of(table))
+        for batch in batches:
+            columns_of(batch, 0)  # refuse here what could not be adopted there
+        write_deposit(self.path, producer, publishing_id, batches)
+        return self._adopt()
+
+    def _adopt(self) -> bool:
+        """Take in what is in the inbox, unless another process will."""
+        try:
+            with self._lent("deposit") as writer:
+                adopt(writer)
+        except StreamLocked:
+            return False
+        return True
+
+    def seal(self, *, all: bool = False) -> list[Path]:
+        """Seal what is full, or everything: from then on filters prune it best."""
+        with self._lent("seal") as writer:
+            return seal_segments(writer, all=all, created_us=now_us())
+
+    def trim(
+        self,
+        *,
+        max_age: timedelta | None = None,
+        max_bytes: int | None = None,
+        before_offset: int = 0,
+    ) -> list[SegmentInfo]:
+        """Drop the oldest segments by these limits, or by the stream's own when none is given."""
+        if max_age is None and max_bytes is None and not before_offset:
+            max_age, max_bytes = self.options.max_age, self.options.max_bytes
+        limits = {"max_age": max_age, "max_bytes": max_bytes, "before_offset": before_offset}
+        with self._lent("trim") as writer:
+            return drop_segments(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
+
+    def reconfigure(self, **changes: Any) -> None:
+        """Change options; what says how chunks are written holds from the next segment on."""
+        with self._writing:
+            if self._writer is not None:
+                raise StreamError("close the producers of this stream before it is reconfigured")
+            with WriterLock(self.path, "reconfigure"):
+                options = changed(load_options(self.path), changes)
+                save_options(self.path, options)
+            self.options = options
+
+    # ---- reading -------------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        filter: FilterLike | None = None,
+        *,
+        start: Start = "first",
+        follow: bool = False,
+        timeout: timedelta | None = None,
+        filter_values: Iterable[str] | None = None,
+        match_unfiltered: bool = False,
+        post_filter: PostFilter | None = None,
+        entry_filter: EntryFilters = None,
+        cursor: str | None = None,
+    ) -> Consumer:
+        """The messages the filter selects, in offset order; with `follow`, also those yet to come."""
+        self._check_open()
+        query = make_query(
+            filter,
+            filter_values=filter_values,
+            match_unfiltered=match_unfiltered,
+            entry_filter=entry_filter,
+        )
+        return Consumer(
+            self.path,
+            query,
+            start=start,
+            follow=follow,
+            timeout=timeout,
+            post_filter=post_filter,
+            cursor=cursor,
+            sealed=self._sealed,
+        )
+
+    def scan(
+        self,
+        filter: FilterLike | None = None,
+        *,
+        start: Start = "first",
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        filter_values: Iterable[str] | None = None,
+        match_unfiltered: bool = False,
+        entry_filter: EntryFilters = None,
+    ) -> Scan:
+        """Arrow record batches of the messages the filter selects, in offset order, with an `offset` column."""
+        self._check_open()
+        query = make_query(
+            filter,
+            filter_values=filter_values,
+            match_unfiltered=match_unfiltered,
+            entry_filter=entry_filter,
+            columns=columns,
+        )
+        catalog = Catalog(self.path, self._sealed)
+        until = catalog.next_offset()
+        first = resolve_start(start, catalog, now_us)
+        return Scan(catalog, query, first, until if end is None else min(end, until))
+
+    def cursors(self) -> Cursors:
+        """Where named consumers stand."""
+        return Cursors(self.path)
+
+    @property
+    def first_offset(self) -> int:
+        """The oldest offset that may still be there."""
+        return Catalog(self.path, self._sealed).first_offset()
+
+    @property
+    def next_offset(self) -> int:
+        """The offset the next message will get."""
+        return Catalog(self.path, self._sealed).next_offset()
+
+    # ---- the writer ----------------------------------------------------------------------------------
+
+    def _write(self, purpose: str) -> Writer:
+        """The writer of this stream, from now on until the stream is closed."""
+        self._check_open()
+        if self._writer is None or self._committer is None:
+            self._writer = Writer(self.path, self.options, purpose)
+            self._committer = Committer(self._writer)
+        return self._writer
+
+    @contextmanager
+    def _lent(self, purpose: str) -> Iterator[Writer]:
+        """The writer of this stream, or one just for this task."""
+        with self._writing:
+            self._check_open()
+            held = self._writer
+            writer = held or Writer(self.path, self.options, purpose)
+            try:
+                yield writer
+            finally:
+                if held is None:
+                    writer.close()
+
+    def close(self) -> None:
+        """Flush and close the producers, and let go of the lock; idempotent."""
+        with self._writing:
+            self._closed = True
+            try:
+                self._close_writer()
+            finally:
+                self._writer = self._committer = None
+                self._producers.clear()
+
+    def _close_writer(self) -> None:
+        if self._writer is None or self._committer is None:
+            return
+        self._committer.close()
+        try:
+            for producer in list(self._producers):
+                producer.close()
+        finally:
+            self._writer.close()
+        # An outsider may have been refused the lock just before, and rely on this.
+        if deposits(self.path):
+            with suppress(StreamLocked):
+                late = Writer(self.path, self.options, "adoption")
+                with closing(late):
+                    adopt(late)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StreamClosed(f"{self.path} was closed")
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """A directory with other things in it, or with what is left of a deleted stream, becomes no stream by accident."""
+    ours = {INBOX, LOCK_FILE}  # what an interrupted `create` leaves
+    found = {path.name for path in directory.iterdir() if not path.name.startswith(".")} - ours
+    if found and OPTIONS_FILE not in found:
+        raise StreamExists(
+            f"{directory} is not empty: it holds {min(found)}; choose another directory"
+        )

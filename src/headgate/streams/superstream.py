@@ -1,0 +1,285 @@
+"""A super stream: many streams that look like one. Every message goes to the partition its key hashes to.
+
+Messages with the same key stay in order; between partitions there is none. A partition is a stream like any other,
+in a sub-directory, with its own writer, segments and cursors.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+from threading import RLock
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNotFound
+from headgate.filters.builder import FilterLike
+from headgate.message import Message
+from headgate.streams.consumer import LONGEST_SLEEP, Consumer, matters
+from headgate.streams.files import replace_file
+from headgate.streams.layout import FORMAT_VERSION
+from headgate.streams.partition import partition_of
+from headgate.streams.plan import ScanStats
+from headgate.streams.producer import Producer
+from headgate.streams.reader import Scan
+from headgate.streams.stream import Stream
+from headgate.wake import Watch
+
+SUPER_FILE: Final = "super.json"
+MAX_PARTITIONS: Final = 1024
+
+RoutingKey = Callable[[Message], str | None]
+
+
+class PartitionRecord(NamedTuple):
+    """A message, its partition and its offset there."""
+
+    partition: int
+    offset: int
+    message: Message
+
+
+def key_of(message: Message) -> str | None:
+    return message.key
+
+
+class SuperStream:
+    """N streams under one name."""
+
+    def __init__(self, path: Path, partitions: Iterable[Stream]) -> None:
+        """Use `SuperStream.create` or `SuperStream.open`."""
+        self.path, self.partitions = path, tuple(partitions)
+
+    @classmethod
+    def create(cls, path: str | Path, partitions: int, **options: Any) -> SuperStream:
+        """A new super stream; the options are those of every partition."""
+        directory = Path(path)
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise StreamError(
+                f"a super stream has 1 to {MAX_PARTITIONS} partitions, not {partitions}"
+            )
+        if (directory / SUPER_FILE).exists():
+            raise StreamExists(f"there is a super stream in {directory} already; open it instead")
+        directory.mkdir(parents=True, exist_ok=True)
+        streams = [Stream.create(_place(directory, i), **options) for i in range(partitions)]
+        # Last: what has this file is complete.
+        note = {"format": FORMAT_VERSION, "partitions": partitions}
+        replace_file(directory / SUPER_FILE, json.dumps(note).encode())
+        return cls(directory, streams)
+
+    @classmethod
+    def open(cls, path: str | Path) -> SuperStream:
+        directory = Path(path)
+        try:
+            known = json.loads((directory / SUPER_FILE).read_bytes())
+        except FileNotFoundError:
+            raise StreamNotFound(
+                f"there is no super stream in {directory}; create one with SuperStream.create"
+            ) from None
+        if known["format"] != FORMAT_VERSION:
+            raise StreamError(f"{directory}: a super stream of format {known['format']}")
+        return cls(
+            directory, [Stream.open(_place(directory, i)) for i in range(known["partitions"])]
+        )
+
+    def producer(
+        self, name: str | None = None, *, routing: RoutingKey = key_of, **more: Any
+    ) -> SuperProducer:
+        """A producer that sends each message where its key belongs; `routing` says what the key is."""
+        return SuperProducer([s.producer(name, **more) for s in self.partitions], routing)
+
+    def consume(
+        self,
+        filter: FilterLike | None = None,
+        *,
+        follow: bool = False,
+        timeout: timedelta | None = None,
+        **more: Any,
+    ) -> SuperConsumer:
+        """The messages of all partitions, as they come; in order within each."""
+        consumers = [s.consume(filter, follow=follow, **more) for s in self.partitions]
+        return SuperConsumer(consumers, [s.path for s in self.partitions], follow, timeout)
+
+    def scan(self, filter: FilterLike | None = None, **more: Any) -> SuperScan:
+        """Record batches of all partitions, with a `partition` column in front; in order within each."""
+        return SuperScan([s.scan(filter, **more) for s in self.partitions])
+
+    def seal(self, *, all: bool = False) -> list[Path]:
+        """Seal what is full, or everything, in every partition."""
+        return [path for stream in self.partitions for path in stream.seal(all=all)]
+
+    def close(self) -> None:
+        for stream in self.partitions:
+            stream.close()
+
+    def __enter__(self) -> SuperStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _place(directory: Path, partition: int) -> Path:
+    return directory / f"partition-{partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class SuperProducer:
+    """One producer a partition."""
+
+    producers: list[Producer]
+    routing: RoutingKey
+
+    def send(self, message: Message, *, publishing_id: int | None = None) -> bool:
+        """Accept a message into the partition of its key."""
+        key = self.routing(message)
+        if key is None:
+            raise InvalidMessage(
+                "key",
+                "a super stream needs a key to choose the partition; set key=, or give routing=",
+            )
+        producer = self.producers[partition_of(key, len(self.producers))]
+        return producer.send(message, publishing_id=publishing_id)
+
+    def flush(self) -> None:
+        """Wait until everything that was sent is confirmed."""
+        for producer in self.producers:
+            producer.flush()
+
+    def close(self) -> None:
+        for producer in self.producers:
+            producer.close()
+
+    def __enter__(self) -> SuperProducer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class SuperScan(Iterator[pa.RecordBatch]):
+    """The scans of all partitions, one after the other."""
+
+    def __init__(self, scans: list[Scan]) -> None:
+        self._scans = scans
+        self._batches = self._walk()
+
+    @property
+    def stats(self) -> ScanStats:
+        """What all of them have done so far."""
+        names = [field.name for field in fields(ScanStats)]
+        return ScanStats(*(sum(getattr(s.stats, name) for s in self._scans) for name in names))
+
+    def __next__(self) -> pa.RecordBatch:
+        return next(self._batches)
+
+    def _walk(self) -> Iterator[pa.RecordBatch]:
+        for partition, scan in enumerate(self._scans):
+            for batch in scan:
+                column = pa.array(np.full(batch.num_rows, partition, np.int32))
+                names = ["partition", *batch.schema.names]
+                yield pa.RecordBatch.from_arrays([column, *batch.columns], names)
+
+
+class SuperConsumer(Iterator[Message]):
+    """The messages of all partitions, taken in turns."""
+
+    def __init__(
+        self,
+        consumers: list[Consumer],
+        directories: list[Path],
+        follow: bool,
+        timeout: timedelta | None,
+    ) -> None:
+        self.consumers = consumers
+        self.partition: int | None = None  # of the message handed out last
+        self._directories, self._follow = directories, follow
+        self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
+        self._watch: Watch | None = None
+        self._turn, self._closed, self._running = 0, False, RLock()
+
+    def __iter__(self) -> SuperConsumer:
+        return self
+
+    def __next__(self) -> Message:
+        return self.next_record().message
+
+    def next_record(self) -> PartitionRecord:
+        """The next message with its partition and offset; StopIteration at the end."""
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        with self._running:
+            while not self._closed:
+                record = self.poll()
+                if record is not None:
+                    return record
+                if not (self._follow and self._sleep(deadline)):
+                    break
+        raise StopIteration
+
+    def poll(self) -> PartitionRecord | None:
+        """A message that is there by now, from the next partition that has one; never waits."""
+        for _ in self.consumers:
+            self._turn = (self._turn + 1) % len(self.consumers)
+            record = self.consumers[self._turn].poll()
+            if record is not None:
+                self.partition = self._turn
+                return PartitionRecord(self._turn, *record)
+        return None
+
+    def _sleep(self, deadline: float | None) -> bool:
+        if self._watch is None:
+            self._watch = Watch(*self._directories, accepts=matters)
+            return True  # what came before the watch began is found by one more look
+        left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            return False
+        self._watch.wait(min(left, LONGEST_SLEEP))
+        return True
+
+    def commit(self) -> None:
+        """Store every partition's position under the consumer's name."""
+        for consumer in self.consumers:
+            consumer.commit()
+
+    def lag(self) -> int:
+        """How many messages, matching or not, lie ahead in all partitions."""
+        return sum(consumer.lag() for consumer in self.consumers)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._watch is not None:
+            self._watch.wake()
+        with self._running:
+            if self._watch is not None:
+                self._watch.close()
+                self._watch = None
+            for consumer in self.consumers:
+                consumer.close()
+
+    def __enter__(self) -> SuperConsumer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

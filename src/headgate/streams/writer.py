@@ -1,0 +1,380 @@
+"""The one who writes: holds the lock, gathers messages into chunks, commits them and rolls segments.
+
+Messages are accepted without a lock; `_committing` is held while bytes go to disk. So while one thread waits for an
+fsync, others go on adding messages, and the next commit takes all of them with one fsync: group commit. `_gate` only
+keeps the files from being closed under somebody who syncs them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from threading import Lock, RLock
+
+from headgate import wake
+from headgate.errors import (
+    InvalidMessage,
+    StreamClosed,
+    StreamError,
+    StreamWriteError,
+)
+from headgate.message import Message
+from headgate.streams.batching import Piece, cuts_of_columns, prepare
+from headgate.streams.chunk import MORE, ChunkMeta
+from headgate.streams.encode import encode_chunk
+from headgate.streams.index import IndexShape, index_entry
+from headgate.streams.lock import WriterLock
+from headgate.streams.log import create_hot_log
+from headgate.streams.options import StreamOptions
+from headgate.streams.overflow import cap
+from headgate.streams.pending import Drained, Mark, Pending, last_ids
+from headgate.streams.producers import ProducerTable
+from headgate.streams.recovery import open_last_segment
+from headgate.streams.rows import Arrays, arrays_of, plain_arrays_of, row_count
+from headgate.streams.tables import cut
+
+
+def now_us() -> int:
+    """Microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+class Writer:
+    """Everything that is written to a stream goes through its writer. Safe to use from many threads."""
+
+    def __init__(
+        self,
+        directory: Path,
+        options: StreamOptions,
+        purpose: str,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
+        """Take the lock, and bring the files into order if the last writer could not."""
+        self.directory, self.options, self._clock = directory, options, clock
+        self._shape = IndexShape.of(options)
+        self._gate, self._committing = Lock(), RLock()
+        self.maintaining = RLock()  # held while old segments are sealed or dropped
+        self.rolled = False  # whether there is a full segment that nobody has looked at yet
+        self.pending = Pending(options.chunk_messages, options.chunk_bytes)
+        self.on_pending: Callable[[], None] = lambda: None  # called when messages begin to wait
+        self._staged: dict[str, int] = {}  # publishing ids that were appended and not yet published
+        self._failed: StreamError | None = None  # for good
+        self._troubled = False  # since the last commit, or for good
+        self._untold: InvalidMessage | None = None
+        self._lock = WriterLock(directory, purpose)
+        try:
+            self._log, ids = open_last_segment(directory, self._shape, clock())
+            self.producers = ProducerTable(ids)
+            if not self._log.shape.same_as(self._shape):
+                self._roll()
+        except BaseException as problem:
+            self._lock.release()
+            if isinstance(problem, OSError):
+                raise _refused(directory, problem) from problem
+            raise
+
+    @property
+    def next_offset(self) -> int:
+        """The offset the next committed message gets."""
+        return self._log.next_offset
+
+    @property
+    def active_first_offset(self) -> int:
+        """The first offset of the segment that is being written."""
+        return self._log.first_offset
+
+    # ---- accepting -----------------------------------------------------------------------------------
+
+    def accept_plain(self, message: Message) -> bool:
+        """Take a valid message in that has topic, headers and payload only; it is committed soon."""
+        if self._troubled:
+            self._retry()
+        if self.pending.add_plain(message):
+            self._attend()
+        return True
+
+    def accept(self, message: Message, mark: Mark | None = None) -> bool:
+        """Take a valid message in; it is committed soon. False when its publishing id was seen before."""
+        if self._troubled:
+            self._retry()
+        if mark is not None and not self.producers.accept(*mark):
+            return False
+        if self.pending.add(message, mark):
+            self._attend()
+        return True
+
+    def _retry(self) -> None:
+        """The last commit failed: before anything more is accepted than fits into a chunk, it must succeed."""
+        self._check_open()
+        if self.pending.full:
+            self.commit()
+
+    def _attend(self) -> None:
+        """See to what is pending: tell the committer of the first, write a full chunk."""
+        if self.pending.notice():
+            self.on_pending()
+        if self.pending.full:
+            # The messages are accepted already: when the disk refuses them, the next call says so.
+            with suppress(StreamWriteError):
+                self.commit()
+
+    def accept_many(
+        self, messages: Sequence[Message], marks: Sequence[Mark | None], pieces: Sequence[Piece]
+    ) -> int:
+        """Take valid messages in, many of them as the chunks they were prepared as; how many were new."""
+        with self._committing:
+            if pieces or self.pending.full:
+                self.commit()
+            self._check_open()
+            new = self._accept_marks(marks, len(messages))
+            if pieces and len(new) == len(messages):
+                # They are accepted now: when the disk refuses them, the next call says so.
+                with suppress(StreamWriteError):
+                    self._write(Drained(list(messages), marks), pieces)
+            else:
+                for i in new:
+                    self.pending.add(messages[i], marks[i] if marks else None)
+        self._attend()
+        return len(new)
+
+    def _accept_marks(self, marks: Sequence[Mark | None], number: int) -> Sequence[int]:
+        """Which of the messages have publishing ids that were not seen before; those are accepted."""
+        if not any(marks):
+            return range(number)
+        accept = self.producers.accept
+        return [i for i, mark in enumerate(marks) if mark is None or accept(*mark)]
+
+    # ---- committing ----------------------------------------------------------------------------------
+
+    def commit_late(self) -> None:
+        """Commit for those who do not wait for it; what goes wrong with a message is told to the next who does."""
+        try:
+            self.commit()
+        except InvalidMessage as problem:
+            self._untold = problem
+
+    def commit(self) -> None:
+        """Write what is pending. On return, all that was accepted before the call is confirmed."""
+        with self._committing:
+            self._check_open()
+            if self._untold is not None:
+                untold, self._untold = self._untold, None
+                raise untold
+            drained = self.pending.drain()
+            if drained.messages:
+                self._write(drained)
+
+    def _write(self, drained: Drained, pieces: Iterable[Piece] = ()) -> None:
+        """Write accepted messages; those that could not be written are pending again."""
+        first = self._log.next_offset
+        try:
+            with self._undoing():
+                for piece in pieces or self._prepare(drained):
+                    self._append(piece.arrays, piece.code, drained.marks[piece.start : piece.end])
+                self._publish()
+        except BaseException as problem:
+            rest = drained.after(self._log.next_offset - first)
+            if not isinstance(problem, StreamError):
+                rest = rest.valid()  # or what is wrong with them would be in the way for ever
+            self.pending.put_back(rest)
+            self._troubled = True
+            raise
+        self._troubled = False
+
+    def _prepare(self, drained: Drained) -> Iterator[Piece]:
+        columns = plain_arrays_of if drained.plain else arrays_of
+        made = partial(columns, indexed=self.options.indexed, now_us=self._clock())
+        return prepare(drained.messages, self.options, made)
+
+    def append_columns(
+        self, batches: Iterable[Arrays], mark: Mark | None = None, nbytes: int = 0
+    ) -> int:
+        """Write columns behind all that is pending; the number of rows that are stored.
+
+        With a mark they are there as a whole or not at all, whatever happens, and in one segment; `nbytes` says
+        how large they are about. A mark that was seen before stores nothing.
+        """
+        with self._committing:
+            self.commit()
+            if mark is not None and mark[1] <= self.producers.last(mark[0]):
+                return 0
+            first = self._log.next_offset
+            with self._undoing():
+                if mark is not None:
+                    self._make_room(nbytes)
+                self._append_pieces(batches, mark)
+                self._publish()
+            return self._log.next_offset - first
+
+    def _append_pieces(self, batches: Iterable[Arrays], mark: Mark | None) -> None:
+        pieces = self._pieces(batches)
+        last = next(pieces, None)
+        if last is None:
+            return
+        for piece in pieces:
+            self._append(*last, whole=mark is not None, flags=MORE if mark is not None else 0)
+            last = piece
+        self._append(*last, [] if mark is None else [mark], whole=mark is not None)
+
+    def _pieces(self, batches: Iterable[Arrays]) -> Iterator[tuple[Arrays, int]]:
+        options = self.options
+        for arrays in batches:
+            pieces = cuts_of_columns(
+                arrays, self._shape.restriction, options.chunk_messages, options.chunk_bytes
+            )
+            for start, end, code in pieces:
+                yield cap(cut(arrays, start, end - start), None, options.indexed), code
+
+    def _append(
+        self,
+        arrays: Arrays,
+        code: int,
+        marks: Sequence[Mark | None] = (),
+        *,
+        whole: bool = False,
+        flags: int = 0,
+    ) -> None:
+        """One chunk; two when headers made it far larger than it should be."""
+        ids = last_ids(marks)
+        meta = ChunkMeta(ids, self._shape.restriction.properties(code))
+        chunk = encode_chunk(arrays, self._log.next_offset, meta, flags)
+        rows = row_count(arrays)
+        if chunk.length > 2 * self.options.chunk_bytes and rows > 1 and len(marks) in (0, rows):
+            half = rows // 2
+            self._append(cut(arrays, 0, half), code, marks[:half], whole=whole, flags=flags)
+            rest = cut(arrays, half, rows - half)
+            return self._append(rest, code, marks[half:], whole=whole, flags=flags)
+        if not whole:
+            self._make_room(chunk.length)
+        entry = index_entry(self._shape, chunk.head, self._log.end, code, arrays.get)
+        self._log.append(chunk, entry)
+        self._staged.update(ids)
+        return None
+
+    def _publish(self) -> None:
+        """Confirm what was appended: durable if it has to be, and for readers to see."""
+        log = self._log
+        if self.options.fsync == "always" and log.end > log.published:
+            log.sync_appended()
+        log.publish()
+        if self.options.fsync == "always":
+            log.settle(log.end)
+        for name, publishing_id in self._staged.items():
+            self.producers.commit(name, publishing_id)
+        self._staged.clear()
+        wake.notify(self.directory)
+
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        """When anything fails, the files are as they were at the last publish."""
+        try:
+            yield
+        except BaseException as problem:
+            self._staged.clear()
+            self._take_back()
+            if isinstance(problem, OSError):
+                raise _refused(self.directory, problem) from problem
+            raise
+
+    def _take_back(self) -> None:
+        try:
+            self._log.take_back()
+        except OSError as problem:
+            self._fail(_refused(self.directory, problem))
+
+    # ---- segments ------------------------------------------------------------------------------------
+
+    def _make_room(self, nbytes: int) -> None:
+        """Begin a new segment when this one would grow past its limit."""
+        width = self._shape.dtype.itemsize
+        if not self._log.is_empty and self._log.size + nbytes + width > self.options.segment_bytes:
+            self._publish()
+            self._roll()
+
+    def roll(self) -> None:
+        """Begin a new segment, if this one holds anything, so that it can be sealed."""
+        with self._committing:
+            self.commit()
+            if not self._log.is_empty:
+                with self._undoing():
+                    self._roll()
+
+    def _roll(self) -> None:
+        old = self._log
+        if self.options.fsync != "never":
+            old.sync_appended()
+        old.settle(old.end)
+        ids = self.producers.committed
+        new = create_hot_log(self.directory, old.next_offset, self._shape, ids, self._clock())
+        with self._gate:
+            self._log = new
+            old.close()
+        self.rolled = True
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something confirmed would not survive a power failure."""
+        return self._log.dirty
+
+    def sync(self) -> None:
+        """Make everything confirmed durable, while others go on writing."""
+        with self._gate:
+            self._check_open()
+            log, reached = self._log, self._log.published
+            fd = log.duplicate()
+        try:
+            os.fdatasync(fd)
+        except OSError as problem:
+            # What the kernel could not write it may have forgotten: nothing after this can be trusted.
+            refused = _refused(self.directory, problem)
+            self._fail(refused)
+            raise refused from problem
+        finally:
+            os.close(fd)
+        with self._gate:
+            if log is self._log:
+                log.settle(reached)
+
+    # ---- closing -------------------------------------------------------------------------------------
+
+    def name(self, purpose: str) -> None:
+        """Tell those who are refused what the stream is being written by."""
+        self._lock.name(purpose)
+
+    def close(self) -> None:
+        """Commit, sync, and let go of the lock; idempotent."""
+        with self._committing:
+            if isinstance(self._failed, StreamClosed):
+                return
+            try:
+                if self._failed is None:
+                    self.commit()
+                    self._settle_all()
+            finally:
+                with self._gate:
+                    self._fail(StreamClosed(f"{self.directory} was closed"))
+                    self._log.close()
+                self._lock.release()
+
+    def _settle_all(self) -> None:
+        if self.options.fsync != "never":
+            self.sync()
+        self._log.settle(self._log.end)
+
+    def _fail(self, problem: StreamError) -> None:
+        self._failed, self._troubled = problem, True
+
+    def _check_open(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+
+def _refused(directory: Path, problem: OSError) -> StreamWriteError:
+    return StreamWriteError(
+        f"{problem.filename or directory}: {problem.strerror}; "
+        "nothing that was confirmed is lost, send the rest again when that is mended"
+    )

@@ -1,0 +1,163 @@
+"""Waking whoever waits for a directory to change, in this process or another, without polling.
+
+On Linux the kernel says when a file in the directory was written, made, renamed or removed (inotify). Elsewhere, and
+where the kernel refuses, writers in this process say so through `notify`, and other processes are noticed by
+looking at the directory ever more slowly while nothing happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+_IN_MODIFY, _IN_MOVED_FROM, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x2, 0x40, 0x80, 0x100, 0x200
+_EVENTS: Final = _IN_MODIFY | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE
+_EVENT: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
+_FIRST_LOOK, _SLOWEST_LOOK = 0.002, 0.25  # seconds between looks where there is no inotify
+
+_waiting: dict[str, set[Watch]] = {}
+_waiting_lock = threading.Lock()
+
+
+def notify(directory: Path) -> None:
+    """Wake everyone in this process who watches the directory."""
+    if not _waiting:
+        return
+    with _waiting_lock:
+        watches = list(_waiting.get(os.path.abspath(directory), ()))
+    for watch in watches:
+        if not watch.kernel_wakes:
+            watch.wake()
+
+
+class Watch:
+    """Waits for changes in some directories. A change while nobody waits is not lost: the next wait returns at once."""
+
+    def __init__(
+        self, *directories: Path, accepts: Callable[[str], bool] = lambda name: True
+    ) -> None:
+        """Only files whose name is accepted wake."""
+        self._directories, self._accepts = [os.path.abspath(d) for d in directories], accepts
+        self._woken_read, self._woken_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._inotify = _open_inotify(self._directories)
+        self._poll = select.poll()
+        self._poll.register(self._woken_read, select.POLLIN)
+        if self._inotify is not None:
+            self._poll.register(self._inotify, select.POLLIN)
+        self._seen, self._pause = self._state(), _FIRST_LOOK
+        with _waiting_lock:
+            for directory in self._directories:
+                _waiting.setdefault(directory, set()).add(self)
+
+    @property
+    def kernel_wakes(self) -> bool:
+        """Whether the kernel says when something changes, so that nobody else has to."""
+        return self._inotify is not None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until something changed (True) or `timeout` seconds have passed (False)."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            if self._changed(left):
+                return True
+            if left is not None and deadline is not None and time.monotonic() >= deadline:
+                return False
+
+    def wake(self) -> None:
+        """Make the running or the next `wait` return."""
+        try:
+            os.write(self._woken_write, b"\0")
+        except (BlockingIOError, OSError):
+            return  # full, so it is woken already; or closed
+
+    def close(self) -> None:
+        with _waiting_lock:
+            for directory in self._directories:
+                watches = _waiting.get(directory, set())
+                watches.discard(self)
+                if not watches:
+                    _waiting.pop(directory, None)
+        for fd in (self._woken_read, self._woken_write, self._inotify):
+            if fd is not None and fd >= 0:
+                os.close(fd)
+        self._woken_read = self._woken_write = -1
+        self._inotify = None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _changed(self, timeout: float | None) -> bool:
+        """One look, for at most `timeout` seconds."""
+        if self._inotify is None:
+            timeout = self._pause if timeout is None else min(timeout, self._pause)
+        ready = self._poll.poll(None if timeout is None else timeout * 1000)
+        found = [self._drain(fd) for fd, _ in ready]
+        return any(found) if self._inotify is not None else any(found) or self._looks_different()
+
+    def _drain(self, fd: int) -> bool:
+        try:
+            content = os.read(fd, 1 << 16)
+        except BlockingIOError:
+            return False
+        return fd == self._woken_read or any(map(self._accepts, _names(content)))
+
+    def _looks_different(self) -> bool:
+        seen, self._seen = self._seen, self._state()
+        different = seen != self._seen
+        self._pause = _FIRST_LOOK if different else min(self._pause * 2, _SLOWEST_LOOK)
+        return different
+
+    def _state(self) -> object:
+        """What can be seen of the directory from outside, where inotify does not tell."""
+        if self._inotify is not None:
+            return None
+        return [_seen(directory, self._accepts) for directory in self._directories]
+
+
+def _seen(directory: str, accepts: Callable[[str], bool]) -> set[tuple[str, int, int, int]]:
+    with os.scandir(directory) as found:
+        files = [(entry.name, entry.stat()) for entry in found if accepts(entry.name)]
+    return {(name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in files}
+
+
+def _names(events: bytes) -> list[str]:
+    """The names of the files that inotify's events are about."""
+    found, at = [], 0
+    while at < len(events):
+        *_, length = _EVENT.unpack_from(events, at)
+        at += _EVENT.size + length
+        found.append(events[at - length : at].rstrip(b"\0").decode("utf-8", "surrogateescape"))
+    return found
+
+
+def _open_inotify(directories: Iterable[str]) -> int | None:
+    """A file descriptor that tells of changes in the directories, where the system has such."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if fd < 0:
+        return None
+    for directory in directories:
+        if libc.inotify_add_watch(fd, os.fsencode(directory), _EVENTS) < 0:
+            os.close(fd)
+            return None
+    return fd

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import StreamOptionsError
+from headgate.message import Message
+from headgate.streams.stream import Stream
+
+SECONDS = 30  # longer than anything here can take
+
+
+def send(stream: Stream, *messages: Message) -> None:
+    with stream.producer() as producer:
+        for message in messages:
+            producer.send(message)
+
+
+def numbered(*numbers: int) -> list[Message]:
+    return [Message(b"%d" % n, headers={"n": n, "even": n % 2 == 0}) for n in numbers]
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Stream:
+    made = Stream.create(tmp_path / "s")
+    send(made, *numbered(*range(10)))
+    return made
+
+
+def payloads(messages: object) -> list[bytes]:
+    return [m.payload for m in messages]  # type: ignore[attr-defined]
+
+
+# ---- seed 002 ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["hot", "sealed"])
+def regions(request: pytest.FixtureRequest, tmp_path: Path) -> Stream:
+    """One AMER, one APAC, two EMEA, then two AMER messages, and two without a filter value."""
+    stream = Stream.create(tmp_path / "regions", filter_size=32)
+    headers = ["AMER", "APAC", "EMEA", "EMEA", "AMER", "AMER", None, None]
+    with stream.producer(filter_value=lambda m: m.headers.get("region")) as producer:
+        for i, region in enumerate(headers):
+            producer.send(Message(b"%d" % i, headers={"region": region} if region else {}))
+            producer.flush()
+    if request.param == "sealed":
+        stream.seal(all=True)
+    return stream
+
+
+def test_the_filter_value_is_taken_from_the_message(regions: Stream) -> None:
+    found = [m.filter_value for m in regions.consume()]
+    assert found == ["AMER", "APAC", "EMEA", "EMEA", "AMER", "AMER", None, None]
+
+
+def test_filter_values_deliver_what_has_them_and_skip_chunks_that_have_not(regions: Stream) -> None:
+    consumer = regions.consume(filter_values=["AMER"])
+    assert payloads(consumer) == [b"0", b"4", b"5"]
+    scan = regions.scan(filter_values=["NOWHERE"])
+    assert list(scan) == []
+    assert scan.stats.bytes_read < scan.stats.bytes_total
+
+
+def test_messages_without_a_filter_value_come_only_when_asked_for(regions: Stream) -> None:
+    assert payloads(regions.consume(filter_values=["APAC"])) == [b"1"]
+    found = regions.consume(filter_values=["APAC"], match_unfiltered=True)
+    assert payloads(found) == [b"1", b"6", b"7"]
+
+
+def test_a_post_filter_has_the_last_word(regions: Stream) -> None:
+    consumer = regions.consume(
+        filter_values=["AMER", "EMEA"], post_filter=lambda m: m.payload in (b"2", b"5")
+    )
+    assert payloads(consumer) == [b"2", b"5"]
+    assert consumer.position == 8
+
+
+# ---- positions and cursors ---------------------------------------------------------------------------
+
+
+def test_messages_come_with_their_offsets_when_asked(stream: Stream) -> None:
+    assert [r.offset for r in stream.consume("even").records()] == [0, 2, 4, 6, 8]
+
+
+def test_the_position_follows_what_was_handed_out_not_what_was_read_ahead(stream: Stream) -> None:
+    consumer = stream.consume("even")
+    assert payloads(islice(consumer, 2)) == [b"0", b"2"]
+    assert (consumer.offset, consumer.position, consumer.lag()) == (2, 3, 7)
+    assert payloads(consumer) == [b"4", b"6", b"8"]
+    assert (consumer.offset, consumer.position, consumer.lag()) == (8, 10, 0)
+
+
+def test_a_named_consumer_goes_on_where_it_committed(stream: Stream) -> None:
+    with stream.consume("even", cursor="billing") as first:
+        next(first), next(first)
+        first.commit()
+        next(first)
+    with stream.consume("even", cursor="billing", start="next") as second:
+        assert payloads(second) == [b"4", b"6", b"8"]
+        second.commit()
+    cursor = stream.cursors().get("billing")
+    assert cursor is not None
+    assert (cursor.position, stream.next_offset - cursor.position) == (10, 0)
+
+
+def test_committing_moves_past_what_was_filtered_out(stream: Stream) -> None:
+    with stream.consume("n > 1000", cursor="quiet") as consumer:
+        assert list(consumer) == []
+        consumer.commit()
+    assert stream.cursors().get("quiet").position == 10  # type: ignore[union-attr]
+
+
+def test_a_consumer_without_a_name_cannot_commit(stream: Stream) -> None:
+    with pytest.raises(StreamOptionsError, match="only a consumer with a name"):
+        stream.consume().commit()
+
+
+def test_without_follow_it_ends_where_the_stream_ended_when_it_began(stream: Stream) -> None:
+    consumer = stream.consume()
+    next(consumer)
+    send(stream, *numbered(10))
+    assert len(list(consumer)) == 9
+
+
+# ---- following ---------------------------------------------------------------------------------------
+
+
+def test_following_waits_for_what_comes_in_this_process(stream: Stream) -> None:
+    with ThreadPoolExecutor(1) as thread, stream.consume("even", start="next", follow=True) as tail:
+        found = thread.submit(lambda: payloads(islice(tail, 2)))
+        send(stream, *numbered(11, 12, 13))
+        send(stream, *numbered(14))
+        assert found.result(SECONDS) == [b"12", b"14"]
+        assert tail.position == 14
+
+
+PUBLISH = """
+import sys
+from headgate.message import Message
+from headgate.streams.stream import Stream
+with Stream.open(sys.argv[1]) as stream, stream.producer() as producer:
+    producer.send(Message(b"from afar", headers={"even": True}))
+"""
+
+
+def test_following_waits_for_what_comes_from_another_process(tmp_path: Path) -> None:
+    stream = Stream.create(tmp_path / "s")
+    with ThreadPoolExecutor(1) as thread, stream.consume("even", follow=True) as tail:
+        found = thread.submit(lambda: next(tail).payload)
+        subprocess.run([sys.executable, "-c", PUBLISH, str(stream.path)], check=True)
+        assert found.result(SECONDS) == b"from afar"
+
+
+def test_following_crosses_segments_while_they_are_sealed(tmp_path: Path) -> None:
+    stream = Stream.create(tmp_path / "s", segment_bytes=8192, chunk_messages=5)
+    with ThreadPoolExecutor(1) as thread, stream.consume(follow=True) as tail:
+        found = thread.submit(lambda: payloads(islice(tail, 600)))
+        for i in range(60):
+            send(stream, *numbered(*range(i * 10, i * 10 + 10)))
+            if i % 10 == 9:
+                stream.seal(all=i % 20 == 9)
+        assert found.result(SECONDS) == [b"%d" % i for i in range(600)]
+
+
+def test_following_ends_after_a_while_without_messages(stream: Stream) -> None:
+    with stream.consume(follow=True, timeout=timedelta(milliseconds=1)) as tail:
+        assert len(list(tail)) == 10
+        send(stream, *numbered(10))
+        assert payloads(tail) == [b"10"]
+
+
+def test_closing_wakes_who_waits(stream: Stream) -> None:
+    tail = stream.consume(start="next", follow=True)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(lambda: list(tail))
+        tail.close()
+        tail.close()
+        assert waiting.result(SECONDS) == []
+
+
+def test_a_closed_consumer_hands_out_nothing_more(stream: Stream) -> None:
+    consumer = stream.consume()
+    next(consumer)
+    consumer.close()
+    assert list(consumer) == []
+    assert consumer.position == 1

@@ -1,0 +1,306 @@
+"""Producers: what is accepted, confirmed, refused, and stored only once."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamLocked
+from headgate.message import OPAQUE, Message
+from headgate.streams.catalog import Catalog
+from headgate.streams.stream import Stream
+
+LATER = timedelta(hours=1)  # a linger no test waits for
+
+
+@pytest.fixture
+def stream(tmp_path):
+    with Stream.create(tmp_path / "s", linger=LATER) as stream:
+        yield stream
+
+
+def payloads(stream):
+    return [message.payload for message in stream.consume()]
+
+
+def chunk_counts(stream):
+    catalog = Catalog(stream.path)
+    segments = [catalog.open(file) for file in catalog.files]
+    return [segment.metadata(i).count for segment in segments for i in range(len(segment))]
+
+
+def test_a_message_comes_back_as_it_was_sent(stream):
+    message = Message(
+        b"\x00\xff", "a.b", {"s": "é\n", "i": -(2**63), "f": -0.0, "b": False, "o": OPAQUE}, 9, 12, "id",
+        "EU", "key", correlation_id="c", group_sequence=3,
+    )  # fmt: skip
+    with stream.producer() as producer:
+        producer.send(message)
+    assert list(stream.consume()) == [message]
+
+
+def test_flush_confirms_and_close_flushes(stream):
+    producer = stream.producer()
+    producer.send(Message(b"1"))
+    assert payloads(stream) == []
+    producer.flush()
+    assert payloads(stream) == [b"1"]
+    producer.send(Message(b"2"))
+    producer.close()
+    producer.close()
+    assert payloads(stream) == [b"1", b"2"]
+
+
+def test_messages_wait_for_each_other_and_share_a_chunk(stream):
+    with stream.producer() as one, stream.producer() as other:
+        one.send(Message(b"1"))
+        other.send(Message(b"2"))
+        one.send(Message(b"3"))
+    assert payloads(stream) == [b"1", b"2", b"3"]
+    assert chunk_counts(stream) == [3]
+
+
+def test_a_message_is_committed_when_it_has_lingered(tmp_path):
+    with Stream.create(tmp_path / "s", linger=timedelta(milliseconds=1)) as stream:
+        consumer = stream.consume(follow=True, timeout=timedelta(seconds=20))
+        stream.producer().send(Message(b"soon"))
+        assert next(consumer).payload == b"soon"
+        consumer.close()
+
+
+def test_a_full_chunk_is_written_at_once(tmp_path):
+    with Stream.create(tmp_path / "s", linger=LATER, chunk_messages=3, chunk_bytes=100) as stream:
+        producer = stream.producer()
+        for i in range(7):
+            producer.send(Message(b"%d" % i))
+        assert chunk_counts(stream) == [3, 3]
+        producer.send(Message(b"x" * 200))
+        assert chunk_counts(stream) == [3, 3, 1, 1]
+        producer.send_many([Message(b"y" * 60)] * 5)
+        producer.flush()
+        assert chunk_counts(stream)[4:] == [1] * 5
+
+
+def test_huge_headers_make_no_huge_chunk(tmp_path):
+    with Stream.create(tmp_path / "s", chunk_bytes=10_000) as stream:
+        with stream.producer("p") as producer:
+            producer.send_many(Message(b"", headers={"x": f"{i}" * 5000}) for i in range(10))
+        assert max(chunk_counts(stream)) <= 4
+        assert [message.headers["x"][0] for message in stream.consume()] == [
+            str(i) for i in range(10)
+        ]
+
+
+def test_a_message_of_64_megabytes_works(tmp_path):
+    large = bytes(64 << 20)
+    with Stream.create(tmp_path / "s", fsync="never") as stream:
+        with stream.producer() as producer:
+            producer.send(Message(b"before"))
+            producer.send(Message(large))
+            producer.send(Message(b"after"))
+        assert [len(payload) for payload in payloads(stream)] == [6, 64 << 20, 5]
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (Message("text"), "payload"),
+        (Message(None), "payload"),
+        (Message(b"", topic=None), "topic"),
+        (Message(b"", topic="x" * 256), "topic"),
+        (Message(b"", topic="\0"), "topic"),
+        (Message(b"", priority=256), "priority"),
+        (Message(b"", priority=False), "priority"),
+        (Message(b"", timestamp=1.5), "timestamp"),
+        (Message(b"", id="\ud800"), "id"),
+        (Message(b"", headers={"a": float("nan")}), "header 'a'"),
+        (Message(b"", headers={"a": float("inf")}), "header 'a'"),
+        (Message(b"", headers={"a": 2**63}), "header 'a'"),
+        (Message(b"", headers={"a": "\0"}), "header 'a'"),
+        (Message(b"", headers={"a": "\ud800"}), "header 'a'"),
+        (Message(b"", headers={"a": [1]}), "header 'a'"),
+        (Message(b"", headers={"a\n": 1}), "header 'a\\n'"),
+        (Message(b"", headers={1: 1}), "header 1"),
+        (Message(b"", properties={"colour": "red"}), "property 'colour'"),
+    ],
+)
+def test_what_validate_refuses_is_refused_when_it_is_sent(stream, message, field):
+    producer = stream.producer()
+    producer.send(
+        Message(b"known", headers={"a": 1, "b": "x"})
+    )  # so that the names are known to be good
+    with pytest.raises(InvalidMessage) as caught:
+        producer.send(message)
+    assert caught.value.field == field
+    for filler in (3, 5000):
+        with pytest.raises(InvalidMessage) as caught:
+            producer.send_many([*[Message(b"fine")] * filler, message])
+        assert caught.value.field == field
+    producer.flush()
+    assert payloads(stream) == [b"known"]  # of send_many, all or none
+
+
+def test_a_message_changed_after_it_was_sent_does_not_block_the_others(stream):
+    headers = {"a": 1}
+    producer = stream.producer()
+    producer.send(Message(b"1"))
+    producer.send(Message(b"2", headers=headers))
+    producer.send(Message(b"3"))
+    headers["a"] = 2**70
+    with pytest.raises(InvalidMessage):
+        producer.flush()
+    producer.flush()
+    assert payloads(stream) == [b"1", b"3"]
+
+
+def test_a_message_that_turns_bad_while_it_lingers_is_told_to_the_next_who_flushes(stream):
+    headers = {"a": 1}
+    producer = stream.producer()
+    producer.send(Message(b"1"))
+    producer.send(Message(b"2", headers=headers))
+    headers["a"] = 2**70
+    stream._writer.commit_late()  # what the committer does
+    with pytest.raises(InvalidMessage, match="header 'a'"):
+        producer.flush()
+    producer.flush()
+    assert payloads(stream) == [b"1"]
+
+
+# ---- names and publishing ids ------------------------------------------------------------------------
+
+
+def test_a_publishing_id_is_stored_once(stream):
+    with stream.producer("p") as producer:
+        assert producer.last_publishing_id is None
+        assert producer.send(Message(b"a"))
+        assert producer.send(Message(b"b"), publishing_id=10)
+        assert not producer.send(Message(b"again"), publishing_id=10)
+        assert not producer.send(Message(b"older"), publishing_id=3)
+        assert producer.send(Message(b"c"))
+        assert (producer.last_publishing_id, producer.confirmed_publishing_id) == (11, None)
+        producer.flush()
+        assert producer.confirmed_publishing_id == 11
+    assert payloads(stream) == [b"a", b"b", b"c"]
+
+
+def test_of_many_sent_again_only_the_new_ones_are_stored(stream):
+    messages = [Message(b"%d" % i) for i in range(10_000)]
+    with stream.producer("p") as producer:
+        assert producer.send_many(messages[:6000], first_publishing_id=0) == 6000
+        assert producer.send_many(messages[1000:], first_publishing_id=1000) == 4000
+        assert producer.send_many(messages[9990:], first_publishing_id=9990) == 0
+    assert payloads(stream) == [message.payload for message in messages]
+
+
+def test_names_are_apart_and_unnamed_ones_have_no_ids(stream):
+    with stream.producer("a") as a, stream.producer("b") as b, stream.producer() as unnamed:
+        assert a.send(Message(b"1"), publishing_id=5)
+        assert b.send(Message(b"2"), publishing_id=5)
+        with pytest.raises(InvalidMessage, match="only a named producer"):
+            unnamed.send(Message(b"3"), publishing_id=5)
+        with pytest.raises(StreamError, match="there is a producer 'a' already"):
+            stream.producer("a")
+
+
+@pytest.mark.parametrize("name", ["", "a\n", "x" * 256, 7])
+def test_a_name_must_be_a_name(stream, name):
+    with pytest.raises(InvalidMessage):
+        stream.producer(name)
+
+
+@pytest.mark.parametrize("publishing_id", [-1, 2**63, 1.0, True])
+def test_a_publishing_id_must_be_one(stream, publishing_id):
+    with stream.producer("p") as producer, pytest.raises(InvalidMessage, match="publishing_id"):
+        producer.send(Message(b""), publishing_id=publishing_id)
+
+
+def test_ids_are_remembered_by_the_next_writer_after_sealing_and_trimming(tmp_path):
+    path = tmp_path / "s"
+    with Stream.create(path) as stream, stream.producer("p") as producer:
+        producer.send(Message(b"1"), publishing_id=41)
+    for change in ("reopened", "sealed", "trimmed", "sealed again"):
+        with Stream.open(path) as stream:
+            if "sealed" in change:
+                stream.seal(all=True)
+            if change == "trimmed":
+                assert stream.trim(before_offset=10**9)
+                assert payloads(stream) == [b"other"]  # the newest segment stays
+            with stream.producer("p") as producer:
+                assert producer.last_publishing_id == 41, change
+                assert not producer.send(Message(b"again"), publishing_id=41)
+            with stream.producer("q") as producer:
+                producer.send(Message(b"other"))
+
+
+def test_threads_share_a_named_producer_without_losing_a_message(stream):
+    producer = stream.producer("p")
+
+    def send():
+        for _ in range(500):
+            assert producer.send(Message(b"x"))
+        assert producer.send_many([Message(b"y")] * 500) == 500
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    producer.close()
+    assert len(payloads(stream)) == 4000
+
+
+# ---- filter values -----------------------------------------------------------------------------------
+
+
+def test_a_producer_gives_filter_values(stream):
+    with stream.producer(filter_value=lambda message: message.headers.get("region")) as producer:
+        producer.send(Message(b"1", headers={"region": "AMER"}))
+        producer.send(Message(b"2"))
+        producer.send_many(
+            [Message(b"3", headers={"region": "EMEA"}), Message(b"4", filter_value="own")]
+        )
+    assert [message.filter_value for message in stream.consume()] == ["AMER", None, "EMEA", "own"]
+
+
+def test_a_filter_value_that_is_no_text_is_refused(stream):
+    producer = stream.producer(filter_value=lambda message: 5)
+    with pytest.raises(InvalidMessage, match="filter_value"):
+        producer.send(Message(b""))
+
+
+# ---- one writer --------------------------------------------------------------------------------------
+
+
+def test_a_second_writer_is_refused_by_the_name_of_the_first(stream):
+    stream.producer("pos-1")
+    with Stream.open(stream.path) as second, pytest.raises(StreamLocked) as caught:
+        second.producer("pos-2")
+    holder = caught.value.holder
+    assert holder["purpose"] == "producer pos-1"
+    assert {"pid", "host", "since"} <= holder.keys()
+    assert "producer pos-1" in str(caught.value)
+    assert str(holder["pid"]) in str(caught.value)
+
+
+def test_reading_needs_no_lock(stream):
+    with stream.producer() as producer:
+        producer.send(Message(b"1"))
+        producer.flush()
+        with Stream.open(stream.path) as reader:
+            assert payloads(reader) == [b"1"]
+            assert reader.next_offset == 1
+
+
+def test_the_lock_is_free_when_the_stream_is_closed(tmp_path):
+    first = Stream.create(tmp_path / "s")
+    producer = first.producer()
+    producer.send(Message(b"1"))
+    first.close()
+    first.close()
+    with Stream.open(tmp_path / "s") as second, second.producer() as other:
+        other.send(Message(b"2"))
+    assert payloads(Stream.open(tmp_path / "s")) == [b"1", b"2"]
+    with pytest.raises(StreamClosed):
+        producer.send(Message(b"3"))
+    with pytest.raises(StreamClosed):
+        first.producer()

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNotFound
+from headgate.message import Message
+from headgate.streams.partition import murmur3_32, partition_of
+from headgate.streams.superstream import SuperStream
+
+SECONDS = 30
+
+# What RabbitMQ's stream clients answer for three partitions.
+RABBITMQ = {
+    "hello1": 1, "hello2": 0, "hello3": 1, "hello4": 2, "hello5": 0, "hello6": 2, "hello7": 0, "hello8": 1,
+    "hello9": 0, "hello10": 2, "hello88": 1,
+}  # fmt: skip
+
+
+def test_keys_go_where_rabbitmq_puts_them() -> None:
+    assert {key: partition_of(key, 3) for key in RABBITMQ} == RABBITMQ
+
+
+def test_the_hash_is_murmur3() -> None:
+    assert murmur3_32(b"", 0) == 0
+    assert murmur3_32(b"", 1) == 0x514E28B7
+    assert murmur3_32(b"test", 0) == 0xBA6BD213
+    assert murmur3_32(b"Hello, world!", 0x9747B28C) == 0x24884CBA
+
+
+@pytest.fixture
+def invoices(tmp_path: Path) -> SuperStream:
+    stream = SuperStream.create(tmp_path / "invoices", 3, indexed=["region"])
+    with stream.producer("pos") as producer:
+        for i in range(20):
+            producer.send(Message(b"%d" % i, headers={"region": "EU", "i": i}, key=f"hello{i}"))
+    return stream
+
+
+def test_messages_are_spread_by_their_key(invoices: SuperStream) -> None:
+    assert [s.next_offset for s in invoices.partitions] == [9, 7, 4]
+
+
+def test_a_super_stream_can_be_opened_again(invoices: SuperStream) -> None:
+    invoices.close()
+    with SuperStream.open(invoices.path) as again:
+        assert len(list(again.consume())) == 20
+
+
+def test_consuming_gives_every_message_once_and_keys_in_order(invoices: SuperStream) -> None:
+    with invoices.consume("i >= 5") as consumer:
+        found = [int(m.payload) for m in consumer]
+    assert sorted(found) == list(range(5, 20))
+    for partition in range(3):
+        mine = [i for i in found if partition_of(f"hello{i}", 3) == partition]
+        assert mine == sorted(mine)
+
+
+def test_scanning_says_which_partition(invoices: SuperStream) -> None:
+    scan = invoices.scan("region = 'EU'")
+    rows = [row for batch in scan for row in batch.to_pylist()]
+    assert len(rows) == scan.stats.rows_matched == 20
+    assert all(row["partition"] == partition_of(row["key"], 3) for row in rows)
+
+
+def test_a_named_consumer_has_a_cursor_in_every_partition(invoices: SuperStream) -> None:
+    with invoices.consume(cursor="c") as consumer:
+        for _ in range(5):
+            next(consumer)
+        consumer.commit()
+        assert consumer.lag() == 15
+    with invoices.consume(cursor="c") as consumer:
+        assert len(list(consumer)) == 15
+
+
+def test_following_wakes_for_any_partition(invoices: SuperStream) -> None:
+    with ThreadPoolExecutor(1) as thread, invoices.consume(start="next", follow=True) as tail:
+        found = thread.submit(lambda: [next(tail).payload for _ in range(3)])
+        with invoices.producer() as producer:
+            for key in ("hello1", "hello2", "hello4"):
+                producer.send(Message(key.encode(), key=key))
+        assert sorted(found.result(SECONDS)) == [b"hello1", b"hello2", b"hello4"]
+
+
+def test_following_ends_after_a_while_without_messages(invoices: SuperStream) -> None:
+    with invoices.consume(follow=True, timeout=timedelta(milliseconds=1)) as tail:
+        assert len(list(tail)) == 20
+
+
+def test_routing_may_look_at_anything(tmp_path: Path) -> None:
+    with (
+        SuperStream.create(tmp_path / "s", 3) as stream,
+        stream.producer(routing=lambda m: m.id) as producer,
+    ):
+        producer.send(Message(b"", id="hello4"))
+        producer.flush()
+        assert [s.next_offset for s in stream.partitions] == [0, 0, 1]
+
+
+def test_a_message_without_a_key_is_refused(invoices: SuperStream) -> None:
+    with invoices.producer() as producer, pytest.raises(InvalidMessage, match="routing="):
+        producer.send(Message(b""))
+
+
+def test_sealing_seals_every_partition(invoices: SuperStream) -> None:
+    assert len(invoices.seal(all=True)) == 3
+    assert len(list(invoices.consume())) == 20
+
+
+def test_what_is_not_there_or_there_already_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StreamNotFound, match="no super stream"):
+        SuperStream.open(tmp_path)
+    SuperStream.create(tmp_path / "s", 1).close()
+    with pytest.raises(StreamExists):
+        SuperStream.create(tmp_path / "s", 1)
+    with pytest.raises(StreamError, match="1 to 1024"):
+        SuperStream.create(tmp_path / "t", 0)
