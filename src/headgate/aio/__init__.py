@@ -1,0 +1,15 @@
+"""The asyncio face of connect(): the same verbs, awaited. Native on PostgreSQL, a worker thread on SQLite.
+
+async with await headgate.aio.connect("postgresql://…") as db:
+    orders = await db.queue("orders", filter_headers=["type"])
+    await orders.publish(b"…", headers={"type": "created"})
+    for delivery in await orders.claim(limit=10, filter="type = 'created'"):
+        await delivery.ack()
+"""
+
+from headgate.aio.consumer import Consumer, Member
+from headgate.aio.database import Database, connect
+from headgate.aio.delivery import Delivery
+from headgate.aio.queue import Queue, Subscription
+
+__all__ = ["Consumer", "Database", "Delivery", "Member", "Queue", "Subscription", "connect"]

@@ -1,0 +1,62 @@
+"""What a claim hands out, settled with await."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from headgate.aio.engines import AsyncEngine
+from headgate.message import Message
+from headgate.queues import arguments
+from headgate.queues.contract import Claimed, Operation, Outcome, QueueInfo, Receipt
+
+
+class Delivery:
+    """A message that is leased to the caller. Exactly one of ack, nack and release ends that."""
+
+    def __init__(self, engine: AsyncEngine, queue: QueueInfo, claimed: Claimed) -> None:
+        self._engine, self._queue = engine, queue
+        self.id, self.token, self.attempts = claimed.id, claimed.token, claimed.attempts
+        self.message: Message = claimed.message
+        self.group = claimed.group
+        self.settled: str | None = None  # "acked", "nacked", "released"
+
+    def __repr__(self) -> str:
+        state = self.settled or "leased"
+        return f"<Delivery {self.id} of {self._queue.name!r}, attempt {self.attempts}, {state}>"
+
+    @property
+    def receipt(self) -> Receipt:
+        return Receipt(self.id, self.token)
+
+    async def ack(self) -> None:
+        """Done with it. To say so twice is harmless; when the lease is over, StaleLease."""
+        if self.settled != "acked":
+            await self._settle("ack", self._engine.operations.ack(self._queue, [self.receipt]))
+            self.settled = "acked"
+
+    async def nack(
+        self, delay: timedelta | None = None, *, reason: str | None = None, requeue: bool = True
+    ) -> None:
+        """Failed: to be tried again, after the delay; without requeue, or when attempts are used up, a dead letter."""
+        operations, receipts = self._engine.operations, [self.receipt]
+        if requeue:
+            span = arguments.microseconds(delay)
+            await self._settle("nack", operations.nack(self._queue, receipts, span, reason))
+        else:
+            await self._settle("nack", operations.bury(self._queue, receipts, reason))
+        self.settled = "nacked"
+
+    async def extend(self, lease: timedelta) -> None:
+        """The lease ends that long from now."""
+        span = arguments.lease_us(lease)
+        operation = self._engine.operations.extend(self._queue, [self.receipt], span)
+        await self._settle("extend", operation)
+
+    async def release(self) -> None:
+        """Give it back at once, as if it had never been claimed."""
+        await self._settle("release", self._engine.operations.release(self._queue, [self.receipt]))
+        self.settled = "released"
+
+    async def _settle(self, verb: str, operation: Operation[list[Outcome]]) -> None:
+        outcomes = await self._engine.run(operation)
+        arguments.check_settled(self._queue.name, [self.receipt], outcomes, verb)

@@ -1,0 +1,71 @@
+"""Engines that are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from headgate.errors import DatabaseClosed
+from headgate.queues.contract import Engine, Operation, Operations, Wake, Watch
+from headgate.queues.database import open_engine
+
+T = TypeVar("T")
+
+
+class AsyncEngine(Protocol):
+    """Like `contract.Engine`, awaited. `watch` calls back from another thread."""
+
+    @property
+    def operations(self) -> Operations: ...
+
+    async def run(self, operation: Operation[T]) -> T: ...
+
+    def watch(self, wake: Wake) -> Watch: ...
+
+    async def close(self) -> None: ...
+
+
+class ThreadedEngine:
+    """An engine that blocks, run in one worker thread: SQLite has one writer anyway."""
+
+    def __init__(self, engine: Engine, worker: ThreadPoolExecutor) -> None:
+        self._engine, self._worker, self._closed = engine, worker, False
+        self.operations = engine.operations
+        self.path = getattr(engine, "path", None)  # of its file, if it has one
+
+    async def run(self, operation: Operation[T]) -> T:
+        if self._closed:
+            raise DatabaseClosed("the database was closed; connect again")
+        # Shielded: a cancelled caller does not leave a statement half done; the thread ends it.
+        work = asyncio.get_running_loop().run_in_executor(self._worker, self._engine.run, operation)
+        return await asyncio.shield(work)
+
+    def watch(self, wake: Wake) -> Watch:
+        return self._engine.watch(wake)
+
+    async def close(self) -> None:
+        self._closed = True
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._close)
+
+    def _close(self) -> None:
+        self._worker.shutdown()
+        self._engine.close()
+
+
+async def open_async_engine(url: str, **options: Any) -> AsyncEngine:
+    """The engine a URL names."""
+    if urlsplit(url).scheme in ("postgresql", "postgres"):
+        from headgate.queues.postgres import AsyncPostgresEngine
+
+        return await AsyncPostgresEngine(url, **options).open()
+    worker = ThreadPoolExecutor(1, thread_name_prefix="headgate-aio")
+    loop = asyncio.get_running_loop()
+    try:
+        engine = await loop.run_in_executor(worker, lambda: open_engine(url, **options))
+    except BaseException:
+        worker.shutdown(wait=False)
+        raise
+    return ThreadedEngine(engine, worker)

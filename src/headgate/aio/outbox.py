@@ -1,0 +1,127 @@
+"""The outbox and its relay, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final
+
+from headgate.aio.engines import AsyncEngine
+from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError
+from headgate.message import HeaderValue, Message
+from headgate.queues import arguments
+from headgate.queues.operations import SqlOperations
+from headgate.queues.outbox import OUTBOX_QUEUE, entry_of, inserter, relay_within
+
+_log = logging.getLogger(__name__)
+
+_BATCH: Final = 500
+_RECONNECT_S: Final = (0.1, 5.0)
+
+
+class Outbox:
+    """Bound to one connection of the caller's, of psycopg's or SQLAlchemy's asyncio kind."""
+
+    def __init__(self, engine: AsyncEngine, connection: Any) -> None:
+        self._insert = inserter(engine, connection)
+
+    async def publish(
+        self,
+        queue: str,
+        payload: bytes | Message,
+        *,
+        topic: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        priority: int = 0,
+        delay: timedelta | None = None,
+        dedup_key: str | None = None,
+        group: str | None = None,
+        **fields: Any,
+    ) -> str:
+        """To the queue of that name, once the caller commits; its delivery key."""
+        publication = arguments.publication(
+            payload,
+            topic=topic,
+            headers=headers,
+            priority=priority,
+            delay=delay,
+            dedup_key=dedup_key,
+            group=group,
+            default_topic=queue,
+            fields=fields,
+        )
+        values = entry_of(queue, publication)
+        answer = self._insert(values)
+        if inspect.isawaitable(answer):
+            await answer
+        delivery_key: str = values[0]
+        return delivery_key
+
+
+class Relay:
+    """Open, it moves what is committed in the outbox into the queues of the same database."""
+
+    def __init__(self, engine: AsyncEngine, *, poll: timedelta = timedelta(seconds=5)) -> None:
+        if not isinstance(engine.operations, SqlOperations):
+            raise QueueOptionsError("there is no outbox in memory; use SQLite or PostgreSQL")
+        self._engine, self._operations = engine, engine.operations
+        self._poll_s = poll.total_seconds()
+        self._woken, self._stopping = asyncio.Event(), asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def run_once(self) -> int:
+        """Move everything that is committed now; how much."""
+        moved = 0
+        while looked_at := await self._engine.run(relay_within(self._operations, _BATCH)):
+            moved += looked_at
+        return moved
+
+    async def __aenter__(self) -> Relay:
+        self._loop = asyncio.get_running_loop()
+        self._watch = self._engine.watch(self._wake)
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        self._woken.set()
+        if self._task is not None:
+            await self._task
+            self._watch.close()
+
+    def _wake(self, queues: frozenset[int] | None) -> None:
+        if (queues is None or OUTBOX_QUEUE in queues) and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _run(self) -> None:
+        pause = _RECONNECT_S[0]
+        while not self._stopping.is_set():
+            self._woken.clear()
+            try:
+                await self.run_once()
+                pause = _RECONNECT_S[0]
+                await self._wait(self._poll_s)
+            except DatabaseClosed:
+                return
+            except QueueError as problem:
+                _log.warning("the outbox waits: %s", problem)
+                await self._wait(pause)
+                pause = min(pause * 2, _RECONNECT_S[1])
+
+    async def _wait(self, seconds: float) -> None:
+        if self._stopping.is_set():
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,56 @@
+"""How a task waits: until it is woken, something falls due, or it is time to look anyway."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from headgate.aio.engines import AsyncEngine
+from headgate.queues.contract import QueueInfo
+
+
+class Waiting:
+    """One waiter for one queue. A wake between `prepare` and `wait` is not lost."""
+
+    def __init__(
+        self, engine: AsyncEngine, queue: QueueInfo, *, notified: bool, poll: timedelta | None
+    ) -> None:
+        self._engine, self._queue = engine, queue
+        self._poll_s = None if poll is None else poll.total_seconds()
+        self._woken = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._watch = engine.watch(self._wake) if notified else None
+
+    def prepare(self) -> None:
+        """Call this before looking."""
+        self._woken.clear()
+
+    async def wait(self) -> None:
+        """Call this after having found nothing."""
+        await self.nap(await self._timeout())
+
+    async def nap(self, seconds: float | None) -> None:
+        """Wait that long, or until stopped or woken."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+
+    def _wake(self, queues: frozenset[int] | None) -> None:
+        if (queues is None or self._queue.id in queues) and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _timeout(self) -> float | None:
+        if self._watch is None:
+            return self._poll_s
+        due = await self._engine.run(self._engine.operations.next_due(self._queue))
+        times = [self._poll_s, None if due is None else due / 1e6]
+        return min((seconds for seconds in times if seconds is not None), default=None)

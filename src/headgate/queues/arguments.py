@@ -1,0 +1,129 @@
+"""From what callers write to what operations take, for the sync and the asyncio face alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from headgate.errors import QueueOptionsError, StaleLease
+from headgate.filters.builder import FilterLike, as_filter
+from headgate.filters.nodes import And, Filter, TopicMatch, joined
+from headgate.message import HeaderValue, Message, validate
+from headgate.queues.contract import Outcome, Publication, QueueOptions, Receipt
+
+
+def microseconds(span: timedelta | None) -> int:
+    """A time span as a number; None is 0."""
+    if span is None:
+        return 0
+    if not isinstance(span, timedelta) or span < timedelta():
+        raise QueueOptionsError(f"a time span is a timedelta that is not negative, not {span!r}")
+    return span // timedelta(microseconds=1)
+
+
+def lease_us(lease: timedelta) -> int:
+    """A lease as a number; it must last."""
+    span = microseconds(lease)
+    if not span:
+        raise QueueOptionsError("a lease must be longer than nothing; try timedelta(seconds=30)")
+    return span
+
+
+def limited(limit: int) -> int:
+    """How many at most."""
+    if type(limit) is not int or limit < 1:
+        raise QueueOptionsError(f"the limit must be an integer from 1 on, not {limit!r}")
+    return limit
+
+
+def optional_filter(filter: FilterLike | None) -> Filter | None:
+    return None if filter is None else as_filter(filter)
+
+
+def subscription_filter(filter: FilterLike | None, pattern: str | None) -> Filter:
+    """What matches the filter and whose topic matches the pattern; one of them may be left out."""
+    given = [as_filter(filter)] if filter is not None else []
+    if pattern is not None:
+        given.append(TopicMatch(pattern))
+    if not given:
+        raise QueueOptionsError("a subscription needs a filter or a topic pattern; '#' takes all")
+    return joined(And, given)
+
+
+def queue_options(
+    filter_headers: Iterable[str] | None = None,
+    max_attempts: int | None = None,
+    dedup_window: timedelta | None = None,
+    archive: bool | None = None,
+    *,
+    otherwise: QueueOptions,
+) -> QueueOptions:
+    """The options given; what is left out stays as it is."""
+    if isinstance(filter_headers, str):
+        raise QueueOptionsError(f"filter_headers is a list of names: [{filter_headers!r}]")
+    return QueueOptions(
+        filter_headers=otherwise.filter_headers
+        if filter_headers is None
+        else tuple(dict.fromkeys(filter_headers)),
+        max_attempts=otherwise.max_attempts if max_attempts is None else max_attempts,
+        dedup_window_us=otherwise.dedup_window_us
+        if dedup_window is None
+        else microseconds(dedup_window),
+        archive=otherwise.archive if archive is None else archive,
+    )
+
+
+def publication(
+    payload: bytes | Message,
+    *,
+    topic: str | None,
+    headers: Mapping[str, HeaderValue] | None,
+    priority: int,
+    delay: timedelta | None,
+    dedup_key: str | None,
+    group: str | None,
+    default_topic: str,
+    fields: Mapping[str, Any],
+) -> Publication:
+    """A valid message and what the queue needs to know of it. A Message is taken as it is."""
+    if isinstance(payload, Message):
+        if topic is not None or headers is not None or priority or fields:
+            raise QueueOptionsError("a Message has its own topic, headers and priority already")
+        message = payload
+    else:
+        chosen = default_topic if topic is None else topic
+        message = Message(payload, chosen, headers, priority, **fields)
+    return checked(Publication(message, microseconds(delay), dedup_key, group))
+
+
+def checked(publication: Publication) -> Publication:
+    """The publication, if every engine can store it."""
+    validate(publication.message)
+    for name in ("dedup_key", "group"):
+        value = getattr(publication, name)
+        if value is not None and (not isinstance(value, str) or not value or "\0" in value):
+            raise QueueOptionsError(f"{name} must be text that is not empty, not {value!r}")
+    return publication
+
+
+def publications(given: Iterable[bytes | Message | Publication], topic: str) -> list[Publication]:
+    """Each as a Publication; bytes get the default topic."""
+    return [checked(_as_publication(each, topic)) for each in given]
+
+
+def _as_publication(given: bytes | Message | Publication, topic: str) -> Publication:
+    if isinstance(given, Publication):
+        return given
+    return Publication(given if isinstance(given, Message) else Message(given, topic))
+
+
+def check_settled(
+    queue: str, receipts: Sequence[Receipt], outcomes: Sequence[Outcome], verb: str
+) -> None:
+    """StaleLease for those that were not ours any more. What is gone is finished, as an ack wanted."""
+    refused = (Outcome.STALE,) if verb == "ack" else (Outcome.STALE, Outcome.GONE)
+    pairs = zip(receipts, outcomes, strict=True)
+    lost = tuple(receipt.id for receipt, outcome in pairs if outcome in refused)
+    if lost:
+        raise StaleLease(queue, lost, verb)

@@ -1,0 +1,31 @@
+"""What all SQL operations stand on: a dialect, and the catalog they remember."""
+
+from __future__ import annotations
+
+from headgate.queues.catalog import Catalog, info_of
+from headgate.queues.contract import Operation, QueueInfo, Row, Statement
+from headgate.queues.dialect import Dialect
+
+
+class Core:
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._catalog = Catalog(-1, ())
+
+    def catalog(self) -> Operation[Catalog]:
+        """The catalog as this transaction sees it; read again only when it has changed."""
+        [(version,)] = yield self.dialect.statement("catalog_version")
+        if version != self._catalog.version:
+            rows = yield self.dialect.statement("catalog")
+            self._catalog = Catalog(version, map(info_of, rows), self.dialect.wall_ms)
+        return self._catalog
+
+    def find(self, name: str) -> Operation[QueueInfo]:
+        catalog = yield from self.catalog()
+        return catalog.find(name)
+
+
+def one(statement: Statement) -> Operation[Row | None]:
+    """Its first row, if there is one."""
+    rows = yield statement
+    return rows[0] if rows else None

@@ -1,0 +1,209 @@
+"""Queues and durable subscriptions: made, changed in place, dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.errors import QueueNotFound, QueueOptionsError
+from headgate.filters.nodes import Filter
+from headgate.filters.printer import to_text
+from headgate.filters.targets.python import predicate
+from headgate.filters.targets.sql import Layout, index_expression
+from headgate.filters.targets.sql.layout import is_plain_name
+from headgate.queues.contract import (
+    Notify,
+    Operation,
+    Publication,
+    QueueInfo,
+    QueueKind,
+    QueueOptions,
+    Start,
+    Transaction,
+)
+from headgate.queues.publishing import Publishing, delivery_row
+from headgate.queues.records import columns_of, message_of
+
+_STORED_AT_ONCE: Final = 500
+_KEYS: Final = Layout(headers="keys")
+
+
+class Declaring(Publishing):
+    def declare(self, name: str, options: QueueOptions | None) -> Operation[QueueInfo]:
+        check_queue(name, options)
+        yield Transaction.WRITE
+        info = yield from self._find(name)
+        if info is None:
+            yield from self._create(name, "queue", options or QueueOptions())
+        elif options is not None:
+            yield from self._change(info, options)
+        yield Transaction.COMMIT
+        return (yield from self._indexed(name))
+
+    def queues(self) -> Operation[list[QueueInfo]]:
+        catalog = yield from self.catalog()
+        return list(catalog.by_id.values())
+
+    def drop(self, name: str) -> Operation[None]:
+        info = yield from self.find(name)
+        yield from self.drop_id(info.id)
+
+    def pause(self, name: str, *, paused: bool) -> Operation[QueueInfo]:
+        info = yield from self.find(name)
+        yield self.dialect.statement("set_paused", info.id, int(paused))
+        yield Notify((info.id,))
+        return (yield from self.find(name))
+
+    # -- subscriptions --
+
+    def subscribe(
+        self,
+        name: str,
+        filter: Filter,
+        *,
+        source: str | None = None,
+        options: QueueOptions | None = None,
+        start: Start = "next",
+        lease_us: int | None = None,
+    ) -> Operation[QueueInfo]:
+        check_queue(name, options)
+        text = to_text(filter)
+        yield Transaction.WRITE
+        info = yield from self._find(name)
+        from_queue = None if source is None else (yield from self.find(source)).id
+        if info is None:
+            kind: QueueKind = "subscription" if lease_us is None else "push"
+            yield from self._create(
+                name, kind, options or QueueOptions(), text, from_queue, lease_us
+            )
+            if start == "first":
+                yield from self._take_stored(name, filter)
+        else:
+            check_is_subscription(info)
+            if (info.filter, info.source) != (text, from_queue):
+                yield self.dialect.statement("change_filter", info.id, text, from_queue)
+            if options is not None:
+                yield from self._change(info, options)
+        yield Transaction.COMMIT
+        return (yield from self._indexed(name))
+
+    def keep_alive(self, name: str, lease_us: int) -> Operation[bool]:
+        info = yield from self._find(name)
+        if info is None:
+            return False
+        rows = yield self.dialect.statement("set_expiry", info.id, self.dialect.now_us(), lease_us)
+        return bool(rows)
+
+    def _take_stored(self, name: str, filter: Filter) -> Operation[None]:
+        """Deliveries of what is stored already, where it matches."""
+        info = yield from self.find(name)
+        matches = predicate(filter, self.dialect.wall_ms)
+        after, now = 0, self.dialect.now_us()
+        while rows := (
+            yield self.dialect.statement(
+                "stored", after, _STORED_AT_ONCE, info.source, columns=columns_of("m")
+            )
+        ):
+            found = [(row[0], message_of(row[1:])) for row in rows]
+            wanted = [(id, message) for id, message in found if matches(message)]
+            deliveries = [delivery_row(id, info, Publication(m), now) for id, m in wanted]
+            if deliveries:
+                yield self.dialect.each("insert_delivery", deliveries)
+            after = rows[-1][0]
+
+    # -- parts --
+
+    def _find(self, name: str) -> Operation[QueueInfo | None]:
+        try:
+            return (yield from self.find(name))
+        except QueueNotFound:
+            return None
+
+    def _create(
+        self,
+        name: str,
+        kind: QueueKind,
+        options: QueueOptions,
+        filter: str = "",
+        source: int | None = None,
+        lease_us: int | None = None,
+    ) -> Operation[None]:
+        yield self.dialect.statement(
+            "create_queue",
+            name,
+            kind,
+            options.max_attempts,
+            options.dedup_window_us,
+            int(options.archive),
+            list(options.filter_headers),
+            [],
+            filter,
+            source,
+            self.dialect.now_us(),
+            lease_us,
+        )
+
+    def _change(self, info: QueueInfo, options: QueueOptions) -> Operation[None]:
+        kept = info.options.filter_headers
+        added = [name for name in options.filter_headers if name not in kept]
+        same = QueueOptions(
+            filter_headers=(*kept, *added),
+            max_attempts=options.max_attempts,
+            dedup_window_us=options.dedup_window_us,
+            archive=options.archive,
+        )
+        if same != info.options:
+            yield self.dialect.statement(
+                "change_options",
+                info.id,
+                same.max_attempts,
+                same.dedup_window_us,
+                int(same.archive),
+                list(same.filter_headers),
+            )
+
+    def _indexed(self, name: str) -> Operation[QueueInfo]:
+        """The queue, once the filter headers it has are copied and indexed."""
+        info = yield from self.find(name)
+        missing = [name for name in info.options.filter_headers if name not in info.indexed]
+        if not missing:
+            return info
+        yield from self.build_indexes(info, missing)
+        return (yield from self.find(name))
+
+    def build_indexes(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:
+        """From now on everyone publishes with the new headers; copy them for what was there before, then say so."""
+        for header in headers:
+            expression = index_expression(self.dialect.name, header, _KEYS)
+            yield self.dialect.statement(
+                "create_filter_index", header=header, expression=expression
+            )
+        wanted = list(info.options.filter_headers)
+        after = 0
+        while rows := (yield self.dialect.statement("backfill", info.id, after, wanted)):
+            after = max(row[0] for row in rows)
+        yield self.dialect.statement("set_indexed", info.id, wanted)
+
+
+def check_queue(name: str, options: QueueOptions | None) -> None:
+    """Refuse what cannot be a queue, with what to do about it."""
+    if not isinstance(name, str) or not name or len(name.encode()) > 255 or "\0" in name:
+        raise QueueOptionsError(f"a queue's name is text of 1 to 255 bytes, not {name!r}")
+    if options is None:
+        return
+    for header in options.filter_headers:
+        if not is_plain_name(header):
+            raise QueueOptionsError(
+                f"the header {header!r} cannot be a filter header: its name must begin with a letter or _, "
+                "and have at most 63 letters, digits, _ and -"
+            )
+    if options.max_attempts < 0 or options.dedup_window_us < 0:
+        raise QueueOptionsError("max_attempts and the dedup window cannot be negative")
+
+
+def check_is_subscription(info: QueueInfo) -> None:
+    if info.kind == "queue":
+        raise QueueOptionsError(
+            f"{info.name!r} is a queue, which takes what is published to it; choose another name "
+            "for the subscription"
+        )

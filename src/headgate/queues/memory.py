@@ -1,0 +1,563 @@
+"""The reference: every rule of the contract in plain Python, nothing fast, nothing kept.
+
+`headgate.connect("memory:")` is also what users test with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from headgate.errors import DatabaseClosed, QueueNotFound
+from headgate.filters.nodes import Filter
+from headgate.filters.parser import parse
+from headgate.filters.printer import to_text
+from headgate.filters.targets.python import predicate
+from headgate.message import Message
+from headgate.queues.clock import Clock
+from headgate.queues.contract import (
+    Advice,
+    Claimed,
+    Operation,
+    Outcome,
+    Publication,
+    QueueInfo,
+    QueueOptions,
+    QueueStats,
+    Receipt,
+    Standing,
+    Start,
+    State,
+    Usage,
+    Wake,
+    Watch,
+)
+from headgate.queues.declaring import check_is_subscription, check_queue
+from headgate.queues.watch import Wakers
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def at_once(function: Callable[P, T]) -> Callable[P, Operation[T]]:
+    """An operation without steps."""
+
+    @wraps(function)
+    def operation(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
+        return function(*args, **kwargs)
+        yield
+
+    return operation
+
+
+@dataclass(slots=True)
+class _Delivery:
+    id: int
+    message: Message
+    state: State
+    visible_at: int
+    rank: int
+    group: str | None
+    token: int = 0
+    attempts: int = 0
+    reason: str | None = None
+
+    def standing(self) -> Standing:
+        return Standing(
+            self.id, self.state, self.attempts, self.visible_at, self.message, self.group, self.reason
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Queue:
+    info: QueueInfo
+    deliveries: dict[int, _Delivery]
+    seen: dict[str, tuple[int, int]]  # dedup key -> id, until when
+    archive: dict[int, Standing]
+    usage: dict[str, Usage]
+
+
+class MemoryOperations:
+    def __init__(self, clock: Clock, notify: Callable[[frozenset[int]], None]) -> None:
+        self._clock, self._notify = clock, notify
+        self._queues: dict[str, _Queue] = {}
+        self._last_queue = self._last_message = 0
+
+    # -- queues --
+
+    @at_once
+    def declare(self, name: str, options: QueueOptions | None) -> QueueInfo:
+        check_queue(name, options)
+        if name not in self._queues:
+            return self._create(QueueInfo(id=0, name=name, options=options or QueueOptions()))
+        return self._change(name, options)
+
+    @at_once
+    def find(self, name: str) -> QueueInfo:
+        return self._find(name).info
+
+    @at_once
+    def queues(self) -> list[QueueInfo]:
+        return [self._queues[name].info for name in sorted(self._queues)]
+
+    @at_once
+    def drop(self, name: str) -> None:
+        self._find(name)
+        del self._queues[name]
+
+    @at_once
+    def pause(self, name: str, *, paused: bool) -> QueueInfo:
+        queue = self._find(name)
+        queue.info = replace(queue.info, paused=paused)
+        self._notify(frozenset({queue.info.id}))
+        return queue.info
+
+    @at_once
+    def subscribe(
+        self,
+        name: str,
+        filter: Filter,
+        *,
+        source: str | None = None,
+        options: QueueOptions | None = None,
+        start: Start = "next",
+        lease_us: int | None = None,
+    ) -> QueueInfo:
+        check_queue(name, options)
+        text = to_text(filter)
+        from_queue = None if source is None else self._find(source).info.id
+        if name in self._queues:
+            return self._change_filter(name, text, from_queue, options)
+        info = QueueInfo(
+            id=0,
+            name=name,
+            options=options or QueueOptions(),
+            kind="subscription" if lease_us is None else "push",
+            filter=text,
+            source=from_queue,
+            expires_at=None if lease_us is None else self._now() + lease_us,
+        )
+        stored = self._stored(from_queue) if start == "first" else {}
+        info = self._create(info)
+        for id, message in sorted(stored.items()):
+            if self._wants(info, message, from_queue):
+                self._deliver(self._queues[name], id, Publication(message))
+        return info
+
+    @at_once
+    def keep_alive(self, name: str, lease_us: int) -> bool:
+        queue = self._queues.get(name)
+        if queue is not None:
+            queue.info = replace(queue.info, expires_at=self._now() + lease_us)
+        return queue is not None
+
+    @at_once
+    def route(self) -> int:
+        self._drop_expired()
+        return 0  # there is no door to memory
+
+    # -- publishing and consuming --
+
+    @at_once
+    def publish(self, queue: QueueInfo | None, publications: Sequence[Publication]) -> list[int]:
+        target = None if queue is None else self._find(queue.name)
+        ids = [self._publish(target, publication) for publication in publications]
+        self._notify(frozenset(queue.info.id for queue in self._queues.values()))
+        return ids
+
+    @at_once
+    def claim(
+        self,
+        queue: QueueInfo,
+        limit: int,
+        lease_us: int,
+        *,
+        filter: Filter | None = None,
+        skip: Collection[int] = (),
+        acks: Sequence[Receipt] = (),
+    ) -> tuple[list[Claimed], list[Outcome]]:
+        self._drop_expired()
+        found = self._find(queue.name)
+        outcomes = [self._settle(found, receipt, self._finish) for receipt in acks]
+        if found.info.paused:
+            return [], outcomes
+        self._promote(found)
+        ready = [d for d in self._ready(found, filter) if d.id not in set(skip)]
+        first = list(self._not_busy(found, ready))[:limit]
+        claimed = [self._lease(delivery, lease_us) for delivery in _one_per_group(first)]
+        return claimed, outcomes
+
+    @at_once
+    def ack(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> list[Outcome]:
+        found = self._find(queue.name)
+        return [self._settle(found, receipt, self._finish) for receipt in receipts]
+
+    @at_once
+    def nack(
+        self, queue: QueueInfo, receipts: Sequence[Receipt], delay_us: int, reason: str | None
+    ) -> list[Outcome]:
+        def fail(found: _Queue, delivery: _Delivery) -> None:
+            delivery.reason = reason
+            if self._used_up(found, delivery):
+                delivery.state, delivery.visible_at = State.DEAD, self._now()
+            else:
+                delivery.state = State.DELAYED if delay_us > 0 else State.READY
+                delivery.visible_at = self._now() + delay_us
+
+        return self._settle_all(queue, receipts, fail)
+
+    @at_once
+    def bury(
+        self, queue: QueueInfo, receipts: Sequence[Receipt], reason: str | None
+    ) -> list[Outcome]:
+        def end(found: _Queue, delivery: _Delivery) -> None:
+            delivery.state, delivery.visible_at = State.DEAD, self._now()
+            delivery.reason = reason
+
+        return self._settle_all(queue, receipts, end)
+
+    @at_once
+    def extend(self, queue: QueueInfo, receipts: Sequence[Receipt], lease_us: int) -> list[Outcome]:
+        def longer(found: _Queue, delivery: _Delivery) -> None:
+            delivery.visible_at = self._now() + lease_us
+
+        return self._settle_all(queue, receipts, longer)
+
+    @at_once
+    def release(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> list[Outcome]:
+        def give_back(found: _Queue, delivery: _Delivery) -> None:
+            delivery.state, delivery.visible_at = State.READY, self._now()
+            delivery.attempts -= 1
+
+        return self._settle_all(queue, receipts, give_back)
+
+    @at_once
+    def promote(self, queue: QueueInfo) -> int:
+        return self._promote(self._find(queue.name))
+
+    @at_once
+    def next_due(self, queue: QueueInfo) -> int | None:
+        waiting = (State.DELAYED, State.LEASED)
+        found = self._find(queue.name).deliveries.values()
+        due = [delivery.visible_at for delivery in found if delivery.state in waiting]
+        return max(min(due) - self._now(), 0) if due else None
+
+    # -- looking and tidying --
+
+    @at_once
+    def peek(self, queue: QueueInfo, limit: int, filter: Filter | None = None) -> list[Standing]:
+        found = self._find(queue.name)
+        return [d.standing() for d in self._not_busy(found, self._ready(found, filter))][:limit]
+
+    @at_once
+    def browse(
+        self,
+        queue: QueueInfo,
+        limit: int,
+        *,
+        after: int = 0,
+        state: State | None = None,
+        filter: Filter | None = None,
+    ) -> list[Standing]:
+        found = sorted(self._find(queue.name).deliveries.values(), key=lambda d: d.id)
+        chosen = [d for d in found if d.id > after and (state is None or d.state == state)]
+        return [d.standing() for d in chosen if self._matches(filter, d.message)][:limit]
+
+    @at_once
+    def archived(self, queue: QueueInfo, limit: int, *, after: int = 0) -> list[Standing]:
+        found = self._find(queue.name).archive
+        return [found[id] for id in sorted(found) if id > after][:limit]
+
+    @at_once
+    def purge(self, queue: QueueInfo, state: State | None = None) -> int:
+        states = (State.READY, State.DELAYED) if state is None else (state,)
+        return self._remove(queue, lambda delivery: delivery.state in states)
+
+    @at_once
+    def prune(self, queue: QueueInfo, older_than_us: int) -> int:
+        horizon = self._clock.wall_us() - older_than_us
+        archive = self._find(queue.name).archive
+        old = [id for id, standing in archive.items() if _stamp(standing.message) < horizon]
+        for id in old:
+            del archive[id]
+        return len(old) + self._remove(
+            queue, lambda d: d.state != State.LEASED and _stamp(d.message) < horizon
+        )
+
+    @at_once
+    def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> int:
+        found = self._find(queue.name).deliveries.values()
+        dead = [d for d in found if d.state == State.DEAD and (ids is None or d.id in ids)]
+        for delivery in dead:
+            delivery.state, delivery.attempts, delivery.reason = State.READY, 0, None
+            delivery.visible_at = self._now()
+        self._notify(frozenset({queue.id}))
+        return len(dead)
+
+    # -- numbers --
+
+    @at_once
+    def stats(self, queue: QueueInfo) -> QueueStats:
+        found = self._find(queue.name)
+        states = [delivery.state for delivery in found.deliveries.values()]
+        ready = [d for d in found.deliveries.values() if d.state == State.READY]
+        oldest = min(ready, key=lambda delivery: delivery.id, default=None)
+        return QueueStats(
+            found.info,
+            states.count(State.READY),
+            states.count(State.DELAYED),
+            states.count(State.LEASED),
+            states.count(State.DEAD),
+            max(self._clock.wall_us() - _stamp(oldest.message), 0) if oldest else None,
+            dict(found.usage),
+        )
+
+    @at_once
+    def add_usage(self, queue: QueueInfo, consumer: str, usage: Usage) -> None:
+        found = self._find(queue.name)
+        before = found.usage.get(consumer, Usage())
+        names = [field.name for field in fields(Usage)]
+        added = {name: getattr(before, name) + getattr(usage, name) for name in names}
+        found.usage[consumer] = Usage(**added)
+
+    @at_once
+    def advise(self, queue: QueueInfo, filter: Filter) -> Advice:
+        return Advice(("every READY delivery is looked at",), True, ())
+
+    # -- parts --
+
+    def _now(self) -> int:
+        return self._clock.elapsed_us()
+
+    def _find(self, name: str) -> _Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            raise QueueNotFound(name)
+        return queue
+
+    def _create(self, info: QueueInfo) -> QueueInfo:
+        self._last_queue += 1
+        info = replace(info, id=self._last_queue, indexed=info.options.filter_headers)
+        self._queues[info.name] = _Queue(info, {}, {}, {}, {})
+        return info
+
+    def _change(self, name: str, options: QueueOptions | None) -> QueueInfo:
+        queue = self._queues[name]
+        if options is not None:
+            kept = queue.info.options.filter_headers
+            added = [header for header in options.filter_headers if header not in kept]
+            options = replace(options, filter_headers=(*kept, *added))
+            queue.info = replace(queue.info, options=options, indexed=options.filter_headers)
+        return queue.info
+
+    def _change_filter(
+        self, name: str, text: str, source: int | None, options: QueueOptions | None
+    ) -> QueueInfo:
+        queue = self._queues[name]
+        check_is_subscription(queue.info)
+        if (queue.info.filter, queue.info.source) != (text, source):
+            version = queue.info.version + 1
+            queue.info = replace(queue.info, filter=text, source=source, version=version)
+        return self._change(name, options)
+
+    def _drop_expired(self) -> None:
+        for queue in list(self._queues.values()):
+            if queue.info.expires_at is not None and queue.info.expires_at <= self._now():
+                del self._queues[queue.info.name]
+
+    def _publish(self, target: _Queue | None, publication: Publication) -> int:
+        key = publication.dedup_key
+        if target is not None and key is not None:
+            id, until = target.seen.get(key, (0, 0))
+            if until > self._now():
+                return id
+        source = None if target is None else target.info.id
+        receivers = [] if target is None else [target]
+        receivers += [
+            q for q in self._queues.values() if self._wants(q.info, publication.message, source)
+        ]
+        if not receivers:
+            return 0
+        self._last_message += 1
+        for queue in receivers:
+            self._deliver(queue, self._last_message, publication)
+        if target is not None and key is not None:
+            until = self._now() + target.info.options.dedup_window_us
+            target.seen[key] = (self._last_message, until)
+        return self._last_message
+
+    def _wants(self, info: QueueInfo, message: Message, source: int | None) -> bool:
+        if info.kind == "queue" or info.source not in (None, source):
+            return False
+        return predicate(parse(info.filter), self._clock.wall_ms)(message)
+
+    def _deliver(self, queue: _Queue, id: int, publication: Publication) -> None:
+        message = publication.message
+        queue.deliveries[id] = _Delivery(
+            id,
+            _stamped(message, self._clock.wall_us()),
+            State.DELAYED if publication.delay_us > 0 else State.READY,
+            self._now() + publication.delay_us,
+            0 if queue.info.kind == "push" else -message.priority,
+            publication.group,
+        )
+
+    def _stored(self, source: int | None) -> dict[int, Message]:
+        return {
+            delivery.id: delivery.message
+            for queue in self._queues.values()
+            if source in (None, queue.info.id)
+            for delivery in queue.deliveries.values()
+        }
+
+    def _matches(self, filter: Filter | None, message: Message) -> bool:
+        return filter is None or predicate(filter, self._clock.wall_ms)(message)
+
+    def _ready(self, queue: _Queue, filter: Filter | None) -> list[_Delivery]:
+        """What is READY and matches, in the order of the queue."""
+        ready = [d for d in queue.deliveries.values() if d.state == State.READY]
+        matching = [d for d in ready if self._matches(filter, d.message)]
+        return sorted(matching, key=lambda delivery: (delivery.rank, delivery.id))
+
+    def _not_busy(self, queue: _Queue, deliveries: Iterable[_Delivery]) -> Iterator[_Delivery]:
+        busy = {
+            d.group
+            for d in queue.deliveries.values()
+            if d.state == State.LEASED or (d.state == State.DELAYED and d.attempts > 0)
+        } - {None}
+        return (delivery for delivery in deliveries if delivery.group not in busy)
+
+    def _lease(self, delivery: _Delivery, lease_us: int) -> Claimed:
+        delivery.state, delivery.visible_at = State.LEASED, self._now() + lease_us
+        delivery.token += 1
+        delivery.attempts += 1
+        return Claimed(
+            delivery.id, delivery.token, delivery.attempts, delivery.message, delivery.group
+        )
+
+    def _used_up(self, queue: _Queue, delivery: _Delivery) -> bool:
+        return 0 < queue.info.options.max_attempts <= delivery.attempts
+
+    def _promote(self, queue: _Queue) -> int:
+        now, count = self._now(), 0
+        for delivery in queue.deliveries.values():
+            if delivery.state in (State.DELAYED, State.LEASED) and delivery.visible_at <= now:
+                ended = delivery.state == State.LEASED
+                delivery.state = State.READY
+                if ended and self._used_up(queue, delivery):
+                    delivery.state = State.DEAD
+                    delivery.reason = f"the lease ended after attempt {delivery.attempts}"
+                delivery.visible_at = now if ended else delivery.visible_at
+                count += 1
+        return count
+
+    def _settle(
+        self, queue: _Queue, receipt: Receipt, act: Callable[[_Queue, _Delivery], None]
+    ) -> Outcome:
+        delivery = queue.deliveries.get(receipt.id)
+        if delivery is None:
+            return Outcome.GONE
+        if delivery.state != State.LEASED or delivery.token != receipt.token:
+            return Outcome.STALE
+        act(queue, delivery)
+        return Outcome.DONE
+
+    def _settle_all(
+        self,
+        queue: QueueInfo,
+        receipts: Sequence[Receipt],
+        act: Callable[[_Queue, _Delivery], None],
+    ) -> list[Outcome]:
+        found = self._find(queue.name)
+        outcomes = [self._settle(found, receipt, act) for receipt in receipts]
+        self._notify(frozenset({queue.id}))
+        return outcomes
+
+    def _finish(self, queue: _Queue, delivery: _Delivery) -> None:
+        del queue.deliveries[delivery.id]
+        if queue.info.options.archive:
+            standing = replace(delivery.standing(), state=State.READY, visible_at=self._now())
+            queue.archive[delivery.id] = standing
+
+    def _remove(self, queue: QueueInfo, unwanted: Callable[[_Delivery], bool]) -> int:
+        deliveries = self._find(queue.name).deliveries
+        ids = [delivery.id for delivery in deliveries.values() if unwanted(delivery)]
+        for id in ids:
+            del deliveries[id]
+        return len(ids)
+
+
+class MemoryStore:
+    """What several connections share."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.lock, self.wakers = threading.Lock(), Wakers()
+        self.notified: set[int] = set()
+        self.operations = MemoryOperations(clock or Clock(), self.notified.update)
+
+
+class MemoryEngine:
+    """One operation at a time."""
+
+    def __init__(self, store: MemoryStore | None = None, *, clock: Clock | None = None) -> None:
+        self._store = store or MemoryStore(clock)
+        self.operations = self._store.operations
+        self._closed = False
+
+    def run(self, operation: Operation[T]) -> T:
+        store = self._store
+        with store.lock:
+            if self._closed:
+                raise DatabaseClosed("this database was closed; connect again")
+            result = _result(operation)
+            queues = frozenset(store.notified)
+            store.notified.clear()
+        if queues:
+            store.wakers.wake(queues)
+        return result
+
+    def watch(self, wake: Wake) -> Watch:
+        return self._store.wakers.add(wake)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+def _result(operation: Operation[T]) -> T:
+    try:
+        next(operation)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("operations on memory have no steps")
+
+
+def _one_per_group(deliveries: Iterable[_Delivery]) -> Iterator[_Delivery]:
+    taken: set[str] = set()
+    for delivery in deliveries:
+        if delivery.group is None or delivery.group not in taken:
+            taken |= set() if delivery.group is None else {delivery.group}
+            yield delivery
+
+
+def _stamp(message: Message) -> int:
+    assert message.timestamp is not None
+    return message.timestamp
+
+
+def _stamped(message: Message, now_us: int) -> Message:
+    """As every engine gives it back: with a time, without absent headers."""
+    return Message(
+        bytes(message.payload),
+        message.topic,
+        {name: value for name, value in message.headers.items() if value is not None},
+        message.priority,
+        now_us if message.timestamp is None else message.timestamp,
+        message.id,
+        message.filter_value,
+        message.key,
+        {name: value for name, value in message.properties.items() if value is not None},
+    )

@@ -1,0 +1,205 @@
+"""The PostgreSQL engine, at once or awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from headgate.errors import DatabaseClosed
+from headgate.queues.clock import Clock
+from headgate.queues.contract import Operation, Rows, Step, Wake, Watch
+from headgate.queues.postgres_connections import (
+    Pool,
+    is_alive,
+    open_async_connection,
+    open_connection,
+    query_of,
+    rows_of,
+    translated,
+)
+from headgate.queues.postgres_dialect import PostgresDialect
+from headgate.queues.postgres_listener import Listener
+from headgate.queues.postgres_migrations import migrate
+from headgate.queues.postgres_operations import PostgresOperations
+from headgate.queues.postgres_target import Target, target_of
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+
+MOST_CONNECTIONS: Final = 32
+
+
+class PostgresEngine:
+    """Queues in one schema of one database. Each operation has a connection to itself."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str | None = None,
+        most_connections: int = MOST_CONNECTIONS,
+        clock: Clock | None = None,
+    ) -> None:
+        """A clock takes the place of the server's: for tests."""
+        self.target = target_of(url, schema)
+        self.operations = PostgresOperations(PostgresDialect(clock))
+        self._pool = Pool(lambda: open_connection(self.target), most_connections)
+        self._listener = Listener(self.target)
+        try:
+            self.run(migrate(self.target))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, operation: Operation[T]) -> T:
+        with self._pool.connection() as connection:
+            try:
+                return run_to_end(operation, connection)
+            finally:
+                operation.close()
+
+    def watch(self, wake: Wake) -> Watch:
+        return self._listener.add(wake)
+
+    def close(self) -> None:
+        self._pool.close()
+        self._listener.close()
+
+
+def run_to_end(operation: Operation[T], connection: psycopg.Connection) -> T:
+    """What fails is thrown back into the operation, which may go on; its transaction has been rolled back."""
+    try:
+        step = next(operation)
+        while True:
+            try:
+                rows = _reply(connection, step)
+            except Exception as problem:
+                _roll_back(connection)
+                step = operation.throw(problem)
+            else:
+                step = operation.send(rows)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    except BaseException:
+        _roll_back(connection)
+        raise
+
+
+def _reply(connection: psycopg.Connection, step: Step) -> Rows:
+    query = query_of(step)
+    if query is None:
+        return ()
+    with translated(connection):
+        return rows_of(connection.execute(query.text, **query.how))
+
+
+def _roll_back(connection: psycopg.Connection) -> None:
+    if not connection.closed and connection.info.transaction_status:
+        with translated(connection):
+            connection.execute("ROLLBACK")
+
+
+class AsyncPostgresEngine:
+    """The same, awaited: native asyncio, no threads but the listener's."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str | None = None,
+        most_connections: int = MOST_CONNECTIONS,
+        clock: Clock | None = None,
+    ) -> None:
+        self.target = target_of(url, schema)
+        self.operations = PostgresOperations(PostgresDialect(clock))
+        self._free = asyncio.Semaphore(most_connections)
+        self._idle: list[psycopg.AsyncConnection] = []
+        self._listener = Listener(self.target)
+        self._closed = False
+
+    async def open(self) -> AsyncPostgresEngine:
+        """Bring the tables up to date."""
+        await self.run(migrate(self.target))
+        return self
+
+    async def run(self, operation: Operation[T]) -> T:
+        async with self._connection() as connection:
+            try:
+                return await _run_awaited(operation, connection)
+            finally:
+                operation.close()
+
+    def watch(self, wake: Wake) -> Watch:
+        """`wake` is called from another thread."""
+        return self._listener.add(wake)
+
+    async def close(self) -> None:
+        self._closed = True
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._listener.close)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[psycopg.AsyncConnection]:
+        async with self._free:
+            connection = await self._take()
+            try:
+                yield connection
+            finally:
+                if self._closed or connection.closed:
+                    await connection.close()
+                else:
+                    self._idle.append(connection)
+
+    async def _take(self) -> psycopg.AsyncConnection:
+        if self._closed:
+            raise DatabaseClosed("the database was closed; connect again")
+        while self._idle:
+            connection = self._idle.pop()
+            if is_alive(connection):
+                return connection
+            await connection.close()
+        return await open_async_connection(self.target)
+
+
+async def _run_awaited(operation: Operation[T], connection: psycopg.AsyncConnection) -> T:
+    try:
+        step = next(operation)
+        while True:
+            try:
+                rows = await _reply_awaited(connection, step)
+            except Exception as problem:
+                await _roll_back_awaited(connection)
+                step = operation.throw(problem)
+            else:
+                step = operation.send(rows)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    except BaseException:  # also when the caller's task is cancelled
+        await _roll_back_awaited(connection)
+        raise
+
+
+async def _reply_awaited(connection: psycopg.AsyncConnection, step: Step) -> Rows:
+    query = query_of(step)
+    if query is None:
+        return ()
+    with translated(connection):
+        cursor = await connection.execute(query.text, **query.how)
+        return await cursor.fetchall() if cursor.description is not None else []
+
+
+async def _roll_back_awaited(connection: psycopg.AsyncConnection) -> None:
+    if not connection.closed and connection.info.transaction_status:
+        with translated(connection):
+            await connection.execute("ROLLBACK")
+
+
+__all__ = ["AsyncPostgresEngine", "PostgresEngine", "Target", "run_to_end"]

@@ -1,0 +1,236 @@
+"""Connections to PostgreSQL: how they are set up, kept for the next operation, and what their errors mean."""
+
+from __future__ import annotations
+
+import select
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+from headgate.errors import (
+    DatabaseClosed,
+    DatabaseFull,
+    DatabaseUnavailable,
+    MissingExtra,
+    QueueError,
+    QueueOptionsError,
+)
+from headgate.queues.contract import Each, Notify, Row, Statement, Step, Transaction
+from headgate.queues.postgres_target import Target
+
+if TYPE_CHECKING:
+    import psycopg
+
+# Claims must read the queue's indexes in order and stop early. The planner, guessing from statistics that lag behind
+# a queue's churn, would now and then rather sort or read everything: these connections are ours alone, so we
+# may forbid it.
+SESSION: Final = {
+    "application_name": "headgate",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+}
+_TRANSACTIONS: Final = {
+    Transaction.READ: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    Transaction.WRITE: "BEGIN",
+    Transaction.COMMIT: "COMMIT",
+}
+
+
+class Conflict(QueueError):
+    """Another transaction was faster; the operation was rolled back and may be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A step, as psycopg takes it."""
+
+    text: str
+    params: tuple[Any, ...] = ()
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """Without parameters it may be a script of several statements, which cannot be prepared."""
+        if not self.params:
+            return {"prepare": False}
+        return {"params": self.params, "binary": True}
+
+
+def query_of(step: Step) -> Query | None:
+    """None when there is nothing to ask."""
+    match step:
+        case Statement(text=text, params=params):
+            return Query(text, params)
+        case Each(text=text, rows=rows):
+            return Query(text, tuple(map(list, zip(*rows, strict=True)))) if rows else None
+        case Transaction():
+            return Query(_TRANSACTIONS[step])
+        case Notify():
+            return None  # the statements themselves notify, in their own transaction
+        case _:
+            assert_never(step)
+
+
+def psycopg_module() -> Any:
+    """psycopg, or the pip line that installs it."""
+    try:
+        import psycopg
+    except ImportError as missing:
+        raise MissingExtra("postgres", "a queue on PostgreSQL") from missing
+    return psycopg
+
+
+def open_connection(target: Target, settings: dict[str, str] = SESSION) -> psycopg.Connection:
+    """An autocommit connection whose names are looked up in the target's schema first."""
+    module = psycopg_module()
+    with translated(None):
+        connection: psycopg.Connection = module.connect(
+            target.url, autocommit=True, cursor_factory=module.RawCursor
+        )
+        connection.execute(*set_up(target, settings))
+    prepare(connection)
+    return connection
+
+
+async def open_async_connection(
+    target: Target, settings: dict[str, str] = SESSION
+) -> psycopg.AsyncConnection:
+    """The same, awaited."""
+    module = psycopg_module()
+    with translated(None):
+        connection: psycopg.AsyncConnection = await module.AsyncConnection.connect(
+            target.url, autocommit=True, cursor_factory=module.AsyncRawCursor
+        )
+        await connection.execute(*set_up(target, settings))
+    prepare(connection)
+    return connection
+
+
+def set_up(target: Target, settings: dict[str, str]) -> tuple[str, tuple[Any, ...]]:
+    """The statement that makes a connection ours."""
+    named = {"search_path": target.search_path, **settings}
+    text = "SELECT set_config(n, v, false) FROM unnest($1::text[], $2::text[]) AS s (n, v)"
+    return text, (list(named), list(named.values()))
+
+
+def prepare(connection: psycopg.Connection | psycopg.AsyncConnection) -> None:
+    """Every statement is prepared the first time, and ints are always int8, so that one plan serves all values.
+
+    JSON stays text: who reads it knows what to do with it.
+    """
+    from psycopg.types.array import ListBinaryDumper
+    from psycopg.types.numeric import Int8BinaryDumper
+    from psycopg.types.string import TextLoader
+
+    class JsonbText(TextLoader):
+        """In its binary form a version stands before the text."""
+
+        format = psycopg_module().pq.Format.BINARY
+
+        def load(self, data: Any) -> str | bytes:
+            return bytes(data[1:]).decode()
+
+    adapters = connection.adapters
+    adapters.register_dumper(int, Int8BinaryDumper)
+    adapters.register_dumper(list, ListBinaryDumper)
+    adapters.register_loader("jsonb", TextLoader)
+    adapters.register_loader("jsonb", JsonbText)
+    connection.prepare_threshold = 0
+
+
+@contextmanager
+def translated(
+    connection: psycopg.Connection | psycopg.AsyncConnection | None,
+) -> Iterator[None]:
+    """psycopg's errors as ours."""
+    psycopg = psycopg_module()
+    try:
+        yield
+    except psycopg.errors.DiskFull as problem:
+        raise DatabaseFull(
+            f"PostgreSQL has no room left ({problem}); nothing of this was stored"
+        ) from problem
+    except (
+        psycopg.errors.UniqueViolation,
+        psycopg.errors.SerializationFailure,
+        psycopg.errors.DeadlockDetected,
+    ) as problem:
+        raise Conflict(f"another transaction was faster: {problem}") from problem
+    except psycopg.errors.InsufficientPrivilege as problem:
+        raise QueueOptionsError(
+            f"the role may not do this: {problem}; it needs CREATE on the database once, or a schema of its own"
+        ) from problem
+    except (psycopg.OperationalError, psycopg.InterfaceError) as problem:
+        lost = connection is not None and connection.closed
+        known = "; whether the last statement was done is not known" if lost else ""
+        raise DatabaseUnavailable(
+            f"PostgreSQL cannot be reached: {str(problem).strip()}{known}"
+        ) from problem
+    except psycopg.Error as problem:
+        raise QueueError(f"PostgreSQL refuses: {str(problem).strip()}") from problem
+
+
+def is_alive(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
+    """Whether an idle connection can still be used, as far as one can tell without asking the server."""
+    if connection.closed or connection.broken:
+        return False
+    # Nobody talks to an idle connection, except to say that it is over.
+    watch = select.poll()
+    watch.register(connection.fileno(), select.POLLIN)
+    return not watch.poll(0)
+
+
+class Pool:
+    """Idle connections, the one used last first. At most `most` are open; whoever comes later waits."""
+
+    def __init__(self, open: Callable[[], psycopg.Connection], most: int) -> None:
+        self._open, self._free = open, threading.BoundedSemaphore(most)
+        self._idle: list[psycopg.Connection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @contextmanager
+    def connection(self) -> Iterator[psycopg.Connection]:
+        with self._free:
+            connection = self._take()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take(self) -> psycopg.Connection:
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise DatabaseClosed("the database was closed; connect again")
+                if not self._idle:
+                    break
+                connection = self._idle.pop()
+            if is_alive(connection):
+                return connection
+            connection.close()
+        return self._open()
+
+    def _give_back(self, connection: psycopg.Connection) -> None:
+        with self._lock:
+            if not self._closed and not connection.closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+def rows_of(cursor: Any) -> list[Row]:
+    """What a statement returned, or nothing."""
+    return cursor.fetchall() if cursor.description is not None else []

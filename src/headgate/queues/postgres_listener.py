@@ -1,0 +1,118 @@
+"""LISTEN: one connection that waits, for as many as want to be woken.
+
+A notification sent while the connection was lost is lost with it. So whenever it is (back) up, everybody is woken, and
+looks for himself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import HeadgateError
+from headgate.queues.contract import Wake
+from headgate.queues.postgres_connections import open_connection, psycopg_module, translated
+from headgate.queues.postgres_target import Target
+
+if TYPE_CHECKING:
+    import psycopg
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0  # between attempts to reconnect
+_SETTINGS: Final = {"application_name": "headgate listener"}
+
+
+class Listener:
+    """Wakes those who asked to be, from a thread of its own, which runs from the first who asks until closed."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._lock = threading.Lock()
+        self._wakes: dict[ListenerWatch, Wake] = {}
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._stop_read, self._stop_write = os.pipe()
+
+    def add(self, wake: Wake) -> ListenerWatch:
+        """Until the watch is closed, `wake` is called; it is woken once when the connection stands."""
+        watch = ListenerWatch(self)
+        with self._lock:
+            self._wakes[watch] = wake
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="headgate-listener", daemon=True
+                )
+                self._thread.start()
+        return watch
+
+    def remove(self, watch: ListenerWatch) -> None:
+        with self._lock:
+            self._wakes.pop(watch, None)
+
+    def close(self) -> None:
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        os.write(self._stop_write, b"\0")
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        os.close(self._stop_read)
+        os.close(self._stop_write)
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            try:
+                with open_connection(self._target, _SETTINGS) as connection:
+                    pause = _FIRST_PAUSE_S
+                    with translated(connection):
+                        self._listen(connection)
+            except HeadgateError as problem:
+                # Operations fail loudly by themselves; who only waits is woken when it is over.
+                _log.warning("%s; trying again in %.2f s", problem, pause)
+                self._stopping.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _listen(self, connection: psycopg.Connection) -> None:
+        psycopg = psycopg_module()
+        channel = psycopg.sql.Identifier(self._target.channel)
+        connection.execute(psycopg.sql.SQL("LISTEN {}").format(channel), prepare=False)
+        self._wake(None)
+        readable = select.poll()
+        readable.register(connection.fileno(), select.POLLIN)
+        readable.register(self._stop_read, select.POLLIN)
+        while not self._stopping.is_set():
+            readable.poll()
+            connection.pgconn.consume_input()
+            self._tell(_payloads(connection))
+
+    def _tell(self, payloads: list[bytes]) -> None:
+        if payloads:
+            named = frozenset(int(payload) for payload in payloads if payload)
+            self._wake(None if b"" in payloads else named)
+
+    def _wake(self, queues: frozenset[int] | None) -> None:
+        with self._lock:
+            wakes = list(self._wakes.values())
+        for wake in wakes:
+            wake(queues)
+
+
+class ListenerWatch:
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def close(self) -> None:
+        self._listener.remove(self)
+
+
+def _payloads(connection: psycopg.Connection) -> list[bytes]:
+    """Of the notifications that have arrived."""
+    found = []
+    while (notification := connection.pgconn.notifies()) is not None:
+        found.append(notification.extra)
+    return found

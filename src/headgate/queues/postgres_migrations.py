@@ -1,0 +1,58 @@
+"""Bringing the tables of one schema up to date. Whoever comes second waits, and finds it done."""
+
+from __future__ import annotations
+
+from headgate.errors import SchemaTooNew
+from headgate.queues.contract import Operation, Statement, Transaction
+from headgate.queues.postgres_target import Target
+from headgate.queues.statements import migrations_of
+
+# Asked of the tables: what to_regclass and its like answer was remembered before the lock was had.
+_IS_THERE = """
+SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1::text),
+    EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE n.nspname = $1::text AND c.relname = 'migration')
+"""
+_VERSION = "SELECT coalesce(max(version), 0) FROM migration"
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))"
+_TABLE = "CREATE TABLE migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+
+
+def migrate(target: Target) -> Operation[None]:
+    """Nothing is asked of the role when nothing is to be done; otherwise it must be allowed to create tables in
+    the schema, and the schema itself where it is not there."""
+    wanted = migrations_of("postgres")
+    newest = wanted[-1][0]
+    if (yield from _version(target)) == newest:
+        return
+    yield Transaction.WRITE
+    yield Statement(_LOCK, (f"headgate.migration.{target.schema}",))
+    version = yield from _version(target)
+    if version > newest:
+        raise SchemaTooNew(
+            f"the tables in schema {target.schema!r} are of version {version}, this Headgate knows {newest}; upgrade it"
+        )
+    yield from _prepare(target)
+    for number, text in wanted:
+        if number > version:
+            yield Statement(text)
+            yield Statement("INSERT INTO migration (version) VALUES ($1)", (number,))
+    yield Transaction.COMMIT
+
+
+def _version(target: Target) -> Operation[int]:
+    [(_, has_table)] = yield Statement(_IS_THERE, (target.schema,))
+    if not has_table:
+        return 0
+    [(version,)] = yield Statement(_VERSION)
+    number: int = version
+    return number
+
+
+def _prepare(target: Target) -> Operation[None]:
+    """The schema and the table that remembers, where they are not there yet."""
+    [(has_schema, has_table)] = yield Statement(_IS_THERE, (target.schema,))
+    if not has_schema:
+        yield Statement(f'CREATE SCHEMA "{target.schema}"')
+    if not has_table:
+        yield Statement(_TABLE)

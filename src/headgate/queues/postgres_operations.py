@@ -1,0 +1,409 @@
+"""What PostgreSQL does better than the operations all SQL databases share, or must do otherwise.
+
+Publishing and claiming are one statement each. Several transactions write at the same time here, so what changes the
+catalog waits for those who judge messages by it, and what loses against another is tried again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from headgate.filters.nodes import Filter
+from headgate.filters.targets.sql import headers_json
+from headgate.queues.catalog import Catalog
+from headgate.queues.claiming import FIRST_GAP, Search
+from headgate.queues.contract import (
+    Claimed,
+    Operation,
+    Outcome,
+    Publication,
+    QueueInfo,
+    QueueOptions,
+    Receipt,
+    Row,
+    Rows,
+    SqlValue,
+    Start,
+    Statement,
+    Transaction,
+)
+from headgate.queues.dialect import Condition
+from headgate.queues.operations import SqlOperations
+from headgate.queues.postgres_connections import Conflict
+from headgate.queues.postgres_dialect import index_name, key_expression, merged
+from headgate.queues.publishing import delivery_row, first_of_each_key
+from headgate.queues.records import claimed_of, columns_of
+
+T = TypeVar("T")
+
+_MOST_TRIES: Final = 20
+# How far a claim looks that found only what others had locked; at last it may take a while until they are done.
+_REACHES: Final = (1, 8, *[64] * 18)
+
+
+class Chosen(NamedTuple):
+    """A publication somebody wants, its position among all, and who wants it."""
+
+    at: int
+    publication: Publication
+    receivers: list[QueueInfo]
+
+
+class PostgresOperations(SqlOperations):
+    # -- queues --
+
+    def declare(self, name: str, options: QueueOptions | None) -> Operation[QueueInfo]:
+        known = yield from self._find(name)
+        if known is not None and _is_settled(known, options):
+            return known
+        declare = super().declare
+        return (yield from retried(lambda: self._alone(declare(name, options))))
+
+    def subscribe(
+        self,
+        name: str,
+        filter: Filter,
+        *,
+        source: str | None = None,
+        options: QueueOptions | None = None,
+        start: Start = "next",
+        lease_us: int | None = None,
+    ) -> Operation[QueueInfo]:
+        subscribe = super().subscribe
+        return (
+            yield from retried(
+                lambda: self._alone(
+                    subscribe(
+                        name,
+                        filter,
+                        source=source,
+                        options=options,
+                        start=start,
+                        lease_us=lease_us,
+                    )
+                )
+            )
+        )
+
+    def _alone(self, operation: Operation[T]) -> Operation[T]:
+        """The operation; once its transaction has begun, nobody else changes or uses the catalog."""
+        reply: Rows | None = None
+        while True:
+            try:
+                step = next(operation) if reply is None else operation.send(reply)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            reply = yield step
+            if step is Transaction.WRITE:
+                yield self.dialect.statement("own_catalog")
+
+    def _take_stored(self, name: str, filter: Filter) -> Operation[None]:
+        info = yield from self.find(name)
+        yield self.dialect.statement("share_stored", info.source)
+        yield from super()._take_stored(name, filter)
+
+    def build_indexes(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:
+        yield self.dialect.statement("lock_indexes")
+        try:
+            for header in headers:
+                yield from self._build_index(index_name(header), key_expression(header))
+            yield from self._backfill(info)
+        finally:
+            yield self.dialect.statement("unlock_indexes")
+
+    def _build_index(self, index: str, expression: str) -> Operation[None]:
+        found = yield self.dialect.statement("filter_index", index)
+        if found and found[0][0]:
+            return
+        if found:  # somebody was interrupted while building it
+            yield self.dialect.statement("drop_filter_index", index=index)
+        yield self.dialect.statement("create_filter_index", index=index, expression=expression)
+
+    def _backfill(self, info: QueueInfo) -> Operation[None]:
+        wanted = list(info.options.filter_headers)
+        after = 0
+        while rows := (yield self.dialect.statement("backfill", info.id, after, wanted)):
+            after = max(row[0] for row in rows)
+        yield self.dialect.statement("set_indexed", info.id, wanted)
+
+    def _route_some(self) -> Operation[int]:
+        route = super()._route_some
+        return (yield from retried(lambda: self._sharing(route())))
+
+    def _sharing(self, operation: Operation[T]) -> Operation[T]:
+        """The operation; until its transaction ends, nobody changes the catalog."""
+        reply: Rows | None = None
+        while True:
+            try:
+                step = next(operation) if reply is None else operation.send(reply)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            reply = yield step
+            if step is Transaction.WRITE:
+                yield self.dialect.statement("share_catalog")
+
+    # -- publishing --
+
+    def publish(
+        self, queue: QueueInfo | None, publications: Sequence[Publication]
+    ) -> Operation[list[int]]:
+        if not publications:
+            return []
+        catalog = self._catalog if self._catalog.version > 0 else (yield from self.catalog())
+        while True:
+            target = None if queue is None else catalog.find(queue.name)
+            chosen = _chosen(catalog, target, publications)
+            if not chosen:
+                current = yield from self.catalog()
+                if current.version == catalog.version:
+                    return [0] * len(publications)
+                catalog = current
+                continue
+            rows = yield self._publish_statement(catalog, target, chosen)
+            if rows:
+                return (yield from self._ids(target, publications, chosen, rows))
+            catalog = yield from self.catalog()
+
+    def _publish_statement(
+        self, catalog: Catalog, queue: QueueInfo | None, chosen: Sequence[Chosen]
+    ) -> Statement:
+        now, stamp = self.dialect.now_us(), self.dialect.timestamp_us()
+        messages = [_message(each.publication, stamp) for each in chosen]
+        payloads = _place_payloads(messages, chosen)
+        if queue is None:  # keys are remembered for a queue
+            for message in messages:
+                message.pop("dedup_key", None)
+        if all(len(c.receivers) == 1 and c.publication.dedup_key is None for c in chosen):
+            for message, each in zip(messages, chosen, strict=True):
+                message.update(_delivery(each.receivers[0], each.publication))
+            return self.dialect.statement(
+                "publish_plain", catalog.version, now, _json(messages), payloads
+            )
+        deliveries = [
+            {"n": n, "shared": len(each.receivers) > 1, **_delivery(receiver, each.publication)}
+            for n, each in enumerate(chosen, 1)
+            for receiver in each.receivers
+        ]
+        return self.dialect.statement(
+            "publish",
+            catalog.version,
+            now,
+            _json(messages),
+            payloads,
+            0 if queue is None else queue.options.dedup_window_us,
+            None if queue is None else queue.id,
+            _json(deliveries),
+        )
+
+    def _ids(
+        self,
+        queue: QueueInfo | None,
+        publications: Sequence[Publication],
+        chosen: Sequence[Chosen],
+        rows: Rows,
+    ) -> Operation[list[int]]:
+        """What each publication has become: stored, the one of its key that was stored before, or nothing."""
+        found = {each.at: row[0] for each, row in zip(chosen, rows, strict=True)}
+        keys = {publications[at].dedup_key: id for at, id in found.items() if id is not None}
+        unknown = [p.dedup_key for p in publications if p.dedup_key not in keys]
+        wanted = [key for key in unknown if key is not None]
+        if queue is not None and wanted:
+            now = self.dialect.now_us()
+            keys.update(
+                {
+                    key: id
+                    for key, id in (
+                        yield self.dialect.statement("seen_keys", queue.id, wanted, now)
+                    )
+                }
+            )
+        if queue is not None and any(p.dedup_key is not None for p in publications):
+            yield self.dialect.statement("forget_keys", self.dialect.now_us())
+        return [
+            found.get(at) or 0 if p.dedup_key is None or queue is None else keys.get(p.dedup_key, 0)
+            for at, p in enumerate(publications)
+        ]
+
+    # -- claiming --
+
+    def claim(
+        self,
+        queue: QueueInfo,
+        limit: int,
+        lease_us: int,
+        *,
+        filter: Filter | None = None,
+        skip: Collection[int] = (),
+        acks: Sequence[Receipt] = (),
+    ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
+        if queue.kind != "queue":
+            yield from self.route()
+        search = self.search(queue, filter, skip)
+        if search.reads:
+            claim = super().claim
+            return (
+                yield from retried(
+                    lambda: claim(queue, limit, lease_us, filter=filter, skip=skip, acks=acks)
+                )
+            )
+        statement = self.claim_statement(search, limit, lease_us, acks)
+        rows = yield from retried(lambda: _asked(statement))
+        outcomes = yield from self._acked(queue, acks, rows[0])
+        for reach in _REACHES:
+            if not (yield from self._may_find_more(queue, rows)):
+                break
+            again = self.claim_statement(search, limit, lease_us, reach=reach)
+            rows = yield from retried(partial(_asked, again))
+        return [claimed_of(row[4:]) for row in rows if row[4] is not None], outcomes
+
+    def claim_statement(
+        self,
+        search: Search,
+        limit: int,
+        lease_us: int,
+        acks: Sequence[Receipt] = (),
+        *,
+        reach: int = 1,
+    ) -> Statement:
+        """The whole claim, where every term is answered next to the delivery."""
+        acked, tokens = [receipt.id for receipt in acks], [receipt.token for receipt in acks]
+        params: list[SqlValue] = [search.queue.id, limit, lease_us, self.dialect.now_us()]
+        params += [acked, tokens]
+        free = self.dialect.text("free")
+        if search.skip:
+            params.append(list(search.skip))
+            free += " AND " + self.dialect.text(
+                "not_skipped", ids=self.dialect.placeholder(len(params))
+            )
+        if len(search.conditions) == 1:
+            candidates = self._in_order(search.conditions[0], free, params)
+        else:
+            candidates = self._merged(search.conditions, free, reach, params)
+        text = self.dialect.text("claim", candidates=candidates, columns=columns_of("m"))
+        return Statement(text, tuple(params))
+
+    def _in_order(self, condition: Condition, free: str, params: list[SqlValue]) -> str:
+        where = self.dialect.shifted(condition.where, len(params) + 1 - FIRST_GAP)
+        params += where.params
+        return self.dialect.text("locked_candidates", where=where.text, free=free)
+
+    def _merged(
+        self, conditions: Sequence[Condition], free: str, reach: int, params: list[SqlValue]
+    ) -> str:
+        branches, arrays = merged(self.dialect, conditions, free, len(params) + 1)
+        params += arrays
+        text = self.dialect.text("merged_candidates", branches=branches)
+        return text.replace("{reach}", str(reach))
+
+    def _may_find_more(self, queue: QueueInfo, rows: Rows) -> Operation[bool]:
+        """Whether to ask again: something was due, or all that was found was in somebody else's hands."""
+        due, found, _, _, message, *_ = rows[0]
+        if due:
+            yield from self.promote(queue)
+            return True
+        return message is None and found > 0
+
+    def _acked(
+        self, queue: QueueInfo, acks: Sequence[Receipt], row: Row
+    ) -> Operation[list[Outcome]]:
+        done = set(row[2] or ())
+        missing: list[SqlValue] = [receipt.id for receipt in acks if receipt.id not in done]
+        stale: set[int] = set()
+        if missing:
+            found = yield self.dialect.statement("present", queue.id, missing)
+            stale = {row[0] for row in found}
+        return [
+            Outcome.DONE
+            if receipt.id in done
+            else (Outcome.STALE if receipt.id in stale else Outcome.GONE)
+            for receipt in acks
+        ]
+
+
+def retried(operation: Callable[[], Operation[T]]) -> Operation[T]:
+    """The operation, begun again when another transaction was faster: nothing of it was done."""
+    for _ in range(_MOST_TRIES):
+        try:
+            return (yield from operation())
+        except Conflict:
+            continue
+    return (yield from operation())
+
+
+def _asked(statement: Statement) -> Operation[Rows]:
+    return (yield statement)
+
+
+def _is_settled(info: QueueInfo, options: QueueOptions | None) -> bool:
+    """Whether there is nothing to declare: the queue is as wanted, and its filter headers are indexed."""
+    indexed = set(info.options.filter_headers) <= set(info.indexed)
+    if options is None or not indexed:
+        return options is None and indexed
+    added = set(options.filter_headers) - set(info.options.filter_headers)
+    rest = (options.max_attempts, options.dedup_window_us, options.archive)
+    kept = (info.options.max_attempts, info.options.dedup_window_us, info.options.archive)
+    return not added and rest == kept
+
+
+def _chosen(
+    catalog: Catalog, queue: QueueInfo | None, publications: Sequence[Publication]
+) -> list[Chosen]:
+    found = []
+    for at in first_of_each_key(publications, {}):
+        publication = publications[at]
+        others = catalog.receivers(publication.message, None if queue is None else queue.id)
+        receivers = others if queue is None else [queue, *others]
+        if receivers:
+            found.append(Chosen(at, publication, receivers))
+    return found
+
+
+def _message(publication: Publication, stamp: int | None) -> dict[str, Any]:
+    """The message as the statement takes it, without what is absent: less to write, less to read."""
+    message = publication.message
+    row: dict[str, Any] = {"topic": message.topic, "priority": message.priority}
+    if message.headers:
+        row["headers"] = headers_json(message.headers)
+    if message.properties:
+        row["properties"] = headers_json(message.properties)
+    if publication.delay_us:
+        row["delay"] = publication.delay_us
+    timestamp = stamp if message.timestamp is None else message.timestamp
+    for name, value in (
+        ("timestamp", timestamp),
+        ("message_id", message.id),
+        ("filter_value", message.filter_value),
+        ("key", message.key),
+        ("dedup_key", publication.dedup_key),
+    ):
+        if value is not None:
+            row[name] = value
+    return row
+
+
+def _place_payloads(rows: Sequence[dict[str, Any]], chosen: Sequence[Chosen]) -> bytes:
+    """All payloads as one; each row learns where its own begins, counted from 1 as SQL does, and how long it is."""
+    payloads = [bytes(each.publication.message.payload) for each in chosen]
+    first = 1
+    for row, payload in zip(rows, payloads, strict=True):
+        row["first"], row["size"] = first, len(payload)
+        first += len(payload)
+    return b"".join(payloads)
+
+
+def _delivery(queue: QueueInfo, publication: Publication) -> dict[str, Any]:
+    _, queue_id, rank, _, group, keys, _ = delivery_row(0, queue, publication, None)
+    row: dict[str, Any] = {"queue": queue_id, "rank": rank}
+    if group is not None:
+        row["grp"] = group
+    if keys != "{}":
+        row["keys"] = keys
+    return row
+
+
+_json: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

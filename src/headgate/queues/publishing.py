@@ -1,0 +1,177 @@
+"""Messages come in: stored once, with a delivery in the queue and one in every subscription that wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, cast
+
+from headgate.message import Message
+from headgate.queues.catalog import Catalog
+from headgate.queues.contract import (
+    Notify,
+    Operation,
+    Publication,
+    QueueInfo,
+    Row,
+    SqlValue,
+    Transaction,
+)
+from headgate.queues.core import Core
+from headgate.queues.records import columns_of, keys_json, message_of, row_of
+
+_ROUTED_AT_ONCE: Final = 500
+
+_Delivery = tuple[SqlValue, ...]  # message, queue, rank, delay, group, keys, now
+
+
+class _Stored(NamedTuple):
+    at: int  # its position among the publications
+    publication: Publication
+    receivers: list[QueueInfo]
+
+
+class Publishing(Core):
+    def publish(
+        self, queue: QueueInfo | None, publications: Sequence[Publication]
+    ) -> Operation[list[int]]:
+        if not publications:
+            return []
+        yield Transaction.WRITE
+        catalog = yield from self.catalog()
+        target = None if queue is None else catalog.find(queue.name)
+        known = yield from self._known_ids(target, publications)
+        stored = [
+            _Stored(at, publications[at], receivers)
+            for at in first_of_each_key(publications, known)
+            if (receivers := _receivers(catalog, target, publications[at].message))
+        ]
+        ids = yield from self._store(stored)
+        yield from self._remember_keys(target, stored, ids)
+        yield Transaction.COMMIT
+        return _ids_of(publications, known, stored, ids)
+
+    def _store(self, stored: Sequence[_Stored]) -> Operation[list[int]]:
+        if not stored:
+            return []
+        timestamp, now = self.dialect.timestamp_us(), self.dialect.now_us()
+        messages = [row_of(each.publication.message, timestamp) for each in stored]
+        ids = [row[0] for row in (yield self.dialect.each("insert_message", messages))]
+        deliveries = [
+            delivery_row(id, queue, each.publication, now)
+            for id, each in zip(ids, stored, strict=True)
+            for queue in each.receivers
+        ]
+        yield self.dialect.each("insert_delivery", deliveries)
+        yield Notify(tuple({queue.id for each in stored for queue in each.receivers}))
+        return ids
+
+    def _known_ids(
+        self, queue: QueueInfo | None, publications: Sequence[Publication]
+    ) -> Operation[dict[str, int]]:
+        """The dedup keys that were seen within the window, and the ids they had."""
+        keys = [p.dedup_key for p in publications if p.dedup_key is not None]
+        if queue is None or not keys:
+            return {}
+        now = self.dialect.now_us()
+        yield self.dialect.statement("forget_keys", now)
+        rows = yield self.dialect.statement("seen_keys", queue.id, keys, now)
+        return {key: id for key, id in rows}
+
+    def _remember_keys(
+        self, queue: QueueInfo | None, stored: Sequence[_Stored], ids: Sequence[int]
+    ) -> Operation[None]:
+        if queue is None:
+            return
+        now, window = self.dialect.now_us(), queue.options.dedup_window_us
+        rows = [
+            (queue.id, each.publication.dedup_key, id, now, window)
+            for each, id in zip(stored, ids, strict=True)
+            if each.publication.dedup_key is not None
+        ]
+        if rows:
+            yield self.dialect.each("remember_key", rows)
+
+    def route(self) -> Operation[int]:
+        yield from self._drop_expired()
+        made = 0
+        while (yield self.dialect.statement("has_unrouted")):
+            made += yield from self._route_some()
+        return made
+
+    def _route_some(self) -> Operation[int]:
+        yield Transaction.WRITE
+        catalog = yield from self.catalog()
+        rows = yield self.dialect.statement("unrouted", _ROUTED_AT_ONCE, columns=columns_of("m"))
+        deliveries = list(_routed(rows, catalog, self.dialect.now_us()))
+        if deliveries:
+            yield self.dialect.each("insert_delivery", deliveries)
+            yield Notify(tuple({cast(int, delivery[1]) for delivery in deliveries}))
+        yield self.dialect.statement("drop_routed", [row[0] for row in rows])
+        yield Transaction.COMMIT
+        return len(deliveries)
+
+    def _drop_expired(self) -> Operation[None]:
+        for id, _ in (yield self.dialect.statement("expired", self.dialect.now_us())):
+            yield from self.drop_id(id)
+
+    def drop_id(self, id: int) -> Operation[None]:
+        """The queue with everything in it; first nothing more arrives, then it is emptied."""
+        yield self.dialect.statement("drop_queue", id)
+        while (yield self.dialect.statement("drop_deliveries", id)):
+            pass
+        for name in ("drop_dedup", "drop_archive", "drop_usage", "drop_unrouted"):
+            yield self.dialect.statement(name, id)
+
+
+def delivery_row(
+    id: int, queue: QueueInfo, publication: Publication, now_us: int | None
+) -> _Delivery:
+    """What insert_delivery takes."""
+    message = publication.message
+    # Pushed in the order of publishing, whatever the priority.
+    rank = 0 if queue.kind == "push" else -message.priority
+    keys = keys_json(message.headers, queue.options.filter_headers)
+    return id, queue.id, rank, publication.delay_us, publication.group, keys, now_us
+
+
+def _receivers(catalog: Catalog, queue: QueueInfo | None, message: Message) -> list[QueueInfo]:
+    others = catalog.receivers(message, None if queue is None else queue.id)
+    return others if queue is None else [queue, *others]
+
+
+def _routed(rows: Iterable[Row], catalog: Catalog, now_us: int | None) -> Iterator[_Delivery]:
+    for id, source, *columns in rows:
+        message = message_of(columns)
+        for queue in catalog.receivers(message, source):
+            yield delivery_row(id, queue, Publication(message), now_us)
+
+
+def first_of_each_key(publications: Sequence[Publication], known: Mapping[str, int]) -> list[int]:
+    """The positions of those to be stored: of several with the same key the first, of a known key none."""
+    taken = set(known)
+    fresh = []
+    for at, publication in enumerate(publications):
+        key = publication.dedup_key
+        if key is None:
+            fresh.append(at)
+        elif key not in taken:
+            fresh.append(at)
+            taken.add(key)
+    return fresh
+
+
+def _ids_of(
+    publications: Iterable[Publication],
+    known: Mapping[str, int],
+    stored: Sequence[_Stored],
+    ids: Sequence[int],
+) -> list[int]:
+    by_position = {each.at: id for each, id in zip(stored, ids, strict=True)}
+    by_key = dict(known)
+    for each, id in zip(stored, ids, strict=True):
+        if each.publication.dedup_key is not None:
+            by_key[each.publication.dedup_key] = id
+    return [
+        by_position.get(at, 0) if p.dedup_key is None else by_key.get(p.dedup_key, 0)
+        for at, p in enumerate(publications)
+    ]

@@ -1,0 +1,190 @@
+"""The relay: moves what applications left in an outbox into the queues, as soon as they have committed."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol
+
+from headgate import wake as files
+from headgate.errors import (
+    DatabaseClosed,
+    DatabaseUnavailable,
+    QueueError,
+    QueueNotFound,
+    QueueOptionsError,
+)
+from headgate.queues.contract import Engine
+from headgate.queues.operations import SqlOperations
+from headgate.queues.outbox import (
+    OUTBOX_QUEUE,
+    Entry,
+    abroad,
+    by_queue,
+    entry,
+    relay_within,
+)
+from headgate.queues.records import columns_of
+from headgate.queues.statements import statements_of
+
+_log = logging.getLogger(__name__)
+
+_BATCH: Final = 500
+_RECONNECT_S: Final = (0.1, 5.0)
+_SETTLED_S: Final = 0.02  # a commit's bytes are written a moment before it counts
+
+
+class Outboxes(Protocol):
+    """Where a relay reads."""
+
+    def move_some(self) -> int:
+        """Some of the oldest entries; how many were looked at."""
+        ...
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Until the answer is called, `wake` after commits."""
+        ...
+
+
+class Relay:
+    """Open, it moves: `with db.relay(): …`. Several may run; none moves what another is moving."""
+
+    def __init__(self, source: Outboxes, *, poll: timedelta = timedelta(seconds=5)) -> None:
+        self._source, self._poll_s = source, poll.total_seconds()
+        self._woken, self._stopping = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def run_once(self) -> int:
+        """Move everything that is committed now; how much."""
+        moved = 0
+        while looked_at := self._source.move_some():
+            moved += looked_at
+        return moved
+
+    def start(self) -> Relay:
+        if self._thread is not None:
+            raise QueueOptionsError("a relay is started once; make another one")
+        self._unwatch = self._source.watch(self._woken.set)
+        self._thread = threading.Thread(target=self._run, name="headgate-relay", daemon=True)
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._unwatch()
+
+    def __enter__(self) -> Relay:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        pause = _RECONNECT_S[0]
+        while not self._stopping.is_set():
+            self._woken.clear()
+            try:
+                self.run_once()
+                pause = _RECONNECT_S[0]
+                if not self._stopping.is_set():
+                    self._woken.wait(self._poll_s)
+            except DatabaseClosed:
+                return
+            except QueueError as problem:
+                _log.warning("the outbox waits: %s", problem)
+                self._stopping.wait(pause)
+                pause = min(pause * 2, _RECONNECT_S[1])
+
+
+class OwnOutbox:
+    """The outbox in the queues' own database: a message moves in one transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        if not isinstance(engine.operations, SqlOperations):
+            raise QueueOptionsError("there is no outbox in memory; use SQLite or PostgreSQL")
+        self._engine, self._operations = engine, engine.operations
+
+    def move_some(self) -> int:
+        return self._engine.run(relay_within(self._operations, _BATCH))
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        def wake_for_outbox(queues: frozenset[int] | None) -> None:
+            if queues is None or OUTBOX_QUEUE in queues:
+                wake()
+
+        return self._engine.watch(wake_for_outbox).close
+
+
+class FileOutbox:
+    """The outbox in an application's own SQLite file, read through the library the application uses."""
+
+    def __init__(self, path: Path | str, target: Engine) -> None:
+        self._path, self._target = Path(path), target
+        self._statements = statements_of("sqlite")
+
+    def move_some(self) -> int:
+        """Published there, then deleted here: in between, the dedup key remembers."""
+        try:
+            with closing(
+                sqlite3.connect(self._path, timeout=60, isolation_level=None)
+            ) as connection:
+                entries = self._read(connection)
+                for name, of_one in by_queue(entries):
+                    self._move(connection, name, of_one)
+        except sqlite3.OperationalError as problem:
+            raise DatabaseUnavailable(f"{self._path}: {problem}") from problem
+        return len(entries)
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        watch = files.Watch(
+            self._path.absolute().parent, accepts=lambda name: name.startswith(self._path.name)
+        )
+        stopping = threading.Event()
+
+        def follow() -> None:
+            while not stopping.is_set():
+                if watch.wait() and not stopping.wait(_SETTLED_S):
+                    wake()
+
+        thread = threading.Thread(target=follow, name="headgate-relay-watch", daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            stopping.set()
+            watch.wake()
+            thread.join()
+            watch.close()
+
+        return stop
+
+    def _read(self, connection: sqlite3.Connection) -> list[Entry]:
+        query = "SELECT 1 FROM sqlite_schema WHERE name = 'headgate_outbox'"
+        if not connection.execute(query).fetchall():
+            return []
+        text = self._statements["outbox_read"].replace("{columns}", columns_of("o"))
+        return [entry(row) for row in connection.execute(text, (_BATCH,)).fetchall()]
+
+    def _move(self, connection: sqlite3.Connection, queue: str, entries: Sequence[Entry]) -> None:
+        ids = "[" + ",".join(str(each.id) for each in entries) + "]"
+        operations = self._target.operations
+        try:
+            info = self._target.run(operations.find(queue))
+        except QueueNotFound as problem:
+            connection.execute(self._statements["outbox_refuse"], (ids, str(problem)))
+            return
+        self._target.run(operations.publish(info, [abroad(each) for each in entries]))
+        connection.execute(self._statements["outbox_drop"], (ids,))

@@ -1,0 +1,201 @@
+-- name: promote
+-- Queue, now. What is due becomes ready; a lease that ended on the last attempt makes a dead letter.
+WITH due AS MATERIALIZED (
+    SELECT message FROM delivery
+    WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 AND visible_at <= coalesce($2::bigint, now_us())
+    ORDER BY visible_at LIMIT 1000 FOR UPDATE SKIP LOCKED
+)
+UPDATE delivery d SET
+    reason = CASE WHEN d.state = 2 AND d.attempts >= q.max_attempts AND q.max_attempts > 0
+        THEN 'the lease ended after attempt ' || d.attempts ELSE d.reason END,
+    visible_at = CASE WHEN d.state = 2 THEN coalesce($2::bigint, now_us()) ELSE d.visible_at END,
+    state = CASE WHEN d.state = 2 AND d.attempts >= q.max_attempts AND q.max_attempts > 0 THEN 3 ELSE 0 END
+FROM queue q WHERE q.id = $1 AND d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM due))
+RETURNING 1
+
+-- name: next_due
+-- Queue, now: how long to wait.
+SELECT greatest(visible_at - coalesce($2::bigint, now_us()), 0) FROM delivery
+WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 ORDER BY visible_at LIMIT 1
+
+-- name: is_paused
+SELECT paused FROM queue WHERE id = $1
+
+-- name: claim
+-- Acks what came before and claims what comes next. Rows are found by `= ANY (ARRAY(…))` and LATERAL, never by a join that
+-- the planner could turn round. Queue, limit, lease, now, acked messages, their tokens, then what the
+-- candidates need. There is always a row: whether something is due (then nothing is claimed: promote first), how many
+-- candidates there were, what was acked; then the delivery, if any.
+WITH standing AS MATERIALIZED (
+    SELECT coalesce($4::bigint, now_us()) AS now, NOT q.paused AS open, q.archive,
+        NOT q.paused AND EXISTS (SELECT 1 FROM delivery d WHERE d.queue = $1 AND d.state IN (1, 2)
+            AND d.visible_at >= 0 AND d.visible_at <= coalesce($4::bigint, now_us())) AS due
+    FROM (SELECT) one LEFT JOIN queue q ON q.id = $1
+), acked AS (
+    DELETE FROM delivery d
+    WHERE d.queue = $1 AND d.message = ANY ($5::bigint[]) AND d.state = 2
+        AND d.token = ($6::bigint[])[array_position($5::bigint[], d.message)]
+    RETURNING d.message, d.attempts, d.grp
+), archived AS (
+    INSERT INTO archive (queue, id, acked_at, attempts, grp, topic, headers, properties, priority, timestamp, message_id,
+        filter_value, key, payload)
+    SELECT $1, a.message, s.now, a.attempts, a.grp, m.topic, m.headers, m.properties, m.priority, m.timestamp,
+        m.message_id, m.filter_value, m.key, m.payload
+    FROM standing s CROSS JOIN acked a CROSS JOIN LATERAL (SELECT * FROM message WHERE id = a.message LIMIT 1) m
+    WHERE s.archive
+), {candidates}, chosen AS (
+    SELECT message FROM (
+        SELECT message, grp, row_number() OVER (PARTITION BY grp ORDER BY rank, message) AS place FROM locked) l
+    WHERE grp IS NULL OR place = 1
+), leased AS (
+    UPDATE delivery d
+    SET state = 2, visible_at = s.now + $3::bigint, token = d.token + 1, attempts = d.attempts + 1
+    FROM standing s WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM chosen))
+    RETURNING d.message, d.rank, d.token, d.attempts, d.grp
+), answer AS (
+    SELECT l.rank, l.message, l.token, l.attempts, l.grp, {columns}
+    FROM leased l CROSS JOIN LATERAL (SELECT * FROM message WHERE id = l.message LIMIT 1) m
+)
+SELECT s.due, (SELECT count(*) FROM found) AS found, (SELECT array_agg(message) FROM acked) AS acked, a.*
+FROM standing s LEFT JOIN answer a ON true ORDER BY a.rank, a.message
+
+-- name: locked_candidates
+-- Read in order and locked on the way, until there are enough.
+locked AS MATERIALIZED (
+    SELECT d.message, d.rank, d.grp FROM delivery d
+    WHERE (SELECT open AND NOT due FROM standing) AND d.queue = $1 AND d.state = 0 AND {where} AND {free}
+    ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
+), found AS (SELECT message FROM locked)
+
+-- name: merged_candidates
+-- The first of each branch, merged; locked when it is known which: a lock on more than is taken would hide it from others.
+-- {reach}: how many times the limit to look at, when others are at work on the first of them.
+found AS MATERIALIZED (
+    SELECT DISTINCT rank, message FROM ({branches}) b ORDER BY rank, message LIMIT $2 * {reach}
+), locked AS MATERIALIZED (
+    SELECT d.message, d.rank, d.grp FROM delivery d
+    WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM found)) AND d.state = 0
+    ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
+)
+
+-- name: branch
+-- All values of one shape of branch: a look into the index for each of them.
+SELECT x.rank, x.message FROM unnest({arrays}) AS v ({names}) CROSS JOIN LATERAL (
+    SELECT d.rank, d.message FROM delivery d
+    WHERE (SELECT open AND NOT due FROM standing) AND d.queue = $1 AND d.state = 0 AND {where} AND {free}
+    ORDER BY d.rank, d.message LIMIT $2 * {reach}) x
+
+-- name: free
+-- A member of a group is no candidate while another member is leased, or waits after a nack. Not NOT EXISTS, for which
+-- the planner would first read everything that is leased or delayed.
+(d.grp IS NULL OR (
+    SELECT b.message FROM delivery b
+    WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
+
+-- name: candidates
+-- Queue, how many, then what the gaps need. In the order of the queue.
+SELECT d.message, d.rank, d.grp{columns} FROM delivery d{join}
+WHERE d.queue = $1 AND d.state = 0 AND {where}
+    AND (d.grp IS NULL OR (
+        SELECT b.message FROM delivery b
+        WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
+ORDER BY d.rank, d.message LIMIT $2
+
+-- name: candidate_join
+JOIN message m ON m.id = d.message
+
+-- name: after
+(d.rank, d.message) > ({rank}, {message})
+
+-- name: not_skipped
+d.message <> ALL ({ids}::bigint[])
+
+-- name: lease
+-- Queue, messages, now, lease. Whoever is no longer ready, or whose group has become busy, is left out.
+WITH locked AS MATERIALIZED (
+    SELECT d.message FROM delivery d
+    WHERE d.queue = $1 AND d.message = ANY ($2::bigint[]) AND d.state = 0
+        AND (d.grp IS NULL OR (
+            SELECT b.message FROM delivery b
+            WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
+    ORDER BY d.message FOR UPDATE OF d SKIP LOCKED
+)
+UPDATE delivery d
+SET state = 2, visible_at = coalesce($3::bigint, now_us()) + $4::bigint, token = d.token + 1, attempts = d.attempts + 1
+WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM locked))
+RETURNING d.message
+
+-- name: leased
+-- Queue, messages.
+SELECT d.message, d.token, d.attempts, d.grp, {columns}
+FROM delivery d CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
+WHERE d.queue = $1 AND d.message = ANY ($2::bigint[])
+ORDER BY d.rank, d.message
+
+-- name: archive
+-- Queue, message, token, now: one array each.
+INSERT INTO archive (queue, id, acked_at, attempts, grp, topic, headers, properties, priority, timestamp, message_id,
+    filter_value, key, payload)
+SELECT d.queue, d.message, coalesce(r.now, now_us()), d.attempts, d.grp, m.topic, m.headers, m.properties, m.priority,
+    m.timestamp, m.message_id, m.filter_value, m.key, m.payload
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS r (queue, message, token, now)
+JOIN delivery d ON d.message = r.message AND d.token = r.token
+CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
+WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.state = 2
+
+-- name: ack
+-- Queue, message, token: one array each.
+DELETE FROM delivery d
+WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.state = 2
+    AND d.token = ($3::bigint[])[array_position($2::bigint[], d.message)]
+RETURNING d.message, d.token
+
+-- name: nack
+-- Queue, message, token, now, delay, reason: one array each.
+WITH changed AS (
+    UPDATE delivery d SET
+        state = CASE WHEN d.attempts >= q.max_attempts AND q.max_attempts > 0 THEN 3 WHEN r.delay > 0 THEN 1 ELSE 0 END,
+        visible_at = coalesce(r.now, now_us())
+            + CASE WHEN d.attempts >= q.max_attempts AND q.max_attempts > 0 THEN 0 ELSE r.delay END,
+        reason = r.reason
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[])
+        AS r (queue, message, token, now, delay, reason)
+    JOIN queue q ON q.id = r.queue
+    WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.message = r.message
+    AND d.token = r.token AND d.state = 2
+    RETURNING d.message, d.token
+), woken AS MATERIALIZED (
+    SELECT wake_up(q) FROM (SELECT DISTINCT q FROM unnest($1::bigint[]) AS q) AS named)
+SELECT message, token FROM changed WHERE (SELECT count(*) FROM woken) > 0
+
+-- name: bury
+-- Queue, message, token, now, reason: one array each.
+UPDATE delivery d SET state = 3, visible_at = coalesce(r.now, now_us()), reason = r.reason
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[]) AS r (queue, message, token, now, reason)
+WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.message = r.message
+    AND d.token = r.token AND d.state = 2
+RETURNING d.message, d.token
+
+-- name: extend
+-- Queue, message, token, now, lease: one array each.
+UPDATE delivery d SET visible_at = coalesce(r.now, now_us()) + r.lease
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS r (queue, message, token, now, lease)
+WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.message = r.message
+    AND d.token = r.token AND d.state = 2
+RETURNING d.message, d.token
+
+-- name: release
+-- Queue, message, token, now: one array each.
+WITH changed AS (
+    UPDATE delivery d SET state = 0, visible_at = coalesce(r.now, now_us()), attempts = d.attempts - 1
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS r (queue, message, token, now)
+    WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.message = r.message
+    AND d.token = r.token AND d.state = 2
+    RETURNING d.message, d.token
+), woken AS MATERIALIZED (
+    SELECT wake_up(q) FROM (SELECT DISTINCT q FROM unnest($1::bigint[]) AS q) AS named)
+SELECT message, token FROM changed WHERE (SELECT count(*) FROM woken) > 0
+
+-- name: present
+-- Queue, messages: which of them are there at all.
+SELECT message FROM delivery WHERE queue = $1 AND message = ANY ($2::bigint[])

@@ -1,0 +1,108 @@
+-- name: publish
+-- One statement, so that one journey stores a batch. The version of the catalog the receivers were chosen by, now, the
+-- messages and what the queue needs to know of them as JSON (the server reads one document faster than psycopg writes
+-- fifteen arrays), with the ends of their payloads in the one string of bytes that follows, dedup window, queue of the
+-- dedup keys, the deliveries as JSON.
+--
+-- Nothing comes back when the catalog has changed; a row with no id is a dedup key that was seen before.
+WITH current AS MATERIALIZED (
+    SELECT version FROM catalog WHERE version = $1 FOR KEY SHARE
+), given AS MATERIALIZED (
+    SELECT nextval('message_id_seq') AS id, g.*, coalesce($2::bigint, now_us()) AS now
+    FROM current, ROWS FROM (
+        json_to_recordset($3::json) AS (topic text, headers text, properties text, priority smallint, timestamp bigint,
+            message_id text, filter_value text, key text, first integer, size integer, delay bigint, dedup_key text))
+        WITH ORDINALITY AS g (topic, headers, properties, priority, timestamp, message_id, filter_value, key, first, size,
+            delay, dedup_key, n)
+), fresh AS (
+    INSERT INTO dedup AS s (queue, key, message, expires_at)
+    SELECT $6::bigint, dedup_key, id, now + $5::bigint FROM given WHERE dedup_key IS NOT NULL ORDER BY dedup_key
+    ON CONFLICT (queue, key) DO UPDATE SET message = excluded.message, expires_at = excluded.expires_at
+        WHERE s.expires_at <= coalesce($2::bigint, now_us())
+    RETURNING message
+), stored AS MATERIALIZED (
+    SELECT given.* FROM given WHERE dedup_key IS NULL OR id IN (SELECT message FROM fresh)
+), messages AS (
+    INSERT INTO message (id, topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
+    OVERRIDING SYSTEM VALUE
+    SELECT id, topic, coalesce(headers, '{}')::jsonb, coalesce(properties, '{}')::jsonb, priority, coalesce(timestamp, now), message_id, filter_value,
+        key, substr($4::bytea, first, size)
+    FROM stored
+), deliveries AS (
+    INSERT INTO delivery (message, queue, state, rank, shared, visible_at, grp, keys)
+    SELECT s.id, r.queue, (s.delay IS NOT NULL)::int, r.rank, r.shared, s.now + coalesce(s.delay, 0), r.grp,
+        coalesce(r.keys, '{}')::jsonb
+    FROM json_to_recordset($7::json) AS r (n bigint, queue integer, rank smallint, shared boolean, grp text, keys text)
+    JOIN stored s ON s.n = r.n
+)
+SELECT s.id FROM given g LEFT JOIN stored s ON s.n = g.n ORDER BY g.n
+
+-- name: publish_plain
+-- The same without dedup keys, one receiver for each message, which is what most publishers do.
+WITH current AS MATERIALIZED (
+    SELECT version FROM catalog WHERE version = $1 FOR KEY SHARE
+), given AS MATERIALIZED (
+    SELECT nextval('message_id_seq') AS id, g.*, coalesce($2::bigint, now_us()) AS now
+    FROM current, ROWS FROM (
+        json_to_recordset($3::json) AS (topic text, headers text, properties text, priority smallint, timestamp bigint,
+            message_id text, filter_value text, key text, first integer, size integer, delay bigint, queue integer,
+            rank smallint, grp text, keys text))
+        WITH ORDINALITY AS g (topic, headers, properties, priority, timestamp, message_id, filter_value, key, first, size,
+            delay, queue, rank, grp, keys, n)
+), messages AS (
+    INSERT INTO message (id, topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
+    OVERRIDING SYSTEM VALUE
+    SELECT id, topic, coalesce(headers, '{}')::jsonb, coalesce(properties, '{}')::jsonb, priority, coalesce(timestamp, now), message_id, filter_value,
+        key, substr($4::bytea, first, size)
+    FROM given
+), deliveries AS (
+    INSERT INTO delivery (message, queue, state, rank, visible_at, grp, keys)
+    SELECT id, queue, (delay IS NOT NULL)::int, rank, now + coalesce(delay, 0), grp,
+        coalesce(keys, '{}')::jsonb
+    FROM given
+)
+SELECT id FROM given ORDER BY n
+
+-- name: insert_delivery
+-- message, queue, rank, delay, group, keys, now: one array each. For messages that others hold already;
+-- whoever has it already does not get it twice.
+INSERT INTO delivery (message, queue, state, rank, shared, visible_at, grp, keys)
+SELECT r.message, r.queue, (r.delay > 0)::int, r.rank, true, coalesce(r.now, now_us()) + r.delay, r.grp, r.keys::jsonb
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[])
+    AS r (message, queue, rank, delay, grp, keys, now)
+ON CONFLICT DO NOTHING
+
+-- name: seen_keys
+-- queue, keys, now
+SELECT key, message FROM dedup
+WHERE queue = $1 AND key = ANY ($2::text[]) AND expires_at > coalesce($3::bigint, now_us())
+
+-- name: forget_keys
+DELETE FROM dedup WHERE (queue, key) IN (
+    SELECT queue, key FROM dedup WHERE expires_at <= coalesce($1::bigint, now_us())
+    ORDER BY expires_at LIMIT 100 FOR UPDATE SKIP LOCKED)
+
+-- name: has_unrouted
+SELECT 1 FROM unrouted LIMIT 1
+
+-- name: unrouted
+-- Locked: whoever comes second finds them gone.
+SELECT u.message, u.queue, {columns}
+FROM unrouted u JOIN message m ON m.id = u.message ORDER BY u.message LIMIT $1 FOR UPDATE OF u
+
+-- name: drop_routed
+DELETE FROM unrouted WHERE message = ANY ($1::bigint[])
+
+-- name: share_stored
+-- Source or NULL. A subscription that starts with what is stored will hold it too.
+UPDATE delivery SET shared = true WHERE NOT shared AND ($1::bigint IS NULL OR queue = $1::bigint)
+
+-- name: stored
+-- After which message, how many, source or NULL: for a subscription that starts with what is there. What was not
+-- offered to the subscriptions yet is offered to this one later.
+SELECT m.id, {columns} FROM message m
+WHERE m.id > $1
+    AND EXISTS (SELECT 1 FROM delivery d WHERE d.message = m.id AND d.shared
+        AND ($3::bigint IS NULL OR d.queue = $3::bigint))
+    AND NOT EXISTS (SELECT 1 FROM unrouted u WHERE u.message = m.id)
+ORDER BY m.id LIMIT $2

@@ -1,0 +1,10 @@
+-- name: outbox_read
+-- How many. Locked: two relays never move the same.
+SELECT id, delivery_key, queue, delay_us, dedup_key, grp, {columns}
+FROM outbox o WHERE problem IS NULL ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
+
+-- name: outbox_drop
+DELETE FROM outbox WHERE id = ANY ($1::bigint[])
+
+-- name: outbox_refuse
+UPDATE outbox SET problem = $2::text WHERE id = ANY ($1::bigint[])

@@ -1,0 +1,93 @@
+-- name: catalog_version
+SELECT version FROM catalog
+
+-- name: share_catalog
+-- Until the end of the transaction, nobody changes a queue or a subscription.
+SELECT version FROM catalog FOR KEY SHARE
+
+-- name: own_catalog
+-- Waits for everyone who judges a message by the catalog at this moment.
+SELECT version FROM catalog FOR UPDATE
+
+-- name: catalog
+SELECT id, name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, version,
+    paused, expires_at
+FROM queue ORDER BY name COLLATE "C"
+
+-- name: create_queue
+-- name, kind, max_attempts, dedup window, archive, filter headers, indexed headers, filter, source, now, lease
+INSERT INTO queue (name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, expires_at)
+VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::int::boolean, to_jsonb($6::text[]), to_jsonb($7::text[]),
+    $8::text, $9::bigint, coalesce($10::bigint, now_us()) + $11::bigint)
+
+-- name: change_options
+-- queue, max_attempts, dedup window, archive, filter headers
+UPDATE queue SET max_attempts = $2::bigint, dedup_window_us = $3::bigint, archive = $4::int::boolean,
+    filter_headers = to_jsonb($5::text[])
+WHERE id = $1
+
+-- name: change_filter
+-- queue, filter, source
+UPDATE queue SET filter = $2::text, source = $3::bigint, version = version + 1 WHERE id = $1
+
+-- name: set_indexed
+UPDATE queue SET indexed = to_jsonb($2::text[]) WHERE id = $1
+
+-- name: set_paused
+WITH changed AS (UPDATE queue SET paused = $2::int::boolean WHERE id = $1 RETURNING id) SELECT wake_up(id) FROM changed
+
+-- name: set_expiry
+-- queue, now, lease
+UPDATE queue SET expires_at = coalesce($2::bigint, now_us()) + $3::bigint WHERE id = $1 RETURNING id
+
+-- name: expired
+SELECT id, name FROM queue WHERE kind = 'push' AND expires_at <= coalesce($1::bigint, now_us())
+
+-- name: drop_deliveries
+DELETE FROM delivery WHERE queue = $1 AND message IN (
+    SELECT message FROM delivery WHERE queue = $1 ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED)
+RETURNING 1
+
+-- name: drop_dedup
+DELETE FROM dedup WHERE queue = $1
+
+-- name: drop_archive
+DELETE FROM archive WHERE queue = $1
+
+-- name: drop_usage
+DELETE FROM usage WHERE queue = $1
+
+-- name: drop_unrouted
+DELETE FROM unrouted WHERE queue = $1
+
+-- name: drop_queue
+DELETE FROM queue WHERE id = $1
+
+-- name: lock_indexes
+-- One builder at a time in this schema: building concurrently takes no lock that would keep two apart.
+SELECT pg_advisory_lock(hashtextextended('headgate.indexes.' || current_schema(), 0))
+
+-- name: unlock_indexes
+SELECT pg_advisory_unlock(hashtextextended('headgate.indexes.' || current_schema(), 0))
+
+-- name: filter_index
+-- name: is it there, and was its building finished?
+SELECT i.indisvalid FROM pg_index i WHERE i.indexrelid = to_regclass($1::text)
+
+-- name: drop_filter_index
+DROP INDEX CONCURRENTLY IF EXISTS {index}
+
+-- name: create_filter_index
+-- Nobody waits while it is built. Rows without the header are left out: no lookup asks for them, and a query that does
+-- not ask for the header cannot be answered by this index, whatever the planner thinks it would cost.
+CREATE INDEX CONCURRENTLY {index} ON delivery (queue, ({expression}), rank, message)
+WHERE state = 0 AND {expression} IS NOT NULL
+
+-- name: backfill
+-- Queue, after which message, its filter headers. Copies them from the messages, a thousand at a time.
+UPDATE delivery d SET keys = coalesce(
+    (SELECT jsonb_object_agg(h.key, h.value) FROM message m, jsonb_each(m.headers) h
+     WHERE m.id = d.message AND h.key = ANY ($3::text[])), '{}')
+WHERE d.queue = $1 AND d.message IN (
+    SELECT message FROM delivery WHERE queue = $1 AND message > $2 ORDER BY message LIMIT 1000)
+RETURNING d.message

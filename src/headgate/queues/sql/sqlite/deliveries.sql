@@ -1,0 +1,118 @@
+-- name: promote
+-- Queue, now. What is due becomes ready; a lease that ended on the last attempt makes a dead letter.
+UPDATE headgate_delivery SET
+    reason = CASE WHEN state = 2 AND attempts >= (SELECT max_attempts FROM headgate_queue WHERE id = ?1)
+        AND (SELECT max_attempts FROM headgate_queue WHERE id = ?1) > 0
+        THEN 'the lease ended after attempt ' || attempts ELSE reason END,
+    visible_at = CASE WHEN state = 2 THEN ?2 ELSE visible_at END,
+    state = CASE WHEN state = 2 AND attempts >= (SELECT max_attempts FROM headgate_queue WHERE id = ?1)
+        AND (SELECT max_attempts FROM headgate_queue WHERE id = ?1) > 0 THEN 3 ELSE 0 END
+WHERE queue = ?1 AND message IN (
+    SELECT message FROM headgate_delivery
+    WHERE queue = ?1 AND state IN (1, 2) AND visible_at <= ?2 ORDER BY visible_at LIMIT 1000)
+RETURNING 1
+
+-- name: next_due
+-- Queue, now: how long to wait.
+SELECT max(visible_at - ?2, 0) FROM headgate_delivery
+WHERE queue = ?1 AND state IN (1, 2) ORDER BY visible_at LIMIT 1
+
+-- name: is_paused
+SELECT paused FROM headgate_queue WHERE id = ?1
+
+-- name: candidates
+-- Queue, how many, then what the gaps need. In the order of the queue. A member of a group is none while another
+-- member is leased, or waits after a nack.
+SELECT d.message, d.rank, d.grp{columns} FROM headgate_delivery d {index}{join}
+WHERE d.queue = ?1 AND d.state = 0 AND {where}
+    AND (d.grp IS NULL OR NOT EXISTS (
+        SELECT 1 FROM headgate_delivery b
+        WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))
+ORDER BY d.rank, d.message LIMIT ?2
+
+-- name: some
+-- Queue, how many, then what the gap needs. As candidates, but in no order, so that the index of a range can be used.
+SELECT d.message, d.rank, d.grp FROM headgate_delivery d{join}
+WHERE d.queue = ?1 AND d.state = 0 AND {where}
+    AND (d.grp IS NULL OR NOT EXISTS (
+        SELECT 1 FROM headgate_delivery b
+        WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))
+LIMIT ?2
+
+-- name: how_many
+-- Queue, up to how many, value.
+SELECT count(*) FROM (SELECT 1 FROM headgate_delivery d
+    WHERE d.queue = ?1 AND d.state = 0 AND {expression} = ?3 LIMIT ?2)
+
+-- name: candidate_join
+-- CROSS: the deliveries are read in order, never the messages first.
+CROSS JOIN headgate_message m ON m.id = d.message
+
+-- name: after
+(d.rank, d.message) > ({rank}, {message})
+
+-- name: not_skipped
+d.message NOT IN (SELECT value FROM json_each({ids}))
+
+-- name: lease
+-- Queue, messages, now, lease. Whoever is no longer ready, or whose group has become busy, is left out.
+UPDATE headgate_delivery SET state = 2, visible_at = ?3 + ?4, token = token + 1, attempts = attempts + 1
+WHERE queue = ?1 AND message IN (SELECT value FROM json_each(?2)) AND state = 0
+    AND (grp IS NULL OR NOT EXISTS (
+        SELECT 1 FROM headgate_delivery b
+        WHERE b.queue = ?1 AND b.grp = headgate_delivery.grp AND b.state IN (1, 2)
+            AND (b.state = 2 OR b.attempts > 0)))
+RETURNING message
+
+-- name: leased
+-- Queue, messages.
+SELECT d.message, d.token, d.attempts, d.grp, {columns}
+FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
+WHERE d.queue = ?1 AND d.message IN (SELECT value FROM json_each(?2))
+ORDER BY d.rank, d.message
+
+-- name: archive
+-- Queue, message, token, now.
+INSERT OR REPLACE INTO headgate_archive (queue, id, acked_at, attempts, grp, topic, headers, properties, priority,
+    timestamp, message_id, filter_value, key, payload)
+SELECT d.queue, d.message, ?4, d.attempts, d.grp, m.topic, m.headers, m.properties, m.priority,
+    m.timestamp, m.message_id, m.filter_value, m.key, m.payload
+FROM headgate_delivery d JOIN headgate_message m ON m.id = d.message
+WHERE d.message = ?2 AND d.queue = ?1 AND d.token = ?3 AND d.state = 2
+
+-- name: ack
+-- Queue, message, token.
+DELETE FROM headgate_delivery WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message, token
+
+-- name: nack
+-- Queue, message, token, now, delay, reason.
+UPDATE headgate_delivery SET
+    state = CASE
+        WHEN attempts >= (SELECT max_attempts FROM headgate_queue WHERE id = ?1)
+            AND (SELECT max_attempts FROM headgate_queue WHERE id = ?1) > 0 THEN 3
+        WHEN ?5 > 0 THEN 1 ELSE 0 END,
+    visible_at = CASE
+        WHEN attempts >= (SELECT max_attempts FROM headgate_queue WHERE id = ?1)
+            AND (SELECT max_attempts FROM headgate_queue WHERE id = ?1) > 0 THEN ?4
+        ELSE ?4 + ?5 END,
+    reason = ?6
+WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message, token
+
+-- name: bury
+-- Queue, message, token, now, reason.
+UPDATE headgate_delivery SET state = 3, visible_at = ?4, reason = ?5
+WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message, token
+
+-- name: extend
+-- Queue, message, token, now, lease.
+UPDATE headgate_delivery SET visible_at = ?4 + ?5
+WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message, token
+
+-- name: release
+-- Queue, message, token, now.
+UPDATE headgate_delivery SET state = 0, visible_at = ?4, attempts = attempts - 1
+WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message, token
+
+-- name: present
+-- Queue, messages: which of them are there at all.
+SELECT message FROM headgate_delivery WHERE queue = ?1 AND message IN (SELECT value FROM json_each(?2))

@@ -1,0 +1,40 @@
+-- name: insert_message
+INSERT INTO headgate_message
+    (topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) RETURNING id
+
+-- name: insert_delivery
+-- Message, queue, rank, delay, group, keys, now. Whoever has it already does not get it twice.
+INSERT INTO headgate_delivery (message, queue, state, rank, visible_at, grp, keys)
+VALUES (?1, ?2, ?4 > 0, ?3, ?7 + ?4, ?5, ?6) ON CONFLICT DO NOTHING
+
+-- name: seen_keys
+-- queue, keys, now
+SELECT key, message FROM headgate_dedup
+WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?2)) AND expires_at > ?3
+
+-- name: remember_key
+-- queue, key, message, now, window
+INSERT INTO headgate_dedup (queue, key, message, expires_at) VALUES (?1, ?2, ?3, ?4 + ?5)
+ON CONFLICT DO UPDATE SET message = excluded.message, expires_at = excluded.expires_at
+
+-- name: forget_keys
+DELETE FROM headgate_dedup WHERE (queue, key) IN
+    (SELECT queue, key FROM headgate_dedup WHERE expires_at <= ?1 ORDER BY expires_at LIMIT 100)
+
+-- name: has_unrouted
+SELECT 1 FROM headgate_unrouted LIMIT 1
+
+-- name: unrouted
+SELECT u.message, u.queue, {columns}
+FROM headgate_unrouted u JOIN headgate_message m ON m.id = u.message ORDER BY u.message LIMIT ?1
+
+-- name: drop_routed
+DELETE FROM headgate_unrouted WHERE message IN (SELECT value FROM json_each(?1))
+
+-- name: stored
+-- After which message, how many, source or NULL: for a subscription that starts with what is there.
+SELECT m.id, {columns} FROM headgate_message m
+WHERE m.id > ?1
+    AND (?3 IS NULL OR EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.message = m.id AND d.queue = ?3))
+ORDER BY m.id LIMIT ?2

@@ -1,0 +1,10 @@
+-- name: outbox_read
+-- How many.
+SELECT id, delivery_key, queue, delay_us, dedup_key, grp, {columns}
+FROM headgate_outbox o WHERE problem IS NULL ORDER BY id LIMIT ?1
+
+-- name: outbox_drop
+DELETE FROM headgate_outbox WHERE id IN (SELECT value FROM json_each(?1))
+
+-- name: outbox_refuse
+UPDATE headgate_outbox SET problem = ?2 WHERE id IN (SELECT value FROM json_each(?1))

@@ -1,0 +1,72 @@
+-- name: catalog_version
+SELECT version FROM headgate_catalog
+
+-- name: catalog
+SELECT id, name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, version,
+    paused, expires_at
+FROM headgate_queue ORDER BY name
+
+-- name: create_queue
+-- name, kind, max_attempts, dedup window, archive, filter headers, indexed headers, filter, source, now, lease or NULL
+INSERT INTO headgate_queue
+    (name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 + ?11)
+
+-- name: change_options
+-- queue, max_attempts, dedup window, archive, filter headers
+UPDATE headgate_queue
+SET max_attempts = ?2, dedup_window_us = ?3, archive = ?4, filter_headers = ?5 WHERE id = ?1
+
+-- name: change_filter
+-- queue, filter, source
+UPDATE headgate_queue SET filter = ?2, source = ?3, version = version + 1 WHERE id = ?1
+
+-- name: set_indexed
+UPDATE headgate_queue SET indexed = ?2 WHERE id = ?1
+
+-- name: set_paused
+UPDATE headgate_queue SET paused = ?2 WHERE id = ?1
+
+-- name: set_expiry
+-- queue, now, lease
+UPDATE headgate_queue SET expires_at = ?2 + ?3 WHERE id = ?1 RETURNING id
+
+-- name: expired
+SELECT id, name FROM headgate_queue WHERE kind = 'push' AND expires_at <= ?1
+
+-- name: drop_deliveries
+-- In pieces, so that nobody waits long for the write lock.
+DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
+    (SELECT message FROM headgate_delivery WHERE queue = ?1 LIMIT 1000)
+RETURNING 1
+
+-- name: drop_dedup
+DELETE FROM headgate_dedup WHERE queue = ?1
+
+-- name: drop_archive
+DELETE FROM headgate_archive WHERE queue = ?1
+
+-- name: drop_usage
+DELETE FROM headgate_usage WHERE queue = ?1
+
+-- name: drop_unrouted
+DELETE FROM headgate_unrouted WHERE queue = ?1
+
+-- name: drop_queue
+DELETE FROM headgate_queue WHERE id = ?1
+
+-- name: create_filter_index
+-- The expression is written as filters write it: SQLite finds an index by the text of its expression. Rows without the
+-- header are left out: no lookup asks for them.
+CREATE INDEX IF NOT EXISTS "headgate_filter_{header}"
+ON headgate_delivery (queue, {expression}, rank, message) WHERE state = 0 AND {expression} IS NOT NULL
+
+-- name: backfill
+-- Queue, after which message, its filter headers. Copies them from the messages, a thousand at a time.
+UPDATE headgate_delivery SET keys = coalesce(
+    (SELECT json_group_object(h.value, json(m.headers -> ('$."' || h.value || '"')))
+     FROM headgate_message m, json_each(?3) h
+     WHERE m.id = headgate_delivery.message AND json_type(m.headers, '$."' || h.value || '"') IS NOT NULL), '{}')
+WHERE queue = ?1 AND message IN (
+    SELECT message FROM headgate_delivery WHERE queue = ?1 AND message > ?2 ORDER BY message LIMIT 1000)
+RETURNING message

@@ -1,0 +1,320 @@
+"""The SQLite engine: several threads and processes on one file, one writer at a time, nobody sees it locked."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import apsw
+
+from headgate.errors import (
+    DatabaseClosed,
+    DatabaseFull,
+    DatabaseUnavailable,
+    HeadgateError,
+    QueueError,
+    SchemaTooNew,
+)
+from headgate.queues.clock import Clock, first_offset
+from headgate.queues.contract import (
+    Each,
+    Notify,
+    Operation,
+    Rows,
+    SqlValue,
+    Statement,
+    Step,
+    Transaction,
+    Wake,
+    Watch,
+)
+from headgate.queues.sqlite_operations import SqliteDialect, SqliteOperations
+from headgate.queues.statements import migrations_of
+from headgate.queues.watch import Wakers, Watcher
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 60.0  # how long to wait for another process's write transaction
+_BEGIN: Final = {Transaction.READ: "BEGIN", Transaction.WRITE: "BEGIN IMMEDIATE"}
+_READING: Final = ("SELECT", "EXPLAIN", "WITH")
+_LONGEST_LOG: Final = 16_000_000  # bytes that the WAL may keep once it could be emptied
+_OFFSET: Final = "SELECT offset_us FROM headgate_clock WHERE boot_id = ?"
+
+
+class SqliteEngine:
+    """A database file. Each operation has a connection to itself; writers of one process stand in line."""
+
+    def __init__(
+        self, path: Path | str, *, synchronous: str = "FULL", clock: Clock | None = None
+    ) -> None:
+        self.path, self._synchronous = Path(path), synchronous
+        self._clock = clock or Clock()
+        self._idle: list[apsw.Connection] = []
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+        self._closed = False
+        self._wakers = Wakers()
+        self._watcher: Watcher | None = None
+        self._dialect = SqliteDialect(self._clock)
+        self.operations = SqliteOperations(self._dialect)
+        with self._connection() as connection, _our_errors(self.path):
+            migrate(connection)
+            self._dialect.offset_us = _offset(connection, self._clock)
+
+    def run(self, operation: Operation[T]) -> T:
+        with self._connection() as connection, _our_errors(self.path):
+            run = _Run(connection, self._writing)
+            try:
+                return run.to_end(operation)
+            finally:
+                run.leave()
+                operation.close()
+                if run.notified:
+                    self._wakers.wake(frozenset(run.notified))
+
+    def watch(self, wake: Wake) -> Watch:
+        with self._lock:
+            if self._closed:
+                raise _closed(self.path)
+            if self._watcher is None:
+                self._watcher = Watcher(self.path, self._open, self._wakers)
+        return self._wakers.add(wake)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.close()
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[apsw.Connection]:
+        """One that nobody else uses meanwhile."""
+        with self._lock:
+            if self._closed:
+                raise _closed(self.path)
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or self._open()
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                keep = not self._closed
+                if keep:
+                    self._idle.append(connection)
+            if not keep:
+                connection.close()
+
+    def _open(self) -> apsw.Connection:
+        with _our_errors(self.path):
+            connection = apsw.Connection(str(self.path))
+            connection.set_busy_handler(_waiting())
+            _patiently(lambda: connection.pragma("journal_mode", "wal"))
+            connection.pragma("synchronous", self._synchronous)
+            connection.pragma("journal_size_limit", _LONGEST_LOG)
+            return connection
+
+
+class _Run:
+    """One operation on one connection."""
+
+    def __init__(self, connection: apsw.Connection, writing: threading.Lock) -> None:
+        self._connection, self._writing = connection, writing
+        self._holds = False
+        self.notified: set[int] = set()
+        self._announced: set[int] = set()
+
+    def to_end(self, operation: Operation[T]) -> T:
+        try:
+            step = next(operation)
+            while True:
+                step = operation.send(self._take(step))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def leave(self) -> None:
+        """Roll back what was not committed."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        self._release()
+
+    def _take(self, step: Step) -> Rows:
+        match step:
+            case Statement(text=text, params=params):
+                return self._execute(text, params)
+            case Each(text=text, rows=rows):
+                return self._execute_each(text, rows)
+            case Notify(queues=queues):
+                announced = self._announced if self._connection.in_transaction else self.notified
+                announced.update(queues)
+            case Transaction.COMMIT:
+                self._connection.execute("COMMIT")
+                self.notified |= self._announced
+                self._release()
+            case Transaction.READ | Transaction.WRITE:
+                if step is Transaction.WRITE:
+                    self._acquire()
+                self._connection.execute(_BEGIN[step])
+        return ()
+
+    def _execute(self, text: str, params: tuple[SqlValue, ...]) -> Rows:
+        if self._connection.in_transaction or text.startswith(_READING):
+            return self._connection.execute(text, _bound(params)).fetchall()
+        with self._alone():
+            return self._connection.execute(text, _bound(params)).fetchall()
+
+    def _execute_each(self, text: str, rows: tuple[tuple[SqlValue, ...], ...]) -> Rows:
+        if self._connection.in_transaction:
+            return self._connection.executemany(text, rows).fetchall()
+        with self._alone():
+            self._connection.execute("BEGIN IMMEDIATE")
+            found = self._connection.executemany(text, rows).fetchall()
+            self._connection.execute("COMMIT")
+            return found
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._acquire()
+        yield
+        self._release()  # after an exception, `leave` does it
+
+    def _acquire(self) -> None:
+        self._writing.acquire()
+        self._holds = True
+
+    def _release(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._writing.release()
+
+
+def _bound(params: tuple[SqlValue, ...]) -> tuple[Any, ...]:
+    return tuple(json.dumps(value) if isinstance(value, list) else value for value in params)
+
+
+# ---- opening -------------------------------------------------------------------------------------------
+
+
+def migrate(connection: apsw.Connection) -> None:
+    """Bring the tables up to date; whoever comes second finds it done."""
+    wanted = migrations_of("sqlite")
+    if _version(connection) == wanted[-1][0]:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS headgate_migration (version INTEGER PRIMARY KEY)"
+        )
+        version = _version(connection)
+        if version > wanted[-1][0]:
+            raise SchemaTooNew(
+                f"the tables are of version {version}, this Headgate knows {wanted[-1][0]}; upgrade it"
+            )
+        for number, text in wanted:
+            if number > version:
+                connection.execute(text)
+                connection.execute("INSERT INTO headgate_migration VALUES (?)", (number,))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: apsw.Connection) -> int:
+    if not connection.table_exists("main", "headgate_migration"):
+        return 0
+    return _number(connection, "SELECT coalesce(max(version), 0) FROM headgate_migration") or 0
+
+
+def _offset(connection: apsw.Connection, clock: Clock) -> int:
+    """The offset everyone uses since this start of the machine; the first one decides.
+
+    Whoever held a lease before it is gone, so their leases end.
+    """
+    boot = clock.boot_id()
+    known = _number(connection, _OFFSET, boot)
+    if known is not None:
+        return known
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        known = _number(connection, _OFFSET, boot)
+        if known is None:
+            newest = _number(
+                connection, "SELECT timestamp FROM headgate_message ORDER BY id DESC LIMIT 1"
+            )
+            known = first_offset(clock, newest or 0)
+            connection.execute("INSERT INTO headgate_clock VALUES (?, ?)", (boot, known))
+            ended = clock.elapsed_us() + known
+            connection.execute(
+                "UPDATE headgate_delivery SET visible_at = ? WHERE state = 2", (ended,)
+            )
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return known
+
+
+def _number(connection: apsw.Connection, query: str, *params: str) -> int | None:
+    """The integer it finds, or None."""
+    for (value,) in connection.execute(query, params).fetchall():
+        assert value is None or isinstance(value, int)
+        return value
+    return None
+
+
+# ---- waiting and failing -------------------------------------------------------------------------------
+
+
+def _waiting() -> Callable[[int], bool]:
+    """A busy handler: short naps of random length, so that nobody starves; gives up after a minute."""
+    since = 0.0
+
+    def nap(attempt: int) -> bool:
+        nonlocal since
+        if attempt == 0:
+            since = time.monotonic()
+        time.sleep(random.uniform(0.0002, min(0.001 * (attempt + 1), 0.01)))
+        return time.monotonic() - since < PATIENCE_S
+
+    return nap
+
+
+def _patiently(act: Callable[[], object]) -> None:
+    """Try again while it is busy: some pragmas never ask the busy handler."""
+    nap, attempt = _waiting(), 0
+    while True:
+        try:
+            act()
+            return
+        except apsw.BusyError:
+            if not nap(attempt):
+                raise
+            attempt += 1
+
+
+@contextmanager
+def _our_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except apsw.FullError as problem:
+        raise DatabaseFull(
+            f"{path}: the disk is full; what was confirmed is safe, make room and try again"
+        ) from problem
+    except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError) as problem:
+        raise DatabaseUnavailable(f"{path}: {problem}") from problem
+    except apsw.Error as problem:
+        raise QueueError(f"{path}: {problem}") from problem
+
+
+def _closed(path: Path) -> HeadgateError:
+    return DatabaseClosed(f"{path} was closed; connect again")

@@ -1,0 +1,138 @@
+"""Who wakes a consumer on SQLite.
+
+SQLite tells a connection nothing of the others. Its commits are seen in two ways: those of this process are announced by
+the engine itself; all others, by whatever program, touch the database's files, which the system reports
+(`headgate.wake`), and `PRAGMA data_version` then says whether it was a commit. A rollback changes no version.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from headgate import wake as files
+from headgate.queues.contract import Wake
+
+_log = logging.getLogger(__name__)
+
+# The bytes of a commit are written before it counts: between the two lies an fsync.
+_SETTLING_S: Final = 2.0
+_SAFETY_S: Final = 5.0  # look anyway, whatever the system reports
+_BREATH_S: Final = 0.001  # between two looks, so that many commits are one
+_WAITING: Final = """
+SELECT q.id,
+    EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.queue = q.id AND d.state = 0),
+    (SELECT visible_at FROM headgate_delivery d WHERE d.queue = q.id AND d.state IN (1, 2)
+     ORDER BY visible_at LIMIT 1)
+FROM headgate_queue q
+UNION ALL SELECT 0, EXISTS (SELECT 1 FROM headgate_outbox WHERE problem IS NULL), NULL
+"""  # 0 is the outbox, for relays
+
+
+class Wakers:
+    """Everyone who wants to be woken in this process."""
+
+    def __init__(self) -> None:
+        self._wakes: dict[_Registration, Wake] = {}
+        self._lock = threading.Lock()
+
+    def add(self, wake: Wake) -> _Registration:
+        registration = _Registration(self)
+        with self._lock:
+            self._wakes[registration] = wake
+        return registration
+
+    def remove(self, registration: _Registration) -> None:
+        with self._lock:
+            self._wakes.pop(registration, None)
+
+    def wake(self, queues: frozenset[int] | None) -> None:
+        with self._lock:
+            wakes = list(self._wakes.values())
+        for wake in wakes:
+            wake(queues)
+
+
+class _Registration:
+    def __init__(self, wakers: Wakers) -> None:
+        self._wakers = wakers
+
+    def close(self) -> None:
+        self._wakers.remove(self)
+
+
+class Watcher:
+    """A thread that notices the commits of others to one database file."""
+
+    def __init__(self, path: Path, connect: Callable[[], apsw.Connection], wakers: Wakers) -> None:
+        self._wakers, self._stopping = wakers, False
+        self._connection = connect()
+        real = (
+            path.resolve()
+        )  # SQLite keeps its log beside the file itself, not beside a link to it
+        self._files = files.Watch(real.parent, accepts=lambda name: name.startswith(real.name))
+        self._version = self._data_version()
+        self._due = self._look()[1]
+        self._thread = threading.Thread(target=self._watch, name="headgate-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping = True
+        self._files.wake()
+        self._thread.join()
+        self._files.close()
+        self._connection.close()
+
+    def _watch(self) -> None:
+        while not self._stopping:
+            touched = self._files.wait(_SAFETY_S)
+            try:
+                if not self._stopping and self._is_committed(wait=touched):
+                    self._tell()
+                    time.sleep(_BREATH_S)
+            except (
+                apsw.Error
+            ) as problem:  # busy for a minute, or the file is gone: look again later
+                _log.warning(
+                    "cannot look whether %s changed: %s", self._connection.filename, problem
+                )
+                self._wakers.wake(None)
+
+    def _is_committed(self, *, wait: bool) -> bool:
+        """Whether somebody committed since the last look; after a write, wait a little for its commit."""
+        deadline = time.monotonic() + (_SETTLING_S if wait else 0)
+        nap = 0.0001
+        while True:
+            version = self._data_version()
+            if version != self._version:
+                self._version = version
+                return True
+            if self._stopping or time.monotonic() >= deadline:
+                return False
+            time.sleep(nap)
+            nap = min(nap * 1.5, 0.02)
+
+    def _tell(self) -> None:
+        ready, due = self._look()
+        never = float("inf")
+        moved = {queue for queue, at in due.items() if at < self._due.get(queue, never)}
+        self._due = due
+        if self._connection.execute("SELECT 1 FROM headgate_unrouted LIMIT 1").fetchall():
+            self._wakers.wake(None)
+        elif ready | moved:
+            self._wakers.wake(frozenset(ready | moved))
+
+    def _look(self) -> tuple[set[int], dict[int, int]]:
+        """The queues with something to claim, and when the next thing of each falls due."""
+        rows: list[tuple[Any, ...]] = self._connection.execute(_WAITING).fetchall()
+        return {id for id, ready, _ in rows if ready}, {id: due for id, _, due in rows if due}
+
+    def _data_version(self) -> int:
+        version: int = self._connection.pragma("data_version")
+        return version

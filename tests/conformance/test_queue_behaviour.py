@@ -1,0 +1,34 @@
+"""Every engine takes the tests of queue_behaviour.py."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from headgate.queues.clock import wall_us
+from headgate.queues.database import Database
+from headgate.queues.database import connect as connect_to
+from headgate.queues.memory import MemoryEngine, MemoryStore
+from tests.conformance.queue_behaviour import Connect, DoorBehaviour, QueueBehaviour
+from tests.conformance.sqlite_shell import run_elsewhere
+from tests.manual_clock import ManualClock
+
+
+class TestMemory(QueueBehaviour):
+    @pytest.fixture
+    def connect(self, time: ManualClock) -> Connect:
+        store = MemoryStore(time.clock)
+        return lambda: Database(MemoryEngine(store))
+
+
+class TestSqlite(QueueBehaviour, DoorBehaviour):
+    @pytest.fixture
+    def connect(self, time: ManualClock, tmp_path) -> Connect:
+        time.wall_us = wall_us()  # the door knows the time of day
+        url = f"sqlite:///{tmp_path}/queues.db?synchronous=OFF"
+        return lambda: connect_to(url, clock=time.clock)
+
+    @pytest.fixture
+    def door(self, tmp_path):
+        return partial(run_elsewhere, tmp_path / "queues.db")

@@ -1,0 +1,75 @@
+"""PostgreSQL, and the asyncio face on every engine, take the tests of queue_behaviour.py."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+
+import psycopg
+import pytest
+
+from headgate.queues.clock import wall_us
+from headgate.queues.database import connect as connect_to
+from tests.conformance import blocking_aio
+from tests.conformance.queue_behaviour import Connect, DoorBehaviour, QueueBehaviour
+from tests.conformance.sqlite_shell import run_elsewhere
+from tests.manual_clock import ManualClock
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def schema(postgres_url: str) -> Iterator[str]:
+    """A schema of its own for each test."""
+    name = f"behaviour_{next(_numbers)}"
+    yield name
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@pytest.fixture
+def postgres_door(postgres_url: str, schema: str):
+    def run(statement: str, *, commit: bool = True) -> list[tuple[object, ...]]:
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute(f"SET search_path = {schema}")
+            cursor = connection.execute(statement)
+            rows = cursor.fetchall() if cursor.description else []
+            connection.commit() if commit else connection.rollback()
+            return rows
+
+    return run
+
+
+@pytest.mark.postgres
+class TestPostgres(QueueBehaviour, DoorBehaviour):
+    @pytest.fixture
+    def connect(self, time: ManualClock, postgres_url: str, schema: str) -> Connect:
+        return lambda: connect_to(postgres_url, schema=schema, clock=time.clock)
+
+    @pytest.fixture
+    def door(self, postgres_door):
+        return postgres_door
+
+
+@pytest.mark.postgres
+class TestAsyncPostgres(QueueBehaviour, DoorBehaviour):
+    @pytest.fixture
+    def connect(self, time: ManualClock, postgres_url: str, schema: str) -> Connect:
+        return lambda: blocking_aio.connect(postgres_url, schema=schema, clock=time.clock)
+
+    @pytest.fixture
+    def door(self, postgres_door):
+        return postgres_door
+
+
+class TestAsyncSqlite(QueueBehaviour, DoorBehaviour):
+    @pytest.fixture
+    def connect(self, time: ManualClock, tmp_path) -> Connect:
+        time.wall_us = wall_us()  # the door knows the time of day
+        url = f"sqlite:///{tmp_path}/queues.db?synchronous=OFF"
+        return lambda: blocking_aio.connect(url, clock=time.clock)
+
+    @pytest.fixture
+    def door(self, tmp_path):
+        return partial(run_elsewhere, tmp_path / "queues.db")

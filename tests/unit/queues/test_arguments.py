@@ -1,0 +1,73 @@
+"""What callers may write."""
+
+from datetime import timedelta
+
+import pytest
+
+from headgate.errors import QueueOptionsError, StaleLease
+from headgate.filters.printer import to_text
+from headgate.message import Message
+from headgate.queues import arguments
+from headgate.queues.consumer import Group, Member, Retry
+from headgate.queues.contract import Outcome, QueueOptions, Receipt
+
+
+def test_a_retry_waits_longer_each_time_and_never_too_long():
+    retry = Retry(first=timedelta(seconds=1), factor=3, most=timedelta(seconds=20))
+    seconds = [retry.delay(attempts).total_seconds() for attempts in (1, 2, 3, 4, 1000)]
+    assert seconds == [1, 3, 9, 20, 20]
+
+
+def test_options_that_are_not_given_stay():
+    before = QueueOptions(filter_headers=("a",), max_attempts=7, archive=True)
+    assert arguments.queue_options(otherwise=before) == before
+    changed = arguments.queue_options(["b", "b"], archive=False, otherwise=before)
+    assert changed == QueueOptions(filter_headers=("b",), max_attempts=7)
+
+
+def test_one_filter_header_given_as_text_is_refused():
+    with pytest.raises(QueueOptionsError, match=r"\['type'\]"):
+        arguments.queue_options("type", otherwise=QueueOptions())
+
+
+@pytest.mark.parametrize("span", [5, timedelta(seconds=-1)])
+def test_a_span_is_a_timedelta_that_is_not_negative(span):
+    with pytest.raises(QueueOptionsError, match="timedelta"):
+        arguments.microseconds(span)
+
+
+def test_a_subscription_needs_something_to_want():
+    with pytest.raises(QueueOptionsError, match="pattern"):
+        arguments.subscription_filter(None, None)
+    both = arguments.subscription_filter("a = 1", "x.#")
+    assert to_text(both) == "a = 1 AND sys.topic MATCHES 'x.#'"
+
+
+def test_a_message_brings_its_own_topic():
+    with pytest.raises(QueueOptionsError, match="topic"):
+        arguments.publication(
+            Message(b""), topic="t", headers=None, priority=0, delay=None, dedup_key=None,
+            group=None, default_topic="q", fields={},
+        )  # fmt: skip
+
+
+def test_only_an_ack_is_content_with_what_is_gone():
+    receipts = [Receipt(1, 1), Receipt(2, 1)]
+    arguments.check_settled("q", receipts, [Outcome.DONE, Outcome.GONE], "ack")
+    with pytest.raises(StaleLease) as caught:
+        arguments.check_settled("q", receipts, [Outcome.DONE, Outcome.GONE], "extend")
+    assert caught.value.ids == (2,)
+
+
+def test_a_group_wants_what_any_member_wants():
+    group = Group([Member("a", print, "x = 1"), Member("b", print, "x = 2")], "first")
+    assert to_text(group.filter) == "x = 1 OR x = 2"
+    assert group.choose(Message(headers={"x": 2})).id == "b"
+    assert group.choose(Message(headers={"x": 3})) is None
+    assert Group([Member("a", print, "x = 1"), Member("b", print)], "first").filter is None
+
+
+def test_a_predicate_that_raises_does_not_want_it(caplog):
+    group = Group([Member("a", print, predicate=lambda m: 1 / 0), Member("b", print)], "first")
+    assert group.choose(Message()).id == "b"
+    assert "predicate failed" in caplog.text
