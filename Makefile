@@ -27,8 +27,8 @@ check: $(READY)  ## formatting, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(BENCH)/.ready  ## measure against what a user would use instead
-	$(BENCH)/bin/python benches/filters.py
+bench: $(BENCH)/.ready  ## measure against what a user would use instead (BENCH_OPTIONS=--quick)
+	for bench in filters streams routing queues; do $(BENCH)/bin/python benches/$$bench.py $(BENCH_OPTIONS) || exit 1; done
 
 clean:  ## remove what set-up and tests leave behind
 	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
