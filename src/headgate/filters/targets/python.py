@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from types import CodeType, FunctionType
 from typing import Any, TypeAlias, assert_never
 
 from headgate.filters import logic
@@ -59,9 +60,17 @@ def predicate(node: Filter, clock: Callable[[], int] = now_ms) -> Predicate:
     if depends_on_time(tree):
         lines.append("    now = clock()")
     lines.append(f"    return {body}")
-    exec(compile("\n".join(lines), "<filter>", "exec"), code.names)
-    compiled: Predicate = code.names["matches"]
-    return compiled
+    # A copy: what the interpreter learns from running one filter must not be unlearnt by its twins.
+    return FunctionType(_compiled("\n".join(lines)).replace(), code.names)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(source: str) -> CodeType:
+    """Constants are names, so filters of one shape are one source: compiling it is most of the work."""
+    scope: dict[str, Any] = {}
+    exec(compile(source, "<filter>", "exec"), scope)
+    code: CodeType = scope["matches"].__code__
+    return code
 
 
 class _Code:

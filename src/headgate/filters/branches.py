@@ -1,0 +1,165 @@
+"""The branches of an access tree: where conjunctions hang, how a leaf is split, how they are taken off again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
+
+from headgate.filters.groups import Group, Slot, exclude, include
+from headgate.filters.listings import Check, Conditional, Listing
+
+Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
+
+LEAF: Final = 16  # entries compared one by one before a leaf is split: about what a split costs
+
+by_count = attrgetter("count")
+
+
+class Split:
+    """What a leaf becomes that grew too large."""
+
+    __slots__ = ("_listed", "branches", "checked", "slot")
+
+    def __init__(self) -> None:
+        self.branches: dict[Pair, Node] = {}
+        self.slot: Slot = None  # who has no pair left to compare
+        self.checked: dict[Check, Slot] = {}  # who has none left but a check
+        self._listed: Listing | None = None  # `checked`, until it changes
+
+    @property
+    def empty(self) -> bool:
+        return not (self.branches or self.checked or self.slot is not None)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a check."""
+        return sum(map(_size, self.checked.values()))
+
+    def settle(self, member: Any) -> None:
+        if type(member) is Conditional:
+            self.checked[member.check] = include(self.checked.get(member.check), member.who)
+            self._listed = None
+        else:
+            self.slot = include(self.slot, member)
+
+    def unsettle(self, member: Any) -> bool:
+        """Whether it was here."""
+        if type(member) is not Conditional:
+            self.slot, found = exclude(self.slot, member)
+            return found
+        slot, found = exclude(self.checked.get(member.check), member.who)
+        if slot is not None:
+            self.checked[member.check] = slot
+        else:
+            self.checked.pop(member.check, None)
+        self._listed = None
+        return found
+
+    def collect(
+        self,
+        singles: list[Any],
+        parts: list[frozenset[Any]],
+        checked: list[Listing],
+    ) -> None:
+        """Add who is here to who was found before."""
+        slot = self.slot
+        if slot is not None:
+            if type(slot) is Group:
+                parts.append(slot.members)
+            else:
+                singles.append(slot)
+        if self.checked:
+            if self._listed is None:
+                self._listed = Listing(tuple(self.checked.items()))
+            checked.append(self._listed)
+
+
+class Node:
+    """A leaf, whose entries are compared one by one, until it is split.
+
+    An entry is the pairs that are left to compare, and who is found when they hold.
+    """
+
+    __slots__ = ("entries", "split")
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[tuple[Pair, ...], Any]] = []
+        self.split: Split | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not self.entries and (self.split is None or self.split.empty)
+
+
+class Pair(Node):
+    """One value of one column, and the conjunctions that hang under it."""
+
+    __slots__ = ("column", "count", "id", "key")
+
+    def __init__(self, column: Column, key: Hashable, id: int) -> None:
+        super().__init__()
+        self.column, self.key, self.id = column, key, id
+        self.count = 0  # conjunctions that ask for it, wherever they hang
+
+    @property
+    def waiting(self) -> int:
+        """How many have nothing but a check left when a message holds this pair."""
+        return 0 if self.split is None else self.split.waiting
+
+
+def insert(node: Node, rest: tuple[Pair, ...], member: Any) -> None:
+    """Hang the member below the node, by the pairs that are left."""
+    while node.split is not None:
+        if not rest:
+            node.split.settle(member)
+            return
+        node, rest = _branch(node.split, rest[0]), rest[1:]
+    node.entries.append((rest, member))
+    if len(node.entries) > LEAF:
+        _divide(node)
+
+
+def _branch(split: Split, pair: Pair) -> Node:
+    child = split.branches.get(pair)
+    if child is None:
+        child = split.branches[pair] = Node()
+    return child
+
+
+def _divide(leaf: Node) -> None:
+    entries, leaf.entries, leaf.split = leaf.entries, [], Split()
+    for rest, member in entries:
+        if rest:
+            rarest = min(rest, key=by_count)
+            left = tuple(pair for pair in rest if pair is not rarest)
+            _branch(leaf.split, rarest).entries.append((left, member))
+        else:
+            leaf.split.settle(member)
+
+
+def remove_below(node: Node, rest: frozenset[Pair], member: Any) -> bool:
+    """Where an entry hangs depends on what was rare when it came: every order of its pairs is tried."""
+    if node.split is None:
+        return _unhang(node, rest, member)
+    if not rest:
+        return node.split.unsettle(member)
+    for pair in rest:
+        child = node.split.branches.get(pair)
+        if child is not None and remove_below(child, rest - {pair}, member):
+            if child.empty:
+                del node.split.branches[pair]
+            return True
+    return False
+
+
+def _unhang(leaf: Node, rest: frozenset[Pair], member: Any) -> bool:
+    for at, (pairs, who) in enumerate(leaf.entries):
+        if who == member and rest == frozenset(pairs):
+            del leaf.entries[at]
+            return True
+    return False
+
+
+def _size(slot: Slot) -> int:
+    return len(slot) if isinstance(slot, Group) else int(slot is not None)

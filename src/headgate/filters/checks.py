@@ -1,0 +1,68 @@
+"""What an index cannot decide, and asks of the message last: a compiled test, shared by all who ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Any
+
+from headgate.filters.access import Checked
+from headgate.filters.groups import Group, gathered, parts_of
+from headgate.filters.nodes import TRUE, Filter
+from headgate.filters.targets.python import now_ms, predicate
+from headgate.message import Message
+
+
+class Check:
+    """A filter that is compiled when it is first asked."""
+
+    __slots__ = ("clock", "filter", "test", "uses")
+
+    def __init__(self, tree: Filter, clock: Callable[[], int] = now_ms) -> None:
+        self.filter, self.clock = tree, clock
+        self.uses = 0
+        self.test: Callable[[Message], bool] = self._compile_and_test
+
+    def _compile_and_test(self, message: Message) -> bool:
+        self.test = predicate(self.filter, self.clock)
+        return self.test(message)
+
+
+class Checks:
+    """One `Check` for each distinct filter, for as long as somebody uses it."""
+
+    def __init__(self, clock: Callable[[], int] = now_ms) -> None:
+        self.clock = clock
+        self._checks: dict[Filter, Check] = {}
+
+    def take(self, tree: Filter) -> Check | None:
+        """The check of the filter, one use more; None for the filter that is always true."""
+        if tree == TRUE:
+            return None
+        check = self._checks.get(tree)
+        if check is None:
+            check = self._checks[tree] = Check(tree, self.clock)
+        check.uses += 1
+        return check
+
+    def find(self, tree: Filter) -> Check | None:
+        return self._checks.get(tree)
+
+    def release(self, tree: Filter) -> None:
+        check = self._checks.get(tree)
+        if check is None:
+            return
+        check.uses -= 1
+        if not check.uses:
+            del self._checks[tree]
+
+
+def passing(members: Set[Any], checked: Checked, message: Message) -> Set[Any]:
+    """The members, and those whose check the message passes."""
+    passed = [slot for listing in checked for slot in listing.passing(message)]
+    if not passed:
+        return members
+    parts = [*parts_of(members)] if members else []
+    if Group in map(type, passed):
+        parts += [slot.members for slot in passed if type(slot) is Group]
+        passed = [slot for slot in passed if type(slot) is not Group]
+    return gathered(passed, parts)

@@ -1,0 +1,110 @@
+"""Checks that wait together, and how to ask them all without asking each.
+
+Most are asked one by one. Where many compare one field with one bound each (`price > 100`, `price > 101`, …),
+the bounds are sorted and one search finds everyone below or above, which is what price alerts come down to.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from headgate.filters.groups import Slot
+from headgate.filters.logic import field_value
+from headgate.filters.nodes import Compare, CompareOp, Field, Filter, Literal
+from headgate.filters.normal import EXACT_AS_DOUBLE
+from headgate.message import Message
+
+Check: TypeAlias = Any  # what an index leaves open; the same object for the same question
+Pairs: TypeAlias = tuple[tuple[Check, Slot], ...]
+
+FEW: Final = 16  # checks; for fewer, sorting bounds is not worth it
+PATIENCE: Final = (
+    8  # questions before bounds are sorted: a listing that changes all the time never is
+)
+
+
+class Conditional(NamedTuple):
+    """Somebody who has a check left."""
+
+    check: Check
+    who: Any
+
+
+class Listing:
+    """Checks, and who waits for each; never changed, but better organised the longer it is used."""
+
+    __slots__ = ("_asked", "_ladders", "_others", "pairs")
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs = pairs
+        self._asked = 0
+        self._others = pairs
+        self._ladders: tuple[Ladder, ...] = ()
+
+    def passing(self, message: Message) -> list[Slot]:
+        """Everyone whose check the message passes."""
+        if self._asked < PATIENCE:
+            self._asked += 1
+            if self._asked == PATIENCE and len(self.pairs) >= FEW:
+                self._ladders, self._others = ladders(self.pairs)
+        passed = [slot for check, slot in self._others if check.test(message)]
+        for ladder in self._ladders:
+            passed += ladder.passing(message)
+        return passed
+
+
+class Ladder(NamedTuple):
+    """One field compared one way with many bounds, in order."""
+
+    field: Field
+    below: bool  # whoever has a bound below the value passes, or whoever has one above
+    cut: Callable[[Sequence[Any], Any], int]
+    bounds: list[int | float]
+    slots: list[Slot]
+
+    def passing(self, message: Message) -> list[Slot]:
+        value = field_value(self.field, message)
+        if type(value) not in (int, float) or value != value:
+            return []
+        at = self.cut(self.bounds, value)
+        return self.slots[:at] if self.below else self.slots[at:]
+
+
+# Which side of the equal bounds belongs to those that pass.
+_CUTS: Final[dict[CompareOp, tuple[bool, Callable[[Sequence[Any], Any], int]]]] = {
+    ">": (True, bisect_left),
+    ">=": (True, bisect_right),
+    "<": (False, bisect_right),
+    "<=": (False, bisect_left),
+}
+
+
+def ladders(pairs: Pairs) -> tuple[tuple[Ladder, ...], Pairs]:
+    """The bounds that can be sorted, and the pairs that cannot."""
+    rungs: dict[tuple[Field, CompareOp], list[tuple[int | float, int]]] = {}
+    for at, (check, _) in enumerate(pairs):
+        rung = _rung(check.filter)
+        if rung is not None:
+            rungs.setdefault(rung[:2], []).append((rung[2], at))
+    found = {key: sorted(bounds) for key, bounds in rungs.items() if len(bounds) >= FEW}
+    taken = {at for bounds in found.values() for _, at in bounds}
+    return (
+        tuple(
+            Ladder(field, *_CUTS[op], [b for b, _ in bounds], [pairs[at][1] for _, at in bounds])
+            for (field, op), bounds in found.items()
+        ),
+        tuple(pair for at, pair in enumerate(pairs) if at not in taken),
+    )
+
+
+def _rung(tree: Filter) -> tuple[Field, CompareOp, int | float] | None:
+    match tree:
+        case Compare(
+            op=op, left=Field() as field, right=Literal(kind="int" | "float", value=bound)
+        ):
+            # Up to 2**53 one order holds for ints and doubles alike.
+            if op in _CUTS and abs(bound) < EXACT_AS_DOUBLE:  # type: ignore[arg-type]
+                return field, op, bound  # type: ignore[return-value]
+    return None

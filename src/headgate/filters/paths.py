@@ -1,0 +1,177 @@
+"""The ways into a filter: what a message must hold for it to have a chance.
+
+A filter is cut into paths, one for each way its OR can be true. A path names equalities that must all hold,
+or at least a topic pattern, or at least a header that must be there; what they do not decide is its rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import product
+from math import prod
+from typing import Final, NamedTuple, TypeAlias
+
+from headgate.filters.access import PRESENT
+from headgate.filters.nodes import (
+    FALSE,
+    TRUE,
+    And,
+    Compare,
+    Exists,
+    Field,
+    Filter,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Or,
+    TopicMatch,
+    joined,
+    walk,
+)
+from headgate.filters.normal import EXACT_AS_DOUBLE, conjuncts, normalize
+from headgate.filters.topics import MANY, ONE, words_of
+
+Column: TypeAlias = Hashable
+Wanted: TypeAlias = tuple[Column, Hashable]  # a column, and the key its value must have
+
+MAX_PATHS: Final = 64  # ways into one filter; beyond that it is tested whole
+MAX_EXTRA_PATHS: Final = 4  # what a list may multiply when an equality already leads there
+TRUE_KEY: Final = ("bool", True)
+FALSE_KEY: Final = ("bool", False)
+_ALWAYS_THERE: Final = frozenset({("sys", "topic"), ("sys", "priority")})
+
+
+class Path(NamedTuple):
+    """One way a filter can be true."""
+
+    wanted: tuple[Wanted, ...] = ()
+    pattern: str | None = None
+    rest: Filter = TRUE
+
+    @property
+    def anchored(self) -> bool:
+        """Whether anything but looking at every message leads here."""
+        return bool(self.wanted) or self.pattern is not None
+
+
+def column_of(field: Field) -> Column:
+    """A header goes by its name alone, anything else by scope and name."""
+    return field.name if field.scope == "header" else (field.scope, field.name)
+
+
+def key_of(value: object) -> Hashable:
+    """Numbers equal numbers and booleans only booleans, whatever Python thinks of 1 and True."""
+    if type(value) is bool:
+        return TRUE_KEY if value else FALSE_KEY
+    return value
+
+
+def paths(node: Filter) -> tuple[Path, ...]:
+    """Every way into the filter; none when nothing can match it."""
+    tree = normalize(node)
+    if tree == FALSE:
+        return ()
+    ways = tree.terms if isinstance(tree, Or) else (tree,)
+    found = [path for way in ways for path in _ways_into(conjuncts(way))]
+    if len(found) > MAX_PATHS or (len(found) > 1 and not all(p.anchored for p in found)):
+        return (Path(rest=tree),)
+    return tuple(found)
+
+
+def _ways_into(terms: tuple[Filter, ...]) -> Iterator[Path]:
+    fixed: dict[Wanted, None] = {}
+    lists: list[tuple[Filter, tuple[Wanted, ...]]] = []
+    rest: list[Filter] = []
+    for term in terms:
+        choices = _choices(term)
+        if choices is None:
+            rest.append(term)
+        elif len(choices) == 1:
+            fixed[choices[0]] = None
+        else:
+            lists.append((term, choices))
+    lists.sort(key=lambda entry: len(entry[1]))
+    taken = lists[: _worth_taking([len(choices) for _, choices in lists], led_to=bool(fixed))]
+    rest += [term for term, _ in lists[len(taken) :]]
+    if not fixed and not taken:
+        yield _weak_path(rest)
+        return
+    for chosen in product(*(choices for _, choices in taken)):
+        yield Path(tuple(dict.fromkeys((*fixed, *chosen))), None, _all_of(rest))
+
+
+def _worth_taking(sizes: list[int], *, led_to: bool) -> int:
+    """How many of the lists, shortest first, to multiply out."""
+    for count in range(len(sizes), 0, -1):
+        limit = MAX_PATHS if count == 1 and not led_to else MAX_EXTRA_PATHS
+        if prod(sizes[:count]) <= limit:
+            return count
+    return 0
+
+
+def _choices(term: Filter) -> tuple[Wanted, ...] | None:
+    """The equalities of which one must hold, and that suffices; None when the term is no such thing."""
+    match term:
+        case Compare(op="=", left=Field() as field, right=Literal(value=value)):
+            return ((column_of(field), key_of(value)),) if _can_be_looked_up(value) else None
+        case In(value=Field() as field, items=items, negated=False):
+            values = [item.value for item in items if isinstance(item, Literal)]
+            if len(values) < len(items) or not all(map(_can_be_looked_up, values)):
+                return None
+            return tuple((column_of(field), key_of(value)) for value in values)
+        case TopicMatch(pattern=pattern, negated=False) if _plain(pattern):
+            return ((("sys", "topic"), pattern),)
+        case Or(terms=terms):
+            return _choices_of_all(terms)
+        case _:
+            return None
+
+
+def _choices_of_all(terms: tuple[Filter, ...]) -> tuple[Wanted, ...] | None:
+    collected: dict[Wanted, None] = {}
+    for term in terms:
+        choices = _choices(term)
+        if choices is None:
+            return None
+        collected.update(dict.fromkeys(choices))
+    return tuple(collected)
+
+
+def _can_be_looked_up(value: object) -> bool:
+    """Beyond 2**53 an int equals more than one double: that takes a comparison."""
+    return not isinstance(value, int | float) or abs(value) < EXACT_AS_DOUBLE
+
+
+def _plain(pattern: str) -> bool:
+    words = words_of(pattern)
+    return ONE not in words and MANY not in words
+
+
+def _weak_path(terms: list[Filter]) -> Path:
+    """No equality leads there: a topic pattern may, or that some header must be there at all."""
+    for at, term in enumerate(terms):
+        if isinstance(term, TopicMatch) and not term.negated:
+            return Path((), term.pattern, _all_of(terms[:at] + terms[at + 1 :]))
+    needed = (column for term in terms for column in _columns_needed(term))
+    column = next(needed, None)
+    wanted = () if column is None else ((column, PRESENT),)
+    return Path(wanted, None, _all_of(terms))
+
+
+def _columns_needed(term: Filter) -> Iterator[Column]:
+    """Columns without which the term is never TRUE."""
+    match term:
+        case Compare() | Like() | In():
+            operands = (term.left, term.right) if isinstance(term, Compare) else (term.value,)
+            fields = [f for operand in operands for f in walk(operand) if isinstance(f, Field)]
+        case Exists(field=field, negated=False) | IsNull(field=field, negated=True):
+            fields = [field]
+        case _:
+            fields = []
+    yield from (c for c in map(column_of, fields) if c not in _ALWAYS_THERE)
+
+
+def _all_of(terms: Iterable[Filter]) -> Filter:
+    terms = tuple(terms)
+    return joined(And, terms) if terms else TRUE

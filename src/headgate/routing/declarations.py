@@ -1,0 +1,306 @@
+"""Exchanges, queues and bindings: declaring them, binding them, taking them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from headgate.errors import (
+    BindingRefused,
+    DeclarationRefused,
+    NotEquivalent,
+    NotPermitted,
+    UnknownExchange,
+    UnknownQueue,
+)
+from headgate.routing.bindings import (
+    X_FILTER,
+    Binding,
+    FilterText,
+    Target,
+    ToExchange,
+    filter_and_text,
+)
+from headgate.routing.exchanges import (
+    EXCHANGE_TYPES,
+    INDEXES,
+    DefaultIndex,
+    Exchange,
+    ExchangeType,
+    Index,
+)
+from headgate.routing.rabbitmq_file import ALTERNATE
+from headgate.routing.values import (
+    ONLY_PLAIN,
+    Arguments,
+    arguments_key,
+    holds_opaque,
+)
+
+DEFAULT: Final = ""  # the exchange that knows every queue by its name
+RESERVED: Final = "amq."
+STANDARD: Final[dict[str, ExchangeType]] = {
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What was declared; how it stores is not for a topology to know."""
+
+    name: str
+    durable: bool = True
+    auto_delete: bool = False
+    arguments: Arguments = ()
+
+
+class Declarations:
+    """What there is: exchanges with their indexes, queues, and the bindings between them."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, Queue | None] = {}  # None: declared as most are, nothing to note
+        self._indexes: dict[str, Index] = {DEFAULT: DefaultIndex(Exchange(DEFAULT), self._queues)}
+        self._doors = dict(self._indexes)  # the exchanges one may publish to
+        self._arriving: dict[Target, Binding | dict[Binding, None]] = {}
+        for name, kind in STANDARD.items():
+            self._add(Exchange(name, kind))
+
+    # ---- declaring
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: ExchangeType = "direct",
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        internal: bool = False,
+        alternate: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Exchange:
+        """An exchange of that name; declared before, it must have been declared the same way.
+
+        The alternate exchange may also be given as AMQP's argument `alternate-exchange`.
+        """
+        if type not in EXCHANGE_TYPES:
+            raise DeclarationRefused(
+                f"exchange {name!r}: there is no type {type!r}; there are {', '.join(EXCHANGE_TYPES)}"
+            )
+        others = dict(arguments or {})
+        alternate = others.pop(ALTERNATE, alternate)
+        if not isinstance(alternate, str | None):
+            raise DeclarationRefused(f"exchange {name!r}: {ALTERNATE} is a name, not {alternate!r}")
+        exchange = Exchange(
+            name, type, durable, auto_delete, internal, alternate, arguments_key(others)
+        )
+        if name == DEFAULT:
+            raise NotPermitted("the default exchange is always there and cannot be declared")
+        if name in self._indexes:
+            _must_equal(f"exchange {name!r}", self._indexes[name].exchange, exchange)
+            return self._indexes[name].exchange
+        if name.startswith(RESERVED):
+            raise NotPermitted(
+                f"exchange names that begin with {RESERVED!r} are reserved: {name!r}"
+            )
+        self._add(exchange)
+        return exchange
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Queue:
+        """A queue of that name, reachable through the default exchange at once."""
+        queue = Queue(name, durable, auto_delete, arguments_key(arguments or {}))
+        if name in self._queues:
+            _must_equal(f"queue {name!r}", self._queues[name] or Queue(name), queue)
+        else:
+            self._queues[name] = None if queue == Queue(name) else queue
+        return queue
+
+    def delete_exchange(self, name: str) -> bool:
+        """Remove the exchange and every binding from it and to it; whether it was there."""
+        if name == DEFAULT or name in STANDARD:
+            raise NotPermitted(f"the exchange {name!r} is always there and cannot be deleted")
+        index = self._indexes.get(name)
+        if index is None:
+            return False
+        for binding in list(index.bindings):
+            self._let_go(binding)
+        del self._indexes[name]
+        self._doors.pop(name, None)
+        self._unbind_all(ToExchange(name))
+        return True
+
+    def delete_queue(self, name: str) -> bool:
+        """Remove the queue and every binding to it; whether it was there."""
+        if name not in self._queues:
+            return False
+        del self._queues[name]
+        self._unbind_all(name)
+        return True
+
+    # ---- binding
+
+    def bind(
+        self,
+        source: str,
+        *,
+        queue: str | None = None,
+        exchange: str | None = None,
+        key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        filter: FilterText | None = None,
+    ) -> Binding:
+        """Bind a queue, or another exchange, to the source; to bind the same twice is to bind it once."""
+        index = self._indexes.get(source)
+        if index is None:
+            raise UnknownExchange(source)
+        binding, given = self._binding(source, queue, exchange, key, arguments, filter)
+        if binding.destination not in (self._queues if queue is not None else self._indexes):
+            raise UnknownExchange(binding.destination) if queue is None else UnknownQueue(queue)
+        tree = None
+        if given is not None:
+            tree, text = filter_and_text(given, str(binding))
+            if type(given) is not str:
+                binding = binding.with_filter(text)
+        if index.bind(binding, tree):
+            self._arrive(binding)
+        return binding
+
+    def unbind(
+        self,
+        source: str,
+        *,
+        queue: str | None = None,
+        exchange: str | None = None,
+        key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        filter: FilterText | None = None,
+    ) -> bool:
+        """Undo a `bind` with the same arguments; whether there was such a binding."""
+        if source not in self._indexes:
+            raise UnknownExchange(source)
+        binding, given = self._binding(source, queue, exchange, key, arguments, filter)
+        if given is not None and type(given) is not str:
+            binding = binding.with_filter(filter_and_text(given, str(binding))[1])
+        return self.remove(binding)
+
+    def remove(self, binding: Binding) -> bool:
+        """Undo a binding; whether it was there. An exchange that deletes itself goes with its last one."""
+        if not self._let_go(binding):
+            return False
+        index = self._indexes[binding.source]
+        if index.exchange.auto_delete and not index.bindings:
+            self.delete_exchange(binding.source)
+        return True
+
+    # ---- looking
+
+    @property
+    def exchanges(self) -> Mapping[str, Exchange]:
+        return {name: index.exchange for name, index in self._indexes.items()}
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        return {name: queue or Queue(name) for name, queue in self._queues.items()}
+
+    def bindings(self, source: str | None = None) -> Iterator[Binding]:
+        """The bindings of one exchange, or of all."""
+        if source is not None and source not in self._indexes:
+            raise UnknownExchange(source)
+        for name in self._indexes if source is None else (source,):
+            yield from self._indexes[name].bindings
+
+    def __len__(self) -> int:
+        """How many bindings there are."""
+        return sum(len(index.bindings) for index in self._indexes.values())
+
+    # ---- inside
+
+    def _add(self, exchange: Exchange) -> None:
+        index = INDEXES[exchange.type](exchange)
+        self._indexes[exchange.name] = index
+        if not exchange.internal:
+            self._doors[exchange.name] = index
+
+    def _no_door(self, exchange: str) -> Exception:
+        if exchange in self._indexes:
+            return NotPermitted(
+                f"the exchange {exchange!r} is internal: bind it to one that may be published to"
+            )
+        return UnknownExchange(exchange)
+
+    def _binding(
+        self,
+        source: str,
+        queue: str | None,
+        exchange: str | None,
+        key: str,
+        arguments: Mapping[str, Any] | None,
+        filter: FilterText | None,
+    ) -> tuple[Binding, object]:
+        if (queue is None) == (exchange is None):
+            raise BindingRefused(
+                f"a binding from {source!r} needs a queue or an exchange, and one only"
+            )
+        if type(key) is not str:
+            raise BindingRefused(f"a binding from {source!r}: the key is text, not {key!r}")
+        if DEFAULT in (source, exchange):
+            raise NotPermitted(
+                "the default exchange cannot be bound: it knows every queue by its name"
+            )
+        if filter is not None:
+            if arguments and X_FILTER in arguments:
+                raise BindingRefused(f"give the filter once: as filter, or as {X_FILTER}")
+            arguments = {**(arguments or {}), X_FILTER: filter if isinstance(filter, str) else ""}
+        frozen = arguments_key(arguments) if arguments else ()
+        if not ONLY_PLAIN.issuperset(map(type, frozen)) and any(map(holds_opaque, frozen)):
+            raise BindingRefused(f"the arguments {arguments!r} hold what AMQP has no value for")
+        if queue is not None:
+            binding = Binding(source, queue, "queue", key, frozen)
+        else:
+            binding = Binding(source, str(exchange), "exchange", key, frozen)
+        given = filter if filter is not None or not arguments else arguments.get(X_FILTER)
+        return binding, given
+
+    def _let_go(self, binding: Binding) -> bool:
+        index = self._indexes.get(binding.source)
+        if index is None or not index.unbind(binding):
+            return False
+        arrived = self._arriving[binding.target]
+        if isinstance(arrived, dict):
+            del arrived[binding]
+        if not arrived or arrived == binding:
+            del self._arriving[binding.target]
+        return True
+
+    def _arrive(self, binding: Binding) -> None:
+        target = binding.target
+        arrived = self._arriving.get(target)
+        if arrived is None:
+            self._arriving[target] = binding
+        elif isinstance(arrived, dict):
+            arrived[binding] = None
+        else:
+            self._arriving[target] = {arrived: None, binding: None}
+
+    def _unbind_all(self, target: Target) -> None:
+        arrived = self._arriving.get(target, {})
+        for binding in list(arrived) if isinstance(arrived, dict) else [arrived]:
+            self.remove(binding)
+
+
+def _must_equal(what: str, declared: Any, given: Any) -> None:
+    for field in fields(declared):
+        was, is_ = getattr(declared, field.name), getattr(given, field.name)
+        if was != is_:
+            raise NotEquivalent(what, field.name, was, is_)

@@ -1,0 +1,323 @@
+"""One index for each type of exchange: who is bound, and whom does this message reach?
+
+An index answers with a `Routed` when there is nothing more to say, and remembers it; otherwise with a
+`Pending`: something is left to ask of the message, or another exchange to go on to.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+from typing import Literal as OneOf
+
+import numpy as np
+
+from headgate.errors import BindingRefused, TopicPatternError
+from headgate.filters.access import AccessTree, Checked
+from headgate.filters.batches import Alike, Rows, match_rows, match_topics
+from headgate.filters.checks import Checks
+from headgate.filters.columns import Columns
+from headgate.filters.groups import Group, Slot, exclude, include
+from headgate.filters.matcher import Matcher
+from headgate.filters.nodes import TRUE, Filter
+from headgate.filters.topics import check_pattern
+from headgate.filters.trie import TopicTrie
+from headgate.message import Message
+from headgate.routing.answers import Answer, Gate, Pending, Routable, Routed, told_apart
+from headgate.routing.bindings import X_FILTER, Binding, Target, wanted_headers, x_match
+from headgate.routing.values import PLAIN, Arguments, Envelope, key_of
+
+ExchangeType: TypeAlias = OneOf["direct", "fanout", "topic", "headers", "filter"]
+EXCHANGE_TYPES: Final[tuple[ExchangeType, ...]] = ("direct", "fanout", "topic", "headers", "filter")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What was declared. Messages it cannot route go on to the `alternate` exchange."""
+
+    name: str
+    type: ExchangeType = "direct"
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    alternate: str | None = None
+    arguments: Arguments = ()
+
+
+class Index(ABC):
+    """The bindings of one exchange. `find` is the whole of what a message asks."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.bindings: dict[Binding, Filter | None] = {}
+        self.via = (exchange.name,)
+        self.special = 0  # members that are no queues
+        self.nowhere = Routed(frozenset(), True, self.via)
+
+    @abstractmethod
+    def find(self, message: Routable) -> Answer: ...
+
+    @abstractmethod
+    def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
+        """What `find` says to each of the rows."""
+
+    def bind(self, binding: Binding, tree: Filter | None) -> bool:
+        """Take the binding in; False when it was there."""
+        place = self.place(binding, tree)
+        before = len(self.bindings)
+        self.bindings.setdefault(binding, tree)
+        if len(self.bindings) == before:
+            return False
+        self.special += binding.kind == "exchange"
+        self.insert(place, binding.target, tree)
+        return True
+
+    def unbind(self, binding: Binding) -> bool:
+        """Let go of the binding; whether it was there."""
+        if binding not in self.bindings:
+            return False
+        tree = self.bindings.pop(binding)
+        self.special -= binding.kind == "exchange"
+        self.drop(self.place(binding, tree), binding.target, tree)
+        return True
+
+    @abstractmethod
+    def place(self, binding: Binding, tree: Filter | None) -> Any:
+        """Where in the index the binding belongs; refuses what this type of exchange cannot use."""
+
+    @abstractmethod
+    def insert(self, place: Any, target: Target, tree: Filter | None) -> None: ...
+
+    @abstractmethod
+    def drop(self, place: Any, target: Target, tree: Filter | None) -> None: ...
+
+    def finish(self, members: Set[Any], checked: Checked = ()) -> Answer:
+        """The answer for these members: the final one, when nothing else has a say."""
+        if not checked:
+            if not members:
+                return self.nowhere if self.exchange.alternate is None else _NOTHING
+            if not self.special:
+                return Routed(members, False, self.via)
+        if not self.special:
+            return Pending(members, (), (), checked)
+        queues, exchanges, gates = told_apart(members)
+        if exchanges or gates or checked:
+            return Pending(queues, exchanges, gates, checked)
+        return Routed(queues, False, self.via)
+
+
+_NOTHING: Final = Pending(frozenset())
+
+
+class KeyedIndex(Index, ABC):
+    """Bindings under a key of their own; those with a filter on top share a gate per key."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self.gates: dict[str, Gate] = {}
+
+    def place(self, binding: Binding, tree: Filter | None) -> str:
+        return binding.key
+
+    def insert(self, place: str, target: Target, tree: Filter | None) -> None:
+        if tree is None or tree == TRUE:
+            self.put(place, target)
+            return
+        gate = self.gates.get(place)
+        if gate is None:
+            gate = self.gates[place] = Gate()
+            self.special += 1
+            self.put(place, gate)
+        gate.matcher.add(target, tree)
+
+    def drop(self, place: str, target: Target, tree: Filter | None) -> None:
+        if tree is None or tree == TRUE:
+            self.take(place, target)
+            return
+        gate = self.gates[place]
+        gate.matcher.remove(target, tree)
+        if not gate.matcher:
+            del self.gates[place]
+            self.special -= 1
+            self.take(place, gate)
+
+    def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
+        return match_topics(lambda topic: self.find(Envelope(topic)), columns, rows)
+
+    @abstractmethod
+    def put(self, key: str, member: Any) -> None: ...
+
+    @abstractmethod
+    def take(self, key: str, member: Any) -> None: ...
+
+
+class DirectIndex(KeyedIndex):
+    """The routing key, word for word."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._slots: dict[str, Slot] = {}
+        self._answers: dict[str, Answer] = {}
+
+    def find(self, message: Routable) -> Answer:
+        answer = self._answers.get(message.topic)
+        return self._learn(message.topic) if answer is None else answer
+
+    def put(self, key: str, member: Any) -> None:
+        self._slots[key] = include(self._slots.get(key), member)
+        self._answers.pop(key, None)
+
+    def take(self, key: str, member: Any) -> None:
+        slot, _ = exclude(self._slots.get(key), member)
+        self._answers.pop(key, None)
+        if slot is None:
+            self._slots.pop(key, None)
+        else:
+            self._slots[key] = slot
+
+    def _learn(self, key: str) -> Answer:
+        slot = self._slots.get(key)
+        if slot is None:
+            return self.finish(frozenset())
+        members = slot.members if isinstance(slot, Group) else frozenset((slot,))
+        answer = self._answers[key] = self.finish(members)
+        return answer
+
+
+class DefaultIndex(DirectIndex):
+    """The default exchange: every queue, by its name, without a binding."""
+
+    def __init__(self, exchange: Exchange, queues: dict[str, Any]) -> None:
+        super().__init__(exchange)
+        self._queues = queues
+
+    def find(self, message: Routable) -> Answer:
+        if message.topic not in self._queues:
+            return self.nowhere
+        return Routed(frozenset((message.topic,)), False, self.via)
+
+
+class FanoutIndex(KeyedIndex):
+    """Everyone."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._everyone: Group[Any] = Group()
+        self._answer: Answer | None = None
+
+    def find(self, message: Routable) -> Answer:
+        if self._answer is None:
+            self._answer = self.finish(self._everyone.members)
+        return self._answer
+
+    def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
+        return Alike(np.zeros(len(rows), np.int64), [self.find(Envelope(""))])
+
+    def place(self, binding: Binding, tree: Filter | None) -> str:
+        return ""
+
+    def put(self, key: str, member: Any) -> None:
+        self._everyone.add(member)
+        self._answer = None
+
+    def take(self, key: str, member: Any) -> None:
+        self._everyone.discard(member)
+        self._answer = None
+
+
+class TopicIndex(KeyedIndex):
+    """Patterns: `*` is one word, `#` any number."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self.trie: TopicTrie[Answer] = TopicTrie(self.finish)
+        self._recall = self.trie.recall
+
+    def find(self, message: Routable) -> Answer:
+        answer = self._recall(message.topic)
+        return self.trie.match(message.topic) if answer is None else answer
+
+    def place(self, binding: Binding, tree: Filter | None) -> str:
+        try:
+            check_pattern(binding.key)
+        except TopicPatternError as problem:
+            raise BindingRefused(f"{binding}: {problem}") from problem
+        return binding.key
+
+    def put(self, key: str, member: Any) -> None:
+        self.trie.add(key, member)
+
+    def take(self, key: str, member: Any) -> None:
+        self.trie.remove(key, member)
+
+
+class HeadersIndex(Index):
+    """Pairs of names and values, all of them or any."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self.tree: AccessTree[Answer] = AccessTree(self.finish, key_of, PLAIN)
+        self._checks = Checks()
+
+    def find(self, message: Routable) -> Answer:
+        return self.tree.match(message.headers)
+
+    def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
+        return match_rows(self.tree, columns, rows)
+
+    def place(self, binding: Binding, tree: Filter | None) -> list[list[tuple[str, Any]]]:
+        match = x_match(binding)
+        wanted = wanted_headers(binding, match)
+        return [wanted] if match[:3] == "all" else [[pair] for pair in wanted]
+
+    def insert(self, place: Any, target: Target, tree: Filter | None) -> None:
+        for wanted in place:
+            self.tree.add(wanted, target, self._checks.take(tree) if tree is not None else None)
+
+    def drop(self, place: Any, target: Target, tree: Filter | None) -> None:
+        check = None if tree is None else self._checks.find(tree)
+        for wanted in place:
+            self.tree.remove(wanted, target, check)
+            if tree is not None:
+                self._checks.release(tree)
+
+
+class FilterIndex(Index):
+    """A filter expression for each binding."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self.matcher: Matcher[Target] = Matcher()
+
+    def find(self, message: Routable) -> Answer:
+        asked = message if type(message) is Message else message.message  # type: ignore[union-attr]
+        return self.finish(self.matcher.match(asked))
+
+    def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
+        codes, found = self.matcher.match_rows(columns, rows)
+        return Alike(codes, [self.finish(members, checked) for members, checked in found])
+
+    def place(self, binding: Binding, tree: Filter | None) -> None:
+        if tree is None:
+            raise BindingRefused(
+                f"{binding}: a filter exchange needs a filter in {X_FILTER}; '' matches everything"
+            )
+
+    def insert(self, place: None, target: Target, tree: Filter | None) -> None:
+        if tree is not None:
+            self.matcher.add(target, tree)
+
+    def drop(self, place: None, target: Target, tree: Filter | None) -> None:
+        if tree is not None:
+            self.matcher.remove(target, tree)
+
+
+INDEXES: Final[dict[ExchangeType, type[Index]]] = {
+    "direct": DirectIndex,
+    "fanout": FanoutIndex,
+    "topic": TopicIndex,
+    "headers": HeadersIndex,
+    "filter": FilterIndex,
+}

@@ -1,0 +1,115 @@
+"""Who receives a message, and for everyone else the first condition that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, assert_never
+
+from headgate.filters.access import PRESENT
+from headgate.filters.logic import evaluate, field_value
+from headgate.filters.nodes import KIND_OF, Field, Filter, fields_read
+from headgate.filters.normal import conjuncts
+from headgate.filters.printer import operand_text, to_text
+from headgate.filters.targets.python import now_ms
+from headgate.filters.topics import matches
+from headgate.message import Message
+from headgate.routing.answers import Routable, Routed
+from headgate.routing.bindings import Binding, wanted_headers, x_match
+from headgate.routing.exchanges import Index
+from headgate.routing.values import key_of, value_of
+
+
+class Reason(NamedTuple):
+    """One binding the message met: it matched, or this is the first condition that did not hold."""
+
+    binding: Binding
+    matched: bool
+    why_not: str = ""
+
+
+class Explained(NamedTuple):
+    """Where the message goes, and every binding of every exchange it passed, in order."""
+
+    routed: Routed
+    reasons: tuple[Reason, ...]
+
+
+def reasons(indexes: Iterable[Index], message: Routable) -> Iterator[Reason]:
+    """Each binding of these exchanges, by itself and without the index."""
+    for index in indexes:
+        for binding in index.bindings:
+            failed = _first_failure(index, binding, message)
+            yield Reason(binding, failed is None, failed or "")
+
+
+def _first_failure(index: Index, binding: Binding, message: Routable) -> str | None:
+    failed = _failure_of_key(index, binding, message)
+    tree = index.bindings[binding]
+    if failed is None and tree is not None:
+        asked = message if isinstance(message, Message) else message.message
+        failed = failing_term(tree, asked)
+    return failed
+
+
+def _failure_of_key(index: Index, binding: Binding, message: Routable) -> str | None:
+    match index.exchange.type:
+        case "fanout" | "filter":
+            return None
+        case "direct":
+            same = binding.key == message.topic
+            return None if same else f"the routing key is {message.topic!r}, not {binding.key!r}"
+        case "topic":
+            fits = matches(binding.key, message.topic)
+            return None if fits else f"the topic {message.topic!r} does not match {binding.key!r}"
+        case "headers":
+            return _failure_of_headers(binding, message)
+        case _:
+            assert_never(index.exchange.type)
+
+
+def _failure_of_headers(binding: Binding, message: Routable) -> str | None:
+    match = x_match(binding)
+    wanted = wanted_headers(binding, match)
+    failures = [_failure_of_pair(name, key, message.headers.get(name)) for name, key in wanted]
+    if not match.startswith("any"):
+        return next((failure for failure in failures if failure), None)
+    if not wanted:
+        return "it matches any of no headers, which is nothing"
+    return "; ".join(f for f in failures if f) if all(failures) else None
+
+
+def _failure_of_pair(name: str, key: Any, value: Any) -> str | None:
+    if value is None:
+        return f"header {name!r} is absent"
+    if key is PRESENT or key == key_of(value):
+        return None
+    wanted = value_of(key)
+    if type(wanted) is type(value):
+        return f"header {name!r} is {value!r}, not {wanted!r}"
+    return f"header {name!r} is the {_kind(value)} {value!r}, not the {_kind(wanted)} {wanted!r}"
+
+
+def _kind(value: Any) -> str:
+    kinds: dict[type, str] = {str: "text", list: "array", dict: "table"}
+    return kinds.get(type(value)) or type(value).__name__
+
+
+def failing_term(tree: Filter, message: Message) -> str | None:
+    """The first of the filter's terms that is not TRUE, and what the message has instead."""
+    now = now_ms()
+    for term in conjuncts(tree):
+        answer = evaluate(term, message, now)
+        if answer is not True:
+            seen = "; ".join(_seen(field, message) for field in sorted(fields_read(term), key=str))
+            outcome = "UNKNOWN" if answer is None else "FALSE"
+            return f"{to_text(term)} is {outcome}" + (f": {seen}" if seen else "")
+    return None
+
+
+def _seen(field: Field, message: Message) -> str:
+    value = field_value(field, message)
+    if value is None:
+        return f"{operand_text(field)} is absent"
+    if type(value) not in KIND_OF:
+        return f"{operand_text(field)} holds nothing a filter can compare"
+    return f"{operand_text(field)} is {value!r}"

@@ -1,0 +1,180 @@
+"""Exchanges, queues and the bindings between them; the question it answers is `route`.
+
+Semantics are RabbitMQ's: a queue gets one copy however many bindings, diamonds and cycles lead to it; an
+exchange that reaches nobody passes the message on to its alternate exchange; what reaches nobody at all is
+unroutable. Nothing here stores or sends: a topology is a value with an index, and travels as its definitions.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.errors import RoutingError, TopologyError
+from headgate.filters.groups import merged
+from headgate.filters.nodes import Filter
+from headgate.routing.advice import Advice, Problem, advice, problems
+from headgate.routing.answers import Routable, Routed
+from headgate.routing.batches import RoutedBatch, route_rows
+from headgate.routing.bindings import Binding
+from headgate.routing.declarations import DEFAULT, STANDARD, Declarations, Queue
+from headgate.routing.definitions import Definitions
+from headgate.routing.exchanges import Exchange, Index
+from headgate.routing.explain import Explained, reasons
+from headgate.routing.files import read_definitions, write_definitions
+from headgate.routing.values import Envelope, arguments_of
+
+
+class Topology(Declarations):
+    """Declare, bind, and ask where a message goes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An index is many times the size of what it is made from, and its compiled tests cannot travel.
+        own = [index for name, index in self._indexes.items() if name != DEFAULT]
+        exchanges = tuple(i.exchange for i in own if i.exchange.name not in STANDARD)
+        bindings = tuple(pair for index in own for pair in index.bindings.items())
+        return _rebuilt, (exchanges, self._queues, bindings)
+
+    # ---- routing
+
+    def route(self, exchange: str, message: Routable | tuple[str, Mapping[str, Any]]) -> Routed:
+        """Where the message goes. For what came over AMQP, an `Envelope` or (routing key, headers)."""
+        index = self._doors.get(exchange)
+        if index is None:
+            raise self._no_door(exchange)
+        if type(message) is tuple:
+            message = Envelope(*message)
+        answer = index.find(message)  # type: ignore[arg-type]
+        if type(answer) is Routed:
+            return answer
+        return self._walk(index, message)  # type: ignore[arg-type]
+
+    def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
+        """Where each row of the batch goes; its columns are named as in `headgate.filters.columns`."""
+        index = self._doors.get(exchange)
+        if index is None:
+            raise self._no_door(exchange)
+        return route_rows(self._indexes, index, batch)
+
+    def explain(
+        self, exchange: str, message: Routable | tuple[str, Mapping[str, Any]]
+    ) -> Explained:
+        """Who receives the message and, for every other binding it met, the first condition that failed."""
+        if type(message) is tuple:
+            message = Envelope(*message)
+        routed = self.route(exchange, message)
+        passed = [self._indexes[name] for name in routed.via]
+        return Explained(routed, tuple(reasons(passed, message)))  # type: ignore[arg-type]
+
+    def _walk(self, start: Index, message: Routable) -> Routed:
+        queues: Set[str] = frozenset()
+        seen = {start.exchange.name}
+        work = [start]
+        for index in work:
+            answer = index.find(message)
+            if isinstance(answer, Routed):
+                queues = merged(queues, answer.queues)
+                continue
+            found, onward = answer.resolve(message)
+            queues = merged(queues, found)
+            if not found and not onward and index.exchange.alternate is not None:
+                onward = (index.exchange.alternate,)
+            fresh = [name for name in onward if name not in seen and name in self._indexes]
+            seen.update(fresh)
+            work += [self._indexes[name] for name in fresh]
+        return Routed(queues, not queues, tuple(index.exchange.name for index in work))
+
+    def validate(self) -> list[Problem]:
+        """What is declared and can hardly be meant: missing alternates, bindings that never match."""
+        return list(problems(self._indexes))
+
+    def advise(self) -> list[Advice]:
+        """What no index can make fast, by exchange."""
+        return [entry for index in self._indexes.values() for entry in advice(index)]
+
+    # ---- files
+
+    @classmethod
+    def load(cls, path: str | Path, *, vhost: str | None = None) -> Topology:
+        """The topology of a .toml file, or of a .json file of RabbitMQ's definitions."""
+        return cls.of(read_definitions(Path(path), vhost))
+
+    def save(self, path: str | Path) -> None:
+        """Write it down as the suffix says: .toml, or .json with RabbitMQ's definitions."""
+        write_definitions(Path(path), self.definitions())
+
+    @classmethod
+    def of(cls, definitions: Definitions) -> Topology:
+        """Everything declared and bound; an entry that cannot be is named."""
+        topology = cls()
+        steps: list[tuple[Callable[..., object], list[tuple[str, dict[str, Any]]]]] = [
+            (topology.declare_exchange, definitions.exchanges),
+            (topology.declare_queue, definitions.queues),
+            (topology.bind, definitions.bindings),
+        ]
+        with collector_paused():
+            for perform, entries in steps:
+                for where, given in entries:
+                    try:
+                        perform(**given)
+                    except (RoutingError, TypeError) as problem:
+                        raise TopologyError(f"{where}: {problem}") from problem
+        return topology
+
+    def definitions(self) -> Definitions:
+        """What it takes to build it again."""
+        own = [e for name, e in self.exchanges.items() if name not in STANDARD and name != DEFAULT]
+        return Definitions(
+            [(f"exchange {exchange.name!r}", _said(exchange)) for exchange in own],
+            [(f"queue {queue.name!r}", _said(queue)) for queue in self.queues.values()],
+            [(f"binding {binding}", _said_of(binding)) for binding in self.bindings()],
+        )
+
+
+def _rebuilt(
+    exchanges: tuple[Exchange, ...],
+    queues: Mapping[str, Queue | None],
+    bindings: tuple[tuple[Binding, Filter | None], ...],
+) -> Topology:
+    topology = Topology()
+    for exchange in exchanges:
+        topology._add(exchange)
+    topology._queues.update(queues)
+    with collector_paused():
+        for binding, tree in bindings:
+            topology._indexes[binding.source].bind(binding, tree)
+            topology._arrive(binding)
+    return topology
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Building makes no garbage, but every so often the collector would look at all there is to find that out."""
+    was_running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_running:
+            gc.enable()
+
+
+def _said(declared: Exchange | Queue) -> dict[str, Any]:
+    """The arguments of the declaration, as far as they are not the usual ones."""
+    said = {
+        field.name: value
+        for field in fields(declared)
+        if (value := getattr(declared, field.name)) != field.default
+    }
+    return said | ({"arguments": arguments_of(declared.arguments)} if declared.arguments else {})
+
+
+def _said_of(binding: Binding) -> dict[str, Any]:
+    said = {"source": binding.source, binding.kind: binding.destination, "key": binding.key}
+    return {**said, "arguments": binding.arguments}

@@ -1,0 +1,147 @@
+"""What AMQP headers and arguments hold, and when two of their values are the same.
+
+Matching in the headers exchange is typed: `1`, `1.0`, `"1"` and `true` are four different values, while the
+width of an integer does not matter; arrays and tables are compared by value. Each value has a key, and two
+values are the same exactly when their keys are. Text and integers are their own keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+from headgate.message import OPAQUE, HeaderValue, Message
+
+Arguments: TypeAlias = tuple[Hashable, ...]  # name, key, name, key, … sorted by name
+
+PLAIN: Final = (str, int)  # types whose values are their own keys
+ONLY_PLAIN: Final = frozenset(PLAIN)
+
+_TRUE: Final = ("bool", True)
+_FALSE: Final = ("bool", False)
+_VOID: Final = ("void",)
+_OPAQUE: Final = ("opaque",)
+
+
+class Void:
+    """AMQP's void: the header is there and holds nothing. None, in a message, means it is absent."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "VOID"
+
+    def __reduce__(self) -> str:
+        return "VOID"
+
+
+VOID: Final = Void()
+
+
+def key_of(value: Any) -> Hashable:
+    """What the value is compared by."""
+    match value:
+        case bool():
+            return _TRUE if value else _FALSE
+        case str():
+            return str(value)
+        case int():
+            return int(value)
+        case float():
+            return ("float", float(value))
+        case None | Void():
+            return _VOID
+        case list() | tuple():
+            return ("array", tuple(map(key_of, value)))
+        case Mapping():
+            return ("table", arguments_key(value))
+        case bytes() | bytearray() | memoryview():
+            return ("bytes", bytes(value))
+        case Decimal():
+            return ("decimal", str(value))
+        case datetime():
+            return ("timestamp", int(value.timestamp()))
+        case _:
+            return _OPAQUE
+
+
+def holds_opaque(key: Any) -> bool:
+    """Whether there was a value AMQP has no words for, in it or anywhere below."""
+    return type(key) is tuple and (key == _OPAQUE or any(map(holds_opaque, key)))
+
+
+def value_of(key: Any) -> Any:
+    """A value that has this key: what was bound, up to the width of an integer."""
+    if not isinstance(key, tuple):
+        return key
+    match key:
+        case ("void" | "opaque",):
+            return None
+        case ("array", items):
+            return list(map(value_of, items))
+        case ("table", items):
+            return arguments_of(items)
+        case ("decimal", text):
+            return Decimal(text)
+        case ("timestamp", seconds):
+            return datetime.fromtimestamp(seconds, UTC)
+        case _:
+            return key[1]
+
+
+def arguments_key(arguments: Mapping[str, Any]) -> Arguments:
+    """A table as one flat tuple, the same for equal tables in whatever order they were written."""
+    flat: list[Hashable] = []
+    for name in sorted(arguments):
+        value = arguments[name]
+        flat += (name, value if type(value) in PLAIN else key_of(value))
+    return tuple(flat)
+
+
+def arguments_of(key: Arguments) -> dict[str, Any]:
+    """The table of a flat tuple."""
+    return {str(name): value_of(value) for name, value in zip(key[::2], key[1::2], strict=True)}
+
+
+class Envelope:
+    """A routing key and AMQP headers of any kind; becomes a `Message` only if a filter asks for one."""
+
+    __slots__ = ("_make", "_message", "headers", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        headers: Mapping[str, Any] | None = None,
+        make: Callable[[], Message] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.headers = _without_none(headers or {})
+        self._make = make
+        self._message: Message | None = None
+
+    @property
+    def message(self) -> Message:
+        """What a filter sees of it: the scalars, and that the rest is there."""
+        if self._message is None:
+            self._message = (
+                self._make() if self._make else Message(b"", self.topic, self._scalars())
+            )
+        return self._message
+
+    def _scalars(self) -> dict[str, HeaderValue]:
+        return {name: _projected(value) for name, value in self.headers.items()}
+
+
+def _without_none(headers: Mapping[str, Any]) -> Mapping[str, Any]:
+    if None not in headers.values():
+        return headers
+    return {name: VOID if value is None else value for name, value in headers.items()}
+
+
+def _projected(value: Any) -> HeaderValue:
+    for kind in (bool, str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    return OPAQUE
