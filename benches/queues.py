@@ -80,7 +80,7 @@ def _fill_postgres(queue: Queue, rows: int) -> None:
     WITH given AS MATERIALIZED (
         SELECT nextval(pg_get_serial_sequence('message', 'id')) AS id, jsonb_build_object('type', 't' || g % 100,
             'region', (ARRAY['EU', 'US', 'APAC'])[1 + g % 3], 'kind', 'k' || g % 100) AS headers,
-            abs(hashint4(g)) % 10 AS priority
+            abs(hashint8(g)) % 10 AS priority
         FROM generate_series($2::bigint, $3::bigint) g
     ), stored AS (
         INSERT INTO message (id, topic, headers, properties, priority, timestamp, payload) OVERRIDING SYSTEM VALUE

@@ -1,25 +1,22 @@
 """What PostgreSQL does better than the operations all SQL databases share, or must do otherwise.
 
-Publishing and claiming are one statement each. Several transactions write at the same time here, so what changes the
-catalog waits for those who judge messages by it, and what loses against another is tried again.
+A claim is one statement, see `claim_statement`; so is publishing, see postgres_publishing. Several transactions write at
+the same time here, so what changes the catalog waits for those who judge messages by it, and what loses against another
+is tried again.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from headgate.filters.nodes import Filter
-from headgate.filters.targets.sql import headers_json
-from headgate.queues.catalog import Catalog
 from headgate.queues.claiming import FIRST_GAP, Search
 from headgate.queues.contract import (
     Claimed,
     Operation,
     Outcome,
-    Publication,
     QueueInfo,
     QueueOptions,
     Receipt,
@@ -31,10 +28,9 @@ from headgate.queues.contract import (
     Transaction,
 )
 from headgate.queues.dialect import Condition
-from headgate.queues.operations import SqlOperations
 from headgate.queues.postgres_connections import Conflict
 from headgate.queues.postgres_dialect import index_name, key_expression, merged
-from headgate.queues.publishing import delivery_row, first_of_each_key
+from headgate.queues.postgres_publishing import PostgresPublishing
 from headgate.queues.records import claimed_of, columns_of
 
 T = TypeVar("T")
@@ -44,15 +40,7 @@ _MOST_TRIES: Final = 20
 _REACHES: Final = (1, 8, *[64] * 18)
 
 
-class Chosen(NamedTuple):
-    """A publication somebody wants, its position among all, and who wants it."""
-
-    at: int
-    publication: Publication
-    receivers: list[QueueInfo]
-
-
-class PostgresOperations(SqlOperations):
+class PostgresOperations(PostgresPublishing):
     # -- queues --
 
     def declare(self, name: str, options: QueueOptions | None) -> Operation[QueueInfo]:
@@ -146,88 +134,6 @@ class PostgresOperations(SqlOperations):
             reply = yield step
             if step is Transaction.WRITE:
                 yield self.dialect.statement("share_catalog")
-
-    # -- publishing --
-
-    def publish(
-        self, queue: QueueInfo | None, publications: Sequence[Publication]
-    ) -> Operation[list[int]]:
-        if not publications:
-            return []
-        catalog = self._catalog if self._catalog.version > 0 else (yield from self.catalog())
-        while True:
-            target = None if queue is None else catalog.find(queue.name)
-            chosen = _chosen(catalog, target, publications)
-            if not chosen:
-                current = yield from self.catalog()
-                if current.version == catalog.version:
-                    return [0] * len(publications)
-                catalog = current
-                continue
-            rows = yield self._publish_statement(catalog, target, chosen)
-            if rows:
-                return (yield from self._ids(target, publications, chosen, rows))
-            catalog = yield from self.catalog()
-
-    def _publish_statement(
-        self, catalog: Catalog, queue: QueueInfo | None, chosen: Sequence[Chosen]
-    ) -> Statement:
-        now, stamp = self.dialect.now_us(), self.dialect.timestamp_us()
-        messages = [_message(each.publication, stamp) for each in chosen]
-        payloads = _place_payloads(messages, chosen)
-        if queue is None:  # keys are remembered for a queue
-            for message in messages:
-                message.pop("dedup_key", None)
-        if all(len(c.receivers) == 1 and c.publication.dedup_key is None for c in chosen):
-            for message, each in zip(messages, chosen, strict=True):
-                message.update(_delivery(each.receivers[0], each.publication))
-            return self.dialect.statement(
-                "publish_plain", catalog.version, now, _json(messages), payloads
-            )
-        deliveries = [
-            {"n": n, "shared": len(each.receivers) > 1, **_delivery(receiver, each.publication)}
-            for n, each in enumerate(chosen, 1)
-            for receiver in each.receivers
-        ]
-        return self.dialect.statement(
-            "publish",
-            catalog.version,
-            now,
-            _json(messages),
-            payloads,
-            0 if queue is None else queue.options.dedup_window_us,
-            None if queue is None else queue.id,
-            _json(deliveries),
-        )
-
-    def _ids(
-        self,
-        queue: QueueInfo | None,
-        publications: Sequence[Publication],
-        chosen: Sequence[Chosen],
-        rows: Rows,
-    ) -> Operation[list[int]]:
-        """What each publication has become: stored, the one of its key that was stored before, or nothing."""
-        found = {each.at: row[0] for each, row in zip(chosen, rows, strict=True)}
-        keys = {publications[at].dedup_key: id for at, id in found.items() if id is not None}
-        unknown = [p.dedup_key for p in publications if p.dedup_key not in keys]
-        wanted = [key for key in unknown if key is not None]
-        if queue is not None and wanted:
-            now = self.dialect.now_us()
-            keys.update(
-                {
-                    key: id
-                    for key, id in (
-                        yield self.dialect.statement("seen_keys", queue.id, wanted, now)
-                    )
-                }
-            )
-        if queue is not None and any(p.dedup_key is not None for p in publications):
-            yield self.dialect.statement("forget_keys", self.dialect.now_us())
-        return [
-            found.get(at) or 0 if p.dedup_key is None or queue is None else keys.get(p.dedup_key, 0)
-            for at, p in enumerate(publications)
-        ]
 
     # -- claiming --
 
@@ -324,6 +230,34 @@ class PostgresOperations(SqlOperations):
             for receipt in acks
         ]
 
+    # -- settling: two statements that lock the same rows in another order may meet --
+
+    def ack(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
+        ack = super().ack
+        return (yield from retried(lambda: ack(queue, receipts)))
+
+    def nack(
+        self, queue: QueueInfo, receipts: Sequence[Receipt], delay_us: int, reason: str | None
+    ) -> Operation[list[Outcome]]:
+        nack = super().nack
+        return (yield from retried(lambda: nack(queue, receipts, delay_us, reason)))
+
+    def bury(
+        self, queue: QueueInfo, receipts: Sequence[Receipt], reason: str | None
+    ) -> Operation[list[Outcome]]:
+        bury = super().bury
+        return (yield from retried(lambda: bury(queue, receipts, reason)))
+
+    def extend(
+        self, queue: QueueInfo, receipts: Sequence[Receipt], lease_us: int
+    ) -> Operation[list[Outcome]]:
+        extend = super().extend
+        return (yield from retried(lambda: extend(queue, receipts, lease_us)))
+
+    def release(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
+        release = super().release
+        return (yield from retried(lambda: release(queue, receipts)))
+
 
 def retried(operation: Callable[[], Operation[T]]) -> Operation[T]:
     """The operation, begun again when another transaction was faster: nothing of it was done."""
@@ -348,62 +282,3 @@ def _is_settled(info: QueueInfo, options: QueueOptions | None) -> bool:
     rest = (options.max_attempts, options.dedup_window_us, options.archive)
     kept = (info.options.max_attempts, info.options.dedup_window_us, info.options.archive)
     return not added and rest == kept
-
-
-def _chosen(
-    catalog: Catalog, queue: QueueInfo | None, publications: Sequence[Publication]
-) -> list[Chosen]:
-    found = []
-    for at in first_of_each_key(publications, {}):
-        publication = publications[at]
-        others = catalog.receivers(publication.message, None if queue is None else queue.id)
-        receivers = others if queue is None else [queue, *others]
-        if receivers:
-            found.append(Chosen(at, publication, receivers))
-    return found
-
-
-def _message(publication: Publication, stamp: int | None) -> dict[str, Any]:
-    """The message as the statement takes it, without what is absent: less to write, less to read."""
-    message = publication.message
-    row: dict[str, Any] = {"topic": message.topic, "priority": message.priority}
-    if message.headers:
-        row["headers"] = headers_json(message.headers)
-    if message.properties:
-        row["properties"] = headers_json(message.properties)
-    if publication.delay_us:
-        row["delay"] = publication.delay_us
-    timestamp = stamp if message.timestamp is None else message.timestamp
-    for name, value in (
-        ("timestamp", timestamp),
-        ("message_id", message.id),
-        ("filter_value", message.filter_value),
-        ("key", message.key),
-        ("dedup_key", publication.dedup_key),
-    ):
-        if value is not None:
-            row[name] = value
-    return row
-
-
-def _place_payloads(rows: Sequence[dict[str, Any]], chosen: Sequence[Chosen]) -> bytes:
-    """All payloads as one; each row learns where its own begins, counted from 1 as SQL does, and how long it is."""
-    payloads = [bytes(each.publication.message.payload) for each in chosen]
-    first = 1
-    for row, payload in zip(rows, payloads, strict=True):
-        row["first"], row["size"] = first, len(payload)
-        first += len(payload)
-    return b"".join(payloads)
-
-
-def _delivery(queue: QueueInfo, publication: Publication) -> dict[str, Any]:
-    _, queue_id, rank, _, group, keys, _ = delivery_row(0, queue, publication, None)
-    row: dict[str, Any] = {"queue": queue_id, "rank": rank}
-    if group is not None:
-        row["grp"] = group
-    if keys != "{}":
-        row["keys"] = keys
-    return row
-
-
-_json: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

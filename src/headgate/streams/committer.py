@@ -39,8 +39,8 @@ class Committer:
         self._closing = False
         inbox = writer.directory / INBOX
         inbox.mkdir(exist_ok=True)
-        self._watch = Watch(inbox, accepts=lambda name: not name.startswith("."))
-        self._watch.wake()  # to look at what is in the inbox already
+        self._look = True  # at what is in the inbox already
+        self._watch = Watch(inbox, accepts=self._is_deposit)
         writer.on_pending = self._watch.wake
         name = f"headgate committer {writer.directory.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -54,11 +54,16 @@ class Committer:
         self._writer.on_pending = lambda: None
         self._watch.close()
 
+    def _is_deposit(self, name: str) -> bool:
+        """Asked by the watch about every file that changed in the inbox."""
+        found = not name.startswith(".")
+        self._look = self._look or found
+        return found
+
     def _run(self) -> None:
-        look = True
         while not self._closing:
             try:
-                self._work(look)
+                self._work()
                 self._retry_at = None
             except StreamClosed:
                 return
@@ -70,9 +75,9 @@ class Committer:
                 # A committer that is gone would leave messages pending for ever, and nobody would know.
                 _log.exception("%s: could not be seen to", self._writer.directory)
                 self._retry_at = time.monotonic() + _RETRY_SECONDS
-            look = self._watch.wait(self._until_due())
+            self._watch.wait(self._until_due())
 
-    def _work(self, look: bool) -> None:
+    def _work(self) -> None:
         now = time.monotonic()
         if self._has_lingered(now):
             self._writer.commit_late()
@@ -81,7 +86,8 @@ class Committer:
             self._writer.sync()
         if self._syncs and self._next_sync is None and self._writer.dirty:
             self._next_sync = now + self._interval
-        if look or self._retry_at is not None:
+        if self._look or self._retry_at is not None:
+            self._look = False
             adopt(self._writer)
         if self._writer.rolled:
             self._writer.rolled = False
@@ -98,12 +104,7 @@ class Committer:
         pending = self._writer.pending
         since, number, before = pending.waiting_since(), len(pending), self._number
         self._number = number
-        if since is None:
-            self._commit_at = None
-            return False
-        if self._commit_at is None:
-            self._commit_at = since + self._linger
-        if now < self._commit_at:
+        if since is None or now < (self._commit_at or since + self._linger):
             return False
         if number > before and now < since + self._linger * PATIENCE:
             self._commit_at = now + self._linger  # more keep coming: a larger chunk is worth it
@@ -113,6 +114,10 @@ class Committer:
 
     def _until_due(self) -> float | None:
         """Seconds until there is something to do; None: until somebody wakes us."""
+        # Always asked before sleeping: only then will whoever adds the next message wake us.
+        since = self._writer.pending.waiting_since()
+        if since is None or self._commit_at is None:
+            self._commit_at = None if since is None else since + self._linger
         if self._retry_at is not None:
             return max(self._retry_at - time.monotonic(), 0)
         due = [self._commit_at] if self._commit_at is not None else []

@@ -63,8 +63,10 @@ def test_messages_wait_for_each_other_and_share_a_chunk(stream):
 def test_a_message_is_committed_when_it_has_lingered(tmp_path):
     with Stream.create(tmp_path / "s", linger=timedelta(milliseconds=1)) as stream:
         consumer = stream.consume(follow=True, timeout=timedelta(seconds=20))
-        stream.producer().send(Message(b"soon"))
-        assert next(consumer).payload == b"soon"
+        producer = stream.producer()
+        for i in range(50):  # each finds the committer asleep, or about to be
+            producer.send(Message(b"%d" % i))
+            assert next(consumer).payload == b"%d" % i
         consumer.close()
 
 

@@ -22,14 +22,18 @@ WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 ORDER BY visible_at LIM
 SELECT paused FROM queue WHERE id = $1
 
 -- name: claim
--- Acks what came before and claims what comes next. Rows are found by `= ANY (ARRAY(…))` and LATERAL, never by a join that
--- the planner could turn round. Queue, limit, lease, now, acked messages, their tokens, then what the
+-- Acks what came before and claims what comes next. Queue, limit, lease, now, acked messages, their tokens, then what the
 -- candidates need. There is always a row: whether something is due (then nothing is claimed: promote first), how many
 -- candidates there were, what was acked; then the delivery, if any.
+--
+-- Rows are found by `= ANY (ARRAY(…))` and LATERAL, never by a join that the planner could turn round. With nothing to ack
+-- it does not wait for the disk: a lease that a crash forgets is only given again, and as tokens are random, whoever held
+-- it before cannot settle what another holds now.
 WITH standing AS MATERIALIZED (
     SELECT coalesce($4::bigint, now_us()) AS now, NOT q.paused AS open, q.archive,
         NOT q.paused AND EXISTS (SELECT 1 FROM delivery d WHERE d.queue = $1 AND d.state IN (1, 2)
-            AND d.visible_at >= 0 AND d.visible_at <= coalesce($4::bigint, now_us())) AS due
+            AND d.visible_at >= 0 AND d.visible_at <= coalesce($4::bigint, now_us())) AS due,
+        CASE WHEN cardinality($5::bigint[]) = 0 THEN set_config('synchronous_commit', 'off', true) END AS lasting
     FROM (SELECT) one LEFT JOIN queue q ON q.id = $1
 ), acked AS (
     DELETE FROM delivery d
@@ -49,7 +53,8 @@ WITH standing AS MATERIALIZED (
     WHERE grp IS NULL OR place = 1
 ), leased AS (
     UPDATE delivery d
-    SET state = 2, visible_at = s.now + $3::bigint, token = d.token + 1, attempts = d.attempts + 1
+    SET state = 2, visible_at = s.now + $3::bigint, token = (random() * 9007199254740991)::bigint,
+        attempts = d.attempts + 1
     FROM standing s WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM chosen))
     RETURNING d.message, d.rank, d.token, d.attempts, d.grp
 ), answer AS (
@@ -121,7 +126,8 @@ WITH locked AS MATERIALIZED (
     ORDER BY d.message FOR UPDATE OF d SKIP LOCKED
 )
 UPDATE delivery d
-SET state = 2, visible_at = coalesce($3::bigint, now_us()) + $4::bigint, token = d.token + 1, attempts = d.attempts + 1
+SET state = 2, visible_at = coalesce($3::bigint, now_us()) + $4::bigint,
+    token = (random() * 9007199254740991)::bigint, attempts = d.attempts + 1
 WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM locked))
 RETURNING d.message
 
