@@ -42,19 +42,23 @@ class Piece(NamedTuple):
 def prepare(
     messages: Sequence[Message],
     options: StreamOptions,
-    columns: Callable[[Sequence[Message]], Arrays],
+    columns: Callable[[Sequence[Message], Sequence[bytes]], Arrays],
 ) -> Iterator[Piece]:
-    """The chunks of these messages, in their order; `columns` makes each one's columns."""
+    """The chunks of these messages, in their order; `columns` makes each one's from messages and payloads."""
     restriction = Restriction(options.restrict_same_values)
-    for start, end, code in cuts(messages, restriction, options):
-        yield Piece(start, end, code, columns(messages[start:end]))
+    payloads = [message.payload for message in messages]
+    for start, end, code in cuts(messages, payloads, restriction, options):
+        yield Piece(start, end, code, columns(messages[start:end], payloads[start:end]))
 
 
 def cuts(
-    messages: Sequence[Message], restriction: Restriction, options: StreamOptions
+    messages: Sequence[Message],
+    payloads: Sequence[bytes],
+    restriction: Restriction,
+    options: StreamOptions,
 ) -> Iterator[Cut]:
     """Where these messages are cut."""
-    sizes = check_sizes(messages)
+    sizes = _checked_sizes(messages, payloads)
     start = 0
     for code, count in _runs(messages, restriction):
         run = sizes[start : start + count] if count < len(sizes) else sizes
@@ -63,10 +67,14 @@ def cuts(
         start += count
 
 
-def check_sizes(messages: Sequence[Message]) -> list[int]:
-    """How large the payloads are; one that no chunk could hold is refused."""
+def check_sizes(messages: Sequence[Message]) -> None:
+    """Refuse a payload that no chunk could hold."""
+    _checked_sizes(messages, [message.payload for message in messages])
+
+
+def _checked_sizes(messages: Sequence[Message], payloads: Sequence[bytes]) -> list[int]:
     try:
-        sizes = [len(message.payload) for message in messages]
+        sizes = list(map(len, payloads))
     except TypeError:
         for message in messages:
             validate(message)  # says which is no payload at all

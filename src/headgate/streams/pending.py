@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias, cast
 
@@ -33,10 +32,11 @@ class Drained(NamedTuple):
 
 
 class Pending:
-    """A queue that needs no lock: any thread adds, one at a time takes out.
+    """A queue that needs no lock: any thread adds at the end, one at a time takes out at the front.
 
-    An entry is a plain message, or a pair of any message and its mark. `add_plain` is called once a message, so
-    everything in it is counted in nanoseconds.
+    Each of these is one step of the interpreter on a list, which no other thread comes between. An entry is a plain
+    message, or a pair of any message and its mark. `add_plain` is called once a message, so everything in it is
+    counted in nanoseconds.
     """
 
     __slots__ = ("_entries", "_most_bytes", "_most_messages", "_nbytes", "_noticed", "_since")
@@ -44,7 +44,7 @@ class Pending:
     def __init__(self, most_messages: int, most_bytes: int) -> None:
         """Full with so many messages, or so many bytes of payload."""
         self._most_messages, self._most_bytes = most_messages, most_bytes
-        self._entries: deque[Message | tuple[Message, Mark | None]] = deque()
+        self._entries: list[Message | tuple[Message, Mark | None]] = []
         # Threads may add at once and lose a few: it only says about when to commit.
         self._nbytes = 0
         self._noticed = False
@@ -90,9 +90,10 @@ class Pending:
 
     def drain(self) -> Drained:
         """Take out all that is there now."""
-        take = self._entries.popleft
+        entries, number = self._entries, len(self._entries)
         self._nbytes = 0
-        taken = [take() for _ in range(len(self._entries))]
+        taken = entries[:number]
+        del entries[:number]
         self._since = time.monotonic()
         if tuple not in set(map(type, taken)):
             return Drained(cast(list[Message], taken), (), plain=True)
@@ -102,7 +103,7 @@ class Pending:
     def put_back(self, drained: Drained) -> None:
         """They come first again."""
         entries = drained.messages if drained.plain else zip(*drained[:2], strict=True)
-        self._entries.extendleft(reversed(list(entries)))
+        self._entries[:0] = entries
         self._nbytes += sum(len(message.payload) for message in drained.messages)
 
 

@@ -22,29 +22,36 @@ SYSTEM_ORDER: Final = ("timestamp", "topic", "filter_value", "key", "priority", 
 
 
 def arrays_of(
-    messages: Sequence[Message], indexed: Collection[str], now_us: int, shred: Shred = shred
+    messages: Sequence[Message],
+    payloads: Sequence[bytes],
+    indexed: Collection[str],
+    now_us: int,
+    shred: Shred = shred,
 ) -> Arrays:
-    """The columns of these messages; one without a timestamp was published now."""
+    """The columns of these messages and their payloads; one without a timestamp was published now."""
     narrowed, rest = narrow(messages, indexed)
     batch = shred(narrowed)
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     arrays["timestamp"] = stamped(arrays.get("timestamp"), len(messages), now_us)
-    arrays["payload"] = payload_array([message.payload for message in messages])
+    arrays["payload"] = payload_array(payloads)
     return cap(in_order(arrays), rest, indexed)
 
 
-def plain_arrays_of(messages: Sequence[Message], indexed: Collection[str], now_us: int) -> Arrays:
+def plain_arrays_of(
+    messages: Sequence[Message], payloads: Sequence[bytes], indexed: Collection[str], now_us: int
+) -> Arrays:
     """The same for messages that have topic, headers and payload, and nothing else to look at."""
     narrowed, rest = narrow(messages, indexed)
     try:
         headers = shred_headers([message.headers for message in narrowed])
     except (TypeError, ValueError, OverflowError):
-        return arrays_of(messages, indexed, now_us, shred_valid)  # says what is wrong with which
+        # Says what is wrong with which.
+        return arrays_of(messages, payloads, indexed, now_us, shred_valid)
     arrays = {
         "timestamp": stamped(None, len(messages), now_us),
         "topic": _topic_array([message.topic for message in messages]),
         "priority": pa.array(np.zeros(len(messages), np.uint8)),
-        "payload": payload_array([message.payload for message in messages]),
+        "payload": payload_array(payloads),
     }
     return cap(arrays | headers, rest, indexed)
 

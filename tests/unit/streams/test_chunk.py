@@ -20,7 +20,9 @@ NOW = 1_750_000_000_000_000
 
 
 def chunk_of(messages, *, first_offset=0, meta=NO_META, indexed=()):
-    encoded = encode_chunk(arrays_of(messages, indexed, NOW, shred), first_offset, meta)
+    encoded = encode_chunk(
+        arrays_of(messages, [m.payload for m in messages], indexed, NOW, shred), first_offset, meta
+    )
     data = b"".join(bytes(memoryview(part)) for part in encoded.parts)
     assert len(data) == encoded.length
     return HotChunk(pa.py_buffer(data), 0, "here.log"), data

@@ -151,5 +151,6 @@ def test_a_batch_is_cut_by_count_and_by_bytes(sizes, expected):
 def test_runs_of_equal_tuples_are_cut_by_size_too():
     messages = [Message(b"x", headers={"region": r}) for r in "aabbba"]
     options = StreamOptions(restrict_same_values={"region": ["a", "b"]}, chunk_messages=2)
-    found = cuts(messages, Restriction(options.restrict_same_values), options)
+    payloads = [message.payload for message in messages]
+    found = cuts(messages, payloads, Restriction(options.restrict_same_values), options)
     assert [(cut.start, cut.end) for cut in found] == [(0, 2), (2, 4), (4, 5), (5, 6)]

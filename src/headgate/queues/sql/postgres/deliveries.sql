@@ -107,7 +107,8 @@ WHERE d.queue = $1 AND d.state = 0 AND {where}
 ORDER BY d.rank, d.message LIMIT $2
 
 -- name: candidate_join
-JOIN message m ON m.id = d.message
+-- LATERAL, with a limit: the deliveries are read in order, never the messages first.
+CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
 
 -- name: after
 (d.rank, d.message) > ({rank}, {message})
