@@ -47,10 +47,12 @@ class StreamOptions:
     segment_bytes: int = 64 << 20  # log and index together
     max_age: timedelta | None = None  # retention; None keeps everything
     max_bytes: int | None = None
+    entry_filters: tuple[str, ...] = ()  # names of installed ones that every reader applies
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "indexed", tuple(self.indexed))
+        put(self, "entry_filters", tuple(self.entry_filters))
         put(self, "restrict_same_values", _tuples(self.restrict_same_values))
         if not self.filter_size:
             put(self, "filter_size", DEFAULT_INDEXED_BYTES if self.indexed else DEFAULT_SEED_BYTES)

@@ -26,7 +26,7 @@ from headgate.streams.catalog import Catalog, SealedSegments
 from headgate.streams.committer import Committer
 from headgate.streams.consumer import Consumer, PostFilter
 from headgate.streams.cursors import Cursors
-from headgate.streams.entry import EntryFilters
+from headgate.streams.entry import EntryFilter, EntryFilters, entry_filters
 from headgate.streams.inbox import deposits, write_deposit
 from headgate.streams.layout import INBOX, LOCK_FILE, OPTIONS_FILE
 from headgate.streams.lock import WriterLock
@@ -185,7 +185,7 @@ class Stream:
             filter,
             filter_values=filter_values,
             match_unfiltered=match_unfiltered,
-            entry_filter=entry_filter,
+            entry_filter=self._entry_filters(entry_filter),
         )
         return Consumer(
             self.path,
@@ -215,13 +215,17 @@ class Stream:
             filter,
             filter_values=filter_values,
             match_unfiltered=match_unfiltered,
-            entry_filter=entry_filter,
+            entry_filter=self._entry_filters(entry_filter),
             columns=columns,
         )
         catalog = Catalog(self.path, self._sealed)
         until = catalog.next_offset()
         first = resolve_start(start, catalog, now_us)
         return Scan(catalog, query, first, until if end is None else min(end, until))
+
+    def _entry_filters(self, given: EntryFilters) -> tuple[EntryFilter, ...]:
+        """The stream's own, then the reader's."""
+        return (*entry_filters(self.options.entry_filters), *entry_filters(given))
 
     def cursors(self) -> Cursors:
         """Where named consumers stand."""

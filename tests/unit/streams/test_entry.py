@@ -134,6 +134,23 @@ class Europe:
         return Decision.ACCEPT if chunk.properties.get("region") == "eu" else Decision.REJECT
 
 
+def test_a_stream_can_name_an_entry_filter_for_every_reader(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("europe", "somewhere:Europe", entry.GROUP)
+    monkeypatch.setattr(entry, "entry_points", lambda group: EntryPoints([point]))
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Europe)
+    path = stream.path
+    stream.close()
+    with Stream.open(path) as reopened:
+        everything = len(list(reopened.consume()))
+        reopened.reconfigure(entry_filters=["europe"])
+        assert 0 < len(list(reopened.consume())) < everything
+    with Stream.open(path) as again:
+        assert again.options.entry_filters == ("europe",)
+        assert len(list(again.consume())) < everything
+
+
 @pytest.mark.parametrize("given", [3, Europe, object()])
 def test_what_cannot_decide_is_refused(given: object) -> None:
     with pytest.raises(StreamOptionsError, match="is no entry filter"):
