@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple, TypeAlias, cast
 
 from headgate.errors import InvalidMessage
@@ -102,8 +103,9 @@ class Pending:
 
     def put_back(self, drained: Drained) -> None:
         """They come first again."""
-        entries = drained.messages if drained.plain else zip(*drained[:2], strict=True)
-        self._entries[:0] = entries
+        messages, marks, plain = drained
+        marked = zip(messages, marks or repeat(None), strict=False)
+        self._entries[:0] = messages if plain else marked
         self._nbytes += sum(len(message.payload) for message in drained.messages)
 
 

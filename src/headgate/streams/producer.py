@@ -41,7 +41,7 @@ class Producer:
         on_close: Callable[[Producer], None],
     ) -> None:
         self._writer, self.name = writer, name
-        self._accept_plain = writer.accept_plain
+        self._add_plain = writer.pending.add_plain
         self._filter_value, self._on_close = filter_value, on_close
         self._closed = False
         self._simple = name is None and filter_value is None  # and open
@@ -71,7 +71,11 @@ class Producer:
         if not plain:
             self._check(message)
         elif self._simple and publishing_id is None:
-            return self._accept_plain(message)
+            if self._writer.troubled:
+                self._writer.retry()
+            if self._add_plain(message):
+                self._writer.attend()
+            return True
         with self._numbering:
             return self._writer.accept(message, self._mark(publishing_id))
 

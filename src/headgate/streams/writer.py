@@ -63,7 +63,7 @@ class Writer:
         self.on_pending: Callable[[], None] = lambda: None  # called when messages begin to wait
         self._staged: dict[str, int] = {}  # publishing ids that were appended and not yet published
         self._failed: StreamError | None = None  # for good
-        self._troubled = False  # since the last commit, or for good
+        self.troubled = False  # since the last commit, or for good
         self._untold: InvalidMessage | None = None
         self._lock = WriterLock(directory, purpose)
         try:
@@ -89,31 +89,23 @@ class Writer:
 
     # ---- accepting -----------------------------------------------------------------------------------
 
-    def accept_plain(self, message: Message) -> bool:
-        """Take a valid message in that has topic, headers and payload only; it is committed soon."""
-        if self._troubled:
-            self._retry()
-        if self.pending.add_plain(message):
-            self._attend()
-        return True
-
     def accept(self, message: Message, mark: Mark | None = None) -> bool:
         """Take a valid message in; it is committed soon. False when its publishing id was seen before."""
-        if self._troubled:
-            self._retry()
+        if self.troubled:
+            self.retry()
         if mark is not None and not self.producers.accept(*mark):
             return False
         if self.pending.add(message, mark):
-            self._attend()
+            self.attend()
         return True
 
-    def _retry(self) -> None:
+    def retry(self) -> None:
         """The last commit failed: before anything more is accepted than fits into a chunk, it must succeed."""
         self._check_open()
         if self.pending.full:
             self.commit()
 
-    def _attend(self) -> None:
+    def attend(self) -> None:
         """See to what is pending: tell the committer of the first, write a full chunk."""
         if self.pending.notice():
             self.on_pending()
@@ -138,7 +130,7 @@ class Writer:
             else:
                 for i in new:
                     self.pending.add(messages[i], marks[i] if marks else None)
-        self._attend()
+        self.attend()
         return len(new)
 
     def _accept_marks(self, marks: Sequence[Mark | None], number: int) -> Sequence[int]:
@@ -181,9 +173,9 @@ class Writer:
             if not isinstance(problem, StreamError):
                 rest = rest.valid()  # or what is wrong with them would be in the way for ever
             self.pending.put_back(rest)
-            self._troubled = True
+            self.troubled = True
             raise
-        self._troubled = False
+        self.troubled = False
 
     def _prepare(self, drained: Drained) -> Iterator[Piece]:
         columns = plain_arrays_of if drained.plain else arrays_of
@@ -366,7 +358,7 @@ class Writer:
         self._log.settle(self._log.end)
 
     def _fail(self, problem: StreamError) -> None:
-        self._failed, self._troubled = problem, True
+        self._failed, self.troubled = problem, True
 
     def _check_open(self) -> None:
         if self._failed is not None:

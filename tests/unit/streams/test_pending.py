@@ -30,6 +30,12 @@ def test_plain_messages_put_back_are_plain_still():
     assert pending.drain().messages == []
 
 
+def test_messages_that_were_never_marked_can_be_put_back():
+    pending = Pending(10, 1000)
+    pending.put_back(Drained([A, B], ()))
+    assert pending.drain() == ([A, B], [None, None], False)
+
+
 def test_full_is_by_number_or_by_bytes():
     pending = Pending(3, 1000)
     assert pending.add_plain(A)  # the committer has to be told of the first

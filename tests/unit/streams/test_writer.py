@@ -90,6 +90,23 @@ def test_nothing_is_accepted_past_a_chunk_that_cannot_be_written(tmp_path):
         assert [p[:1] for p in payloads(stream)] == [b"0", b"1", b"2", b"t"]
 
 
+@pytest.mark.parametrize("name", [None, "p"])
+def test_many_that_were_accepted_wait_until_there_is_room(tmp_path, name):
+    with Stream.create(
+        tmp_path / "s", linger=LATER, chunk_messages=10, segment_bytes=8192
+    ) as stream:
+        producer = stream.producer(name)
+        messages = [Message(b"%03d" % i + b"x" * 100) for i in range(100)]
+        with files_at_most(6000):
+            assert producer.send_many(messages) == 100
+            with pytest.raises(StreamWriteError):
+                producer.flush()
+            assert payloads(stream) == [m.payload for m in messages[: stream.next_offset]]
+        producer.flush()
+        assert payloads(stream) == [m.payload for m in messages]
+        assert verify(stream.path).fine
+
+
 def test_an_index_that_cannot_grow_takes_the_chunk_back(tmp_path):
     with Stream.create(tmp_path / "s", linger=LATER, indexed=["a"], filter_size=4096) as stream:
         producer = stream.producer()
