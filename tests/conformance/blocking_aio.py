@@ -128,6 +128,9 @@ def _in_thread(loop: Loop, callback: Callable[[Any], object]) -> Callable[[Any],
 
 
 def _settle(done: Future[None], callback: Callable[[Any], object], argument: Any) -> None:
+    # Running, it cannot be cancelled any more: a result that comes late is nobody's, but no error.
+    if not done.set_running_or_notify_cancel():
+        return
     try:
         callback(argument)
     except Exception as problem:
