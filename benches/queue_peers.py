@@ -10,7 +10,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -152,19 +152,26 @@ def procrastinate(url: str) -> Iterator[Peer]:
 # ---- SQLite --------------------------------------------------------------------------------------------
 
 
+def litequeue(directory: Path) -> AbstractContextManager[Peer]:
+    """As its documents show it: one message at a time."""
+    return _litequeue(directory / "litequeue.db", together=False)
+
+
+def litequeue_together(directory: Path) -> AbstractContextManager[Peer]:
+    """With a transaction around each batch of puts, which its users may write themselves."""
+    return _litequeue(directory / "litequeue_together.db", together=True)
+
+
 @contextmanager
-def litequeue(directory: Path) -> Iterator[Peer]:
+def _litequeue(path: Path, *, together: bool) -> Iterator[Peer]:
     import litequeue
 
-    queue = litequeue.LiteQueue(str(directory / "litequeue.db"))
+    queue = litequeue.LiteQueue(str(path))
     queue.conn.execute("PRAGMA synchronous = FULL")
     body = BODY.decode()
 
     def put(count: int) -> None:
-        if count == 1:
-            queue.put(body)
-            return
-        with queue.transaction(mode="IMMEDIATE"):
+        with queue.transaction(mode="IMMEDIATE") if together else nullcontext():
             for _ in range(count):
                 queue.put(body)
 
@@ -218,4 +225,9 @@ def huey(directory: Path) -> Iterator[Peer]:
 
 
 ON_POSTGRES = {"pgqueuer": pgqueuer, "pgmq": pgmq, "procrastinate": procrastinate}
-ON_SQLITE = {"litequeue": litequeue, "persist-queue": persist_queue, "huey": huey}
+ON_SQLITE = {
+    "litequeue": litequeue,
+    "litequeue, tx": litequeue_together,
+    "persist-queue": persist_queue,
+    "huey": huey,
+}

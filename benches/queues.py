@@ -302,7 +302,7 @@ def run(engine: str, url: str, place: Any, parts: set[str], rows: int) -> None:
             compare(engine, opened, batch=100, count=2_000, backlog=0)
             compare(engine, opened, batch=1, count=100, backlog=0)
             if engine == "sqlite":
-                quick = {n: p for n, p in opened.items() if n in ("headgate", "litequeue")}
+                quick = {n: p for n, p in opened.items() if n in ("headgate", "litequeue, tx")}
                 compare(engine, quick, batch=100, count=500, backlog=20_000)
     if "wake" in parts:
         wake(engine, url)

@@ -13,23 +13,15 @@ a check, to be asked last.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Set
-from itertools import count
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from headgate.filters.branches import (
-    Column,
-    Node,
-    Pair,
-    Split,
-    by_count,
-    insert,
-    remove_below,
-)
+from headgate.filters.branches import Node, PairId, Split, insert, remove_below
 from headgate.filters.groups import gathered, weight
 from headgate.filters.listings import Check, Conditional, Listing
+from headgate.filters.pairs import PRESENT, Pairs, Wanted
 from headgate.filters.readers import compile_readers
 
 Answer = TypeVar("Answer")
@@ -39,8 +31,6 @@ REMEMBERED: Final = 1 << 15  # combinations of values whose answer is kept
 HEAVY: Final = 1 << 21  # members all of these answers hold
 PAUSE: Final = 8 * REMEMBERED  # how long nothing is remembered when remembering did not help
 WIDE: Final = 64  # from here on a message is read by its own headers, not by the tree's columns
-PRESENT: Final = object()  # stands for "any value at all"
-_NOTHING: Final[dict[Any, Any]] = {}
 
 
 class AccessTree(Generic[Answer]):
@@ -59,63 +49,46 @@ class AccessTree(Generic[Answer]):
         self._finish = finish
         self._key = key
         self._plain = frozenset((*plain, type(None)))
-        self._columns: dict[Column, dict[Hashable, Pair]] = {}
-        self._not_text: dict[Column, int] = {}  # keys of a column that are no text
-        self._readers = compile_readers((), (), (), self._plain, key)
-        self._presence: tuple[tuple[Column, Pair], ...] = ()
-        self._split: set[Pair] = set()  # the pairs whose entries were too many for a leaf
+        self.pairs = Pairs()
+        self._root = Split()  # under no pair at all; the pairs themselves are its branches
+        self._split: set[PairId] = set()  # the pairs whose entries were too many for a leaf
         self._conditions = self._everyone = 0  # members with a check, members without a pair
         self._wide = False
-        self._stale = False
-        self._root = Split()  # its branches are the pairs of the columns themselves
-        self._ids = count(1)
+        self._presence: Mapping[Any, PairId] = {}
         self._remembered: dict[Any, Answer] = {}
         self._remembered_ids: dict[bytes, Answer] = {}
         self._hits = self._weight = self._pause = 0
 
     # ---- binding
 
-    def add(
-        self, wanted: Iterable[tuple[Column, Hashable]], member: Hashable, check: Check = None
-    ) -> None:
+    def add(self, wanted: Iterable[Wanted], member: Hashable, check: Check = None) -> None:
         """Put the member under the pairs, all of which must hold; no pairs: under everything."""
-        pairs = []
-        for column, key in wanted:
-            pair = self._columns.get(column, _NOTHING).get(key) or self._pair(column, key)
-            pair.count += 1
-            pairs.append(pair)
-        if len(pairs) > 1:
-            pairs.sort(key=by_count)
+        pairs = self.pairs.take(wanted)
         if check is not None:
             member = Conditional(check, member)
             self._conditions += 1
-        if not pairs:
+        if pairs:
+            pairs.sort(key=self.pairs.counts.__getitem__)
+            node = self.pairs.nodes[pairs[0]]
+            insert(node, tuple(pairs[1:]), member, self.pairs.counts)
+            if node.split is not None:
+                self._split.add(pairs[0])
+        else:
             self._root.settle(member)
             self._everyone += 1
-        else:
-            insert(pairs[0], tuple(pairs[1:]), member)
-            if pairs[0].split is not None:
-                self._split.add(pairs[0])
         self.forget()
 
-    def remove(
-        self, wanted: Iterable[tuple[Column, Hashable]], member: Hashable, check: Check = None
-    ) -> bool:
+    def remove(self, wanted: Iterable[Wanted], member: Hashable, check: Check = None) -> bool:
         """Take the member from under the pairs; whether it was there."""
-        pairs = []
-        for column, key in wanted:
-            pair = self._columns.get(column, _NOTHING).get(key)
-            if pair is None:
-                return False
-            pairs.append(pair)
+        pairs = self.pairs.find(wanted)
         if check is not None:
             member = Conditional(check, member)
-        if not self._remove(frozenset(pairs), member):
+        if pairs is None or not self._remove(frozenset(pairs), member):
             return False
+        for pair in pairs:
+            self.pairs.release(pair)
         self._conditions -= check is not None
         self._everyone -= not pairs
-        for pair in pairs:
-            self._release(pair)
         self.forget()
         return True
 
@@ -123,7 +96,7 @@ class AccessTree(Generic[Answer]):
 
     def match(self, headers: Mapping[Any, Any]) -> Answer:
         """The answer for everyone whose pairs the headers hold; a value None is absent."""
-        if self._stale:
+        if self.pairs.stale:
             self._refresh()
         if self._wide:
             return self._match_by_header(headers)
@@ -140,12 +113,12 @@ class AccessTree(Generic[Answer]):
             return answer
         return self._learn(self._remembered, values, self._held(headers))
 
-    def find(self, held: set[Pair]) -> tuple[Set[Any], Checked]:
+    def find(self, held: set[PairId]) -> tuple[Set[Any], Checked]:
         """Everyone under these pairs: for certain, and if a check says so."""
-        covers = held.issuperset
+        covers, nodes = held.issuperset, self.pairs.nodes
         singles: list[Any] = []
         for pair in held:
-            for entry in pair.entries:
+            for entry in nodes[pair].entries:
                 if covers(entry[0]):  # not unpacked: who does not match is not even touched
                     singles.append(entry[1])
         split = held & self._split
@@ -154,7 +127,7 @@ class AccessTree(Generic[Answer]):
         parts: list[frozenset[Any]] = []
         checked: list[Listing] = []
         if split:
-            self._find_deeper(held, [*split], singles, parts, checked)
+            self._find_deeper(held, [nodes[pair] for pair in split], singles, parts, checked)
         if self._everyone:
             self._root.collect(singles, parts, checked)
         if self._conditions and Conditional in map(type, singles):
@@ -164,7 +137,7 @@ class AccessTree(Generic[Answer]):
 
     def _find_deeper(
         self,
-        held: set[Pair],
+        held: set[PairId],
         nodes: list[Node],
         singles: list[Any],
         parts: list[frozenset[Any]],
@@ -186,21 +159,18 @@ class AccessTree(Generic[Answer]):
                     if child.split is not None:
                         nodes.append(child)
 
-    def match_ids(self, rows: npt.NDArray[np.int32], pairs: Mapping[int, Pair]) -> list[Answer]:
-        """The answer to each row of pair ids, 0 for none; an id says its column too, so any order will do."""
-        if self._stale:
+    def match_ids(self, rows: npt.NDArray[np.int32]) -> list[Answer]:
+        """The answer to each row of pairs, 0 for none; a pair says its column too, so any order will do."""
+        if self.pairs.stale:
             self._refresh()
         raw, width = rows.tobytes(), rows.shape[1] * rows.itemsize
-        keys = (
-            [raw[at : at + width] for at in range(0, len(raw), width)]
-            if width
-            else [b""] * len(rows)
-        )
+        cuts = range(0, len(raw), width) if width else ()
+        keys = [raw[at : at + width] for at in cuts] if width else [b""] * len(rows)
         answers = list(map(self._remembered_ids.get, keys))
         self._hits += len(answers) - answers.count(None)
         for at, answer in enumerate(answers):
             if answer is None:
-                held = self._with_presence([pairs[id] for id in rows[at].tolist() if id])
+                held = self._with_presence({pair for pair in rows[at].tolist() if pair})
                 answers[at] = self._learn(self._remembered_ids, keys[at], held)
         return answers  # type: ignore[return-value]
 
@@ -211,97 +181,63 @@ class AccessTree(Generic[Answer]):
             self._remembered_ids.clear()
             self._hits = self._weight = 0
 
-    # ---- what it holds, for advice and for batches
-
-    @property
-    def columns(self) -> Mapping[Column, Mapping[Hashable, Pair]]:
-        """Every column asked about, and its pairs by key; PRESENT is one of the keys."""
-        return self._columns
+    def key_of(self, value: Any) -> Hashable:
+        """What the value is compared by."""
+        return value if type(value) in self._plain else self._key(value)
 
     @property
     def scanned(self) -> int:
         """How many checks hang under no pair at all, and are asked of every message."""
         return self._root.waiting
 
-    def key_of(self, value: Any) -> Hashable:
-        """What the value is compared by."""
-        return value if type(value) in self._plain else self._key(value)
-
     # ---- inside
 
-    def _pair(self, column: Column, key: Hashable) -> Pair:
-        """A pair nobody has asked for yet."""
-        values = self._columns.get(column)
-        if values is None:
-            values = self._columns[column] = {}
-            self._stale = True
-        pair = values[key] = Pair(column, key, next(self._ids))
-        if type(key) is not str:
-            others = self._not_text[column] = self._not_text.get(column, 0) + 1
-            self._stale = self._stale or others == 1 or key is PRESENT
-        return pair
-
-    def _remove(self, pairs: frozenset[Pair], member: Any) -> bool:
+    def _remove(self, pairs: frozenset[PairId], member: Any) -> bool:
         if not pairs:
             return self._root.unsettle(member)
         for pair in pairs:
-            if remove_below(pair, pairs - {pair}, member):
-                if pair.split is not None and pair.split.empty:
-                    pair.split = None
+            node = self.pairs.nodes[pair]
+            if remove_below(node, pairs - {pair}, member):
+                if node.split is not None and node.split.empty:
+                    node.split = None
                     self._split.discard(pair)
                 return True
         return False
 
-    def _release(self, pair: Pair) -> None:
-        pair.count -= 1
-        if pair.count:
-            return
-        values = self._columns[pair.column]
-        del values[pair.key]
-        if type(pair.key) is not str:
-            others = self._not_text[pair.column] = self._not_text[pair.column] - 1
-            self._stale = self._stale or not others or pair.key is PRESENT
-        if not values:
-            del self._columns[pair.column]
-            self._not_text.pop(pair.column, None)
-            self._stale = True
-
     def _refresh(self) -> None:
-        names, tables = tuple(self._columns), tuple(self._columns.values())
-        self._wide = len(names) > WIDE
+        columns = self.pairs.columns
+        self._wide = len(columns) > WIDE
+        self._presence = self.pairs.presence()
         if not self._wide:
-            keyed = [bool(self._not_text.get(name)) for name in names]
-            self._readers = compile_readers(names, tables, keyed, self._plain, self._key)
-        self._presence = tuple(
-            (name, table[PRESENT]) for name, table in self._columns.items() if PRESENT in table
-        )
-        self._stale = False
+            keyed = [self.pairs.compared_by_key(column) for column in columns]
+            tables = tuple(columns.values())
+            self._readers = compile_readers(tuple(columns), tables, keyed, self._plain, self._key)
+        self.pairs.stale = False
 
-    def _held(self, headers: Mapping[Any, Any]) -> set[Pair]:
+    def _held(self, headers: Mapping[Any, Any]) -> set[PairId]:
         """The pairs the headers hold, of those somebody asks for."""
         try:
             held = self._readers.found(headers)
         except TypeError:
             return self._held_by_header(headers)
         held.discard(None)
-        for name, pair in self._presence:
+        for name, pair in self._presence.items():
             if headers.get(name) is not None:
                 held.add(pair)
         return held
 
-    def _held_by_header(self, headers: Mapping[Any, Any]) -> set[Pair]:
-        held: set[Pair] = set()
+    def _held_by_header(self, headers: Mapping[Any, Any]) -> set[PairId]:
+        held: set[PairId] = set()
         for name, value in headers.items():
-            table = self._columns.get(name)
+            table = self.pairs.columns.get(name)
             if table is not None and value is not None:
                 held.update(p for k in (self.key_of(value), PRESENT) if (p := table.get(k)))
         return held
 
-    def _with_presence(self, pairs: list[Pair]) -> set[Pair]:
-        held = set(pairs)
+    def _with_presence(self, held: set[PairId]) -> set[PairId]:
         if self._presence:
-            tables = [self._columns[pair.column] for pair in pairs]
-            held.update(table[PRESENT] for table in tables if PRESENT in table)
+            columns = {self.pairs.column_of(pair) for pair in held}
+            held |= {pair for column, pair in self._presence.items() if column in columns}
         return held
 
     def _match_by_header(self, headers: Mapping[Any, Any]) -> Answer:
@@ -312,7 +248,7 @@ class AccessTree(Generic[Answer]):
             answer = self._learn(self._remembered, combination, held)
         return answer
 
-    def _learn(self, memory: dict[Any, Answer], key: Hashable, held: set[Pair]) -> Answer:
+    def _learn(self, memory: dict[Any, Answer], key: Hashable, held: set[PairId]) -> Answer:
         members, checked = self.find(held)
         answer = self._finish(members, checked)
         self._weight += weight(members)

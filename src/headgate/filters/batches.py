@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.filters.access import PRESENT, AccessTree, Checked
-from headgate.filters.branches import Column, Pair
+from headgate.filters.access import AccessTree, Checked
+from headgate.filters.branches import PairId
 from headgate.filters.checks import Check
 from headgate.filters.columns import VIEWS, Columns, View
 from headgate.filters.groups import Group
 from headgate.filters.listings import Listing
 from headgate.filters.nodes import Field, fields_read
+from headgate.filters.pairs import PRESENT, Column
 from headgate.filters.targets.arrow import compile_mask
 from headgate.message import OPAQUE, HeaderValue, Message
 
@@ -50,19 +51,13 @@ def field_of(column: Column) -> Field:
 
 def match_rows(tree: AccessTree[Answer], columns: Columns, rows: Rows) -> Alike[Answer]:
     """What the tree answers to each of the rows."""
-    shredded = _columns_held(tree, columns)
-    codes, first = combined([ids.codes[rows] for ids in shredded], len(rows))
+    found = (_held(tree, column, columns) for column in tree.pairs.columns)
+    shredded = [(codes[rows], pairs) for codes, pairs in filter(None, found)]
+    codes, first = combined([codes for codes, _ in shredded], len(rows))
     held = np.empty((len(first), len(shredded)), np.int32)
-    for at, ids in enumerate(shredded):
-        held[:, at] = ids.ids[ids.codes[rows[first]]]
-    return Alike(
-        codes, tree.match_ids(held, {k: p for ids in shredded for k, p in ids.pairs.items()})
-    )
-
-
-def _columns_held(tree: AccessTree[Any], columns: Columns) -> list[_Ids]:
-    found = (_Ids.of(columns, name, table, tree.key_of) for name, table in tree.columns.items())
-    return [ids for ids in found if ids is not None]
+    for at, (of_column, pairs) in enumerate(shredded):
+        held[:, at] = pairs[of_column[first]]
+    return Alike(codes, tree.match_ids(held))
 
 
 def match_topics(match: Callable[[str], Answer], columns: Columns, rows: Rows) -> Alike[Answer]:
@@ -105,57 +100,38 @@ def _numbered(codes: Ints) -> tuple[Ints, int]:
     return encoded.indices.to_numpy().astype(np.int64, copy=False), len(encoded.dictionary)
 
 
-class _Ids(NamedTuple):
-    """A column as the tree sees it: a code for each row, and the id of the pair for each code, or 0."""
-
-    codes: Ints
-    ids: npt.NDArray[np.int32]
-    pairs: dict[int, Pair]
-
-    @classmethod
-    def of(
-        cls,
-        columns: Columns,
-        column: Column,
-        table: Mapping[Hashable, Pair],
-        key_of: Callable[[Any], Hashable],
-    ) -> _Ids | None:
-        """None when no row holds anything in that column."""
-        field, found = field_of(column), []
-        for view in VIEWS:
-            array = columns.view(field, view)
-            if array is not None:
-                positions, values = _encoded(array)
-                found.append((positions, _pairs(values, view, table, key_of)))
-        if not found:
-            return None
-        pairs = {pair.id: pair for _, known in found for pair in known if pair is not None}
-        ids = np.array([0, *sorted(pairs)], np.int32)
-        codes = np.zeros(columns.num_rows, np.int64)
-        for positions, known in found:  # a row holds a value in one view only
-            held = np.array([0 if pair is None else pair.id for pair in known], np.int32)
-            codes += np.searchsorted(ids, held)[positions]
-        return cls(codes, ids, pairs)
+def _held(
+    tree: AccessTree[Any], column: Column, columns: Columns
+) -> tuple[Ints, npt.NDArray[np.int32]] | None:
+    """A code for each row, and the pair for each code, 0 for none; None when no row holds a value there."""
+    field, table, found = field_of(column), tree.pairs.columns[column], []
+    for view in VIEWS:
+        array = columns.view(field, view)
+        if array is not None:
+            positions, values = _encoded(array)
+            found.append((positions, _pairs(values, view, table, tree.key_of)))
+    if not found:
+        return None
+    known = np.unique(np.concatenate([[0], *(pairs for _, pairs in found)])).astype(np.int32)
+    codes = np.zeros(columns.num_rows, np.int64)
+    for positions, pairs in found:  # a row holds a value in one view only
+        codes += np.searchsorted(known, pairs)[positions]
+    return codes, known
 
 
 def _pairs(
     values: list[Any],
     view: View,
-    table: Mapping[Hashable, Pair],
+    table: Mapping[Hashable, PairId],
     key_of: Callable[[Any], Hashable],
-) -> list[Pair | None]:
+) -> npt.NDArray[np.int32]:
     """The pair somebody asks for, value by value; else that there is a value, if somebody asks for that."""
-    present = table.get(PRESENT)
+    present = table.get(PRESENT, 0)
     if view == "opaque":
-        return [present if value else None for value in values]
+        return np.array([present if value else 0 for value in values], np.int32)
     keys = values if view == "string" else [None if v is None else key_of(v) for v in values]
-    pairs = list(map(table.get, keys))
-    if present is None:
-        return pairs
-    return [
-        present if pair is None and key is not None else pair
-        for pair, key in zip(pairs, keys, strict=True)
-    ]
+    pairs = [table.get(key, 0 if key is None else present) for key in keys]
+    return np.array(pairs, np.int32)
 
 
 def _encoded(array: pa.Array) -> tuple[Ints, list[Any]]:

@@ -1,19 +1,20 @@
-"""The branches of an access tree: where conjunctions hang, how a leaf is split, how they are taken off again."""
+"""The branches of an access tree: where conjunctions hang, how a leaf is split, how they are taken off again.
+
+A pair is a small integer here. Tuples of integers and text are no concern of the garbage collector, which
+would otherwise visit every one of a million bindings, again and again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from headgate.filters.groups import Group, Slot, exclude, include
 from headgate.filters.listings import Check, Conditional, Listing
 
-Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
+PairId: TypeAlias = int  # never 0
 
 LEAF: Final = 16  # entries compared one by one before a leaf is split: about what a split costs
-
-by_count = attrgetter("count")
 
 
 class Split:
@@ -22,7 +23,7 @@ class Split:
     __slots__ = ("_listed", "branches", "checked", "slot")
 
     def __init__(self) -> None:
-        self.branches: dict[Pair, Node] = {}
+        self.branches: dict[PairId, Node] = {}
         self.slot: Slot = None  # who has no pair left to compare
         self.checked: dict[Check, Slot] = {}  # who has none left but a check
         self._listed: Listing | None = None  # `checked`, until it changes
@@ -84,7 +85,7 @@ class Node:
     __slots__ = ("entries", "split")
 
     def __init__(self) -> None:
-        self.entries: list[tuple[tuple[Pair, ...], Any]] = []
+        self.entries: list[tuple[tuple[PairId, ...], Any]] = []
         self.split: Split | None = None
 
     @property
@@ -92,24 +93,8 @@ class Node:
         return not self.entries and (self.split is None or self.split.empty)
 
 
-class Pair(Node):
-    """One value of one column, and the conjunctions that hang under it."""
-
-    __slots__ = ("column", "count", "id", "key")
-
-    def __init__(self, column: Column, key: Hashable, id: int) -> None:
-        super().__init__()
-        self.column, self.key, self.id = column, key, id
-        self.count = 0  # conjunctions that ask for it, wherever they hang
-
-    @property
-    def waiting(self) -> int:
-        """How many have nothing but a check left when a message holds this pair."""
-        return 0 if self.split is None else self.split.waiting
-
-
-def insert(node: Node, rest: tuple[Pair, ...], member: Any) -> None:
-    """Hang the member below the node, by the pairs that are left."""
+def insert(node: Node, rest: tuple[PairId, ...], member: Any, counts: Sequence[int]) -> None:
+    """Hang the member below the node, by the pairs that are left; `counts` says how rare each is."""
     while node.split is not None:
         if not rest:
             node.split.settle(member)
@@ -117,28 +102,28 @@ def insert(node: Node, rest: tuple[Pair, ...], member: Any) -> None:
         node, rest = _branch(node.split, rest[0]), rest[1:]
     node.entries.append((rest, member))
     if len(node.entries) > LEAF:
-        _divide(node)
+        _divide(node, counts)
 
 
-def _branch(split: Split, pair: Pair) -> Node:
+def _branch(split: Split, pair: PairId) -> Node:
     child = split.branches.get(pair)
     if child is None:
         child = split.branches[pair] = Node()
     return child
 
 
-def _divide(leaf: Node) -> None:
+def _divide(leaf: Node, counts: Sequence[int]) -> None:
     entries, leaf.entries, leaf.split = leaf.entries, [], Split()
     for rest, member in entries:
         if rest:
-            rarest = min(rest, key=by_count)
-            left = tuple(pair for pair in rest if pair is not rarest)
+            rarest = min(rest, key=counts.__getitem__)
+            left = tuple([pair for pair in rest if pair != rarest])
             _branch(leaf.split, rarest).entries.append((left, member))
         else:
             leaf.split.settle(member)
 
 
-def remove_below(node: Node, rest: frozenset[Pair], member: Any) -> bool:
+def remove_below(node: Node, rest: frozenset[PairId], member: Any) -> bool:
     """Where an entry hangs depends on what was rare when it came: every order of its pairs is tried."""
     if node.split is None:
         return _unhang(node, rest, member)
@@ -153,7 +138,7 @@ def remove_below(node: Node, rest: frozenset[Pair], member: Any) -> bool:
     return False
 
 
-def _unhang(leaf: Node, rest: frozenset[Pair], member: Any) -> bool:
+def _unhang(leaf: Node, rest: frozenset[PairId], member: Any) -> bool:
     for at, (pairs, who) in enumerate(leaf.entries):
         if who == member and rest == frozenset(pairs):
             del leaf.entries[at]

@@ -22,12 +22,12 @@ from headgate.filters.batches import (
     match_rows,
     match_topics,
 )
-from headgate.filters.branches import Column
 from headgate.filters.checks import Check, Checks, passing
 from headgate.filters.columns import BatchColumns, Columns
 from headgate.filters.groups import merged
 from headgate.filters.listings import Conditional, Listing
 from headgate.filters.nodes import Filter
+from headgate.filters.pairs import Column
 from headgate.filters.paths import Path, key_of, paths
 from headgate.filters.selections import Selections
 from headgate.filters.targets.python import now_ms

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import product
 from math import prod
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from headgate.filters.access import PRESENT
 from headgate.filters.nodes import (
     FALSE,
     TRUE,
@@ -30,10 +29,8 @@ from headgate.filters.nodes import (
     walk,
 )
 from headgate.filters.normal import EXACT_AS_DOUBLE, conjuncts, normalize
+from headgate.filters.pairs import PRESENT, Column, Wanted
 from headgate.filters.topics import MANY, ONE, words_of
-
-Column: TypeAlias = Hashable
-Wanted: TypeAlias = tuple[Column, Hashable]  # a column, and the key its value must have
 
 MAX_PATHS: Final = 64  # ways into one filter; beyond that it is tested whole
 MAX_EXTRA_PATHS: Final = 4  # what a list may multiply when an equality already leads there

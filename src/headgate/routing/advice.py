@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from headgate.filters.access import PRESENT, AccessTree
-from headgate.filters.branches import Pair
+from headgate.filters.access import AccessTree
 from headgate.filters.nodes import FALSE
 from headgate.filters.normal import normalize
+from headgate.filters.pairs import PRESENT, Pair
 from headgate.routing.bindings import Binding, wanted_headers, x_match
 from headgate.routing.exchanges import (
     FanoutIndex,
@@ -78,13 +78,12 @@ def _of_tree(tree: AccessTree[Any], bindings: int) -> Iterator[tuple[str, int, s
             f"{tree.scanned:,} bindings ask for no value of any header, so every message is tested against "
             "each of them; add an equality (a type, a tenant) to the filters",
         )
-    for column, pairs in tree.columns.items():
-        for pair in pairs.values():
-            yield from _of_pair(pair, _name(column), bindings)
+    for pair in tree.pairs:
+        yield from _of_pair(pair, bindings)
 
 
-def _of_pair(pair: Pair, column: str, bindings: int) -> Iterator[tuple[str, int, str]]:
-    waiting = pair.waiting
+def _of_pair(pair: Pair, bindings: int) -> Iterator[tuple[str, int, str]]:
+    column, waiting = _name(pair.column), pair.waiting
     if pair.key is PRESENT and waiting >= MANY:
         yield (
             "ranges only",

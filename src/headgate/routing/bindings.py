@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.errors import BindingRefused, FilterError
-from headgate.filters.access import PRESENT
 from headgate.filters.builder import Condition
 from headgate.filters.nodes import FILTER_TYPES, Filter
+from headgate.filters.pairs import PRESENT
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.routing.values import Arguments, arguments_key, arguments_of, key_of, value_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, assert_never
 
-from headgate.filters.access import PRESENT
 from headgate.filters.logic import evaluate, field_value
 from headgate.filters.nodes import KIND_OF, Field, Filter, fields_read
 from headgate.filters.normal import conjuncts
+from headgate.filters.pairs import PRESENT
 from headgate.filters.printer import operand_text, to_text
 from headgate.filters.targets.python import now_ms
 from headgate.filters.topics import matches

@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from headgate.filters import batches
-from headgate.filters.access import PRESENT
 from headgate.filters.columns import shred
 from headgate.filters.logic import matches_filter
 from headgate.filters.matcher import Matcher
 from headgate.filters.nodes import TRUE, depends_on_time
+from headgate.filters.pairs import PRESENT
 from headgate.filters.parser import parse
 from headgate.filters.paths import MAX_PATHS, Path, paths
 from headgate.message import OPAQUE, Message
@@ -66,7 +66,8 @@ def test_nothing_is_left_when_everyone_has_gone(seed):
     for handle, tree in entries:
         assert matcher.remove(handle, tree)
     assert len(matcher) == 0
-    assert not matcher.tree.columns
+    assert not matcher.tree.pairs.columns
+    assert matcher.tree._root.empty
     assert matcher.trie._root.empty
     assert not matcher._checks._checks
 

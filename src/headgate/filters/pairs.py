@@ -1,0 +1,107 @@
+"""The values somebody asks for: each (column, key) gets a small integer, for as long as it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from headgate.filters.branches import Node, PairId
+
+Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
+Wanted: TypeAlias = tuple[Column, Hashable]
+
+PRESENT: Final = object()  # the key that stands for "any value at all"
+_NOTHING: Final[dict[Any, Any]] = {}
+
+
+class Pair(NamedTuple):
+    """One value of one column, how many ask for it, and how many of them wait for nothing but a check."""
+
+    column: Column
+    key: Hashable
+    count: int
+    waiting: int
+
+
+class Pairs:
+    """All pairs by column and key, and by their number what hangs under each."""
+
+    def __init__(self) -> None:
+        self.columns: dict[Column, dict[Hashable, PairId]] = {}
+        self.nodes: list[Node] = [Node()]  # 0 is no pair
+        self.counts: list[int] = [0]
+        self.stale = (
+            True  # columns, or the kinds of keys in one, are not what a reader was made for
+        )
+        self._wanted: list[Wanted] = [(None, None)]
+        self._free: list[PairId] = []
+        self._not_text: dict[Column, int] = {}
+
+    def take(self, wanted: Iterable[Wanted]) -> list[PairId]:
+        """Their numbers, one more asking for each."""
+        taken = []
+        for column, key in wanted:
+            pair = self.columns.get(column, _NOTHING).get(key) or self._number(column, key)
+            self.counts[pair] += 1
+            taken.append(pair)
+        return taken
+
+    def find(self, wanted: Iterable[Wanted]) -> list[PairId] | None:
+        """Their numbers; None when nobody asks for one of them."""
+        found = [self.columns.get(column, _NOTHING).get(key) for column, key in wanted]
+        return None if None in found else found
+
+    def release(self, pair: PairId) -> None:
+        """One less asks for it."""
+        self.counts[pair] -= 1
+        if self.counts[pair]:
+            return
+        column, key = self._wanted[pair]
+        del self.columns[column][key]
+        self._free.append(pair)
+        if type(key) is not str:
+            self._count_not_text(column, key, -1)
+        if not self.columns[column]:
+            del self.columns[column]
+            self.stale = True
+
+    def column_of(self, pair: PairId) -> Column:
+        return self._wanted[pair][0]
+
+    def compared_by_key(self, column: Column) -> bool:
+        """Whether somebody asks for more than text there."""
+        return column in self._not_text
+
+    def presence(self) -> Mapping[Column, PairId]:
+        """The pairs that ask only whether there is a value."""
+        return {name: keys[PRESENT] for name, keys in self.columns.items() if PRESENT in keys}
+
+    def __iter__(self) -> Iterator[Pair]:
+        for column, keys in self.columns.items():
+            for key, pair in keys.items():
+                split = self.nodes[pair].split
+                yield Pair(column, key, self.counts[pair], 0 if split is None else split.waiting)
+
+    def _number(self, column: Column, key: Hashable) -> PairId:
+        if column not in self.columns:
+            self.columns[column] = {}
+            self.stale = True
+        if self._free:
+            pair = self._free.pop()
+            self._wanted[pair], self.nodes[pair] = (column, key), Node()
+        else:
+            pair = len(self.nodes)
+            self._wanted.append((column, key))
+            self.nodes.append(Node())
+            self.counts.append(0)
+        self.columns[column][key] = pair
+        if type(key) is not str:
+            self._count_not_text(column, key, 1)
+        return pair
+
+    def _count_not_text(self, column: Column, key: Hashable, by: int) -> None:
+        before = self._not_text.get(column, 0)
+        after = self._not_text[column] = before + by
+        if not after:
+            del self._not_text[column]
+        self.stale = self.stale or not before or not after or key is PRESENT
