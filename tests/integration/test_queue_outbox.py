@@ -254,7 +254,7 @@ def test_an_asyncio_transaction_has_an_outbox_too(postgres_url: str, postgres_db
                 await db.outbox(connection).publish("orders", b"a")
             async with db.relay():
                 while not (found := await orders.claim(5)):
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0)
             return [delivery.message.payload for delivery in found]
 
     assert asyncio.run(asyncio.wait_for(publish_and_claim(), PATIENCE)) == [b"a"]

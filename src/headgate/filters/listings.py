@@ -35,24 +35,31 @@ class Conditional(NamedTuple):
 class Listing:
     """Checks, and who waits for each; never changed, but better organised the longer it is used."""
 
-    __slots__ = ("_asked", "_ladders", "_others", "pairs")
+    __slots__ = ("_asked", "_ladders", "_tests", "pairs")
 
     def __init__(self, pairs: Pairs) -> None:
         self.pairs = pairs
         self._asked = 0
-        self._others = pairs
+        self._tests: tuple[tuple[Callable[[Message], bool], Slot], ...] = ()
         self._ladders: tuple[Ladder, ...] = ()
 
     def passing(self, message: Message) -> list[Slot]:
         """Everyone whose check the message passes."""
         if self._asked < PATIENCE:
             self._asked += 1
-            if self._asked == PATIENCE and len(self.pairs) >= FEW:
-                self._ladders, self._others = ladders(self.pairs)
-        passed = [slot for check, slot in self._others if check.test(message)]
+            return [slot for check, slot in self.pairs if check.test(message)]
+        if self._asked == PATIENCE:
+            self._asked += 1
+            self._organise()
+        passed = [slot for test, slot in self._tests if test(message)]
         for ladder in self._ladders:
             passed += ladder.passing(message)
         return passed
+
+    def _organise(self) -> None:
+        """By now every check has been asked, and so compiled."""
+        self._ladders, others = ladders(self.pairs)
+        self._tests = tuple((check.test, slot) for check, slot in others)
 
 
 class Ladder(NamedTuple):

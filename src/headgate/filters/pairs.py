@@ -19,7 +19,7 @@ class Pair(NamedTuple):
 
     column: Column
     key: Hashable
-    count: int
+    asked: int
     waiting: int
 
 
@@ -48,8 +48,8 @@ class Pairs:
 
     def find(self, wanted: Iterable[Wanted]) -> list[PairId] | None:
         """Their numbers; None when nobody asks for one of them."""
-        found = [self.columns.get(column, _NOTHING).get(key) for column, key in wanted]
-        return None if None in found else found
+        found = [self.columns.get(column, _NOTHING).get(key, 0) for column, key in wanted]
+        return None if 0 in found else found
 
     def release(self, pair: PairId) -> None:
         """One less asks for it."""

@@ -56,14 +56,14 @@ def advice(index: Index) -> Iterator[Advice]:
 def _named(index: Index) -> Iterator[tuple[str, int, str]]:
     match index:
         case HeadersIndex():
-            yield from _of_tree(index.tree, len(index.bindings))
+            yield from _of_tree(index.tree, len(index))
         case FilterIndex():
-            yield from _of_tree(index.matcher.tree, len(index.bindings))
+            yield from _of_tree(index.matcher.tree, len(index))
             yield from _of_trie(index.matcher.trie.leading_many)
         case TopicIndex():
             yield from _of_trie(index.trie.leading_many)
-        case FanoutIndex() if len(index.bindings) >= MANY:
-            count = len(index.bindings)
+        case FanoutIndex() if len(index) >= MANY:
+            count = len(index)
             yield "fan-out", count, f"every message goes to {count:,} queues"
     for key, gate in index.gates.items() if isinstance(index, KeyedIndex) else ():
         for about, count, text in _of_tree(gate.matcher.tree, len(gate.matcher)):
@@ -98,12 +98,12 @@ def _of_pair(pair: Pair, bindings: int) -> Iterator[tuple[str, int, str]]:
             f"{waiting:,} bindings share {column} = {value_of(pair.key)!r} and differ in what no index answers; "
             "add another equality to the filters",
         )
-    elif pair.count >= MANY and pair.count >= MOST * bindings:
+    elif pair.asked >= MANY and pair.asked >= MOST * bindings:
         wanted = "any value" if pair.key is PRESENT else repr(value_of(pair.key))
         yield (
             "same value",
-            pair.count,
-            f"{pair.count:,} of {bindings:,} bindings ask for {column} = {wanted}: it selects nothing among them",
+            pair.asked,
+            f"{pair.asked:,} of {bindings:,} bindings ask for {column} = {wanted}: it selects nothing among them",
         )
 
 
@@ -153,4 +153,4 @@ def _matches_nothing(binding: Binding) -> bool:
 
 
 def _dead_end(index: Index) -> bool:
-    return not index.bindings and index.exchange.alternate is None
+    return not len(index) and index.exchange.alternate is None

@@ -7,7 +7,7 @@ An index answers with a `Routed` when there is nothing more to say, and remember
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from typing import Literal as OneOf
@@ -51,7 +51,8 @@ class Index(ABC):
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.bindings: dict[Binding, Filter | None] = {}
+        # By plain tuples, which equal bindings and are no concern of the garbage collector.
+        self._bound: dict[tuple[Any, ...], Filter | None] = {}
         self.via = (exchange.name,)
         self.special = 0  # members that are no queues
         self.nowhere = Routed(frozenset(), True, self.via)
@@ -63,12 +64,19 @@ class Index(ABC):
     def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
         """What `find` says to each of the rows."""
 
+    @property
+    def bindings(self) -> Mapping[Binding, Filter | None]:
+        return {Binding._make(bound): tree for bound, tree in self._bound.items()}
+
+    def __len__(self) -> int:
+        return len(self._bound)
+
     def bind(self, binding: Binding, tree: Filter | None) -> bool:
         """Take the binding in; False when it was there."""
         place = self.place(binding, tree)
-        before = len(self.bindings)
-        self.bindings.setdefault(binding, tree)
-        if len(self.bindings) == before:
+        before = len(self._bound)
+        self._bound.setdefault(tuple(binding), tree)
+        if len(self._bound) == before:
             return False
         self.special += binding.kind == "exchange"
         self.insert(place, binding.target, tree)
@@ -76,9 +84,9 @@ class Index(ABC):
 
     def unbind(self, binding: Binding) -> bool:
         """Let go of the binding; whether it was there."""
-        if binding not in self.bindings:
+        if binding not in self._bound:
             return False
-        tree = self.bindings.pop(binding)
+        tree = self._bound.pop(binding)
         self.special -= binding.kind == "exchange"
         self.drop(self.place(binding, tree), binding.target, tree)
         return True

@@ -37,14 +37,15 @@ class Explained(NamedTuple):
 def reasons(indexes: Iterable[Index], message: Routable) -> Iterator[Reason]:
     """Each binding of these exchanges, by itself and without the index."""
     for index in indexes:
-        for binding in index.bindings:
-            failed = _first_failure(index, binding, message)
+        for binding, tree in index.bindings.items():
+            failed = _first_failure(index, binding, tree, message)
             yield Reason(binding, failed is None, failed or "")
 
 
-def _first_failure(index: Index, binding: Binding, message: Routable) -> str | None:
+def _first_failure(
+    index: Index, binding: Binding, tree: Filter | None, message: Routable
+) -> str | None:
     failed = _failure_of_key(index, binding, message)
-    tree = index.bindings[binding]
     if failed is None and tree is not None:
         asked = message if isinstance(message, Message) else message.message
         failed = failing_term(tree, asked)
