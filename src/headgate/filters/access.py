@@ -18,18 +18,16 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from headgate.filters.branches import Node, PairId, Split, insert, remove_below
+from headgate.filters.branches import NONE, Node, PairId, Split, insert, remove_below
 from headgate.filters.groups import gathered, weight
 from headgate.filters.listings import Check, Conditional, Listing
+from headgate.filters.memory import Memory
 from headgate.filters.pairs import PRESENT, Pairs, Wanted
 from headgate.filters.readers import compile_readers
 
 Answer = TypeVar("Answer")
 Checked: TypeAlias = tuple[Listing, ...]  # who matches if a check says so
 
-REMEMBERED: Final = 1 << 15  # combinations of values whose answer is kept
-HEAVY: Final = 1 << 21  # members all of these answers hold
-PAUSE: Final = 8 * REMEMBERED  # how long nothing is remembered when remembering did not help
 WIDE: Final = 64  # from here on a message is read by its own headers, not by the tree's columns
 
 
@@ -55,9 +53,8 @@ class AccessTree(Generic[Answer]):
         self._conditions = self._everyone = 0  # members with a check, members without a pair
         self._wide = False
         self._presence: Mapping[Any, PairId] = {}
-        self._remembered: dict[Any, Answer] = {}
-        self._remembered_ids: dict[bytes, Answer] = {}
-        self._hits = self._weight = self._pause = 0
+        self._memory: Memory[Answer] = Memory()
+        self._rows: Memory[Answer] = Memory()
 
     # ---- binding
 
@@ -100,27 +97,30 @@ class AccessTree(Generic[Answer]):
             self._refresh()
         if self._wide:
             return self._match_by_header(headers)
-        if self._pause:
-            self._pause -= 1
-            return self._finish(*self.find(self._held(headers)))
+        memory = self._memory
         try:
-            values = self._readers.values(headers)
-            answer = self._remembered.get(values)
+            if memory.resting:
+                memory.resting -= 1
+                return self._finish(*self.find(self._held(headers)))
+            values = self._read(headers)
+            answer = memory.known.get(values)
         except TypeError:  # a list or a table where only text is asked for
-            return self._finish(*self.find(self._held(headers)))
+            return self._finish(*self.find(self._held_by_header(headers)))
         if answer is not None:
-            self._hits += 1
+            memory.hits += 1
             return answer
-        return self._learn(self._remembered, values, self._held(headers))
+        return self._learn(memory, values, self._held(headers))
 
     def find(self, held: set[PairId]) -> tuple[Set[Any], Checked]:
-        """Everyone under these pairs: for certain, and if a check says so."""
+        """Everyone under these pairs, NONE among them: for certain, and if a check says so."""
         covers, nodes = held.issuperset, self.pairs.nodes
         singles: list[Any] = []
         for pair in held:
-            for entry in nodes[pair].entries:
-                if covers(entry[0]):  # not unpacked: who does not match is not even touched
-                    singles.append(entry[1])
+            for entry in nodes[
+                pair
+            ].entries:  # not unpacked: who does not match is not even touched
+                if entry[0] in held and (not entry[1] or covers(entry[1])):
+                    singles.append(entry[2])
         split = held & self._split
         if not (split or self._conditions or self._everyone):
             return frozenset(singles), ()
@@ -154,32 +154,30 @@ class AccessTree(Generic[Answer]):
                 if pair in branches:
                     child = branches[pair]
                     for entry in child.entries:
-                        if covers(entry[0]):
-                            singles.append(entry[1])
+                        if entry[0] in held and (not entry[1] or covers(entry[1])):
+                            singles.append(entry[2])
                     if child.split is not None:
                         nodes.append(child)
 
     def match_ids(self, rows: npt.NDArray[np.int32]) -> list[Answer]:
-        """The answer to each row of pairs, 0 for none; a pair says its column too, so any order will do."""
+        """The answer to each row of pairs, or NONE; a pair says its column too, so any order will do."""
         if self.pairs.stale:
             self._refresh()
         raw, width = rows.tobytes(), rows.shape[1] * rows.itemsize
         cuts = range(0, len(raw), width) if width else ()
         keys = [raw[at : at + width] for at in cuts] if width else [b""] * len(rows)
-        answers = list(map(self._remembered_ids.get, keys))
-        self._hits += len(answers) - answers.count(None)
+        answers = list(map(self._rows.known.get, keys))
         for at, answer in enumerate(answers):
             if answer is None:
-                held = self._with_presence({pair for pair in rows[at].tolist() if pair})
-                answers[at] = self._learn(self._remembered_ids, keys[at], held)
+                held = self._with_presence({NONE, *rows[at].tolist()})
+                answers[at] = self._learn(self._rows, keys[at], held)
+        self._rows.hits += len(answers)  # rows were found to be alike before: that is what helps
         return answers  # type: ignore[return-value]
 
     def forget(self) -> None:
         """Drop the remembered answers: what `finish` makes of them has changed."""
-        if self._remembered or self._remembered_ids:
-            self._remembered.clear()
-            self._remembered_ids.clear()
-            self._hits = self._weight = 0
+        self._memory.forget()
+        self._rows.forget()
 
     def key_of(self, value: Any) -> Hashable:
         """What the value is compared by."""
@@ -211,23 +209,22 @@ class AccessTree(Generic[Answer]):
         if not self._wide:
             keyed = [self.pairs.compared_by_key(column) for column in columns]
             tables = tuple(columns.values())
-            self._readers = compile_readers(tuple(columns), tables, keyed, self._plain, self._key)
+            self._read, self._look_up = compile_readers(
+                tuple(columns), tables, keyed, self._plain, self._key, NONE
+            )
         self.pairs.stale = False
 
     def _held(self, headers: Mapping[Any, Any]) -> set[PairId]:
         """The pairs the headers hold, of those somebody asks for."""
-        try:
-            held = self._readers.found(headers)
-        except TypeError:
-            return self._held_by_header(headers)
-        held.discard(None)
-        for name, pair in self._presence.items():
-            if headers.get(name) is not None:
-                held.add(pair)
+        held = self._look_up(headers)
+        if self._presence:
+            for name, pair in self._presence.items():
+                if headers.get(name) is not None:
+                    held.add(pair)
         return held
 
     def _held_by_header(self, headers: Mapping[Any, Any]) -> set[PairId]:
-        held: set[PairId] = set()
+        held = {NONE}
         for name, value in headers.items():
             table = self.pairs.columns.get(name)
             if table is not None and value is not None:
@@ -243,18 +240,11 @@ class AccessTree(Generic[Answer]):
     def _match_by_header(self, headers: Mapping[Any, Any]) -> Answer:
         held = self._held_by_header(headers)
         combination = frozenset(held)
-        answer = self._remembered.get(combination)
-        if answer is None:
-            answer = self._learn(self._remembered, combination, held)
-        return answer
+        answer = self._memory.known.get(combination)
+        return self._learn(self._memory, combination, held) if answer is None else answer
 
-    def _learn(self, memory: dict[Any, Answer], key: Hashable, held: set[PairId]) -> Answer:
+    def _learn(self, memory: Memory[Answer], question: Hashable, held: set[PairId]) -> Answer:
         members, checked = self.find(held)
         answer = self._finish(members, checked)
-        self._weight += weight(members)
-        if len(memory) >= REMEMBERED or self._weight > HEAVY:
-            if self._hits < len(memory) // 4:
-                self._pause = PAUSE
-            self.forget()
-        memory[key] = answer
+        memory.keep(question, answer, weight(members))
         return answer

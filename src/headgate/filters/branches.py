@@ -12,8 +12,10 @@ from typing import Any, Final, TypeAlias
 from headgate.filters.groups import Group, Slot, exclude, include
 from headgate.filters.listings import Check, Conditional, Listing
 
-PairId: TypeAlias = int  # never 0
+PairId: TypeAlias = int
+Entry: TypeAlias = tuple[PairId, tuple[PairId, ...], Any]  # the next pair to compare, the rest, who
 
+NONE: Final[PairId] = 0  # the pair every message holds
 LEAF: Final = 16  # entries compared one by one before a leaf is split: about what a split costs
 
 
@@ -77,15 +79,12 @@ class Split:
 
 
 class Node:
-    """A leaf, whose entries are compared one by one, until it is split.
-
-    An entry is the pairs that are left to compare, and who is found when they hold.
-    """
+    """A leaf, whose entries are compared one by one, until it is split."""
 
     __slots__ = ("entries", "split")
 
     def __init__(self) -> None:
-        self.entries: list[tuple[tuple[PairId, ...], Any]] = []
+        self.entries: list[Entry] = []
         self.split: Split | None = None
 
     @property
@@ -100,9 +99,13 @@ def insert(node: Node, rest: tuple[PairId, ...], member: Any, counts: Sequence[i
             node.split.settle(member)
             return
         node, rest = _branch(node.split, rest[0]), rest[1:]
-    node.entries.append((rest, member))
+    node.entries.append(_entry(rest, member))
     if len(node.entries) > LEAF:
         _divide(node, counts)
+
+
+def _entry(rest: tuple[PairId, ...], member: Any) -> Entry:
+    return (rest[0], rest[1:], member) if rest else (NONE, (), member)
 
 
 def _branch(split: Split, pair: PairId) -> Node:
@@ -114,13 +117,12 @@ def _branch(split: Split, pair: PairId) -> Node:
 
 def _divide(leaf: Node, counts: Sequence[int]) -> None:
     entries, leaf.entries, leaf.split = leaf.entries, [], Split()
-    for rest, member in entries:
-        if rest:
-            rarest = min(rest, key=counts.__getitem__)
-            left = tuple([pair for pair in rest if pair != rarest])
-            _branch(leaf.split, rarest).entries.append((left, member))
-        else:
+    for pair, rest, member in entries:
+        if pair == NONE:
             leaf.split.settle(member)
+        else:
+            first, *others = sorted((pair, *rest), key=counts.__getitem__)
+            _branch(leaf.split, first).entries.append(_entry(tuple(others), member))
 
 
 def remove_below(node: Node, rest: frozenset[PairId], member: Any) -> bool:
@@ -139,8 +141,9 @@ def remove_below(node: Node, rest: frozenset[PairId], member: Any) -> bool:
 
 
 def _unhang(leaf: Node, rest: frozenset[PairId], member: Any) -> bool:
-    for at, (pairs, who) in enumerate(leaf.entries):
-        if who == member and rest == frozenset(pairs):
+    wanted = rest or {NONE}
+    for at, (pair, others, who) in enumerate(leaf.entries):
+        if pair in wanted and who == member and wanted == {pair, *others}:
             del leaf.entries[at]
             return True
     return False

@@ -28,7 +28,7 @@ class Pairs:
 
     def __init__(self) -> None:
         self.columns: dict[Column, dict[Hashable, PairId]] = {}
-        self.nodes: list[Node] = [Node()]  # 0 is no pair
+        self.nodes: list[Node] = [Node()]  # nothing hangs under NONE
         self.counts: list[int] = [0]
         self.stale = (
             True  # columns, or the kinds of keys in one, are not what a reader was made for
@@ -39,10 +39,10 @@ class Pairs:
 
     def take(self, wanted: Iterable[Wanted]) -> list[PairId]:
         """Their numbers, one more asking for each."""
-        taken = []
+        columns, counts, taken = self.columns, self.counts, []
         for column, key in wanted:
-            pair = self.columns.get(column, _NOTHING).get(key) or self._number(column, key)
-            self.counts[pair] += 1
+            pair = columns.get(column, _NOTHING).get(key) or self._number(column, key)
+            counts[pair] += 1
             taken.append(pair)
         return taken
 

@@ -12,7 +12,7 @@ Headers: TypeAlias = Mapping[Any, Any]
 
 
 class Readers(NamedTuple):
-    """`values`: what the headers hold, comparable by key. `found`: what the tables know of it, and None."""
+    """`values`: what the headers hold, comparable by key. `found`: what the tables say to each, and `nothing`."""
 
     values: Callable[[Headers], tuple[Hashable, ...]]
     found: Callable[[Headers], set[Any]]
@@ -24,9 +24,10 @@ def compile_readers(
     keyed: Sequence[bool],
     plain: frozenset[type],
     key: Callable[[Any], Hashable],
+    nothing: Any,
 ) -> Readers:
     """Readers of these columns; where a column is `keyed`, values of types not in `plain` become keys."""
-    bound: dict[str, Any] = {"plain": plain, "key": key}
+    bound: dict[str, Any] = {"plain": plain, "key": key, "nothing": nothing}
     bound |= {f"n{at}": name for at, name in enumerate(names)}
     bound |= {f"t{at}": table.get for at, table in enumerate(tables)}
     reads = [
@@ -34,7 +35,7 @@ def compile_readers(
         for at, by_key in enumerate(keyed)
     ]
     values = f"({''.join(f'{read}, ' for read in reads)})"
-    found = "{None, " + "".join(f"t{at}({read}), " for at, read in enumerate(reads)) + "}"
+    found = "{nothing, " + "".join(f"t{at}({r}, nothing), " for at, r in enumerate(reads)) + "}"
     # Defaults make them locals, and a local is read faster than anything else.
     given = ", ".join(f"{name}={name}" for name in bound)
     source = "\n".join(

@@ -56,14 +56,14 @@ def advice(index: Index) -> Iterator[Advice]:
 def _named(index: Index) -> Iterator[tuple[str, int, str]]:
     match index:
         case HeadersIndex():
-            yield from _of_tree(index.tree, len(index))
+            yield from _of_tree(index.tree, len(index.bindings))
         case FilterIndex():
-            yield from _of_tree(index.matcher.tree, len(index))
+            yield from _of_tree(index.matcher.tree, len(index.bindings))
             yield from _of_trie(index.matcher.trie.leading_many)
         case TopicIndex():
             yield from _of_trie(index.trie.leading_many)
-        case FanoutIndex() if len(index) >= MANY:
-            count = len(index)
+        case FanoutIndex() if len(index.bindings) >= MANY:
+            count = len(index.bindings)
             yield "fan-out", count, f"every message goes to {count:,} queues"
     for key, gate in index.gates.items() if isinstance(index, KeyedIndex) else ():
         for about, count, text in _of_tree(gate.matcher.tree, len(gate.matcher)):
@@ -149,8 +149,8 @@ def problems(indexes: Mapping[str, Index]) -> Iterator[Problem]:
 
 def _matches_nothing(binding: Binding) -> bool:
     match = x_match(binding)
-    return match.startswith("any") and not wanted_headers(binding, match)
+    return match.startswith("any") and not list(wanted_headers(binding, match))
 
 
 def _dead_end(index: Index) -> bool:
-    return not len(index) and index.exchange.alternate is None
+    return not index.bindings and index.exchange.alternate is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
@@ -47,6 +48,11 @@ class Binding(NamedTuple):
     def target(self) -> Target:
         return self.destination if self.kind == "queue" else ToExchange(self.destination)
 
+    @property
+    def may_have_x(self) -> bool:
+        """Arguments are sorted by name: if the last is before `x-`, none begins like that."""
+        return bool(self.frozen) and self.frozen[-2] >= "x-"  # type: ignore[operator]
+
     def argument(self, name: str, default: Any = None) -> Any:
         """The key of one argument's value."""
         names = self.frozen[::2]
@@ -81,7 +87,7 @@ def filter_and_text(given: object, where: str) -> tuple[Filter, str]:
 
 def x_match(binding: Binding) -> str:
     """How a headers binding joins its pairs; anything but the four words is refused."""
-    match = binding.argument(X_MATCH, "all")
+    match = binding.argument(X_MATCH, "all") if binding.may_have_x else "all"
     if match not in MATCHES:
         given = value_of(match)
         raise BindingRefused(
@@ -91,11 +97,11 @@ def x_match(binding: Binding) -> str:
     return str(match)
 
 
-def wanted_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
+def wanted_headers(binding: Binding, match: str) -> Iterable[tuple[str, Any]]:
     """The pairs a headers binding compares: (name, key), or (name, PRESENT) where it asks no more."""
     frozen: tuple[Any, ...] = binding.frozen
-    pairs = list(zip(frozen[::2], frozen[1::2], strict=True))
-    if frozen and frozen[-2] >= "x-":  # names are sorted: otherwise none begins like that
+    pairs: Iterable[tuple[str, Any]] = zip(frozen[::2], frozen[1::2])  # noqa: B905
+    if binding.may_have_x:
         with_x = match.endswith("-with-x")
         pairs = [p for p in pairs if p[0][:2] != "x-" or (with_x and p[0] not in _OURS)]
     if tuple in map(type, frozen):

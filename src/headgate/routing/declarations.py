@@ -66,7 +66,7 @@ class Declarations:
         self._queues: dict[str, Queue | None] = {}  # None: declared as most are, nothing to note
         self._indexes: dict[str, Index] = {DEFAULT: DefaultIndex(Exchange(DEFAULT), self._queues)}
         self._doors = dict(self._indexes)  # the exchanges one may publish to
-        self._arriving: dict[Target, tuple[Any, ...] | dict[Binding, None]] = {}
+        self._arriving: dict[Target, Binding | dict[Binding, None]] = {}
         for name, kind in STANDARD.items():
             self._add(Exchange(name, kind))
 
@@ -199,7 +199,7 @@ class Declarations:
         if not self._let_go(binding):
             return False
         index = self._indexes[binding.source]
-        if index.exchange.auto_delete and not len(index):
+        if index.exchange.auto_delete and not index.bindings:
             self.delete_exchange(binding.source)
         return True
 
@@ -222,7 +222,7 @@ class Declarations:
 
     def __len__(self) -> int:
         """How many bindings there are."""
-        return sum(map(len, self._indexes.values()))
+        return sum(len(index.bindings) for index in self._indexes.values())
 
     # ---- inside
 
@@ -287,15 +287,15 @@ class Declarations:
         target = binding.target
         arrived = self._arriving.get(target)
         if arrived is None:
-            self._arriving[target] = tuple(binding)
+            self._arriving[target] = binding
         elif isinstance(arrived, dict):
             arrived[binding] = None
         else:
-            self._arriving[target] = {Binding._make(arrived): None, binding: None}
+            self._arriving[target] = {arrived: None, binding: None}
 
     def _unbind_all(self, target: Target) -> None:
         arrived = self._arriving.get(target, {})
-        for binding in list(arrived) if isinstance(arrived, dict) else [Binding._make(arrived)]:
+        for binding in list(arrived) if isinstance(arrived, dict) else [arrived]:
             self.remove(binding)
 
 

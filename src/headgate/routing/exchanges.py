@@ -7,7 +7,7 @@ An index answers with a `Routed` when there is nothing more to say, and remember
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from typing import Literal as OneOf
@@ -51,11 +51,11 @@ class Index(ABC):
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        # By plain tuples, which equal bindings and are no concern of the garbage collector.
-        self._bound: dict[tuple[Any, ...], Filter | None] = {}
+        self.bindings: dict[Binding, Filter | None] = {}
         self.via = (exchange.name,)
         self.special = 0  # members that are no queues
-        self.nowhere = Routed(frozenset(), True, self.via)
+        last = exchange.alternate is None
+        self.nowhere: Answer = Routed(frozenset(), True, self.via) if last else _NOTHING
 
     @abstractmethod
     def find(self, message: Routable) -> Answer: ...
@@ -64,19 +64,12 @@ class Index(ABC):
     def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
         """What `find` says to each of the rows."""
 
-    @property
-    def bindings(self) -> Mapping[Binding, Filter | None]:
-        return {Binding._make(bound): tree for bound, tree in self._bound.items()}
-
-    def __len__(self) -> int:
-        return len(self._bound)
-
     def bind(self, binding: Binding, tree: Filter | None) -> bool:
         """Take the binding in; False when it was there."""
         place = self.place(binding, tree)
-        before = len(self._bound)
-        self._bound.setdefault(tuple(binding), tree)
-        if len(self._bound) == before:
+        before = len(self.bindings)
+        self.bindings.setdefault(binding, tree)
+        if len(self.bindings) == before:
             return False
         self.special += binding.kind == "exchange"
         self.insert(place, binding.target, tree)
@@ -84,9 +77,9 @@ class Index(ABC):
 
     def unbind(self, binding: Binding) -> bool:
         """Let go of the binding; whether it was there."""
-        if binding not in self._bound:
+        if binding not in self.bindings:
             return False
-        tree = self._bound.pop(binding)
+        tree = self.bindings.pop(binding)
         self.special -= binding.kind == "exchange"
         self.drop(self.place(binding, tree), binding.target, tree)
         return True
@@ -105,7 +98,7 @@ class Index(ABC):
         """The answer for these members: the final one, when nothing else has a say."""
         if not checked:
             if not members:
-                return self.nowhere if self.exchange.alternate is None else _NOTHING
+                return self.nowhere
             if not self.special:
                 return Routed(members, False, self.via)
         if not self.special:
@@ -275,10 +268,10 @@ class HeadersIndex(Index):
     def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
         return match_rows(self.tree, columns, rows)
 
-    def place(self, binding: Binding, tree: Filter | None) -> list[list[tuple[str, Any]]]:
+    def place(self, binding: Binding, tree: Filter | None) -> Iterable[Iterable[tuple[str, Any]]]:
         match = x_match(binding)
         wanted = wanted_headers(binding, match)
-        return [wanted] if match[:3] == "all" else [[pair] for pair in wanted]
+        return (wanted,) if match[:3] == "all" else [(pair,) for pair in wanted]
 
     def insert(self, place: Any, target: Target, tree: Filter | None) -> None:
         for wanted in place:

@@ -70,7 +70,7 @@ def _failure_of_key(index: Index, binding: Binding, message: Routable) -> str | 
 
 def _failure_of_headers(binding: Binding, message: Routable) -> str | None:
     match = x_match(binding)
-    wanted = wanted_headers(binding, match)
+    wanted = list(wanted_headers(binding, match))
     failures = [_failure_of_pair(name, key, message.headers.get(name)) for name, key in wanted]
     if not match.startswith("any"):
         return next((failure for failure in failures if failure), None)
