@@ -211,21 +211,26 @@ HOSTILE = {
 }
 
 
+def seconds_to_refuse(text: str, refusal: type[FilterError]) -> float:
+    """The best of three: a collection of garbage may fall into any one of them."""
+
+    def once() -> float:
+        started = time.thread_time()
+        with pytest.raises(refusal):
+            parse(text)
+        return time.thread_time() - started
+
+    return min(once() for _ in range(3))
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_is_refused_at_once(name):
-    parse("warm = 'up'")
-    started = time.thread_time()
-    with pytest.raises(FilterError):
-        parse(HOSTILE[name])
-    assert time.thread_time() - started < 0.2
+    assert seconds_to_refuse(HOSTILE[name], FilterError) < 0.2
 
 
 @pytest.mark.parametrize("name", ["parentheses", "a long string", "many tokens"])
 def test_what_the_limits_catch_costs_next_to_nothing(name):
-    started = time.thread_time()
-    with pytest.raises(FilterLimitError):
-        parse(HOSTILE[name])
-    assert time.thread_time() - started < 0.005
+    assert seconds_to_refuse(HOSTILE[name], FilterLimitError) < 0.005
 
 
 def test_the_limits_are_named():
