@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from headgate.filters.branches import NONE, Node, PairId, Split, insert, remove_below
 from headgate.filters.groups import gathered, weight
-from headgate.filters.listings import Check, Conditional, Listing
+from headgate.filters.listings import Check, Conditional, Few, Listing
 from headgate.filters.memory import Memory
 from headgate.filters.pairs import PRESENT, Pairs, Wanted
 from headgate.filters.readers import compile_readers
 
 Answer = TypeVar("Answer")
-Checked: TypeAlias = tuple[Listing, ...]  # who matches if a check says so
+Checked: TypeAlias = tuple[Listing | Few, ...]  # who matches if a check says so
 
 WIDE: Final = 64  # from here on a message is read by its own headers, not by the tree's columns
 
@@ -101,7 +101,11 @@ class AccessTree(Generic[Answer]):
         try:
             if memory.resting:
                 memory.resting -= 1
-                return self._finish(*self.find(self._held(headers)))
+                held = self._look_up(headers)
+                if self._presence:
+                    self._add_presence(held, headers)
+                members, checked = self.find(held)
+                return self._finish(members, checked)
             values = self._read(headers)
             answer = memory.known.get(values)
         except TypeError:  # a list or a table where only text is asked for
@@ -109,7 +113,9 @@ class AccessTree(Generic[Answer]):
         if answer is not None:
             memory.hits += 1
             return answer
-        return self._learn(memory, values, self._held(headers))
+        held = self._look_up(headers)
+        self._add_presence(held, headers)
+        return self._learn(memory, values, held)
 
     def find(self, held: set[PairId]) -> tuple[Set[Any], Checked]:
         """Everyone under these pairs, NONE among them: for certain, and if a check says so."""
@@ -125,13 +131,13 @@ class AccessTree(Generic[Answer]):
         if not (split or self._conditions or self._everyone):
             return frozenset(singles), ()
         parts: list[frozenset[Any]] = []
-        checked: list[Listing] = []
+        checked: list[Listing | Few] = []
         if split:
             self._find_deeper(held, [nodes[pair] for pair in split], singles, parts, checked)
         if self._everyone:
             self._root.collect(singles, parts, checked)
         if self._conditions and Conditional in map(type, singles):
-            checked.append(Listing(tuple(m for m in singles if type(m) is Conditional)))
+            checked.append(Few([member for member in singles if type(member) is Conditional]))
             singles = [member for member in singles if type(member) is not Conditional]
         return (gathered(singles, parts) if parts else frozenset(singles)), tuple(checked)
 
@@ -141,7 +147,7 @@ class AccessTree(Generic[Answer]):
         nodes: list[Node],
         singles: list[Any],
         parts: list[frozenset[Any]],
-        checked: list[Listing],
+        checked: list[Listing | Few],
     ) -> None:
         covers = held.issuperset
         for node in nodes:
@@ -214,14 +220,10 @@ class AccessTree(Generic[Answer]):
             )
         self.pairs.stale = False
 
-    def _held(self, headers: Mapping[Any, Any]) -> set[PairId]:
-        """The pairs the headers hold, of those somebody asks for."""
-        held = self._look_up(headers)
-        if self._presence:
-            for name, pair in self._presence.items():
-                if headers.get(name) is not None:
-                    held.add(pair)
-        return held
+    def _add_presence(self, held: set[PairId], headers: Mapping[Any, Any]) -> None:
+        for name, pair in self._presence.items():
+            if headers.get(name) is not None:
+                held.add(pair)
 
     def _held_by_header(self, headers: Mapping[Any, Any]) -> set[PairId]:
         held = {NONE}

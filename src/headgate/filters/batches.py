@@ -18,7 +18,7 @@ from headgate.filters.branches import PairId
 from headgate.filters.checks import Check
 from headgate.filters.columns import VIEWS, Columns, View
 from headgate.filters.groups import Group
-from headgate.filters.listings import Listing
+from headgate.filters.listings import Few, Listing
 from headgate.filters.nodes import Field, fields_read
 from headgate.filters.pairs import PRESENT, Column
 from headgate.filters.targets.arrow import compile_mask
@@ -173,7 +173,7 @@ def checked_rows(
     asked: Asked, rows: Rows, codes: Ints, checks: Sequence[Checked]
 ) -> Iterator[tuple[Set[Any], Rows]]:
     """Who passed, and for which rows: each check is asked once, of all the rows it waits for."""
-    waiting: dict[int, tuple[Listing, list[int]]] = {}
+    waiting: dict[int, tuple[Listing | Few, list[int]]] = {}
     for code, checked in enumerate(checks):
         for listing in checked:
             waiting.setdefault(id(listing), (listing, []))[1].append(code)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from headgate.filters.groups import Group, Slot, exclude, include
-from headgate.filters.listings import Check, Conditional, Listing
+from headgate.filters.groups import Group, Slot, exclude, include, size
+from headgate.filters.listings import Check, Conditional, Few, Listing
 
 PairId: TypeAlias = int
 Entry: TypeAlias = tuple[PairId, tuple[PairId, ...], Any]  # the next pair to compare, the rest, who
@@ -37,7 +37,7 @@ class Split:
     @property
     def waiting(self) -> int:
         """How many wait for a check."""
-        return sum(map(_size, self.checked.values()))
+        return sum(map(size, self.checked.values()))
 
     def settle(self, member: Any) -> None:
         if type(member) is Conditional:
@@ -63,7 +63,7 @@ class Split:
         self,
         singles: list[Any],
         parts: list[frozenset[Any]],
-        checked: list[Listing],
+        checked: list[Listing | Few],
     ) -> None:
         """Add who is here to who was found before."""
         slot = self.slot
@@ -147,7 +147,3 @@ def _unhang(leaf: Node, rest: frozenset[PairId], member: Any) -> bool:
             del leaf.entries[at]
             return True
     return False
-
-
-def _size(slot: Slot) -> int:
-    return len(slot) if isinstance(slot, Group) else int(slot is not None)

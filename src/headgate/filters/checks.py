@@ -6,7 +6,7 @@ from collections.abc import Callable, Set
 from typing import Any
 
 from headgate.filters.access import Checked
-from headgate.filters.groups import Group, gathered, parts_of
+from headgate.filters.groups import gathered, parts_of
 from headgate.filters.nodes import TRUE, Filter
 from headgate.filters.targets.python import now_ms, predicate
 from headgate.message import Message
@@ -58,11 +58,10 @@ class Checks:
 
 def passing(members: Set[Any], checked: Checked, message: Message) -> Set[Any]:
     """The members, and those whose check the message passes."""
-    passed = [slot for listing in checked for slot in listing.passing(message)]
-    if not passed:
+    singles: list[Any] = []
+    parts: list[frozenset[Any]] = []
+    for listing in checked:
+        listing.passing(message, singles, parts)
+    if not singles and not parts:
         return members
-    parts = [*parts_of(members)] if members else []
-    if Group in map(type, passed):
-        parts += [slot.members for slot in passed if type(slot) is Group]
-        passed = [slot for slot in passed if type(slot) is not Group]
-    return gathered(passed, parts)
+    return gathered(singles, [*parts, *parts_of(members)] if members else parts)

@@ -73,6 +73,11 @@ def exclude(slot: Slot, member: Hashable) -> tuple[Slot, bool]:
     return (None if found else slot), found
 
 
+def size(slot: Slot) -> int:
+    """How many members there are."""
+    return len(slot) if isinstance(slot, Group) else int(slot is not None)
+
+
 class Union(Set[Member]):
     """Several shared sets seen as one; a member of two is seen once."""
 
@@ -90,6 +95,9 @@ class Union(Set[Member]):
 
     def __len__(self) -> int:
         return len(self._all())
+
+    def __bool__(self) -> bool:
+        return True  # its parts are never empty, and counting would merge them
 
     def __repr__(self) -> str:
         return f"Union({set(self)!r})"

@@ -10,13 +10,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headgate.filters.groups import Slot
+from headgate.filters.groups import Group, Slot
 from headgate.filters.logic import field_value
 from headgate.filters.nodes import Compare, CompareOp, Field, Filter, Literal
 from headgate.filters.normal import EXACT_AS_DOUBLE
 from headgate.message import Message
 
 Check: TypeAlias = Any  # what an index leaves open; the same object for the same question
+Test: TypeAlias = Callable[[Message], bool]
 Pairs: TypeAlias = tuple[tuple[Check, Slot], ...]
 
 FEW: Final = 16  # checks; for fewer, sorting bounds is not worth it
@@ -32,34 +33,62 @@ class Conditional(NamedTuple):
     who: Any
 
 
+class Few:
+    """Some who have a check left: too few, and met too briefly, to organise them."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: Sequence[Conditional]) -> None:
+        self.pairs = pairs
+
+    def passing(self, message: Message, singles: list[Any], parts: list[frozenset[Any]]) -> None:
+        """Add everyone whose check the message passes to who was found before."""
+        for check, who in self.pairs:
+            if check.test(message):
+                singles.append(who)
+
+
 class Listing:
     """Checks, and who waits for each; never changed, but better organised the longer it is used."""
 
-    __slots__ = ("_asked", "_ladders", "_tests", "pairs")
+    __slots__ = ("_asked", "_groups", "_ladders", "_tests", "pairs")
 
     def __init__(self, pairs: Pairs) -> None:
         self.pairs = pairs
         self._asked = 0
-        self._tests: tuple[tuple[Callable[[Message], bool], Slot], ...] = ()
-        self._ladders: tuple[Ladder, ...] = ()
+        self._tests: list[tuple[Test, Any]] = []  # with one member each
+        self._groups: list[tuple[Test, Group[Any]]] = []
+        self._ladders: list[Ladder] = []
 
-    def passing(self, message: Message) -> list[Slot]:
-        """Everyone whose check the message passes."""
+    def passing(self, message: Message, singles: list[Any], parts: list[frozenset[Any]]) -> None:
+        """Add everyone whose check the message passes to who was found before."""
         if self._asked < PATIENCE:
             self._asked += 1
-            return [slot for check, slot in self.pairs if check.test(message)]
+            _sort_out([slot for check, slot in self.pairs if check.test(message)], singles, parts)
+            return
         if self._asked == PATIENCE:
             self._asked += 1
             self._organise()
-        passed = [slot for test, slot in self._tests if test(message)]
+        singles += [who for test, who in self._tests if test(message)]
+        parts += [group.members for test, group in self._groups if test(message)]
         for ladder in self._ladders:
-            passed += ladder.passing(message)
-        return passed
+            _sort_out(ladder.passing(message), singles, parts)
 
     def _organise(self) -> None:
         """By now every check has been asked, and so compiled."""
         self._ladders, others = ladders(self.pairs)
-        self._tests = tuple((check.test, slot) for check, slot in others)
+        for check, slot in others:
+            if type(slot) is Group:
+                self._groups.append((check.test, slot))
+            else:
+                self._tests.append((check.test, slot))
+
+
+def _sort_out(slots: list[Slot], singles: list[Any], parts: list[frozenset[Any]]) -> None:
+    if Group in map(type, slots):
+        parts += [slot.members for slot in slots if type(slot) is Group]
+        slots = [slot for slot in slots if type(slot) is not Group]
+    singles += slots
 
 
 class Ladder(NamedTuple):
@@ -88,7 +117,7 @@ _CUTS: Final[dict[CompareOp, tuple[bool, Callable[[Sequence[Any], Any], int]]]] 
 }
 
 
-def ladders(pairs: Pairs) -> tuple[tuple[Ladder, ...], Pairs]:
+def ladders(pairs: Pairs) -> tuple[list[Ladder], Pairs]:
     """The bounds that can be sorted, and the pairs that cannot."""
     rungs: dict[tuple[Field, CompareOp], list[tuple[int | float, int]]] = {}
     for at, (check, _) in enumerate(pairs):
@@ -97,13 +126,11 @@ def ladders(pairs: Pairs) -> tuple[tuple[Ladder, ...], Pairs]:
             rungs.setdefault(rung[:2], []).append((rung[2], at))
     found = {key: sorted(bounds) for key, bounds in rungs.items() if len(bounds) >= FEW}
     taken = {at for bounds in found.values() for _, at in bounds}
-    return (
-        tuple(
-            Ladder(field, *_CUTS[op], [b for b, _ in bounds], [pairs[at][1] for _, at in bounds])
-            for (field, op), bounds in found.items()
-        ),
-        tuple(pair for at, pair in enumerate(pairs) if at not in taken),
-    )
+    made = [
+        Ladder(field, *_CUTS[op], [b for b, _ in bounds], [pairs[at][1] for _, at in bounds])
+        for (field, op), bounds in found.items()
+    ]
+    return made, tuple(pair for at, pair in enumerate(pairs) if at not in taken)
 
 
 def _rung(tree: Filter) -> tuple[Field, CompareOp, int | float] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Set
 from typing import Any, Final, Generic, TypeVar
 
-from headgate.filters.groups import Group, Slot, exclude, gathered, include
+from headgate.filters.groups import Group, Slot, exclude, gathered, include, size
 from headgate.filters.topics import MANY, ONE, canonical, words_of
 
 Answer = TypeVar("Answer")
@@ -115,9 +115,9 @@ class TopicTrie(Generic[Answer]):
 
     @property
     def leading_many(self) -> int:
-        """How many patterns begin with `#` and go on: what every word of every topic is looked up in."""
+        """How many begin with `#` and go on: every word of every topic is looked up among them."""
         many = self._root.many
-        return 0 if many is None else sum(place.slot is not None for place in _below(many))
+        return 0 if many is None else sum(size(place.slot) for place in _below(many))
 
     def _learn(self, topic: str) -> Answer:
         answer = self._finish(self._members(topic))

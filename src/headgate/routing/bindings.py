@@ -48,11 +48,6 @@ class Binding(NamedTuple):
     def target(self) -> Target:
         return self.destination if self.kind == "queue" else ToExchange(self.destination)
 
-    @property
-    def may_have_x(self) -> bool:
-        """Arguments are sorted by name: if the last is before `x-`, none begins like that."""
-        return bool(self.frozen) and self.frozen[-2] >= "x-"  # type: ignore[operator]
-
     def argument(self, name: str, default: Any = None) -> Any:
         """The key of one argument's value."""
         names = self.frozen[::2]
@@ -87,7 +82,7 @@ def filter_and_text(given: object, where: str) -> tuple[Filter, str]:
 
 def x_match(binding: Binding) -> str:
     """How a headers binding joins its pairs; anything but the four words is refused."""
-    match = binding.argument(X_MATCH, "all") if binding.may_have_x else "all"
+    match = binding.argument(X_MATCH, "all")
     if match not in MATCHES:
         given = value_of(match)
         raise BindingRefused(
@@ -97,16 +92,26 @@ def x_match(binding: Binding) -> str:
     return str(match)
 
 
-def wanted_headers(binding: Binding, match: str) -> Iterable[tuple[str, Any]]:
+def wanted_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
     """The pairs a headers binding compares: (name, key), or (name, PRESENT) where it asks no more."""
     frozen: tuple[Any, ...] = binding.frozen
-    pairs: Iterable[tuple[str, Any]] = zip(frozen[::2], frozen[1::2])  # noqa: B905
-    if binding.may_have_x:
-        with_x = match.endswith("-with-x")
-        pairs = [p for p in pairs if p[0][:2] != "x-" or (with_x and p[0] not in _OURS)]
-    if tuple in map(type, frozen):
-        pairs = [(name, PRESENT) if key == _VOID else (name, key) for name, key in pairs]
-    return pairs
+    with_x = match.endswith("-with-x")
+    return [
+        (name, PRESENT if key == _VOID else key)
+        for name, key in zip(frozen[::2], frozen[1::2], strict=True)
+        if name[:2] != "x-" or (with_x and name not in _OURS)
+    ]
+
+
+def ways(binding: Binding) -> Iterable[Iterable[tuple[str, Any]]]:
+    """The conjunctions of pairs any of which will do; refuses a bad x-match."""
+    frozen: tuple[Any, ...] = binding.frozen
+    # Names are sorted: with the last before x- there is no x-match and nothing to leave out.
+    if not frozen or (frozen[-2] < "x-" and tuple not in map(type, frozen)):
+        return (zip(frozen[::2], frozen[1::2]),)  # noqa: B905
+    match = x_match(binding)
+    wanted = wanted_headers(binding, match)
+    return (wanted,) if match.startswith("all") else [(pair,) for pair in wanted]
 
 
 _VOID: Final = key_of(None)

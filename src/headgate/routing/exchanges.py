@@ -26,7 +26,7 @@ from headgate.filters.topics import check_pattern
 from headgate.filters.trie import TopicTrie
 from headgate.message import Message
 from headgate.routing.answers import Answer, Gate, Pending, Routable, Routed, told_apart
-from headgate.routing.bindings import X_FILTER, Binding, Target, wanted_headers, x_match
+from headgate.routing.bindings import X_FILTER, Binding, Target, ways
 from headgate.routing.values import PLAIN, Arguments, Envelope, key_of
 
 ExchangeType: TypeAlias = OneOf["direct", "fanout", "topic", "headers", "filter"]
@@ -269,9 +269,7 @@ class HeadersIndex(Index):
         return match_rows(self.tree, columns, rows)
 
     def place(self, binding: Binding, tree: Filter | None) -> Iterable[Iterable[tuple[str, Any]]]:
-        match = x_match(binding)
-        wanted = wanted_headers(binding, match)
-        return (wanted,) if match[:3] == "all" else [(pair,) for pair in wanted]
+        return ways(binding)
 
     def insert(self, place: Any, target: Target, tree: Filter | None) -> None:
         for wanted in place:

@@ -7,9 +7,7 @@ unroutable. Nothing here stores or sends: a topology is a value with an index, a
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Set
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,13 @@ from headgate.routing.advice import Advice, Problem, advice, problems
 from headgate.routing.answers import Routable, Routed
 from headgate.routing.batches import RoutedBatch, route_rows
 from headgate.routing.bindings import Binding
-from headgate.routing.declarations import DEFAULT, STANDARD, Declarations, Queue
+from headgate.routing.declarations import (
+    DEFAULT,
+    STANDARD,
+    Declarations,
+    Queue,
+    collector_paused,
+)
 from headgate.routing.definitions import Definitions
 from headgate.routing.exchanges import Exchange, Index
 from headgate.routing.explain import Explained, reasons
@@ -151,18 +155,6 @@ def _rebuilt(
             topology._indexes[binding.source].bind(binding, tree)
             topology._arrive(binding)
     return topology
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Building makes no garbage, but every so often the collector would look at all there is to find that out."""
-    was_running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_running:
-            gc.enable()
 
 
 def _said(declared: Exchange | Queue) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from headgate.filters import listings
 from headgate.filters.checks import Check
+from headgate.filters.groups import Group
 from headgate.filters.listings import FEW, PATIENCE, Listing, ladders
 from headgate.filters.logic import matches_filter
 from headgate.filters.matcher import Matcher
@@ -21,6 +22,12 @@ VALUES = [*BOUNDS, 2**53 + 1, 3, True, False, "1", OPAQUE, None, float("nan")]
 
 def price(op: str, bound: object) -> Filter:
     return Compare(op, Field("header", "price"), Literal(bound))
+
+
+def passing(listing: Listing, message: Message) -> list:
+    singles, parts = [], []
+    listing.passing(message, singles, parts)
+    return sorted([*singles, *(member for part in parts for member in part)])
 
 
 def listing_of(trees: list[Filter]) -> Listing:
@@ -40,7 +47,7 @@ def test_every_value_passes_the_bounds_it_passes_one_by_one():
     for value in VALUES:
         message = Message(headers={"price": value})
         wanted = [at for at, tree in enumerate(trees) if matches_filter(tree, message)]
-        assert sorted(listing.passing(message)) == wanted
+        assert passing(listing, message) == wanted
 
 
 def test_only_bounds_that_doubles_and_ints_order_alike_are_sorted():
@@ -57,10 +64,21 @@ def test_only_bounds_that_doubles_and_ints_order_alike_are_sorted():
 def test_bounds_are_sorted_once_a_listing_has_been_used_for_a_while():
     listing = listing_of([price(">", n) for n in range(FEW)])
     for _ in range(PATIENCE):
-        assert listing.passing(Message(headers={"price": 2})) == [0, 1]
+        assert passing(listing, Message(headers={"price": 2})) == [0, 1]
         assert not listing._ladders
-    assert listing.passing(Message(headers={"price": 2})) == [0, 1]
+    assert passing(listing, Message(headers={"price": 2})) == [0, 1]
     assert len(listing._ladders) == 1
+
+
+@pytest.mark.usefixtures("impatient")
+def test_groups_wait_on_bounds_too():
+    trees = [price(">", n) for n in range(4)] + [parse("price LIKE 'x'")]
+    listing = Listing(
+        tuple((Check(tree), Group(f"a{at}", f"b{at}")) for at, tree in enumerate(trees))
+    )
+    for _ in range(3):
+        assert passing(listing, Message(headers={"price": 2})) == ["a0", "a1", "b0", "b1"]
+        assert passing(listing, Message(headers={"price": "x"})) == ["a4", "b4"]
 
 
 @pytest.mark.usefixtures("impatient")

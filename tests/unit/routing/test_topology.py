@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 
 import pytest
@@ -214,6 +215,18 @@ def test_bindings_that_differ_in_kind_only_are_different():
     assert made.unbind("x", queue="q", arguments={"a": True})
     assert queues_of(made, "x", a=True) == set()
     assert queues_of(made, "x", a=1) == {"q"}
+
+
+def test_many_can_be_bound_at_once():
+    made = topology("q", "r", x="headers")
+    made.bind_all(
+        {"source": "x", "queue": queue, "arguments": {"a": n}} for n, queue in enumerate("qr")
+    )
+    assert queues_of(made, "x", a=1) == {"r"}
+    assert gc.isenabled()
+    with pytest.raises(UnknownQueue):
+        made.bind_all([{"source": "x", "queue": "s"}])
+    assert gc.isenabled()
 
 
 def test_to_unbind_what_is_not_bound_is_no_error():
