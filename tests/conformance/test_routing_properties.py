@@ -95,6 +95,7 @@ class Pair:
                 assert len(found.queues) == len(wanted)
                 assert found.unroutable is not bool(wanted)
                 assert found.via[0] == exchange
+                assert len(found.via) == len(set(found.via))
 
     def assert_batch_agrees(self, messages: list[Message]) -> None:
         batch = shred(messages)

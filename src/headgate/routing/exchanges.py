@@ -260,10 +260,11 @@ class HeadersIndex(Index):
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
         self.tree: AccessTree[Answer] = AccessTree(self.finish, key_of, PLAIN)
+        self._match = self.tree.match
         self._checks = Checks()
 
     def find(self, message: Routable) -> Answer:
-        return self.tree.match(message.headers)
+        return self._match(message.headers)
 
     def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
         return match_rows(self.tree, columns, rows)

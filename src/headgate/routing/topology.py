@@ -18,7 +18,7 @@ from headgate.errors import RoutingError, TopologyError
 from headgate.filters.groups import merged
 from headgate.filters.nodes import Filter
 from headgate.routing.advice import Advice, Problem, advice, problems
-from headgate.routing.answers import Routable, Routed
+from headgate.routing.answers import Answer, Routable, Routed
 from headgate.routing.batches import RoutedBatch, route_rows
 from headgate.routing.bindings import Binding
 from headgate.routing.declarations import (
@@ -57,7 +57,7 @@ class Topology(Declarations):
         answer = index.find(message)  # type: ignore[arg-type]
         if type(answer) is Routed:
             return answer
-        return self._walk(index, message)  # type: ignore[arg-type]
+        return self._walk(index, answer, message)  # type: ignore[arg-type]
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
         """Where each row of the batch goes; its columns are named as in `headgate.filters.columns`."""
@@ -76,12 +76,13 @@ class Topology(Declarations):
         passed = [self._indexes[name] for name in routed.via]
         return Explained(routed, tuple(reasons(passed, message)))  # type: ignore[arg-type]
 
-    def _walk(self, start: Index, message: Routable) -> Routed:
+    def _walk(self, start: Index, answer: Answer, message: Routable) -> Routed:
         queues: Set[str] = frozenset()
         seen = {start.exchange.name}
         work = [start]
         for index in work:
-            answer = index.find(message)
+            if index is not start:
+                answer = index.find(message)
             if isinstance(answer, Routed):
                 queues = merged(queues, answer.queues)
                 continue
@@ -89,9 +90,10 @@ class Topology(Declarations):
             queues = merged(queues, found)
             if not found and not onward and index.exchange.alternate is not None:
                 onward = (index.exchange.alternate,)
-            fresh = [name for name in onward if name not in seen and name in self._indexes]
-            seen.update(fresh)
-            work += [self._indexes[name] for name in fresh]
+            for name in onward:
+                if name not in seen and name in self._indexes:
+                    seen.add(name)
+                    work.append(self._indexes[name])
         return Routed(queues, not queues, tuple(index.exchange.name for index in work))
 
     def validate(self) -> list[Problem]:
