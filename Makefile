@@ -7,7 +7,7 @@ BENCH  := .venv-bench
 TESTS  ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench clean
+.PHONY: help demo test test-full check bench docs clean
 
 help:  ## print this
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ check: $(READY)  ## formatting, lint, types, import contracts
 
 bench: $(BENCH)/.ready  ## measure against what a user would use instead (BENCH_OPTIONS=--quick)
 	for bench in filters streams routing queues; do $(BENCH)/bin/python benches/$$bench.py $(BENCH_OPTIONS) || exit 1; done
+
+docs: $(READY)  ## write the reference of the command line again
+	$(BIN)/python -m headgate.cli.reference > docs/reference/cli.md
 
 clean:  ## remove what set-up and tests leave behind
 	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -17,16 +17,13 @@ NOUNS: Final = {
     "queue": "Work with queues: publish, claim, look, tidy.",
     "sub": "Work with durable subscriptions.",
 }
-VERBS: Final = (
-    "explain",
-    "route",
-)  # without a noun, because they are asked of filters and topologies
+VERBS: Final = ("explain", "route", "doctor")  # these need no noun: a filter, a topology, a machine
 
 
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code: 0, 1 for a negative answer, 2 for an error."""
     try:
-        _app(arguments)(arguments, prog_name="headgate")
+        app_of(arguments)(arguments, prog_name="headgate")
     except SystemExit as finished:
         return finished.code if isinstance(finished.code, int) else 0
     except HeadgateError as problem:
@@ -38,7 +35,7 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def _app(arguments: list[str]) -> typer.Typer:
+def app_of(arguments: list[str]) -> typer.Typer:
     """The command line, with only the noun that was asked for loaded: most of a start is imports."""
     app = typer.Typer(
         name="headgate",

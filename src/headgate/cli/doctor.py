@@ -1,0 +1,67 @@
+"""headgate doctor: is this machine fit for it, and what to do where it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headgate.cli.diagnosis import Finding, State, diagnose
+from headgate.settings import load_settings
+
+_MARKS: Final[dict[State, str]] = {
+    "fine": "[green]✓[/]",
+    "absent": "[dim]–[/]",
+    "weak": "[yellow]![/]",
+    "missing": "[red]✗[/]",
+}
+
+
+def doctor(
+    directory: Annotated[
+        Path, typer.Argument(help="Where streams and databases will live.")
+    ] = Path(),
+    database: Annotated[
+        str | None, typer.Option(help="A PostgreSQL server to look at: postgresql://…")
+    ] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Also start Spark and run a job.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Check Python, Java, Spark, PostgreSQL, disk, limits and versions, and say what to do.
+
+    Exit code 1 when something is missing that keeps a part from working.
+    """
+    console = Console(highlight=False, stderr=as_json)
+    findings: list[Finding] = []
+    with console.status("looking …"):
+        url = database or load_settings(environment=os.environ).database
+        findings.extend(diagnose(directory, url, start_spark=deep))
+    if as_json:
+        typer.echo(json.dumps([finding._asdict() for finding in findings], indent=2))
+    else:
+        console.print(_table(findings))
+        console.print(_summary(findings), markup=False)
+    if any(finding.state == "missing" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _table(findings: list[Finding]) -> Table:
+    table = Table("", "part", "found", "what to do", box=None, pad_edge=False)
+    for finding in findings:
+        table.add_row(_MARKS[finding.state], finding.part, finding.found, finding.advice)
+    return table
+
+
+def _summary(findings: list[Finding]) -> str:
+    missing = [finding.part for finding in findings if finding.state == "missing"]
+    weak = [finding.part for finding in findings if finding.state == "weak"]
+    if missing:
+        return f"\n{', '.join(missing)}: not usable as it is."
+    if weak:
+        return f"\nEverything works; {', '.join(weak)} could be better."
+    return "\nEverything is fine."

@@ -1,0 +1,14 @@
+"""headgate doctor against a running server."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.cli import diagnosis
+
+
+@pytest.mark.postgres
+def test_a_server_is_looked_at_without_being_changed(postgres_url):
+    found = diagnosis.postgres(postgres_url)
+    assert found.state == "fine"
+    assert found.found.startswith("server ")
