@@ -1,47 +1,96 @@
-"""Every Python block in the documents runs, and every JSON block of cases passes."""
+"""Every document does what it says: its blocks run from top to bottom, in a directory of its own with the examples.
+
+python runs, all blocks of a document in one namespace; console lines that begin with `$` are commands and must
+succeed (`# exit 1` behind one says otherwise); toml and json with a first line `# name` are files; a json table of
+cases passes on the reference; sql lines are filters. text is output, and is not run.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from headgate import as_filter
 from headgate.check.cases import read_case
 from headgate.check.engines import PythonEngine
 from headgate.check.report import check_cases
+from headgate.cli.app import run
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "FILTERS.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\b")
+EXIT = re.compile(r"\s+# exit (\d)$")
 
 
-def blocks(language: str):
-    return [
-        pytest.param(
-            found[2], id=f"{path.name}:{found.string.count(chr(10), 0, found.start()) + 1}"
-        )
-        for path in DOCUMENTS
-        for found in BLOCK.finditer(path.read_text())
-        if found[1] == language
-    ]
+class Block(NamedTuple):
+    language: str
+    text: str
+    line: int
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_blocks_run(code, tmp_path, monkeypatch):
+def blocks(document: Path) -> Iterator[Block]:
+    text = document.read_text()
+    for found in BLOCK.finditer(text):
+        yield Block(found[1], found[2], text.count("\n", 0, found.start()) + 1)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_document_runs_from_top_to_bottom(document, tmp_path, monkeypatch, request):
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "document", "exec"), {"__name__": "document"})
+    found = list(blocks(document))
+    if any("spark" in block.text or "pipeline" in block.text for block in found):
+        request.getfixturevalue("spark")
+    names = {"__name__": "document"}
+    for block in found:
+        perform(block, document, names)
 
 
-@pytest.mark.parametrize("text", blocks("json"))
-def test_json_blocks_of_cases_pass(text):
-    cases = [read_case(number, entry) for number, entry in enumerate(json.loads(text), 1)]
-    assert check_cases(cases, PythonEngine()).disagreements == ()
+def perform(block: Block, document: Path, names: dict[str, object]) -> None:
+    where = f"{document.name}:{block.line}"
+    match block.language:
+        case "python":
+            exec(compile("\n" * block.line + block.text, str(document), "exec"), names)
+        case "console":
+            run_commands(block.text, where)
+        case "toml":
+            write_file(block.text)
+        case "json":
+            cases = [
+                read_case(number, entry) for number, entry in enumerate(json.loads(block.text), 1)
+            ]
+            assert check_cases(cases, PythonEngine()).disagreements == (), where
+        case "sql":
+            assert all(as_filter(line) for line in block.text.splitlines()), where
+        case "text" | "mermaid" | "":
+            pass
+        case other:
+            pytest.fail(f"{where}: nobody runs a block of {other!r}")
 
 
-@pytest.mark.parametrize("text", blocks("sql"))
-def test_sql_blocks_are_filters(text):
-    from headgate import as_filter
+def run_commands(text: str, where: str) -> None:
+    for line in text.replace("\\\n", " ").splitlines():
+        if not line.startswith("$ "):
+            continue
+        wanted = EXIT.search(line)
+        program, *arguments = shlex.split(line[2:], comments=True)
+        if program == "headgate":
+            code = run(arguments)
+            assert code == (int(wanted[1]) if wanted else 0), f"{where}: {line} ended with {code}"
+        else:
+            assert program in ("make", "pip", "git", "cd"), f"{where}: {line} is not run"
 
-    assert all(as_filter(line) for line in text.splitlines())
+
+def write_file(text: str) -> None:
+    named = FILE_NAME.match(text)
+    if named:
+        Path(named[1]).parent.mkdir(parents=True, exist_ok=True)
+        Path(named[1]).write_text(text)
