@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from headgate.filters import access, batches, branches, groups, listings, memory, paths, trie
+from headgate.filters import access, batches, groups, listings, memory, paths, trie
 from headgate.filters.columns import shred
 from headgate.filters.nodes import depends_on_time
 from headgate.message import Message
@@ -195,7 +195,6 @@ def test_the_index_and_the_scan_agree_on_ten_thousand_messages(seed, full):
 
 
 def test_they_agree_when_every_limit_of_the_index_is_reached(seed, monkeypatch):
-    monkeypatch.setattr(branches, "LEAF", 1)
     monkeypatch.setattr(access, "WIDE", 2)
     monkeypatch.setattr(memory, "FIRST", 1)
     monkeypatch.setattr(memory, "MOST", 4)

@@ -1,13 +1,14 @@
 """Conjunctions of equalities, found by the rarest of them.
 
-    tenant = 'zeta' ── region = 'US' → q1                 a leaf: few enough to compare one by one
-    region = 'EU' ─┬─ type = 'created' ── {q7, q9}        split: by the next rarest pair
-                   └─ type = 'updated' → q3
+    tenant = 'zeta' ── region = 'US', type = 'created' → q1
+    region = 'EU' ─┬─ type = 'created' ── {q7, q9}
+                   └─ type = 'updated' ─┬─ plan = 'free' → q3
+                                        └─ plan = 'paid', currency = 'EUR' → q4
 
-Each conjunction hangs under one of its pairs, the one fewest others ask for; a leaf that grows too large is
-split by the next rarest pairs of what it holds. A message looks up its own pairs and walks only what they
-open, so the work follows what may match and not what exists. What no equality decides is carried along as
-a check, to be asked last.
+Each conjunction hangs under one of its pairs, the one fewest others ask for, then under the next rarest, as far
+as it takes to be alone; the pairs that are left are compared. A message looks up its own pairs and walks only
+what they open, so the work follows what may match and not what exists. What no equality decides is carried
+along as a check, to be asked last.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from headgate.filters.branches import NONE, Node, PairId, Split, insert, remove_below
+from headgate.filters.branches import NONE, Node, insert, remove_below
 from headgate.filters.groups import gathered, weight
-from headgate.filters.listings import Check, Conditional, Few, Listing
+from headgate.filters.listings import Check, Entry, Few, Listing, PairId
 from headgate.filters.memory import Memory
 from headgate.filters.pairs import PRESENT, Pairs, Wanted
 from headgate.filters.readers import compile_readers
@@ -48,9 +49,7 @@ class AccessTree(Generic[Answer]):
         self._key = key
         self._plain = frozenset((*plain, type(None)))
         self.pairs = Pairs()
-        self._root = Split()  # under no pair at all; the pairs themselves are its branches
-        self._split: set[PairId] = set()  # the pairs whose entries were too many for a leaf
-        self._conditions = self._everyone = 0  # members with a check, members without a pair
+        self._settled: set[PairId] = set()  # the pairs under which someone asks for no other
         self._wide = False
         self._presence: Mapping[Any, PairId] = {}
         self._memory: Memory[Answer] = Memory()
@@ -61,31 +60,21 @@ class AccessTree(Generic[Answer]):
     def add(self, wanted: Iterable[Wanted], member: Hashable, check: Check = None) -> None:
         """Put the member under the pairs, all of which must hold; no pairs: under everything."""
         pairs = self.pairs.take(wanted)
-        if check is not None:
-            member = Conditional(check, member)
-            self._conditions += 1
-        if pairs:
+        if len(pairs) > 1:
             pairs.sort(key=self.pairs.counts.__getitem__)
-            node = self.pairs.nodes[pairs[0]]
-            insert(node, tuple(pairs[1:]), member, self.pairs.counts)
-            if node.split is not None:
-                self._split.add(pairs[0])
         else:
-            self._root.settle(member)
-            self._everyone += 1
+            pairs = pairs or [NONE]
+            self._settled.add(pairs[0])
+        insert(self.pairs.node(pairs[0]), tuple(pairs[1:]), member, check)
         self.forget()
 
     def remove(self, wanted: Iterable[Wanted], member: Hashable, check: Check = None) -> bool:
         """Take the member from under the pairs; whether it was there."""
         pairs = self.pairs.find(wanted)
-        if check is not None:
-            member = Conditional(check, member)
-        if pairs is None or not self._remove(frozenset(pairs), member):
+        if pairs is None or not self._remove(frozenset(pairs), member, check):
             return False
         for pair in pairs:
             self.pairs.release(pair)
-        self._conditions -= check is not None
-        self._everyone -= not pairs
         self.forget()
         return True
 
@@ -119,51 +108,32 @@ class AccessTree(Generic[Answer]):
 
     def find(self, held: set[PairId]) -> tuple[Set[Any], Checked]:
         """Everyone under these pairs, NONE among them: for certain, and if a check says so."""
-        covers, nodes = held.issuperset, self.pairs.nodes
+        covers, apart = held.issuperset, held.isdisjoint
+        nexts_of, after_of = self.pairs.nexts, self.pairs.after
         singles: list[Any] = []
+        few: list[Entry] = []
+        nodes: list[Node] = []
         for pair in held:
-            for entry in nodes[
-                pair
-            ].entries:  # not unpacked: who does not match is not even touched
-                if entry[0] in held and (not entry[1] or covers(entry[1])):
-                    singles.append(entry[2])
-        split = held & self._split
-        if not (split or self._conditions or self._everyone):
-            return frozenset(singles), ()
-        parts: list[frozenset[Any]] = []
-        checked: list[Listing | Few] = []
-        if split:
-            self._find_deeper(held, [nodes[pair] for pair in split], singles, parts, checked)
-        if self._everyone:
-            self._root.collect(singles, parts, checked)
-        if self._conditions and Conditional in map(type, singles):
-            checked.append(Few([member for member in singles if type(member) is Conditional]))
-            singles = [member for member in singles if type(member) is not Conditional]
-        return (gathered(singles, parts) if parts else frozenset(singles)), tuple(checked)
-
-    def _find_deeper(
-        self,
-        held: set[PairId],
-        nodes: list[Node],
-        singles: list[Any],
-        parts: list[frozenset[Any]],
-        checked: list[Listing | Few],
-    ) -> None:
-        covers = held.issuperset
-        for node in nodes:
-            split = node.split
-            assert split is not None
-            if split.slot is not None or split.checked:
-                split.collect(singles, parts, checked)
-            branches = split.branches
-            for pair in held:
-                if pair in branches:
-                    child = branches[pair]
-                    for entry in child.entries:
-                        if entry[0] in held and (not entry[1] or covers(entry[1])):
-                            singles.append(entry[2])
-                    if child.split is not None:
-                        nodes.append(child)
+            nexts = nexts_of[pair]
+            if nexts and not apart(nexts):
+                after = after_of[pair]
+                for second in held & nexts:
+                    below = after[second]
+                    if type(below) is Node:
+                        nodes.append(below)
+                    # Not unpacked: that would touch everyone, and most do not match.
+                    elif not below[0] or covers(below[0]):
+                        if below[2] is None:
+                            singles.append(below[1])
+                        else:
+                            few.append(below)
+        if nodes:
+            _find_deeper(held, nodes, singles, few)
+        if not apart(self._settled):
+            nodes += map(self.pairs.node, held & self._settled)
+        if not nodes:
+            return frozenset(singles), ((Few(few),) if few else ())
+        return _collected(nodes, singles, few)
 
     def match_ids(self, rows: npt.NDArray[np.int32]) -> list[Answer]:
         """The answer to each row of pairs, or NONE; a pair says its column too, so any order will do."""
@@ -182,8 +152,9 @@ class AccessTree(Generic[Answer]):
 
     def forget(self) -> None:
         """Drop the remembered answers: what `finish` makes of them has changed."""
-        self._memory.forget()
-        self._rows.forget()
+        if self._memory.known or self._rows.known:  # when a million are bound, there are none
+            self._memory.forget()
+            self._rows.forget()
 
     def key_of(self, value: Any) -> Hashable:
         """What the value is compared by."""
@@ -192,19 +163,16 @@ class AccessTree(Generic[Answer]):
     @property
     def scanned(self) -> int:
         """How many checks hang under no pair at all, and are asked of every message."""
-        return self._root.waiting
+        return self.pairs.waiting(NONE)
 
     # ---- inside
 
-    def _remove(self, pairs: frozenset[PairId], member: Any) -> bool:
-        if not pairs:
-            return self._root.unsettle(member)
-        for pair in pairs:
+    def _remove(self, pairs: frozenset[PairId], member: Any, check: Check) -> bool:
+        for pair in pairs or (NONE,):
             node = self.pairs.nodes[pair]
-            if remove_below(node, pairs - {pair}, member):
-                if node.split is not None and node.split.empty:
-                    node.split = None
-                    self._split.discard(pair)
+            if node is not None and remove_below(node, pairs - {pair}, member, check):
+                if not node.settled:
+                    self._settled.discard(pair)
                 return True
         return False
 
@@ -250,3 +218,34 @@ class AccessTree(Generic[Answer]):
         answer = self._finish(members, checked)
         memory.keep(question, answer, weight(members))
         return answer
+
+
+def _find_deeper(
+    held: set[PairId], nodes: list[Node], singles: list[Any], few: list[Entry]
+) -> None:
+    """Adds the nodes below, and who is alone there: what `find` does, one step further down."""
+    covers, apart = held.issuperset, held.isdisjoint
+    for node in nodes:
+        nexts = node.nexts
+        if not apart(nexts):
+            after = node.after
+            for pair in held & nexts:
+                below = after[pair]
+                if type(below) is Node:
+                    nodes.append(below)
+                elif not below[0] or covers(below[0]):
+                    if below[2] is None:
+                        singles.append(below[1])
+                    else:
+                        few.append(below)
+
+
+def _collected(nodes: list[Node], singles: list[Any], few: list[Entry]) -> tuple[Set[Any], Checked]:
+    """Who is settled at the nodes, and who was found alone."""
+    parts: list[frozenset[Any]] = []
+    checked: list[Listing | Few] = []
+    for node in nodes:
+        node.collect(singles, parts, few, checked)
+    if few:
+        checked.append(Few(few))
+    return (gathered(singles, parts) if parts else frozenset(singles)), tuple(checked)

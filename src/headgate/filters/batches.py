@@ -14,11 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.filters.access import AccessTree, Checked
-from headgate.filters.branches import PairId
 from headgate.filters.checks import Check
 from headgate.filters.columns import VIEWS, Columns, View
 from headgate.filters.groups import Group
-from headgate.filters.listings import Few, Listing
+from headgate.filters.listings import Few, Listing, PairId
 from headgate.filters.nodes import Field, fields_read
 from headgate.filters.pairs import PRESENT, Column
 from headgate.filters.targets.arrow import compile_mask

@@ -1,4 +1,4 @@
-"""The branches of an access tree: where conjunctions hang, how a leaf is split, how they are taken off again.
+"""The branches of an access tree: where conjunctions hang, and how they are taken off again.
 
 A pair is a small integer here. Tuples of integers and text are no concern of the garbage collector, which
 would otherwise visit every one of a million bindings, again and again.
@@ -6,63 +6,74 @@ would otherwise visit every one of a million bindings, again and again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from headgate.filters.groups import Group, Slot, exclude, include, size
-from headgate.filters.listings import Check, Conditional, Few, Listing
-
-PairId: TypeAlias = int
-Entry: TypeAlias = tuple[PairId, tuple[PairId, ...], Any]  # the next pair to compare, the rest, who
+from headgate.filters.listings import Check, Entry, Few, Listing, PairId, listed
 
 NONE: Final[PairId] = 0  # the pair every message holds
-LEAF: Final = 16  # entries compared one by one before a leaf is split: about what a split costs
 
 
-class Split:
-    """What a leaf becomes that grew too large."""
+class Node:
+    """Who asks for no more than the pairs that lead here, and the pairs that lead on.
 
-    __slots__ = ("_listed", "branches", "checked", "slot")
+    `nexts` are the keys of `after` once more: a set keeps the hashes of what it holds beside each other, so
+    the pairs a message shares with it are found without touching anything else.
+    """
+
+    __slots__ = ("_listed", "after", "checked", "nexts", "slot")
 
     def __init__(self) -> None:
-        self.branches: dict[PairId, Node] = {}
-        self.slot: Slot = None  # who has no pair left to compare
-        self.checked: dict[Check, Slot] = {}  # who has none left but a check
-        self._listed: Listing | None = None  # `checked`, until it changes
+        self.nexts: set[PairId] = set()
+        self.after: dict[PairId, Any] = {}  # a Node, or an Entry as long as it is alone
+        self.slot: Slot = None
+        self.checked: dict[Check, Slot] | None = None  # who has nothing left but a check
+        self._listed: Any = None  # `checked`, until it changes
 
     @property
-    def empty(self) -> bool:
-        return not (self.branches or self.checked or self.slot is not None)
+    def settled(self) -> bool:
+        """Whether there is anyone who asks for no more."""
+        return self.slot is not None or bool(self.checked)
 
     @property
     def waiting(self) -> int:
         """How many wait for a check."""
-        return sum(map(size, self.checked.values()))
+        return sum(map(size, self.checked.values())) if self.checked else 0
 
-    def settle(self, member: Any) -> None:
-        if type(member) is Conditional:
-            self.checked[member.check] = include(self.checked.get(member.check), member.who)
-            self._listed = None
-        else:
+    def settle(self, member: Any, check: Check) -> None:
+        if check is None:
             self.slot = include(self.slot, member)
+            return
+        if self.checked is None:
+            self.checked = {}
+        self.checked[check] = include(self.checked.get(check), member)
+        self._listed = None
 
-    def unsettle(self, member: Any) -> bool:
+    def unsettle(self, member: Any, check: Check) -> bool:
         """Whether it was here."""
-        if type(member) is not Conditional:
+        if check is None:
             self.slot, found = exclude(self.slot, member)
             return found
-        slot, found = exclude(self.checked.get(member.check), member.who)
+        if self.checked is None or check not in self.checked:
+            return False
+        slot, found = exclude(self.checked[check], member)
         if slot is not None:
-            self.checked[member.check] = slot
+            self.checked[check] = slot
         else:
-            self.checked.pop(member.check, None)
+            del self.checked[check]
         self._listed = None
         return found
+
+    def drop(self, pair: PairId) -> None:
+        """What hung by the pair is gone."""
+        self.nexts.remove(pair)
+        del self.after[pair]
 
     def collect(
         self,
         singles: list[Any],
         parts: list[frozenset[Any]],
+        few: list[Entry],
         checked: list[Listing | Few],
     ) -> None:
         """Add who is here to who was found before."""
@@ -74,76 +85,66 @@ class Split:
                 singles.append(slot)
         if self.checked:
             if self._listed is None:
-                self._listed = Listing(tuple(self.checked.items()))
-            checked.append(self._listed)
+                self._listed = listed(self.checked)
+            if type(self._listed) is Listing:
+                checked.append(self._listed)
+            else:
+                few += self._listed
 
 
-class Node:
-    """A leaf, whose entries are compared one by one, until it is split."""
-
-    __slots__ = ("entries", "split")
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.split: Split | None = None
-
-    @property
-    def empty(self) -> bool:
-        return not self.entries and (self.split is None or self.split.empty)
-
-
-def insert(node: Node, rest: tuple[PairId, ...], member: Any, counts: Sequence[int]) -> None:
-    """Hang the member below the node, by the pairs that are left; `counts` says how rare each is."""
-    while node.split is not None:
-        if not rest:
-            node.split.settle(member)
+def insert(node: Node, rest: tuple[PairId, ...], member: Any, check: Check = None) -> None:
+    """Hang the member below the node by the pairs that are left, the rarest first."""
+    for at, pair in enumerate(rest, 1):
+        after = node.after
+        if pair not in after:
+            node.nexts.add(pair)
+            after[pair] = (rest[at:], member, check)
             return
-        node, rest = _branch(node.split, rest[0]), rest[1:]
-    node.entries.append(_entry(rest, member))
-    if len(node.entries) > LEAF:
-        _divide(node, counts)
+        below = after[pair]
+        if not isinstance(below, Node):
+            alone, below = below, Node()
+            insert(below, *alone)
+            after[pair] = below
+        node = below
+    node.settle(member, check)
 
 
-def _entry(rest: tuple[PairId, ...], member: Any) -> Entry:
-    return (rest[0], rest[1:], member) if rest else (NONE, (), member)
+class _Step(NamedTuple):
+    """A node on the way down, what is left to ask for there, and where it was reached from."""
+
+    node: Node
+    rest: frozenset[PairId]
+    above: _Step | None = None
+    pair: PairId = NONE
 
 
-def _branch(split: Split, pair: PairId) -> Node:
-    child = split.branches.get(pair)
-    if child is None:
-        child = split.branches[pair] = Node()
-    return child
-
-
-def _divide(leaf: Node, counts: Sequence[int]) -> None:
-    entries, leaf.entries, leaf.split = leaf.entries, [], Split()
-    for pair, rest, member in entries:
-        if pair == NONE:
-            leaf.split.settle(member)
-        else:
-            first, *others = sorted((pair, *rest), key=counts.__getitem__)
-            _branch(leaf.split, first).entries.append(_entry(tuple(others), member))
-
-
-def remove_below(node: Node, rest: frozenset[PairId], member: Any) -> bool:
+def remove_below(node: Node, rest: frozenset[PairId], member: Any, check: Check = None) -> bool:
     """Where an entry hangs depends on what was rare when it came: every order of its pairs is tried."""
-    if node.split is None:
-        return _unhang(node, rest, member)
+    steps = [_Step(node, rest)]
+    while steps:
+        step = steps.pop()
+        if _unhang(step.node, step.rest, member, check):
+            _prune(step)
+            return True
+        for pair in step.rest & step.node.nexts:
+            below = step.node.after[pair]
+            if isinstance(below, Node):
+                steps.append(_Step(below, step.rest - {pair}, step, pair))
+    return False
+
+
+def _unhang(node: Node, rest: frozenset[PairId], member: Any, check: Check) -> bool:
     if not rest:
-        return node.split.unsettle(member)
-    for pair in rest:
-        child = node.split.branches.get(pair)
-        if child is not None and remove_below(child, rest - {pair}, member):
-            if child.empty:
-                del node.split.branches[pair]
+        return node.unsettle(member, check)
+    for pair in rest & node.nexts:
+        below = node.after[pair]
+        if type(below) is tuple and below[1:] == (member, check) and rest == {pair, *below[0]}:
+            node.drop(pair)
             return True
     return False
 
 
-def _unhang(leaf: Node, rest: frozenset[PairId], member: Any) -> bool:
-    wanted = rest or {NONE}
-    for at, (pair, others, who) in enumerate(leaf.entries):
-        if pair in wanted and who == member and wanted == {pair, *others}:
-            del leaf.entries[at]
-            return True
-    return False
+def _prune(step: _Step) -> None:
+    while step.above is not None and not step.node.nexts and not step.node.settled:
+        step.above.node.drop(step.pair)
+        step = step.above

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Set
-from typing import Any
+from typing import Any, Final
 
 from headgate.filters.access import Checked
-from headgate.filters.groups import gathered, parts_of
+from headgate.filters.groups import SMALL, gathered, parts_of
+from headgate.filters.listings import bound_of
 from headgate.filters.nodes import TRUE, Filter
 from headgate.filters.targets.python import now_ms, predicate
 from headgate.message import Message
+
+_NUMBERS: Final = frozenset({int, float})
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
 
 
 class Check:
@@ -23,8 +33,22 @@ class Check:
         self.test: Callable[[Message], bool] = self._compile_and_test
 
     def _compile_and_test(self, message: Message) -> bool:
-        self.test = predicate(self.filter, self.clock)
+        self.test = _bound_test(self.filter) or predicate(self.filter, self.clock)
         return self.test(message)
+
+
+def _bound_test(tree: Filter) -> Callable[[Message], bool] | None:
+    """One code for all that compare a header with a number: of thousands of codes, each would be cold."""
+    found = bound_of(tree)
+    if found is None or found[0].scope != "header":
+        return None
+    name, compare, bound = found[0].name, _COMPARE[found[1]], found[2]
+
+    def test(message: Message) -> bool:
+        value = message.headers.get(name)
+        return type(value) in _NUMBERS and compare(value, bound)
+
+    return test
 
 
 class Checks:
@@ -64,4 +88,6 @@ def passing(members: Set[Any], checked: Checked, message: Message) -> Set[Any]:
         listing.passing(message, singles, parts)
     if not singles and not parts:
         return members
+    if not parts and type(members) is frozenset and len(members) <= SMALL:
+        return members.union(singles)
     return gathered(singles, [*parts, *parts_of(members)] if members else parts)

@@ -117,13 +117,10 @@ class Union(Set[Member]):
 
 def gathered(singles: Collection[Member], parts: list[frozenset[Member]]) -> Set[Member]:
     """All of them as one set: merged where there are few, side by side where a part is large."""
-    if not parts:
-        return frozenset(singles)
-    small = [part for part in parts if len(part) <= SMALL]
-    own = frozenset(singles).union(*small)
-    if len(small) == len(parts):
-        return own
     large = [part for part in parts if len(part) > SMALL]
+    if not large:
+        return frozenset(singles).union(*parts)
+    own = frozenset(singles).union(*(part for part in parts if len(part) <= SMALL))
     if own:
         large.append(own)
     return large[0] if len(large) == 1 else Union(tuple(large))

@@ -7,7 +7,7 @@ the bounds are sorted and one search finds everyone below or above, which is wha
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from headgate.filters.groups import Group, Slot
@@ -19,6 +19,8 @@ from headgate.message import Message
 Check: TypeAlias = Any  # what an index leaves open; the same object for the same question
 Test: TypeAlias = Callable[[Message], bool]
 Pairs: TypeAlias = tuple[tuple[Check, Slot], ...]
+PairId: TypeAlias = int
+Entry: TypeAlias = tuple[tuple[PairId, ...], Any, Check]  # the pairs left to compare, who, and if
 
 FEW: Final = 16  # checks; for fewer, sorting bounds is not worth it
 PATIENCE: Final = (
@@ -36,14 +38,18 @@ class Conditional(NamedTuple):
 class Few:
     """Some who have a check left: too few, and met too briefly, to organise them."""
 
-    __slots__ = ("pairs",)
+    __slots__ = ("_entries",)
 
-    def __init__(self, pairs: Sequence[Conditional]) -> None:
-        self.pairs = pairs
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+
+    @property
+    def pairs(self) -> Pairs:
+        return tuple((check, who) for _, who, check in self._entries)
 
     def passing(self, message: Message, singles: list[Any], parts: list[frozenset[Any]]) -> None:
         """Add everyone whose check the message passes to who was found before."""
-        for check, who in self.pairs:
+        for _, who, check in self._entries:
             if check.test(message):
                 singles.append(who)
 
@@ -84,6 +90,13 @@ class Listing:
                 self._tests.append((check.test, slot))
 
 
+def listed(checked: Mapping[Check, Slot]) -> Listing | tuple[Entry, ...]:
+    """Who waits for which check: one by one where they are few, and worth organising where they are not."""
+    if len(checked) >= FEW or Group in map(type, checked.values()):
+        return Listing(tuple(checked.items()))
+    return tuple(((), who, check) for check, who in checked.items())
+
+
 def _sort_out(slots: list[Slot], singles: list[Any], parts: list[frozenset[Any]]) -> None:
     if Group in map(type, slots):
         parts += [slot.members for slot in slots if type(slot) is Group]
@@ -121,7 +134,7 @@ def ladders(pairs: Pairs) -> tuple[list[Ladder], Pairs]:
     """The bounds that can be sorted, and the pairs that cannot."""
     rungs: dict[tuple[Field, CompareOp], list[tuple[int | float, int]]] = {}
     for at, (check, _) in enumerate(pairs):
-        rung = _rung(check.filter)
+        rung = bound_of(check.filter)
         if rung is not None:
             rungs.setdefault(rung[:2], []).append((rung[2], at))
     found = {key: sorted(bounds) for key, bounds in rungs.items() if len(bounds) >= FEW}
@@ -133,7 +146,8 @@ def ladders(pairs: Pairs) -> tuple[list[Ladder], Pairs]:
     return made, tuple(pair for at, pair in enumerate(pairs) if at not in taken)
 
 
-def _rung(tree: Filter) -> tuple[Field, CompareOp, int | float] | None:
+def bound_of(tree: Filter) -> tuple[Field, CompareOp, int | float] | None:
+    """What is compared, how and with which number, where that is all there is to it."""
     match tree:
         case Compare(
             op=op, left=Field() as field, right=Literal(kind="int" | "float", value=bound)

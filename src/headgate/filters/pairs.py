@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headgate.filters.branches import Node, PairId
+from headgate.filters.branches import Node
+from headgate.filters.listings import PairId
 
 Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
 Wanted: TypeAlias = tuple[Column, Hashable]
 
 PRESENT: Final = object()  # the key that stands for "any value at all"
 _NOTHING: Final[dict[Any, Any]] = {}
+_NO_PAIRS: Final[frozenset[PairId]] = frozenset()
 
 
 class Pair(NamedTuple):
@@ -28,7 +30,9 @@ class Pairs:
 
     def __init__(self) -> None:
         self.columns: dict[Column, dict[Hashable, PairId]] = {}
-        self.nodes: list[Node] = [Node()]  # nothing hangs under NONE
+        self.nodes: list[Node | None] = [None]  # the first is NONE's: who asks for no pair at all
+        self.nexts: list[Set[PairId]] = [_NO_PAIRS]  # of the nodes, but one step nearer
+        self.after: list[dict[PairId, Any]] = [_NOTHING]
         self.counts: list[int] = [0]
         self.stale = (
             True  # columns, or the kinds of keys in one, are not what a reader was made for
@@ -65,6 +69,19 @@ class Pairs:
             del self.columns[column]
             self.stale = True
 
+    def node(self, pair: PairId) -> Node:
+        """What hangs under the pair; most have nothing, and no node before they are asked for one."""
+        node = self.nodes[pair]
+        if node is None:
+            node = self.nodes[pair] = Node()
+            self.nexts[pair], self.after[pair] = node.nexts, node.after
+        return node
+
+    def waiting(self, pair: PairId) -> int:
+        """How many who ask for no other pair wait for a check."""
+        node = self.nodes[pair]
+        return 0 if node is None else node.waiting
+
     def column_of(self, pair: PairId) -> Column:
         return self._wanted[pair][0]
 
@@ -79,20 +96,21 @@ class Pairs:
     def __iter__(self) -> Iterator[Pair]:
         for column, keys in self.columns.items():
             for key, pair in keys.items():
-                split = self.nodes[pair].split
-                yield Pair(column, key, self.counts[pair], 0 if split is None else split.waiting)
+                yield Pair(column, key, self.counts[pair], self.waiting(pair))
 
     def _number(self, column: Column, key: Hashable) -> PairId:
         if column not in self.columns:
             self.columns[column] = {}
             self.stale = True
         if self._free:
-            pair = self._free.pop()
-            self._wanted[pair], self.nodes[pair] = (column, key), Node()
+            pair = self._free.pop()  # its node is empty: nobody asked for it any more
+            self._wanted[pair] = (column, key)
         else:
             pair = len(self.nodes)
             self._wanted.append((column, key))
-            self.nodes.append(Node())
+            self.nodes.append(None)
+            self.nexts.append(_NO_PAIRS)
+            self.after.append(_NOTHING)
             self.counts.append(0)
         self.columns[column][key] = pair
         if type(key) is not str:

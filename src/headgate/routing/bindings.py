@@ -107,7 +107,7 @@ def ways(binding: Binding) -> Iterable[Iterable[tuple[str, Any]]]:
     """The conjunctions of pairs any of which will do; refuses a bad x-match."""
     frozen: tuple[Any, ...] = binding.frozen
     # Names are sorted: with the last before x- there is no x-match and nothing to leave out.
-    if not frozen or (frozen[-2] < "x-" and tuple not in map(type, frozen)):
+    if not frozen or (frozen[-2] < "x-" and tuple not in map(type, frozen[1::2])):
         return (zip(frozen[::2], frozen[1::2]),)  # noqa: B905
     match = x_match(binding)
     wanted = wanted_headers(binding, match)

@@ -7,8 +7,9 @@ An index answers with a `Routed` when there is nothing more to say, and remember
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 from typing import Literal as OneOf
 
@@ -47,10 +48,14 @@ class Exchange:
 
 
 class Index(ABC):
-    """The bindings of one exchange. `find` is the whole of what a message asks."""
+    """The bindings of one exchange. `find` is the whole of what a message asks.
+
+    Where the topic decides, `recall` says what was found for it before: without a call of our own.
+    """
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
+        self.recall: Callable[[str], Answer | None] | None = None
         self.bindings: dict[Binding, Filter | None] = {}
         self.via = (exchange.name,)
         self.special = 0  # members that are no queues
@@ -100,7 +105,7 @@ class Index(ABC):
             if not members:
                 return self.nowhere
             if not self.special:
-                return Routed(members, False, self.via)
+                return _routed((members, False, self.via))
         if not self.special:
             return Pending(members, (), (), checked)
         queues, exchanges, gates = told_apart(members)
@@ -110,6 +115,7 @@ class Index(ABC):
 
 
 _NOTHING: Final = Pending(frozenset())
+_routed: Final = partial(tuple.__new__, Routed)  # half of what calling Routed costs
 
 
 class KeyedIndex(Index, ABC):
@@ -161,6 +167,7 @@ class DirectIndex(KeyedIndex):
         super().__init__(exchange)
         self._slots: dict[str, Slot] = {}
         self._answers: dict[str, Answer] = {}
+        self.recall = self._answers.get
 
     def find(self, message: Routable) -> Answer:
         answer = self._answers.get(message.topic)
@@ -234,11 +241,10 @@ class TopicIndex(KeyedIndex):
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
         self.trie: TopicTrie[Answer] = TopicTrie(self.finish)
-        self._recall = self.trie.recall
+        self.recall = self.trie.recall
 
     def find(self, message: Routable) -> Answer:
-        answer = self._recall(message.topic)
-        return self.trie.match(message.topic) if answer is None else answer
+        return self.trie.match(message.topic)
 
     def place(self, binding: Binding, tree: Filter | None) -> str:
         try:

@@ -54,7 +54,9 @@ class Topology(Declarations):
             raise self._no_door(exchange)
         if type(message) is tuple:
             message = Envelope(*message)
-        answer = index.find(message)  # type: ignore[arg-type]
+        answer = index.recall and index.recall(message.topic)  # type: ignore[union-attr]
+        if answer is None:
+            answer = index.find(message)  # type: ignore[arg-type]
         if type(answer) is Routed:
             return answer
         return self._walk(index, answer, message)  # type: ignore[arg-type]

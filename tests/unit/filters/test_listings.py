@@ -50,6 +50,18 @@ def test_every_value_passes_the_bounds_it_passes_one_by_one():
         assert passing(listing, message) == wanted
 
 
+@pytest.mark.parametrize("op", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize("scope", ["header", "property"])
+def test_a_check_of_one_bound_says_what_the_filter_says(op, scope):
+    for bound in BOUNDS:
+        tree = Compare(op, Field(scope, "price"), Literal(bound))
+        check = Check(tree)
+        for value in VALUES:
+            given = {} if value is None else {"price": value}
+            message = Message(b"", **{"headers" if scope == "header" else "properties": given})
+            assert check.test(message) is matches_filter(tree, message, 0), (bound, value)
+
+
 def test_only_bounds_that_doubles_and_ints_order_alike_are_sorted():
     trees = [price(">", bound) for bound in BOUNDS] + [
         parse("price > 'a'"),

@@ -67,7 +67,8 @@ def test_nothing_is_left_when_everyone_has_gone(seed):
         assert matcher.remove(handle, tree)
     assert len(matcher) == 0
     assert not matcher.tree.pairs.columns
-    assert matcher.tree._root.empty
+    nodes = filter(None, matcher.tree.pairs.nodes)
+    assert not any(node.nexts or node.settled for node in nodes)
     assert matcher.trie._root.empty
     assert not matcher._checks._checks
 

@@ -235,6 +235,16 @@ def test_to_unbind_what_is_not_bound_is_no_error():
     assert not made.unbind("x", queue="never declared", key="k")
 
 
+def test_bindings_that_share_a_thousand_pairs_come_and_go():
+    made = topology("a", "b", x="headers")
+    shared = {f"h{n:03}": n for n in range(1_000)}
+    for queue in ("a", "b"):
+        made.bind("x", queue=queue, arguments=shared)
+    assert queues_of(made, "x", **shared) == {"a", "b"}
+    assert made.unbind("x", queue="b", arguments=shared)
+    assert queues_of(made, "x", **shared) == {"a"}
+
+
 def test_a_binding_can_be_taken_back_by_itself():
     made = topology("q", x="topic")
     binding = made.bind("x", queue="q", key="a.*", filter="b = 1")
