@@ -83,10 +83,10 @@ class Bench:
         return statistics.median(a / b for a, b in rounds)
 
     def most(self, what: str, value: float, unit: str, limit: float, note: str = "") -> None:
-        self.add(Figure(what, value, unit, f"≤ {limit:g}", value <= limit, note))
+        self.add(Figure(what, float(value), unit, f"≤ {limit:g}", bool(value <= limit), note))
 
     def least(self, what: str, value: float, unit: str, limit: float, note: str = "") -> None:
-        self.add(Figure(what, value, unit, f"≥ {limit:g}", value >= limit, note))
+        self.add(Figure(what, float(value), unit, f"≥ {limit:g}", bool(value >= limit), note))
 
     def add(self, figure: Figure) -> None:
         self.figures.append(figure)
@@ -402,7 +402,7 @@ def bloom_of_hot_chunks(bench: Bench, stream: Stream) -> None:
             100 * float(np.mean(passed)),
             "%",
             f"≈ {100 * expected:.2g}",
-            abs(np.mean(passed) - expected) < 0.5 * expected + 0.01,
+            bool(abs(np.mean(passed) - expected) < 0.5 * expected + 0.01),
         )
     )
     bench.most(

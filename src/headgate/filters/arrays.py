@@ -12,12 +12,17 @@ import pyarrow as pa
 from headgate.filters.nodes import KIND_OF, Kind
 from headgate.filters.transposed import Column
 
+_SAMPLE: Final = 256
 _INDEX_TYPES: Final = ((1 << 7, pa.int8()), (1 << 15, pa.int16()))
 
 
 def text_array(column: Column) -> pa.Array:
     """Strings, as a dictionary when at most half as many are distinct."""
-    return encoded_text(column) if _repeats(column) else plain_text(column)
+    texts = plain_text(column)
+    if not _seems_to_repeat(column):
+        return texts
+    encoded = texts.dictionary_encode()
+    return _narrowed(encoded) if len(encoded.dictionary) * 2 <= len(encoded) else texts
 
 
 def plain_text(column: Column) -> pa.Array:
@@ -28,7 +33,10 @@ def plain_text(column: Column) -> pa.Array:
 
 def encoded_text(column: Column) -> pa.DictionaryArray:
     """Strings as a dictionary, with codes as narrow as they can be."""
-    encoded = plain_text(column).dictionary_encode()
+    return _narrowed(plain_text(column).dictionary_encode())
+
+
+def _narrowed(encoded: pa.DictionaryArray) -> pa.DictionaryArray:
     for size, index_type in _INDEX_TYPES:
         if len(encoded.dictionary) <= size:
             codes = encoded.indices.cast(index_type)
@@ -77,5 +85,10 @@ def marks(column: Column) -> pa.BooleanArray:
     return pa.array([type(value) not in comparable for value in column.values], pa.bool_())
 
 
-def _repeats(column: Column) -> bool:
-    return (len(set(column.values)) - (NoneType in column.types)) * 2 <= len(column.values)
+def _seems_to_repeat(column: Column) -> bool:
+    """False when more than half are distinct; if the first few repeat, the others are not counted."""
+    values, absent = column.values, NoneType in column.types
+    first = values[:_SAMPLE]
+    if len(set(first)) * 2 <= len(first):
+        return True
+    return (len(set(values)) - absent) * 2 <= len(values)

@@ -111,15 +111,24 @@ def shred_headers(
     only: Collection[str] | None = None,
 ) -> dict[str, pa.Array]:
     """The typed columns of the headers (or properties) of many messages, by column name."""
-    return _typed_columns(by_name(rows, only), scope)
+    return shred_columns(by_name(rows, only), scope)
+
+
+def shred_columns(columns: Mapping[str, Column], scope: Scope = "header") -> dict[str, pa.Array]:
+    """The same for headers that are transposed already."""
+    return {
+        _typed_name(scope, view, name): array
+        for name, column in columns.items()
+        for view, array in typed_views(column).items()
+    }
 
 
 def _shredded(columns: Transposed, messages: Sequence[Message]) -> pa.RecordBatch:
     try:
         arrays = {
             **_system_columns(columns),
-            **_typed_columns(columns.headers, "header"),
-            **_typed_columns(columns.properties, "property"),
+            **shred_columns(columns.headers, "header"),
+            **shred_columns(columns.properties, "property"),
         }
     except (TypeError, ValueError, OverflowError):
         for message in messages:
@@ -138,14 +147,6 @@ def _system_columns(columns: Transposed) -> dict[str, pa.Array]:
         if not column.types <= ABSENT:
             arrays[name] = array_of(column)
     return arrays
-
-
-def _typed_columns(columns: Mapping[str, Column], scope: Scope) -> dict[str, pa.Array]:
-    return {
-        _typed_name(scope, view, name): array
-        for name, column in columns.items()
-        for view, array in typed_views(column).items()
-    }
 
 
 def typed_views(column: Column) -> dict[View, pa.Array]:

@@ -63,15 +63,22 @@ def by_name(
     """One column per name, in order of appearance; `only` keeps a hostile batch from making thousands."""
     if not any(rows):
         return {}
+    found = in_common(rows)
+    if found is None:
+        found = _put_in_place(rows, only)
+    return {name: column(v) for name, v in found.items() if only is None or name in only}
+
+
+def in_common(rows: Sequence[Mapping[str, HeaderValue]]) -> dict[str, list[Any]] | None:
+    """The values of each name, if all rows have the same names; else None."""
     names = list(rows[0])
+    if list(map(len, rows)).count(len(names)) != len(rows):
+        return None
     try:
         # With as many names as the first row, and all of its names, a row has the same names.
-        lists = [list(map(itemgetter(name), rows)) for name in names]
-        same = set(map(len, rows)) == {len(names)}
+        return {name: list(map(itemgetter(name), rows)) for name in names}
     except KeyError:
-        same = False
-    found = dict(zip(names, lists, strict=True)) if same else _put_in_place(rows, only)
-    return {name: column(v) for name, v in found.items() if only is None or name in only}
+        return None
 
 
 def _put_in_place(

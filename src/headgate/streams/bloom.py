@@ -23,6 +23,7 @@ from headgate.message import Scalar
 
 Hashes = npt.NDArray[np.uint64]  # one row a value: h1, h2
 Filters = npt.NDArray[np.uint8]  # one row a chunk
+Positions = npt.NDArray[np.int64]
 
 HASHED_BYTES: Final = 256  # of a text; beyond, only its length counts
 _BLOCK: Final = (
@@ -67,13 +68,35 @@ def hash_texts(field: Field, texts: pa.StringArray | Sequence[str]) -> Hashes:
     texts = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
     seeds, bases = _keys(field, "s"), _keys(field, "p") | np.uint64(1)
     starts, lengths = _extents(texts)
+    content = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    sums = _sums_of_table if _one_length(lengths) else _sums_of_ranges
+    return mix(sums(content, starts, lengths, bases) + lengths.astype(np.uint64)[:, None] + seeds)
+
+
+def _one_length(lengths: Positions) -> bool:
+    shortest, longest = int(lengths.min(initial=HASHED_BYTES)), int(lengths.max(initial=0))
+    return 0 < shortest == longest <= HASHED_BYTES
+
+
+def _sums_of_table(
+    content: npt.NDArray[np.uint8], starts: Positions, lengths: Positions, bases: Hashes
+) -> Hashes:
+    """The sums of codes, dates and the like, all of one length: they are the rows of a table as they lie there."""
+    rows, width = len(lengths), int(lengths[0])
+    letters = content[starts[0] : starts[0] + rows * width].reshape(rows, width).astype(np.uint64)
+    letters += np.uint64(1)
+    return letters @ np.stack([_powers(base)[:width] for base in bases.tolist()], 1)
+
+
+def _sums_of_ranges(
+    content: npt.NDArray[np.uint8], starts: Positions, lengths: Positions, bases: Hashes
+) -> Hashes:
     hashed = np.minimum(lengths, HASHED_BYTES)
     before = np.cumsum(hashed) - hashed
     within = np.arange(hashed.sum()) - np.repeat(before, hashed)
-    content = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     letters = content[within + np.repeat(starts, hashed)].astype(np.uint64) + np.uint64(1)
     sums = [_sums(letters * _powers(base)[within], before, hashed) for base in bases.tolist()]
-    return mix(np.stack(sums, 1) + lengths.astype(np.uint64)[:, None] + seeds)
+    return np.stack(sums, 1)
 
 
 def hash_numbers(field: Field, values: npt.NDArray[Any]) -> Hashes:

@@ -12,15 +12,16 @@ the same for all messages is not stored either:
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt
 from headgate.filters.columns import View, column_name
 from headgate.filters.nodes import SYS_KINDS, Field
@@ -28,12 +29,12 @@ from headgate.message import HeaderValue, Scalar
 from headgate.streams import overflow
 from headgate.streams.framing import Framed, rebuild, slice_buffers
 from headgate.streams.layout import (
+    ALIGNMENT,
     CHUNK_HEADER,
     CHUNK_MAGIC,
     COLUMN,
     CRC,
     FORMAT_VERSION,
-    padded,
 )
 from headgate.streams.segment import ChunkMetadata
 
@@ -85,7 +86,9 @@ class ChunkMeta:
 
     @classmethod
     def from_json(cls, text: bytes) -> ChunkMeta:
-        known = json.loads(text) if text else {}
+        if not text:
+            return NO_META
+        known = json.loads(text)
         return cls(known.get("producers", {}), known.get("properties", {}))
 
 
@@ -95,7 +98,18 @@ NO_META: Final = ChunkMeta({}, {})
 class HotChunk:
     """A chunk in a memory map, opened without looking at its body."""
 
-    __slots__ = ("_body", "_cache", "_columns", "_overflowing", "file", "head", "meta", "position")
+    __slots__ = (
+        "_body",
+        "_bytes",
+        "_cache",
+        "_columns",
+        "_overflowing",
+        "file",
+        "head",
+        "meta",
+        "num_rows",
+        "position",
+    )
 
     def __init__(self, data: pa.Buffer, at: int, file: str, base: int = 0) -> None:
         """The chunk at `at` in `data`, which begins at byte `base` of the file."""
@@ -104,19 +118,17 @@ class HotChunk:
         if isinstance(header, str):
             raise StreamCorrupt(file, self.position, header)
         self.head, names, table, meta = header
+        self.num_rows = 0 if self.head.flags & HOLE else self.head.messages
         self.meta = ChunkMeta.from_json(meta)
         self._columns = dict(zip(names, COLUMN.iter_unpack(table), strict=True))
         self._body = data.slice(at + self.head.header_length, self.head.body_length)
+        self._bytes = memoryview(self._body)
         self._cache: dict[str, pa.Array | None] = {}
         self._overflowing: list[dict[str, HeaderValue]] | None = None
 
     @property
     def first_offset(self) -> int:
         return self.head.first_offset
-
-    @property
-    def num_rows(self) -> int:
-        return 0 if self.head.flags & HOLE else self.head.messages
 
     @property
     def nbytes(self) -> int:
@@ -169,26 +181,32 @@ class HotChunk:
             if columns is None
             else columns
         )
-        found = {"offset": pa.array(self.offsets())}
-        found |= {name: array for name in wanted if (array := self.column(name)) is not None}
-        batch = pa.RecordBatch.from_arrays(list(found.values()), list(found))
+        names, arrays = ["offset"], [pa.array(self.offsets())]
+        for name in wanted:
+            if (array := self.column(name)) is not None:
+                names.append(name)
+                arrays.append(array)
+        batch = pa.RecordBatch.from_arrays(arrays, names)
         return batch if rows is None else batch.take(pa.array(rows))
 
     def check(self) -> None:
         """Check every column against its CRC."""
         for name in self._columns:
-            self._checked(name)
+            self._check(name)
 
     def _rebuild(self, name: str) -> pa.Array | None:
-        if name not in self._columns:
+        stored = self._columns.get(name)
+        if stored is None:
             return self._implied(name)
-        kind, width, nulls, distinct, *_ = self._columns[name]
-        return rebuild(Framed(kind, width, nulls, distinct, self._checked(name)), self.num_rows)
+        self._check(name)
+        kind, width, nulls, distinct, _, start, *lengths = stored
+        buffers = slice_buffers(self._body, kind, start, lengths)
+        return rebuild(Framed(kind, width, nulls, distinct, buffers), self.num_rows)
 
-    def _checked(self, name: str) -> tuple[pa.Buffer, ...]:
+    def _check(self, name: str) -> None:
         crc, start, *lengths = self._columns[name][4:]
-        stored = self._body.slice(start, sum(map(padded, lengths)))
-        if zlib.crc32(stored) != crc:
+        end = start + sum([length + -length % ALIGNMENT for length in lengths])
+        if crc32(self._bytes[start:end]) != crc:
             at = self.position + self.head.header_length + start
             last = self.first_offset + self.head.messages - 1
             raise StreamCorrupt(
@@ -196,15 +214,16 @@ class HotChunk:
                 at,
                 f"column {name!r} of offsets {self.first_offset} to {last} fails its CRC",
             )
-        return slice_buffers(self._body, start, tuple(lengths))
 
     def _implied(self, name: str) -> pa.Array | None:
         rows, head = self.num_rows, self.head
         match name:
             case "timestamp":
-                return pa.array(np.full(rows, head.min_timestamp))
+                same = pa.py_buffer(head.min_timestamp.to_bytes(8, "little", signed=True) * rows)
+                return pa.Array.from_buffers(pa.int64(), rows, [None, same], 0)
             case "priority":
-                return pa.array(np.full(rows, head.min_priority, np.uint8))
+                same = pa.py_buffer(bytes((head.min_priority,)) * rows)
+                return pa.Array.from_buffers(pa.uint8(), rows, [None, same], 0)
             case "topic":
                 codes = pa.array(np.zeros(rows, np.int8))
                 return pa.DictionaryArray.from_arrays(codes, pa.array([""]))
@@ -217,20 +236,26 @@ class HotChunk:
 
 def read_header(
     data: pa.Buffer, position: int
-) -> tuple[ChunkHead, list[str], memoryview, bytes] | str:
+) -> tuple[ChunkHead, Sequence[str], memoryview, bytes] | str:
     """Head, column names, column table and meta of the chunk at `position`, or what is wrong there."""
     head = read_head(data, position)
     if isinstance(head, str):
         return head
-    header = memoryview(data.slice(position, head.header_length))
-    crc = zlib.crc32(header[: CHUNK_HEADER.size - CRC.size])
-    if zlib.crc32(header[CHUNK_HEADER.size :], crc) != head.crc:
+    header = memoryview(data)[position : position + head.header_length]
+    crc = crc32(header[: CHUNK_HEADER.size - CRC.size])
+    if crc32(header[CHUNK_HEADER.size :], crc) != head.crc:
         return "the header of a chunk fails its CRC"
     names_at = CHUNK_HEADER.size + head.columns * COLUMN.size
     meta_at = names_at + head.names_length
-    names = bytes(header[names_at:meta_at]).decode().split("\0") if head.columns else []
+    names = _names(bytes(header[names_at:meta_at])) if head.columns else ()
     meta = bytes(header[meta_at : meta_at + head.meta_length])
     return head, names, header[CHUNK_HEADER.size : names_at], meta
+
+
+@lru_cache(256)
+def _names(stored: bytes) -> tuple[str, ...]:
+    """The names of a chunk's columns; most chunks of a stream have the same."""
+    return tuple(stored.decode().split("\0"))
 
 
 def read_head(data: pa.Buffer, position: int) -> ChunkHead | str:

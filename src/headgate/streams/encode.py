@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
+from headgate.checksum import crc32
 from headgate.streams.chunk import HOLE, NO_META, ChunkHead, ChunkMeta
 from headgate.streams.framing import Buffer, Framed, frame
 from headgate.streams.layout import (
@@ -74,7 +74,7 @@ def _encode_header(
     )
     tail = table + names + meta + bytes(padded(length) - length)
     fixed = CHUNK_HEADER.pack(*head)[: -CRC.size]
-    head = head._replace(crc=zlib.crc32(tail, zlib.crc32(fixed)))
+    head = head._replace(crc=crc32(tail, crc32(fixed)))
     return head, fixed + CRC.pack(head.crc) + tail
 
 
@@ -87,10 +87,10 @@ def _lay_out(columns: Iterable[Framed]) -> tuple[bytes, list[Buffer], int]:
         crc, start, lengths = 0, position, [0, 0, 0, 0]
         for i, buffer in enumerate(column.buffers):
             lengths[i] = length = len(buffer)
-            crc = zlib.crc32(buffer, crc)
+            crc = crc32(buffer, crc)
             body.append(buffer)
             if padding := -length % ALIGNMENT:
-                crc = zlib.crc32(_PADDING[:padding], crc)
+                crc = crc32(_PADDING[:padding], crc)
                 body.append(_PADDING[:padding])
             position += length + padding
         entry = (column.type, column.width, column.nulls, column.dictionary, crc, start, *lengths)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.checksum import crc32
 from headgate.streams.layout import FORMAT_VERSION
 from headgate.streams.summary import Summary
 
@@ -77,7 +77,7 @@ def encode_checks(
     """The table and, behind it, one CRC over all that the footer says."""
     whole = 0
     for part in (_described(schema), note, summary, table := checks.tobytes()):
-        whole = zlib.crc32(part, whole)
+        whole = crc32(part, whole)
     return base64.b64encode(table + whole.to_bytes(4, "little"))
 
 
@@ -109,7 +109,7 @@ def metadata_crc(data: pa.Buffer, position: int) -> int:
     """Of what says how to read a chunk: its length, its null counts, where its buffers are."""
     prefix = data.slice(position, _MESSAGE_PREFIX).to_pybytes()
     length = _MESSAGE_PREFIX + int.from_bytes(prefix[4:], "little")
-    return zlib.crc32(data.slice(position, min(length, data.size - position)))
+    return crc32(data.slice(position, min(length, data.size - position)))
 
 
 def column_crc(array: pa.Array) -> int:
@@ -117,7 +117,7 @@ def column_crc(array: pa.Array) -> int:
     crc = 0
     for buffer in (array.indices if isinstance(array, pa.DictionaryArray) else array).buffers():
         if buffer is not None:
-            crc = zlib.crc32(buffer, crc)
+            crc = crc32(buffer, crc)
     return crc
 
 

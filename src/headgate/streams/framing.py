@@ -6,6 +6,7 @@ rebuilt over slices of the memory map: nothing is copied, and nothing but the to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.streams.layout import padded
+from headgate.streams.layout import ALIGNMENT
 
 Buffer: TypeAlias = pa.Buffer | memoryview | bytes
 
@@ -38,6 +39,12 @@ _CODE_OF: Final = {
     pa.binary(): BINARY,
 }
 STORABLE: Final = frozenset(_CODE_OF)  # and dictionaries of strings
+BUFFERS_OF: Final = {INT64: 2, UINT8: 2, DOUBLE: 2, BOOL: 2, UTF8: 3, BINARY: 3, DICTIONARY: 4}
+
+# Made once: a stream may have very many small chunks.
+_TYPE_OF: Final = {code: kind for kind, code in _CODE_OF.items()}
+_CODED: Final = {width: pa.dictionary(kind, pa.string()) for width, (kind, _) in _INDEX.items()}
+_EMPTY: Final = pa.py_buffer(b"")
 
 
 class Framed(NamedTuple):
@@ -135,21 +142,18 @@ def rebuild(framed: Framed, rows: int) -> pa.Array:
     kind, width, nulls, distinct, (validity, *rest) = framed
     valid = validity if nulls else None
     if kind == DICTIONARY:
-        codes, offsets, content, *_ = rest
+        codes, offsets, content = rest
         values = pa.Array.from_buffers(pa.string(), distinct, [None, offsets, content], 0)
-        type_ = pa.dictionary(_INDEX[width][0], pa.string())
-        return pa.DictionaryArray.from_buffers(type_, rows, [valid, codes], values, nulls)
-    if kind in (UTF8, BINARY):
-        type_ = pa.string() if kind == UTF8 else pa.binary()
-        return pa.Array.from_buffers(type_, rows, [valid, rest[0], rest[1]], nulls)
-    type_ = pa.bool_() if kind == BOOL else _FIXED[kind][0]
-    return pa.Array.from_buffers(type_, rows, [valid, rest[0]], nulls)
+        return pa.DictionaryArray.from_buffers(_CODED[width], rows, [valid, codes], values, nulls)
+    return pa.Array.from_buffers(_TYPE_OF[kind], rows, [valid, *rest], nulls)
 
 
-def slice_buffers(body: pa.Buffer, start: int, lengths: tuple[int, ...]) -> tuple[pa.Buffer, ...]:
-    """A column's buffers, one behind the other from `start` on."""
+def slice_buffers(
+    body: pa.Buffer, kind: int, start: int, lengths: Sequence[int]
+) -> tuple[pa.Buffer, ...]:
+    """The buffers that a column of this kind has, one behind the other from `start` on."""
     found = []
-    for length in lengths:
-        found.append(body.slice(start, length))
-        start += padded(length)
+    for length in lengths[: BUFFERS_OF[kind]]:
+        found.append(body.slice(start, length) if length else _EMPTY)
+        start += length + -length % ALIGNMENT
     return tuple(found)

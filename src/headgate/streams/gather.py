@@ -43,12 +43,29 @@ def gathering(arrays: Sequence[pa.Array]) -> Gathering:
 class _Fixed:
     def __init__(self, arrays: Sequence[pa.Array]) -> None:
         self.type = arrays[0].type
-        self._values = _Numbers(arrays, 1, np.dtype(self.type.to_pandas_dtype()))
+        self._dtype = np.dtype(self.type.to_pandas_dtype())
+        self._values = _Numbers(arrays, 1, self._dtype)
         self._valid = _Validity(arrays)
+        self._same = _one_byte_of_all(arrays)
 
     def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+        if self._same is not None:
+            return _array(self.type, len(rows), None, np.full(len(rows), self._same, self._dtype))
         values = self._values.take(chunks, rows)
         return _array(self.type, len(rows), self._valid.take(chunks, rows), values)
+
+
+def _one_byte_of_all(arrays: Sequence[pa.Array]) -> int | None:
+    """The value of a column of bytes that has just one: a topic all messages have, or a priority."""
+    if arrays[0].type.bit_width != 8 or any(array.null_count for array in arrays):
+        return None
+    found: set[int] = set()
+    for array in arrays:
+        values = array.to_numpy()
+        found |= {int(values.min()), int(values.max())} if len(values) else set()
+        if len(found) > 1:
+            return None
+    return next(iter(found), None)
 
 
 class _Bits:
@@ -82,8 +99,9 @@ class BytesGathering:
 
     def ranges(self, chunks: Rows, rows: Rows) -> tuple[Positions, Positions]:
         """Where each value begins and ends in `memory`."""
+        begins, ends = self._ends.take_pairs(chunks, rows)
         bases = self._bases.take(chunks)
-        return self._ends.take(chunks, rows) + bases, self._ends.take(chunks, rows + 1) + bases
+        return begins + bases, ends + bases
 
     def valid(self, chunks: Rows, rows: Rows) -> Bools | None:
         """Which of the values are not null; None when all are."""
@@ -141,6 +159,11 @@ class _Numbers:
 
     def take(self, chunks: Rows, rows: Rows) -> npt.NDArray[Any]:
         return self._flat.take(self._starts.take(chunks) + rows)
+
+    def take_pairs(self, chunks: Rows, rows: Rows) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Each number and the one behind it."""
+        at = self._starts.take(chunks) + rows
+        return self._flat.take(at), self._flat.take(at + 1)
 
 
 class _Bitmaps:

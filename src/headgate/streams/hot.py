@@ -67,6 +67,9 @@ class HotSegment:
         expected = next_offset_of(entries, self.head)
         places = walk(self._tail, str(self.path), expected, base=self._tail_at, settled=settled)
         self._entries = np.concatenate([entries, *entries_of(places, self.shape, expected)])
+        # By themselves: a field of an entry is slow to come by, and these are asked for once a chunk.
+        self._positions = np.ascontiguousarray(self._entries["position"])
+        self._damaged = (self._entries["flags"] & DAMAGED) != 0
         self._facts: Facts | None = None
         self._salts: npt.NDArray[np.uint64] | None = None
 
@@ -111,13 +114,14 @@ class HotSegment:
         return first, first + self._entries["count"].astype(np.int64) - 1
 
     def chunk(self, i: int) -> HotChunk:
-        entry = self._entries[i]
-        if entry["flags"] & DAMAGED:
+        position = int(self._positions[i])
+        if self._damaged[i]:
+            entry = self._entries[i]
             last = int(entry["first_offset"]) + int(entry["count"]) - 1
             problem = f"offsets {entry['first_offset']} to {last} cannot be read"
-            raise StreamCorrupt(str(self.path), int(entry["position"]), problem)
-        data, base = self._bytes_at(int(entry["position"]))
-        return HotChunk(data, int(entry["position"]) - base, str(self.path), base)
+            raise StreamCorrupt(str(self.path), position, problem)
+        data, base = self._bytes_at(position)
+        return HotChunk(data, position - base, str(self.path), base)
 
     def _bytes_at(self, position: int) -> tuple[pa.Buffer, int]:
         """The bytes that hold this position, and the position they begin at."""

@@ -9,7 +9,6 @@ behind it an unfinished write. It is the only field that changes in place.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field as member
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.checksum import crc32
 from headgate.filters.columns import column_name
 from headgate.filters.nodes import KINDS, Field
 from headgate.streams import bloom, overflow
@@ -91,7 +91,7 @@ def encode_index_header(shape: IndexShape, first_offset: int, log_crc: int, sett
     sizes = (len(meta), shape.dtype.itemsize, shape.bloom.nbytes, shape.bloom.hashes)
     fixed = INDEX_HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, *sizes, log_crc, first_offset, 0)
     fixed = fixed[: -CRC.size]
-    crc = zlib.crc32(meta, zlib.crc32(fixed))
+    crc = crc32(meta, crc32(fixed))
     return fixed + CRC.pack(crc) + meta + encode_settled(settled)
 
 
@@ -109,7 +109,7 @@ def read_index_header(data: bytes | memoryview) -> IndexHead | str:
     if magic != INDEX_MAGIC or version != FORMAT_VERSION:
         return f"this is no index of format {FORMAT_VERSION}"
     meta = bytes(data[INDEX_HEADER.size : INDEX_HEADER.size + meta_length])
-    if zlib.crc32(meta, zlib.crc32(data[: INDEX_HEADER.size - CRC.size])) != crc:
+    if crc32(meta, crc32(data[: INDEX_HEADER.size - CRC.size])) != crc:
         return "the header of the index fails its CRC"
     length = INDEX_HEADER.size + meta_length + SETTLED.size
     if len(data) < length:
@@ -185,7 +185,7 @@ def _fill_bloom(
     """The filter, and which fields it covers: those with few values first, while there is room."""
     found = {bit: _hashes(field, column, shape) for bit, field in enumerate(shape.fields)}
     covered = {bit: hashes for bit, hashes in found.items() if hashes is not None}
-    room, coverage, chosen = _room(shape), 0, []
+    room, coverage, chosen = room_for(shape), 0, []
     for bit, hashes in sorted(covered.items(), key=lambda item: len(item[1])):
         if len(hashes) <= room:
             room -= len(hashes)
@@ -197,7 +197,7 @@ def _fill_bloom(
     return bloom.build(shape.bloom, np.concatenate(chosen), head.first_offset), coverage
 
 
-def _room(shape: IndexShape) -> int:
+def room_for(shape: IndexShape) -> int:
     """How many values a filter takes before it tells nothing any more."""
     # RabbitMQ's small filters are filled however many there are, until a miss is as good as impossible; a
     # filter over headers is kept below one false positive in seven.
@@ -212,7 +212,7 @@ def _hashes(field: Field, column: ColumnOf, shape: IndexShape) -> Hashes | None:
     for kind in KINDS if field.scope == "header" else ("string",):
         array = column(column_name(field, kind))
         if array is not None:
-            hashes = _distinct_hashes(field, array, _room(shape))
+            hashes = _distinct_hashes(field, array, room_for(shape))
             if hashes is None:
                 return None
             found.append(hashes)

@@ -36,67 +36,73 @@ class Pending:
     """A queue that needs no lock: any thread adds at the end, one at a time takes out at the front.
 
     Each of these is one step of the interpreter on a list, which no other thread comes between. An entry is a plain
-    message, or a pair of any message and its mark. `add_plain` is called once a message, so everything in it is
-    counted in nanoseconds.
+    message, or a pair of any message and its mark. A plain message is simply appended to `entries`, without a call:
+    this is done once a message, so everything in it is counted in nanoseconds. Then, if there are `attend_at` of
+    them or its payload is longer than `small`, `weigh` says whether there is something to be seen to.
     """
 
-    __slots__ = ("_entries", "_most_bytes", "_most_messages", "_nbytes", "_noticed", "_since")
+    __slots__ = (
+        "_most_bytes",
+        "_most_messages",
+        "_nbytes",
+        "_since",
+        "attend_at",
+        "entries",
+        "small",
+    )
 
     def __init__(self, most_messages: int, most_bytes: int) -> None:
         """Full with so many messages, or so many bytes of payload."""
         self._most_messages, self._most_bytes = most_messages, most_bytes
-        self._entries: list[Message | tuple[Message, Mark | None]] = []
+        self.entries: list[Message | tuple[Message, Mark | None]] = []  # always the same list
+        self.attend_at = 0  # the number that makes it full; 0 while the committer has to be told
+        # Payloads this short never fill it by their bytes before they do by their number: they need no counting.
+        self.small = most_bytes // most_messages
         # Threads may add at once and lose a few: it only says about when to commit.
         self._nbytes = 0
-        self._noticed = False
         self._since = 0.0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     @property
     def full(self) -> bool:
-        return self._nbytes >= self._most_bytes or len(self._entries) >= self._most_messages
+        return self._nbytes >= self._most_bytes or len(self.entries) >= self._most_messages
 
-    def add_plain(self, message: Message) -> bool:
-        """Take it in; whether it is time to commit, or to tell the committer."""
-        entries = self._entries
-        entries.append(message)
-        self._nbytes = nbytes = self._nbytes + len(message.payload)
-        return (
-            not self._noticed or len(entries) >= self._most_messages or nbytes >= self._most_bytes
-        )
+    def weigh(self, message: Message) -> bool:
+        """Count an appended message's payload; whether it is time to commit, or to tell the committer."""
+        self._nbytes += len(message.payload)
+        return not self.attend_at or self.full
 
     def add(self, message: Message, mark: Mark | None) -> bool:
-        """The same for any message."""
-        self._entries.append((message, mark))
-        self._nbytes += len(message.payload)
-        return not self._noticed or self.full
+        """Take in any message; the same answer."""
+        self.entries.append((message, mark))
+        return self.weigh(message)
 
     def notice(self) -> bool:
         """Whether the committer has to be told that messages wait; asked by whoever added some."""
-        if self._noticed:
+        if self.attend_at:
             return False
-        self._since, self._noticed = time.monotonic(), True
+        self._since, self.attend_at = time.monotonic(), self._most_messages
         return True
 
     def waiting_since(self) -> float | None:
         """When messages began to wait, by the monotonic clock; for the committer alone to ask."""
         # In this order: whoever adds after the look finds that nobody has noticed.
-        self._noticed = False
-        if not self._entries:
+        self.attend_at = 0
+        if not self.entries:
             return None
-        self._noticed = True
+        self.attend_at = self._most_messages
         return self._since
 
     def drain(self) -> Drained:
         """Take out all that is there now."""
-        entries, number = self._entries, len(self._entries)
+        entries, number = self.entries, len(self.entries)
         self._nbytes = 0
         taken = entries[:number]
         del entries[:number]
         self._since = time.monotonic()
-        if tuple not in set(map(type, taken)):
+        if tuple not in map(type, taken):
             return Drained(cast(list[Message], taken), (), plain=True)
         pairs = [entry if type(entry) is tuple else (entry, None) for entry in taken]
         return Drained([pair[0] for pair in pairs], [pair[1] for pair in pairs])  # type: ignore[misc]
@@ -105,7 +111,7 @@ class Pending:
         """They come first again."""
         messages, marks, plain = drained
         marked = zip(messages, marks or repeat(None), strict=False)
-        self._entries[:0] = messages if plain else marked
+        self.entries[:0] = messages if plain else marked
         self._nbytes += sum(len(message.payload) for message in drained.messages)
 
 

@@ -1,6 +1,6 @@
 """A quick look at a message: enough to know that most are valid, so that `validate` is asked about few.
 
-Called once a message, so everything here is counted in nanoseconds. A False only says: look closer.
+A False only says: look closer. `Producer.send` has the part of it that every message passes.
 """
 
 from __future__ import annotations
@@ -12,22 +12,7 @@ from headgate.streams.batching import MAX_MESSAGE_BYTES
 
 ZERO: Final = 0  # compared by identity: False is another object
 SURELY_SHORT: Final = 63  # code points; four bytes each make 252
-
-
-def is_plain(message: Message, good_names: set[str], good_topics: set[str]) -> bool:
-    """Whether it is valid and has nothing but topic, headers and payload."""
-    return (
-        message.topic in good_topics
-        and message.priority is ZERO
-        and message.timestamp is None
-        and message.id is None
-        and message.filter_value is None
-        and message.key is None
-        and not message.properties
-        and type(message.payload) is bytes
-        and len(message.payload) <= MAX_MESSAGE_BYTES
-        and _good_headers(message.headers, good_names)
-    )
+ONE_DIGIT: Final = 1 << 30  # the interpreter compares integers below it several times faster
 
 
 def is_surely_valid(message: Message, good_names: set[str]) -> bool:
@@ -38,7 +23,7 @@ def is_surely_valid(message: Message, good_names: set[str]) -> bool:
         and _short_text(message.topic)
         and type(message.priority) is int
         and 0 <= message.priority <= MAX_PRIORITY
-        and (message.timestamp is None or _is_int64(message.timestamp))
+        and (message.timestamp is None or is_int64(message.timestamp))
         and (message.id is None or _short_text(message.id))
         and (message.filter_value is None or _short_text(message.filter_value))
         and (message.key is None or _short_text(message.key))
@@ -56,7 +41,7 @@ def _good_headers(headers: Any, good_names: set[str]) -> bool:
             if not value.isprintable():
                 return False
         elif kind is int:
-            if not INT64_MIN <= value <= INT64_MAX:
+            if not is_int64(value):
                 return False
         elif kind is not bool and (kind is not float or value - value != 0):
             return False
@@ -67,5 +52,6 @@ def _short_text(value: object) -> bool:
     return type(value) is str and len(value) <= SURELY_SHORT and value.isprintable()
 
 
-def _is_int64(value: object) -> bool:
+def is_int64(value: object) -> bool:
+    """Whether it is an integer, and none too large."""
     return type(value) is int and INT64_MIN <= value <= INT64_MAX

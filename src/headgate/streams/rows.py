@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.filters.arrays import encoded_text
-from headgate.filters.columns import shred, shred_headers, shred_valid
-from headgate.filters.transposed import column
+from headgate.filters.columns import shred, shred_columns, shred_valid
+from headgate.filters.transposed import column, in_common
 from headgate.message import Message
+from headgate.streams.layout import MAX_HEADER_COLUMNS
 from headgate.streams.overflow import cap, narrow
 
 Arrays: TypeAlias = dict[str, pa.Array]
@@ -40,10 +41,13 @@ def arrays_of(
 def plain_arrays_of(
     messages: Sequence[Message], payloads: Sequence[bytes], indexed: Collection[str], now_us: int
 ) -> Arrays:
-    """The same for messages that have topic, headers and payload, and nothing else to look at."""
-    narrowed, rest = narrow(messages, indexed)
+    """The same for messages, at least one, that have topic, headers and payload, and nothing else to look at."""
+    rows = [message.headers for message in messages]
+    columns = in_common(rows)
+    if columns is None or len(columns) > MAX_HEADER_COLUMNS:
+        return arrays_of(messages, payloads, indexed, now_us)
     try:
-        headers = shred_headers([message.headers for message in narrowed])
+        headers = shred_columns({name: column(values) for name, values in columns.items()})
     except (TypeError, ValueError, OverflowError):
         # Says what is wrong with which.
         return arrays_of(messages, payloads, indexed, now_us, shred_valid)
@@ -53,7 +57,7 @@ def plain_arrays_of(
         "priority": pa.array(np.zeros(len(messages), np.uint8)),
         "payload": payload_array(payloads),
     }
-    return cap(arrays | headers, rest, indexed)
+    return cap(arrays | headers, None, indexed)
 
 
 def _topic_array(topics: list[str]) -> pa.Array:

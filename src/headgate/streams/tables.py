@@ -184,7 +184,8 @@ def _system_array(where: str, name: str, array: pa.Array) -> pa.Array | None:
     if name in _SHORT_TEXTS:
         return _short_texts(where, array)
     if name == "payload":
-        return pc.fill_null(_cast(where, array, pa.binary()), b"")
+        payloads = _cast(where, array, pa.binary())
+        return pc.fill_null(payloads, b"") if payloads.null_count else payloads
     if name == "timestamp":
         return _cast(where, _in_microseconds(array), pa.int64())
     numbers = pc.fill_null(_cast(where, array, pa.int64()), 0)
@@ -264,6 +265,8 @@ def cut(arrays: Arrays, start: int, rows: int) -> Arrays:
 def _tightened(array: pa.DictionaryArray) -> pa.Array:
     """Only the words that occur; no dictionary at all when most of them are different."""
     indices, words = array.indices, array.dictionary
+    if len(words) == 1 < len(array):
+        return array  # as the topic often is: no need to look
     present = indices.drop_null() if array.null_count else indices
     used = _used(present.to_numpy(), len(words))
     if len(used) * 2 > len(array):

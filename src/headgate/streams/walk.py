@@ -7,13 +7,13 @@ it is a *torn tail*, an append that never finished.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt
 from headgate.streams.chunk import MORE, HotChunk, read_header
 from headgate.streams.layout import (
@@ -49,7 +49,7 @@ def encode_log_header(
     meta += b" " * (wanted - len(meta))
     fixed = LOG_HEADER.pack(LOG_MAGIC, FORMAT_VERSION, len(meta), first_offset, created_us, 0)
     fixed = fixed[: -CRC.size]
-    return fixed + CRC.pack(zlib.crc32(meta, zlib.crc32(fixed))) + meta
+    return fixed + CRC.pack(crc32(meta, crc32(fixed))) + meta
 
 
 def log_header_crc(header: bytes) -> int:
@@ -75,7 +75,7 @@ def _read_log_header(data: pa.Buffer) -> LogHead | str:
     if magic != LOG_MAGIC or data.size < length:
         return f"this is no log of format {FORMAT_VERSION}, or it is cut off"
     meta = data.slice(LOG_HEADER.size, meta_length)
-    if zlib.crc32(meta, zlib.crc32(data.slice(0, LOG_HEADER.size - CRC.size))) != crc:
+    if crc32(meta, crc32(data.slice(0, LOG_HEADER.size - CRC.size))) != crc:
         return "the header of the log fails its CRC"
     if version != FORMAT_VERSION:
         return f"a log of format {version}, this program reads {FORMAT_VERSION}"

@@ -137,6 +137,13 @@ def test_strings_are_a_dictionary_when_at_most_half_are_distinct(distinct, layou
     assert str(column.type) == (encoded if layout else "string")
 
 
+def test_strings_that_repeat_only_at_the_beginning_are_no_dictionary():
+    values = ["same"] * 300 + [f"v{i}" for i in range(700)]
+    column = shred_headers([{"h": value} for value in values])["h.s.h"]
+    assert column.to_pylist() == values
+    assert column.type == pa.string()
+
+
 def test_absent_values_do_not_count_as_distinct():
     column = shred_headers([{"h": "x"}, {"h": None}])["h.s.h"]
     assert pa.types.is_dictionary(column.type)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from headgate.filters.nodes import Field
+from headgate.streams import bloom
 from headgate.streams.bloom import (
     BloomShape,
     build,
@@ -107,3 +108,20 @@ def test_a_slice_of_an_array_hashes_like_its_texts():
 
     texts = pa.array(["one", "two", "three", "four"]).slice(1, 2)
     assert hash_texts(AMOUNT, texts).tolist() == hash_texts(AMOUNT, ["two", "three"]).tolist()
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["v1", "w2", "x3"], ["a" * 256, "b" * 256], ["a", "bcd", ""], ["é" * 200, "x"], ["", ""]],
+)
+def test_a_text_hashes_to_the_polynomial_that_is_promised(texts):
+    seeds = bloom._keys(AMOUNT, "s").tolist()
+    bases = [base | 1 for base in bloom._keys(AMOUNT, "p").tolist()]
+
+    def unmixed(text, seed, base):
+        raw = text.encode()
+        terms = ((byte + 1) * base**i for i, byte in enumerate(raw[: bloom.HASHED_BYTES]))
+        return (seed + len(raw) + sum(terms)) % 2**64
+
+    promised = [[unmixed(text, *keys) for keys in zip(seeds, bases, strict=True)] for text in texts]
+    assert np.array_equal(hash_texts(AMOUNT, texts), bloom.mix(np.array(promised, np.uint64)))

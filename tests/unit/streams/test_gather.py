@@ -50,6 +50,15 @@ def test_a_slice_is_gathered_from_where_it_begins(kind: str) -> None:
     ]
 
 
+def test_bytes_that_are_all_the_same_are_not_mistaken_for_others() -> None:
+    same, other = pa.array([7, 7, 7], pa.uint8()), pa.array([7, 8], pa.uint8())
+    chunks, rows = np.array([1, 0, 1]), np.array([1, 2, 0])
+    assert gathering([same, same]).take(chunks, rows) == same
+    assert gathering([same, other]).take(chunks, rows).to_pylist() == [8, 7, 7]
+    absent = pa.array([7, None], pa.uint8())
+    assert gathering([same, absent]).take(chunks, rows).to_pylist() == [None, 7, 7]
+
+
 def test_no_rows_are_an_empty_array_of_the_same_type() -> None:
     nothing = np.array([], np.intp)
     for array in columns(Random(1), 9).values():

@@ -6,14 +6,21 @@ from headgate.streams.pending import Drained, Pending, last_ids
 A, B, C, D = (Message(name) for name in (b"a", b"b", b"c", b"d"))
 
 
+def add_plain(pending: Pending, message: Message) -> bool:
+    """As a producer does."""
+    pending.entries.append(message)
+    crowded = len(pending.entries) >= pending.attend_at or len(message.payload) > pending.small
+    return crowded and pending.weigh(message)
+
+
 def test_messages_come_out_in_the_order_they_went_in_and_put_back_come_first():
     pending = Pending(10, 1000)
-    pending.add_plain(A)
+    add_plain(pending, A)
     pending.add(B, ("p", 1))
-    pending.add_plain(C)
+    add_plain(pending, C)
     drained = pending.drain()
     assert drained == ([A, B, C], [None, ("p", 1), None], False)
-    pending.add_plain(D)
+    add_plain(pending, D)
     pending.put_back(drained.after(1))
     assert pending.drain() == ([B, C, D], [("p", 1), None, None], False)
 
@@ -21,10 +28,10 @@ def test_messages_come_out_in_the_order_they_went_in_and_put_back_come_first():
 def test_plain_messages_put_back_are_plain_still():
     pending = Pending(10, 1000)
     for message in (A, B, C):
-        pending.add_plain(message)
+        add_plain(pending, message)
     drained = pending.drain()
     assert drained == ([A, B, C], (), True)
-    pending.add_plain(D)
+    add_plain(pending, D)
     pending.put_back(drained.after(2))
     assert pending.drain() == ([C, D], (), True)
     assert pending.drain().messages == []
@@ -38,11 +45,11 @@ def test_messages_that_were_never_marked_can_be_put_back():
 
 def test_full_is_by_number_or_by_bytes():
     pending = Pending(3, 1000)
-    assert pending.add_plain(A)  # the committer has to be told of the first
+    assert add_plain(pending, A)  # the committer has to be told of the first
     assert pending.notice()
-    assert not pending.add_plain(B)
+    assert not add_plain(pending, B)
     assert not pending.full
-    assert pending.add_plain(C)
+    assert add_plain(pending, C)
     assert pending.full
     pending.drain()
     assert not pending.full
@@ -50,18 +57,29 @@ def test_full_is_by_number_or_by_bytes():
     assert pending.full
 
 
+def test_payloads_above_the_average_are_counted_and_make_it_full():
+    pending = Pending(3, 300)
+    add_plain(pending, A)
+    pending.notice()
+    assert not add_plain(pending, Message(b"x" * 200))
+    pending.drain()
+    assert not add_plain(pending, Message(b"x" * 200))
+    assert add_plain(pending, Message(b"x" * 101))
+    assert pending.full
+
+
 def test_the_committer_is_told_once_and_again_after_it_found_nothing():
     pending = Pending(10, 1000)
     assert pending.waiting_since() is None
-    pending.add_plain(A)
+    add_plain(pending, A)
     assert pending.notice()
     assert not pending.notice()
     assert pending.waiting_since() is not None
-    pending.add_plain(B)
+    add_plain(pending, B)
     assert not pending.notice()  # it knows, and will look again
     pending.drain()
     assert pending.waiting_since() is None
-    pending.add_plain(C)
+    add_plain(pending, C)
     assert pending.notice()
 
 

@@ -142,6 +142,61 @@ def test_what_validate_refuses_is_refused_when_it_is_sent(stream, message, field
     assert payloads(stream) == [b"known"]  # of send_many, all or none
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        0,
+        -1,
+        2**30,
+        -(2**30),
+        2**63 - 1,
+        -(2**63),
+        0.5,
+        -0.0,
+        1e300,
+        True,
+        "",
+        "é",
+        "\n",
+        None,
+        OPAQUE,
+    ],
+)
+def test_a_value_is_stored_whether_or_not_its_name_is_known(stream, value):
+    message = Message(b"x", "a.b", {"h": value})
+    with stream.producer() as producer:
+        assert producer.send(message)
+        assert producer.send(message)
+    found = [m.headers.get("h") for m in stream.consume()]
+    assert found == [value, value]
+    assert {type(one) for one in found} == {type(value)}
+
+
+@pytest.mark.parametrize(
+    "value", [2**63, -(2**63) - 1, float("nan"), float("-inf"), "\0", "\ud800", b"x", [1]]
+)
+def test_a_bad_value_under_a_known_name_is_refused_by_the_send_that_brings_it(stream, value):
+    with stream.producer() as producer:
+        for good in ("text", 7, 0.5, True):
+            producer.send(Message(b"x", "a.b", {"h": good}))
+        with pytest.raises(InvalidMessage) as refused:
+            producer.send(Message(b"x", "a.b", {"h": value}))
+    assert "'h'" in str(refused.value)
+    assert stream.next_offset == 4
+
+
+def test_payloads_fill_a_chunk_by_their_bytes_too(tmp_path):
+    with (
+        Stream.create(
+            tmp_path / "s", linger=LATER, chunk_messages=100, chunk_bytes=100_000
+        ) as stream,
+        stream.producer() as producer,
+    ):
+        for _ in range(11):
+            producer.send(Message(b"x" * 10_000, "a.b"))
+        assert stream.next_offset == 10
+
+
 def test_a_message_changed_after_it_was_sent_does_not_block_the_others(stream):
     headers = {"a": 1}
     producer = stream.producer()

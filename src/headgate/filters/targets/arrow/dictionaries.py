@@ -10,11 +10,11 @@ from __future__ import annotations
 from threading import Lock
 from typing import Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
+from headgate.checksum import crc32
 from headgate.filters.targets.arrow.rows import Array, Bools, Codes, Text
 from headgate.filters.targets.arrow.text import TextTest
 
