@@ -13,6 +13,8 @@ from headgate.filters.logic import matches_filter
 from headgate.filters.normal import bind_now
 from headgate.message import OPAQUE, Message
 from headgate.streams import cluster, reader
+from headgate.streams.cold import compaction, write
+from headgate.streams.cold.compaction import compact
 from headgate.streams.decode import Record, decode_records
 from headgate.streams.stream import Stream
 from tests import generate
@@ -45,7 +47,15 @@ class History:
 
     def step(self) -> None:
         do = self.rng.choice(
-            (self.publish, self.publish, self.publish, self.append, self.seal, self.restart)
+            (
+                self.publish,
+                self.publish,
+                self.publish,
+                self.append,
+                self.seal,
+                self.compact,
+                self.restart,
+            )
         )
         do()
 
@@ -76,6 +86,13 @@ class History:
     def seal(self) -> None:
         self.stream.seal(all=self.rng.random() < 0.6)
 
+    def compact(self) -> None:
+        """Now and then all of it; what is covered stays, hidden, while this stream is being written."""
+        everything = self.rng.random() < 0.5
+        self.stream.seal(all=everything)
+        before = None if everything else self.rng.randint(0, len(self.messages) + 1)
+        compact(self.path, before_offset=before, created_us=self.clock)
+
     def restart(self) -> None:
         self.stream.close()
         self.stream = Stream.open(self.path)
@@ -105,6 +122,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of a test are small: so must their chunks be."""
     monkeypatch.setattr(cluster, "CHUNK_ROWS", 20)
     monkeypatch.setattr(reader, "BATCH_ROWS", 50)
+    monkeypatch.setattr(write, "ROW_GROUP_ROWS", 40)
+    monkeypatch.setattr(compaction, "COLD_BYTES", 60_000)
 
 
 @pytest.mark.parametrize("turn", range(ROUNDS))
@@ -144,14 +163,13 @@ def assert_same(found: Sequence[Record], wanted: Sequence[Record], filter: objec
 
 
 @pytest.mark.parametrize("turn", range(ROUNDS // 4))
-def test_filter_values_are_exact_before_and_after_sealing(tmp_path: Path, turn: int) -> None:
+def test_filter_values_are_exact_hot_sealed_and_cold(tmp_path: Path, turn: int) -> None:
     rng = Random(f"{SEED}/{turn}")
     history = History(tmp_path / "s", rng)
     for _ in range(4):
         history.publish()
-    for sealing in (False, True):
-        if sealing:
-            history.stream.seal(all=True)
+    for becoming in (lambda: None, lambda: history.stream.seal(all=True), history.compact):
+        becoming()
         for values in (["EU"], ["EU", "US"], ["nowhere"], []):
             for unfiltered in (False, True):
                 found = history.stream.consume(filter_values=values, match_unfiltered=unfiltered)

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.message import Message
+from headgate.streams.cold.compaction import compact
 from headgate.streams.stream import Stream
 
 OPTIONS = {
@@ -145,6 +146,9 @@ class Victim:
     def seal(self) -> None:
         self.stream.seal(all=self.rng.random() < 0.5)
 
+    def compact(self) -> None:
+        compact(self.path, created_us=0)
+
     def trim(self) -> None:
         first, end = self.stream.first_offset, self.stream.next_offset
         self.stream.trim(before_offset=first + (end - first) // 4)
@@ -164,6 +168,7 @@ ACTIONS: dict[Callable[[Victim], None], int] = {
     Victim.append: 2,
     Victim.deposit: 3,
     Victim.seal: 2,
+    Victim.compact: 2,
     Victim.trim: 1,
     Victim.reopen: 1,
 }

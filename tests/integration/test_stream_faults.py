@@ -15,6 +15,9 @@ from random import Random
 
 import pytest
 
+from headgate.streams.cold.compaction import compact
+from headgate.streams.cold.note import read_note
+from headgate.streams.cold.tier import manifests
 from headgate.streams.stream import Stream
 from headgate.streams.verify import verify
 from tests.integration import stream_victim
@@ -126,3 +129,7 @@ def heir_finds_everything_in_order(path: Path, witness: Witness) -> None:
         first_offset = stream.first_offset
     witness.check(stored_keys(path), first_offset)
     assert verify(path).fine
+    compact(path, created_us=0)
+    witness.check(stored_keys(path), first_offset)
+    in_place = {f"cold/{file.name}" for file in (path / "cold").iterdir()}
+    assert in_place == {read_note(manifest).file for manifest in manifests(path)}

@@ -7,7 +7,8 @@ from contextlib import suppress
 import pyarrow as pa
 
 from headgate.errors import InvalidMessage, StreamCorrupt
-from headgate.streams.inbox import DepositFile, deposits, read_deposit, reject
+from headgate.streams.inbox import DepositFile, deposits, named_files, read_deposit, reject
+from headgate.streams.staged import StagedFile, remove_staged
 from headgate.streams.tables import columns_of
 from headgate.streams.writer import Writer, now_us
 
@@ -23,20 +24,26 @@ def adopt(writer: Writer) -> int:
 
 def _adopt(writer: Writer, deposit: DepositFile) -> None:
     writer.commit()  # so that what fails from here on is the deposit's own fault
+    staged: tuple[StagedFile, ...] = ()
+    with suppress(StreamCorrupt):
+        staged = named_files(deposit)
     if deposit.publishing_id > writer.producers.last(deposit.producer):
         try:
-            _append(writer, deposit)
+            _append(writer, deposit, sum(file.length for file in staged))
         except (StreamCorrupt, InvalidMessage, pa.ArrowException) as problem:
             reject(deposit, problem)
             return
         if writer.options.fsync == "interval":
             writer.sync()  # before the only other copy goes
     deposit.path.unlink(missing_ok=True)
+    remove_staged(
+        writer.directory, staged
+    )  # last: as long as a deposit is there, so is what it names
 
 
-def _append(writer: Writer, deposit: DepositFile) -> None:
+def _append(writer: Writer, deposit: DepositFile, staged_bytes: int) -> None:
     now = now_us()
     batches = read_deposit(deposit)
     columns = (columns_of(batch, now) for batch in batches if batch.num_rows)
     mark = (deposit.producer, deposit.publishing_id)
-    writer.append_columns(columns, mark, deposit.path.stat().st_size)
+    writer.append_columns(columns, mark, deposit.path.stat().st_size + staged_bytes)

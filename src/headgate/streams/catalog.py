@@ -14,28 +14,29 @@ from threading import Lock
 from typing import Final
 
 from headgate.errors import StreamError, StreamNotFound
+from headgate.streams.cold.segment import open_sealed
 from headgate.streams.hot import HotSegment
 from headgate.streams.layout import SegmentFile, segment_files
-from headgate.streams.sealed import SealedSegment
 from headgate.streams.segment import Segment
+from headgate.streams.summarized import SummarizedSegment
 
 MOST_KEPT: Final = 32 << 20  # bytes of the footers of sealed segments
 _MOST_LOOKS: Final = 1000
 
 
 class SealedSegments:
-    """Sealed segments that were opened before; they never change, so readers share them."""
+    """Sealed and cold segments that were opened before; they never change, so readers share them."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[Path, SealedSegment] = OrderedDict()
+        self._open: OrderedDict[Path, SummarizedSegment] = OrderedDict()
         self._changing = Lock()
 
-    def open(self, path: Path) -> SealedSegment:
+    def open(self, path: Path) -> SummarizedSegment:
         with self._changing:
             if path in self._open:
                 self._open.move_to_end(path)
                 return self._open[path]
-        found = SealedSegment(path)
+        found = open_sealed(path)
         with self._changing:
             self._open[path] = found
             while len(self._open) > 1 and self._kept() > MOST_KEPT:

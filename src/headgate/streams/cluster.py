@@ -72,8 +72,19 @@ def _distinct(found: Ranks, size: int) -> int:
     return int(np.count_nonzero(seen))
 
 
-def cluster(groups: Ranks, keys: Sequence[Key], row_bytes: Positions) -> Clustering:
+@dataclass(frozen=True, slots=True)
+class ChunkSize:
+    """A chunk has so many rows, or up to twice as many to end where a key changes; fewer when they are large."""
+
+    rows: int
+    nbytes: int
+
+
+def cluster(
+    groups: Ranks, keys: Sequence[Key], row_bytes: Positions, size: ChunkSize | None = None
+) -> Clustering:
     """Sort by group, then by the keys, then as they are; no chunk holds rows of two groups."""
+    size = size or ChunkSize(CHUNK_ROWS, CHUNK_BYTES)
     count = len(groups)
     if not count:
         return Clustering(np.zeros(0, np.intp), np.zeros(0, np.intp))
@@ -81,7 +92,7 @@ def cluster(groups: Ranks, keys: Sequence[Key], row_bytes: Positions) -> Cluster
     levels = [Key(groups, int(groups.max()) + 1, 2), *ascending]
     order = _sorted_rows(levels, count)
     depth = _depth_of_change(levels, order)
-    return Clustering(order, _starts(depth, np.cumsum(row_bytes[order])))
+    return Clustering(order, _starts(depth, np.cumsum(row_bytes[order]), size))
 
 
 def _sorted_rows(levels: Sequence[Key], count: int) -> Rows:
@@ -112,7 +123,9 @@ def _depth_of_change(levels: Sequence[Key], order: Rows) -> npt.NDArray[np.int8]
     return depth
 
 
-def _starts(depth: npt.NDArray[np.int8], bytes_before: Positions) -> npt.NDArray[np.intp]:
+def _starts(
+    depth: npt.NDArray[np.int8], bytes_before: Positions, wanted: ChunkSize
+) -> npt.NDArray[np.intp]:
     """A chunk ends at the coarsest change between its size and twice its size, or at a change of group."""
     count, starts = len(depth), [0]
     group_starts = np.append(np.flatnonzero(depth[1:] == 0) + 1, count)
@@ -122,15 +135,21 @@ def _starts(depth: npt.NDArray[np.int8], bytes_before: Positions) -> npt.NDArray
         while group_starts[group] <= start:
             group += 1
         limit = int(group_starts[group])
-        end = _end(start, limit, depth, bytes_before)
+        end = _end(start, limit, depth, bytes_before, wanted)
         if end >= count:
             return np.array(starts, np.intp)
         starts.append(end)
 
 
-def _end(start: int, limit: int, depth: npt.NDArray[np.int8], bytes_before: Positions) -> int:
-    full_of_bytes = np.searchsorted(bytes_before, _bytes_at(start, bytes_before) + CHUNK_BYTES)
-    size = max(1, min(CHUNK_ROWS, int(full_of_bytes) - start))
+def _end(
+    start: int,
+    limit: int,
+    depth: npt.NDArray[np.int8],
+    bytes_before: Positions,
+    wanted: ChunkSize,
+) -> int:
+    full_of_bytes = np.searchsorted(bytes_before, _bytes_at(start, bytes_before) + wanted.nbytes)
+    size = max(1, min(wanted.rows, int(full_of_bytes) - start))
     if limit - start <= size + size // 2:
         return limit
     window = depth[start + size : min(start + 2 * size, limit)]

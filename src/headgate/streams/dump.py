@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from headgate.errors import StreamCorrupt
 from headgate.message import Message
+from headgate.streams.cold.segment import ColdSegment, open_sealed
 from headgate.streams.decode import decode_records
 from headgate.streams.hot import HotSegment
-from headgate.streams.layout import SEALED_SUFFIX
-from headgate.streams.sealed import SealedSegment
+from headgate.streams.layout import LOG_SUFFIX
 from headgate.streams.segment import ChunkMetadata
+from headgate.streams.summarized import SummarizedSegment
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,12 +61,13 @@ class SegmentDump:
 
 def dump_segment(path: Path, *, sample: int = 3, most_chunks: int | None = None) -> SegmentDump:
     """Open a segment's file and look at everything; damage is told, not raised."""
-    segment = SealedSegment(path) if path.suffix == SEALED_SUFFIX else HotSegment(path)
+    segment = HotSegment(path) if path.suffix == LOG_SUFFIX else open_sealed(path)
     shown = len(segment) if most_chunks is None else min(len(segment), most_chunks)
     facts: dict[str, Any] = {"chunks": len(segment), "producers": dict(segment.producers())}
-    if isinstance(segment, SealedSegment):
+    if isinstance(segment, SummarizedSegment):
         facts |= {"indexed": list(segment.note.indexed), "in order": segment.note.in_order}
         facts |= {"overflowing headers": len(segment.note.overflowed)}
+        facts |= {"data": segment.known.file} if isinstance(segment, ColdSegment) else {}
     else:
         bloom = segment.shape.bloom
         facts |= {"indexed": list(segment.shape.indexed)}
@@ -75,18 +77,18 @@ def dump_segment(path: Path, *, sample: int = 3, most_chunks: int | None = None)
         segment.sealed,
         segment.first_offset,
         segment.next_offset,
-        path.stat().st_size,
+        segment.nbytes if isinstance(segment, SummarizedSegment) else path.stat().st_size,
         facts,
         [_chunk_dump(segment, i, sample) for i in range(shown)],
     )
 
 
-def _chunk_dump(segment: SealedSegment | HotSegment, at: int, sample: int) -> ChunkDump:
+def _chunk_dump(segment: SummarizedSegment | HotSegment, at: int, sample: int) -> ChunkDump:
     try:
         chunk = segment.chunk(at)
     except StreamCorrupt as damage:
         return ChunkDump(at, segment.metadata(at), [], [], damage.problem)
-    names = segment.names if isinstance(segment, SealedSegment) else chunk.names  # type: ignore[union-attr]
+    names = segment.names if isinstance(segment, SummarizedSegment) else chunk.names  # type: ignore[union-attr]
     columns = [_column_dump(chunk, name) for name in names]
     sound = all(column.problem is None for column in columns)
     rows = np.arange(min(sample, chunk.num_rows))
@@ -107,7 +109,7 @@ def _column_dump(chunk: Any, name: str) -> ColumnDump:
 
 def lines(dump: SegmentDump) -> Iterator[str]:
     """The dump, line by line."""
-    kind = "sealed" if dump.sealed else "hot"
+    kind = "hot" if not dump.sealed else "cold" if "data" in dump.facts else "sealed"
     yield f"{dump.path.name}  {kind}, offsets {dump.first_offset} to {dump.next_offset - 1}, {dump.nbytes:,} bytes"
     for name, value in dump.facts.items():
         yield f"  {name}: {value}"

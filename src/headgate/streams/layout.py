@@ -5,6 +5,8 @@
     <first offset, 20 digits>.log    hot segment: a header, then chunks
     <first offset, 20 digits>.idx    its index: a header, then one entry a chunk; rebuilt from the log when lost
     <first offset, 20 digits>.arrow  sealed segment; wins over a hot pair with the same first offset
+    <first>-<next offset>.cold       the manifest of a cold segment, whose data is a Parquet file; wins over what it covers
+    cold/                            the Parquet files, unless they are kept elsewhere
     inbox/                           complete chunks from outsiders, waiting to be adopted
     cursors.db                       where named consumers stand
 
@@ -18,6 +20,8 @@ All numbers are little-endian. Every part begins at a multiple of 8 bytes.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +42,8 @@ INBOX: Final = "inbox"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".idx"
 SEALED_SUFFIX: Final = ".arrow"
+COLD_SUFFIX: Final = ".cold"
+COLD_DIRECTORY: Final = "cold"
 
 
 def log_path(directory: Path, first_offset: int) -> Path:
@@ -52,24 +58,56 @@ def sealed_path(directory: Path, first_offset: int) -> Path:
     return directory / f"{first_offset:020d}{SEALED_SUFFIX}"
 
 
+def cold_path(directory: Path, first_offset: int, next_offset: int) -> Path:
+    return directory / f"{first_offset:020d}-{next_offset:020d}{COLD_SUFFIX}"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentFile:
     """A segment as the directory lists it."""
 
     first_offset: int
-    path: Path  # the .log or the .arrow
-    sealed: bool
+    path: Path  # the .log, the .arrow or the .cold
+    sealed: bool  # it never changes any more
+
+    @property
+    def cold(self) -> bool:
+        return self.path.suffix == COLD_SUFFIX
 
 
 def segment_files(directory: Path) -> list[SegmentFile]:
-    """The segments of a stream in offset order; where both forms exist, the sealed one."""
+    """The segments of a stream in offset order; what is cold hides what it was made of, the sealed form the hot."""
     found: dict[int, SegmentFile] = {}
+    cold: list[SegmentFile] = []
     for path in directory.iterdir():
-        if path.suffix in (LOG_SUFFIX, SEALED_SUFFIX) and _is_offset(path.stem):
+        if (bounds := cold_bounds(path)) is not None:
+            cold.append(SegmentFile(bounds[0], path, sealed=True))
+        elif path.suffix in (LOG_SUFFIX, SEALED_SUFFIX) and _is_offset(path.stem):
             file = SegmentFile(int(path.stem), path, path.suffix == SEALED_SUFFIX)
             if file.sealed or file.first_offset not in found:
                 found[file.first_offset] = file
-    return [found[first] for first in sorted(found)]
+    covered = Covered(file.path for file in cold)
+    cold += [file for first, file in found.items() if first not in covered]
+    return sorted(cold)
+
+
+def cold_bounds(path: Path) -> tuple[int, int] | None:
+    """The offsets [first, next) that the manifest of a cold segment is named by; None if it is none."""
+    if path.suffix != COLD_SUFFIX:
+        return None
+    first, _, end = path.stem.partition("-")
+    return (int(first), int(end)) if _is_offset(first) and _is_offset(end) else None
+
+
+class Covered:
+    """The offsets that are in cold segments."""
+
+    def __init__(self, manifests: Iterable[Path]) -> None:
+        self._ranges = sorted(bounds for path in manifests if (bounds := cold_bounds(path)))
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect_right(self._ranges, offset, key=lambda bounds: bounds[0])
+        return at > 0 and offset < self._ranges[at - 1][1]
 
 
 def _is_offset(stem: str) -> bool:

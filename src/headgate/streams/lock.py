@@ -22,8 +22,8 @@ from headgate.streams.layout import LOCK_FILE
 class WriterLock:
     """The right to write to a stream, from construction to `release`."""
 
-    def __init__(self, directory: Path, purpose: str) -> None:
-        path = directory / LOCK_FILE
+    def __init__(self, directory: Path, purpose: str, file: str = LOCK_FILE) -> None:
+        path = directory / file
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from headgate.errors import StreamError
+from headgate.streams.cold.tier import tidy
 from headgate.streams.files import remove_files
 from headgate.streams.hot import HotSegment
 from headgate.streams.layout import SegmentFile, index_path, segment_files
@@ -17,6 +18,7 @@ from headgate.streams.writer import Writer
 def seal_segments(writer: Writer, *, all: bool, created_us: int) -> list[Path]:
     """Seal every full segment, and with `all` the one that is being written too; the files that came of it."""
     with writer.maintaining:
+        tidy(writer.directory)
         if all:
             writer.roll()
         sealed: list[Path] = []

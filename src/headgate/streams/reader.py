@@ -17,10 +17,11 @@ import pyarrow as pa
 from headgate.filters.targets.arrow import Mask, compile_mask
 from headgate.filters.targets.python import now_ms
 from headgate.streams.catalog import Catalog
+from headgate.streams.cold.segment import ColdSegment, united
 from headgate.streams.gather import Rows
 from headgate.streams.plan import ScanStats, Surviving, survivors
 from headgate.streams.query import Query
-from headgate.streams.sealed import SealedChunk, SealedSegment
+from headgate.streams.sealed import Gathered, SealedChunk, SealedSegment
 from headgate.streams.segment import Chunk, Segment
 
 BATCH_ROWS: Final = 1 << 15  # of a batch gathered from many chunks
@@ -85,6 +86,17 @@ def scan_segment(
     mask = compile_mask(query.filter)
     if isinstance(segment, SealedSegment) and not segment.note.in_order:
         return _gathered(segment, chosen, mask, query.columns, low, high, stats)
+    if isinstance(segment, ColdSegment) and not segment.note.in_order:
+        return _collected(segment, chosen, mask, query.columns, low, high, stats)
+    return _in_order(segment, chosen, mask, query.columns, low, high, stats)
+
+
+def sweep_segment(
+    segment: Segment, query: Query, low: int, high: int, stats: ScanStats
+) -> Iterator[pa.RecordBatch]:
+    """The same matches as they lie in the segment: cheaper than in order."""
+    chosen = survivors(segment, query.filter, query.entry_filters, low, high, stats)
+    mask = compile_mask(query.filter)
     return _in_order(segment, chosen, mask, query.columns, low, high, stats)
 
 
@@ -159,6 +171,35 @@ def _gathered(
         yield gathered.take(wanted >> _ROW_BITS, wanted & _ROW_MASK)
 
 
+def _collected(
+    segment: ColdSegment,
+    chosen: Iterator[Surviving],
+    mask: Mask,
+    columns: Sequence[str] | None,
+    low: int,
+    high: int,
+    stats: ScanStats,
+) -> Iterator[pa.RecordBatch]:
+    """The same of a cold segment. Its row groups are not mapped: only their matches stay in memory."""
+    parts: list[pa.RecordBatch] = []
+    places: list[npt.NDArray[np.int64]] = []
+    for survivor in chosen:
+        chunk = segment.chunk(survivor.at)
+        rows = _matches(chunk, survivor, mask, low, high, stats)
+        if rows is None or len(rows):
+            part = chunk.take(rows, columns)
+            places.append(np.arange(part.num_rows) + (len(parts) << _ROW_BITS))
+            parts.append(part)
+    if not parts:
+        return
+    offsets = [part.column("offset").to_numpy() for part in parts]
+    ordered = in_offset_order(offsets, places, segment.first_offset, segment.next_offset)
+    gathered, size = Gathered(united(parts), parts[0].schema.names), _batch_rows(parts)
+    for start in range(0, len(ordered), size):
+        wanted = ordered[start : start + size]
+        yield gathered.take(wanted >> _ROW_BITS, wanted & _ROW_MASK)
+
+
 def in_offset_order(
     offsets: Sequence[npt.NDArray[np.int64]],
     places: Sequence[npt.NDArray[np.int64]],
@@ -176,7 +217,7 @@ def in_offset_order(
     return slots[slots >= 0]
 
 
-def _batch_rows(chunks: Sequence[Chunk]) -> int:
+def _batch_rows(chunks: Sequence[Chunk | pa.RecordBatch]) -> int:
     """So many rows that a batch is neither too long nor too heavy."""
     row_bytes = sum(chunk.nbytes for chunk in chunks) / sum(chunk.num_rows for chunk in chunks)
     return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(row_bytes, 1))))

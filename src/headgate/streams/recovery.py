@@ -16,6 +16,8 @@ import numpy as np
 
 from headgate.errors import StreamCorrupt
 from headgate.streams.chunk import HotChunk
+from headgate.streams.cold.segment import open_sealed
+from headgate.streams.cold.tier import tidy
 from headgate.streams.entries import end_of, next_offset_of, read_index, read_tail
 from headgate.streams.files import UNFINISHED_SUFFIX, map_file, overwrite, remove_files
 from headgate.streams.hot import HotSegment
@@ -38,7 +40,6 @@ from headgate.streams.layout import (
 )
 from headgate.streams.log import HotLog, create_hot_log, write_index
 from headgate.streams.seal import UNFINISHED
-from headgate.streams.sealed import SealedSegment
 from headgate.streams.segment import Segment
 from headgate.streams.walk import LogHead, Place, encode_log_header, read_log_header, walk
 
@@ -67,7 +68,7 @@ def open_last_segment(
         return create_hot_log(directory, 0, shape, {}, now_us), {}
     last = segments[-1]
     if last.sealed:
-        sealed = SealedSegment(last.path)
+        sealed = open_sealed(last.path)
         producers = dict(sealed.producers())
         return create_hot_log(directory, sealed.next_offset, shape, producers, now_us), producers
     before = producers_before(segments) if _header_problem(last.path) else {}
@@ -84,7 +85,7 @@ def producers_before(segments: Sequence[SegmentFile]) -> dict[str, int]:
     if len(segments) < 2:
         return {}
     file = segments[-2]
-    segment: Segment = SealedSegment(file.path) if file.sealed else HotSegment(file.path)
+    segment: Segment = open_sealed(file.path) if file.sealed else HotSegment(file.path)
     return dict(segment.producers())
 
 
@@ -93,7 +94,8 @@ def _header_problem(path: Path) -> str | None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """What a crash left behind: unfinished files, hot pairs that are sealed, indexes without a log."""
+    """What a crash left behind: unfinished files, what is sealed or cold by now, indexes without a log."""
+    tidy(directory)
     found = list(directory.iterdir())
     sealed = {file.first_offset for file in segment_files(directory) if file.sealed}
     logs = {path.stem for path in found if path.suffix == LOG_SUFFIX}

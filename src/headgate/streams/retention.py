@@ -10,8 +10,21 @@ from typing import Final
 
 from headgate.filters.nodes import Field
 from headgate.streams.catalog import Catalog
+from headgate.streams.cold.tier import (
+    changing,
+    cold_bytes,
+    drop_cold,
+    remove_covered_files,
+    tidy,
+)
 from headgate.streams.files import sync_directory
-from headgate.streams.layout import index_path, log_path, sealed_path
+from headgate.streams.layout import (
+    SegmentFile,
+    index_path,
+    log_path,
+    sealed_path,
+    segment_files,
+)
 from headgate.streams.segment import Segment
 
 _TIMESTAMP: Final = Field("sys", "timestamp")
@@ -53,12 +66,12 @@ def segment_infos(directory: Path) -> list[SegmentInfo]:
     """The segments of a stream as they are now."""
     catalog = Catalog(directory)
     return [
-        _info(catalog.open(file), _bytes_on_disk(directory, file.first_offset))
-        for file in catalog.files
+        segment_info(catalog.open(file), _bytes_on_disk(directory, file)) for file in catalog.files
     ]
 
 
-def _info(segment: Segment, nbytes: int) -> SegmentInfo:
+def segment_info(segment: Segment, nbytes: int) -> SegmentInfo:
+    """What its summary says of it."""
     times = segment.facts().fields[_TIMESTAMP].ranges.get("int")
     held = times is not None and times.high is not None and (times.count > 0).any()
     last = int(times.high[times.count > 0].max()) if held else 0  # type: ignore[union-attr, index]
@@ -71,9 +84,9 @@ def _files_of(directory: Path, first_offset: int) -> list[Path]:
     return [place(directory, first_offset) for place in places]
 
 
-def _bytes_on_disk(directory: Path, first_offset: int) -> int:
-    total = 0
-    for path in _files_of(directory, first_offset):
+def _bytes_on_disk(directory: Path, file: SegmentFile) -> int:
+    total = cold_bytes(file.path) if file.cold else 0
+    for path in _files_of(directory, file.first_offset):
         try:
             total += path.stat().st_size
         except FileNotFoundError:
@@ -83,10 +96,13 @@ def _bytes_on_disk(directory: Path, first_offset: int) -> int:
 
 def drop(directory: Path, segments: Sequence[SegmentInfo]) -> None:
     """Delete the segments, oldest first, so that a crash in between leaves no hole. Needs the lock."""
+    cold = {file.first_offset: file.path for file in segment_files(directory) if file.cold}
     for segment in segments:
         for path in _files_of(directory, segment.first_offset):
             path.unlink(missing_ok=True)
         sync_directory(directory)
+        if segment.first_offset in cold:
+            drop_cold(cold[segment.first_offset])
 
 
 def trim(
@@ -98,12 +114,15 @@ def trim(
     before_offset: int = 0,
 ) -> list[SegmentInfo]:
     """Drop what is expired, and say what it was. Needs the lock."""
-    dropped = expired(
-        segment_infos(directory),
-        now_us=now_us,
-        max_age=max_age,
-        max_bytes=max_bytes,
-        before_offset=before_offset,
-    )
-    drop(directory, dropped)
+    tidy(directory)
+    with changing(directory):  # from the look to the drop, nothing may become cold
+        remove_covered_files(directory)
+        dropped = expired(
+            segment_infos(directory),
+            now_us=now_us,
+            max_age=max_age,
+            max_bytes=max_bytes,
+            before_offset=before_offset,
+        )
+        drop(directory, dropped)
     return dropped

@@ -29,6 +29,7 @@ from headgate.streams.footer import (
     compute_checks,
     encode_checks,
 )
+from headgate.streams.gather import Positions
 from headgate.streams.layout import MAX_HEADER_COLUMNS, sealed_path
 from headgate.streams.names import SYSTEM_COLUMNS, field_and_view
 from headgate.streams.segment import Segment
@@ -55,8 +56,8 @@ _NOTHING: Final[_Part] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """All messages of a segment, column by column, in the order of their offsets."""
+class SegmentRows:
+    """All messages of some segments, column by column, in the order they are read."""
 
     columns: dict[str, Whole]
     groups: np.ndarray[Any, np.dtype[np.int64]]  # which of `tuples` each row's properties are
@@ -67,15 +68,15 @@ def seal(segment: Segment, directory: Path, indexed: Collection[str], created: i
     """Write the sealed form of a hot segment and rename it into place. The hot files are the caller's to remove."""
     path = sealed_path(directory, segment.first_offset)
     unfinished = path.with_name(path.name + UNFINISHED)
-    rows = _read(segment, indexed)
-    fields = [FILTER_VALUE, *(Field("header", name) for name in indexed)]
+    rows = read_rows([segment], indexed)
+    fields = key_fields(indexed)
     clustering = _cluster(rows, fields)
     note = SegmentNote(
         first_offset=segment.first_offset,
         next_offset=segment.next_offset,
         indexed=tuple(indexed),
         producers=dict(segment.producers()),
-        overflowed=_overflowed(rows.columns),
+        overflowed=overflowed(rows.columns),
         in_order=clustering.in_order,
         created=created,
     )
@@ -95,14 +96,14 @@ def seal(segment: Segment, directory: Path, indexed: Collection[str], created: i
 # ---- reading the hot segment -------------------------------------------------------------------------
 
 
-def _read(segment: Segment, indexed: Collection[str]) -> _Rows:
+def read_rows(segments: Sequence[Segment], indexed: Collection[str]) -> SegmentRows:
+    """Every message of the segments, with no more columns than a segment may have."""
     lengths: list[int] = []
     groups: list[int] = []
     tuples: dict[str, tuple[int, dict[str, Scalar]]] = {}
 
     def read() -> Iterator[_Part]:
-        for i in range(len(segment)):
-            chunk = segment.chunk(i)
+        for chunk in (segment.chunk(i) for segment in segments for i in range(len(segment))):
             if not chunk.num_rows:
                 continue
             properties = dict(chunk.metadata().properties)
@@ -117,7 +118,7 @@ def _read(segment: Segment, indexed: Collection[str]) -> _Rows:
         for name in _names(parts)
     }
     found = [properties for _, properties in tuples.values()]
-    return _Rows(columns, np.repeat(np.array(groups, np.int64), lengths), found)
+    return SegmentRows(columns, np.repeat(np.array(groups, np.int64), lengths), found)
 
 
 def _without_tiny(parts: Iterator[_Part]) -> Iterator[_Part]:
@@ -177,7 +178,8 @@ def _capped(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
     return [overflow.moved(part, moved & part.keys()) for part in parts]
 
 
-def _overflowed(columns: dict[str, Whole]) -> tuple[str, ...]:
+def overflowed(columns: dict[str, Whole]) -> tuple[str, ...]:
+    """Every header name that occurs in the overflow."""
     column = columns.get(overflow.OVERFLOW)
     if column is None:
         return ()
@@ -189,11 +191,25 @@ def _overflowed(columns: dict[str, Whole]) -> tuple[str, ...]:
 # ---- arranging ---------------------------------------------------------------------------------------
 
 
-def _cluster(rows: _Rows, fields: Sequence[Field]) -> Clustering:
+def _cluster(rows: SegmentRows, fields: Sequence[Field]) -> Clustering:
+    return cluster(rows.groups, keys_of(rows, fields), payload_lengths(rows))
+
+
+def key_fields(indexed: Collection[str]) -> list[Field]:
+    """What a stream with these indexed headers is clustered by."""
+    return [FILTER_VALUE, *(Field("header", name) for name in indexed)]
+
+
+def keys_of(rows: SegmentRows, fields: Sequence[Field]) -> list[Key]:
+    """The sorting keys of those fields that occur."""
+    return [key for field in fields if (key := _key(rows.columns, field)) is not None]
+
+
+def payload_lengths(rows: SegmentRows) -> Positions:
+    """How large each message's payload is."""
     payload = rows.columns["payload"]
     assert isinstance(payload, Scattered)
-    keys = [key for field in fields if (key := _key(rows.columns, field)) is not None]
-    return cluster(rows.groups, keys, payload.ends - payload.begins)
+    return payload.ends - payload.begins
 
 
 def _key(columns: dict[str, Whole], field: Field) -> Key | None:

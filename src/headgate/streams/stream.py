@@ -23,11 +23,12 @@ from headgate.errors import (
 from headgate.filters.builder import FilterLike
 from headgate.streams.adoption import adopt
 from headgate.streams.catalog import Catalog, SealedSegments
+from headgate.streams.cold.tier import delete_data
 from headgate.streams.committer import Committer
 from headgate.streams.consumer import Consumer, PostFilter
 from headgate.streams.cursors import Cursors
 from headgate.streams.entry import EntryFilter, EntryFilters, entry_filters
-from headgate.streams.inbox import deposits, write_deposit
+from headgate.streams.inbox import deposits, write_deposit, write_reference
 from headgate.streams.layout import INBOX, LOCK_FILE, OPTIONS_FILE
 from headgate.streams.lock import WriterLock
 from headgate.streams.maintenance import drop_segments, seal_segments
@@ -37,6 +38,7 @@ from headgate.streams.producers import check_producer_name, check_publishing_id
 from headgate.streams.query import make_query
 from headgate.streams.reader import Scan
 from headgate.streams.retention import SegmentInfo
+from headgate.streams.staged import StagedFile
 from headgate.streams.start import Start, resolve_start
 from headgate.streams.tables import batches_of, columns_of
 from headgate.streams.writer import Writer, now_us
@@ -86,6 +88,7 @@ class Stream:
         directory = Path(path)
         load_options(directory)
         with WriterLock(directory, "delete"):
+            delete_data(directory)
             (directory / OPTIONS_FILE).unlink()
             shutil.rmtree(directory)
 
@@ -124,6 +127,15 @@ class Stream:
         for batch in batches:
             columns_of(batch, 0)  # refuse here what could not be adopted there
         write_deposit(self.path, producer, publishing_id, batches)
+        return self._adopt()
+
+    def deposit_staged(
+        self, producer: str, publishing_id: int, files: Sequence[StagedFile]
+    ) -> bool:
+        """The same for rows that were written to staged files before (see `staged`), which go once they are adopted."""
+        check_producer_name(producer)
+        check_publishing_id(publishing_id)
+        write_reference(self.path, producer, publishing_id, files)
         return self._adopt()
 
     def _adopt(self) -> bool:
@@ -263,6 +275,8 @@ class Stream:
             finally:
                 if held is None:
                     writer.close()
+        if held is None:
+            self._adopt_late()
 
     def close(self) -> None:
         """Flush and close the producers, and let go of the lock; idempotent."""
@@ -283,11 +297,13 @@ class Stream:
                 producer.close()
         finally:
             self._writer.close()
-        # An outsider may have been refused the lock just before, and rely on this.
-        if deposits(self.path):
-            with suppress(StreamLocked):
-                late = Writer(self.path, self.options, "adoption")
-                with closing(late):
+        self._adopt_late()
+
+    def _adopt_late(self) -> None:
+        """What came while we had the lock: whoever was refused it relies on us."""
+        with suppress(StreamLocked):
+            while deposits(self.path):
+                with closing(Writer(self.path, self.options, "adoption")) as late:
                     adopt(late)
 
     def _check_open(self) -> None:

@@ -49,6 +49,7 @@ def summarize(
     indexed: Sequence[Field],
     first_offset: int,
     properties: Sequence[Mapping[str, Scalar]],
+    bloom_bytes: range = BLOOM_BYTES,
 ) -> pa.RecordBatch:
     """The summary of the chunks that the clustering makes of these columns."""
     rows = clustering.ends - clustering.starts
@@ -57,7 +58,7 @@ def summarize(
         if name != "payload":
             arrays.update(_facts_of_column(name, column, clustering))
     for field in indexed:
-        arrays.update(_bloom(field, columns, arrays, clustering, first_offset))
+        arrays.update(_bloom(field, columns, arrays, clustering, first_offset, bloom_bytes))
     if any(properties):
         arrays["properties"] = pa.array([json.dumps(dict(p)) for p in properties])
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
@@ -213,6 +214,7 @@ def _bloom(
     facts: Mapping[str, pa.Array],
     clustering: Clustering,
     first_offset: int,
+    nbytes: range,
 ) -> Iterator[tuple[str, pa.Array]]:
     """The Bloom filters of a field whose sets are not all known."""
     views = [
@@ -222,22 +224,22 @@ def _bloom(
     ]
     if all(found is not None and not found.null_count for _, found in views):
         return
-    hashed = [_hashes_of_chunks(field, column, clustering) for column, _ in views]
+    hashed = [hashes_of_chunks(field, column, clustering) for column, _ in views]
     per_chunk = [np.concatenate(parts) for parts in zip(*hashed, strict=True)]
-    shape = bloom_shape(max(map(len, per_chunk)))
+    shape = bloom_shape(max(map(len, per_chunk)), nbytes)
     filters = [
         build(shape, hashes, first_offset + i).tobytes() for i, hashes in enumerate(per_chunk)
     ]
     yield f"bloom:{field_key(field)}", pa.array(filters, pa.binary(shape.nbytes))
 
 
-def bloom_shape(values: int) -> BloomShape:
+def bloom_shape(values: int, nbytes: range = BLOOM_BYTES) -> BloomShape:
     """Large enough for 1 % false positives, within limits."""
     wanted = int(values * BITS_PER_VALUE / 8) + 1
-    return BloomShape(min(max(wanted, BLOOM_BYTES.start), BLOOM_BYTES.stop - 1), BLOOM_HASHES)
+    return BloomShape(min(max(wanted, nbytes.start), nbytes.stop - 1), BLOOM_HASHES)
 
 
-def _hashes_of_chunks(
+def hashes_of_chunks(
     field: Field, column: Whole, clustering: Clustering
 ) -> list[npt.NDArray[np.uint64]]:
     """The base hashes of the different values of each chunk."""

@@ -15,6 +15,8 @@ import numpy as np
 
 from headgate.errors import StreamCorrupt, StreamError
 from headgate.streams.chunk import DAMAGED, HOLE
+from headgate.streams.cold.segment import open_sealed
+from headgate.streams.cold.tier import covered_files
 from headgate.streams.encode import encode_hole
 from headgate.streams.entries import end_of, next_offset_of
 from headgate.streams.files import map_file, overwrite, write_durably
@@ -38,7 +40,6 @@ from headgate.streams.recovery import (
     producers_before,
     remove_leftovers,
 )
-from headgate.streams.sealed import SealedSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +117,10 @@ def _verify_segment(
 
 
 def _verify_sealed(file: SegmentFile) -> tuple[Report, int]:
-    segment = SealedSegment(file.path)
+    segment = open_sealed(file.path)
     segment.check()
     rows = int(segment.facts().rows.sum())
-    return Report(1, len(segment), rows, file.path.stat().st_size), segment.next_offset
+    return Report(1, len(segment), rows, segment.nbytes), segment.next_offset
 
 
 def _verify_hot(file: SegmentFile, shape: IndexShape, is_last: bool) -> tuple[Report, int]:
@@ -170,6 +171,10 @@ def _leftovers(directory: Path, files: list[SegmentFile]) -> Iterator[Problem]:
             yield Problem(
                 str(log), None, "was left behind when the segment was sealed", healable=True
             )
+    for path in covered_files(directory):
+        yield Problem(
+            str(path), None, "was left behind when the segment became cold", healable=True
+        )
     for path in sorted((directory / INBOX).glob(f"*{REJECTED_SUFFIX}")):
         yield Problem(str(path), None, "was deposited and could not be adopted", healable=False)
 

@@ -1,0 +1,242 @@
+"""Compaction: which sealed segments become cold, and how what was written becomes part of the stream.
+
+Deciding and committing is done by one process, which holds the compaction's own lock; writing may be done by many,
+anywhere the stream's directory can be read. Producers and readers go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+from uuid import uuid4
+
+from headgate.errors import StreamError, StreamLocked
+from headgate.streams.catalog import Catalog
+from headgate.streams.cold.note import read_note
+from headgate.streams.cold.place import cold_file, default_place, files_in, make_place, parse_place
+from headgate.streams.cold.tier import DROPPED, changing, manifests, tidy
+from headgate.streams.cold.write import ColdTask, Written, attempt
+from headgate.streams.files import remove_files, sync_directory, write_durably
+from headgate.streams.layout import SegmentFile, cold_path, segment_files
+from headgate.streams.lock import WriterLock
+from headgate.streams.options import load_options
+from headgate.streams.retention import SegmentInfo, segment_info
+from headgate.streams.seal import UNFINISHED
+
+COLD_BYTES: Final = 128 << 20  # of sealed segments that become one Parquet file
+LOCK: Final = "compaction.lock"
+RUN_FILE: Final = "compaction.json"
+_UNCOMMITTED: Final = ".uncommitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A sealed segment that may become cold."""
+
+    file: SegmentFile
+    info: SegmentInfo
+
+
+# ---- deciding ----------------------------------------------------------------------------------------
+
+
+def sources(directory: Path) -> list[Source]:
+    """The sealed segments that are not cold yet, up to the first that is not sealed."""
+    catalog = Catalog(directory)
+    found = []
+    for file in catalog.files:
+        if file.cold:
+            continue
+        if not file.sealed:
+            break
+        info = segment_info(catalog.open(file), file.path.stat().st_size)
+        found.append(Source(file, info))
+    return found
+
+
+def chosen(
+    found: Sequence[Source], *, horizon_us: int | None = None, before_offset: int | None = None
+) -> list[Source]:
+    """Oldest first, up to the first that is too young or ends too late: the cold tier has no holes."""
+    wanted = []
+    for source in found:
+        too_young = horizon_us is not None and source.info.last_timestamp >= horizon_us
+        too_late = before_offset is not None and source.info.next_offset > before_offset
+        if too_young or too_late:
+            break
+        wanted.append(source)
+    return wanted
+
+
+def grouped(found: Sequence[Source], most_bytes: int) -> list[list[Source]]:
+    """Neighbours together, as long as they are not too large together; one that is too large stays alone."""
+    groups: list[list[Source]] = []
+    size = 0
+    for source in found:
+        size += source.info.nbytes
+        if not groups or size > most_bytes:
+            groups.append([])
+            size = source.info.nbytes
+        groups[-1].append(source)
+    return groups
+
+
+# ---- one run -----------------------------------------------------------------------------------------
+
+
+class Compaction:
+    """A run: its tasks, and the commit of what came of each. Use `compacting`."""
+
+    def __init__(self, directory: Path, place: str) -> None:
+        self.directory, self.place, self.run = directory, place, uuid4().hex[:12]
+        self._indexed = load_options(directory).indexed
+
+    def tasks(self, wanted: Sequence[Source], created_us: int) -> list[ColdTask]:
+        """What is to be written."""
+        return [
+            ColdTask(
+                str(self.directory),
+                tuple(source.file.path.name for source in group),
+                self._indexed,
+                self.place,
+                self.run,
+                created_us,
+            )
+            for group in grouped(wanted, COLD_BYTES)
+        ]
+
+    def commit(self, written: Written) -> bool:
+        """Make a Parquet file part of the stream; False when its sources were dropped since."""
+        target = cold_file(self.directory, written.file)
+        unfinished = target.renamed(target.path + UNFINISHED)
+        with changing(self.directory):
+            if not self._still_there(written):
+                unfinished.delete()
+                return False
+            unfinished.move(target)
+            manifest = cold_path(self.directory, written.first_offset, written.next_offset)
+            _put(manifest, written.manifest)
+        return True
+
+    def _still_there(self, written: Written) -> bool:
+        first, end = written.first_offset, written.next_offset
+        there = [f for f in segment_files(self.directory) if first <= f.first_offset < end]
+        return [file.path.name for file in there] == list(written.sources)
+
+
+@contextmanager
+def compacting(path: str | Path, place: str) -> Iterator[Compaction]:
+    """A run, the only one of this stream; before and after it, what crashed runs left is collected."""
+    directory = Path(path)
+    load_options(directory)
+    try:
+        lock = WriterLock(directory, "compact", LOCK)
+    except StreamLocked as held:
+        who = ", ".join(f"{name} {value}" for name, value in held.holder.items())
+        raise StreamError(f"{path} is being compacted already ({who}); let it finish") from None
+    with lock:
+        collect_orphans(directory)
+        make_place(directory, place)
+        run = Compaction(directory, place)
+        _put(directory / RUN_FILE, json.dumps({"run": run.run, "place": place}).encode())
+        yield run
+        collect_orphans(directory)
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Whole or not at all; under a name until then that no writer takes for a leftover of its own."""
+    new = path.with_name(f".{path.name}{_UNCOMMITTED}")
+    write_durably(new, content)
+    os.replace(new, path)
+    sync_directory(path.parent)
+
+
+def collect_orphans(directory: Path) -> list[str]:
+    """Delete Parquet files that nothing refers to; their names. Needs the compaction's lock.
+
+    In the stream's own folder that is any; elsewhere, where other streams may keep theirs, those of the last run.
+    """
+    record = directory / RUN_FILE
+    last = json.loads(record.read_bytes()) if record.exists() else {"run": "", "place": ""}
+    found = files_in(directory, default_place())
+    if last["place"] not in ("", default_place()):
+        found += [f for f in files_in(directory, last["place"]) if f"-{last['run']}-" in f]
+    with changing(directory):
+        known = {read_note(path).file for path in _referring(directory)}
+        orphans = [name for name in found if name not in known]
+    for name in orphans:
+        cold_file(directory, name).delete()
+    remove_files(record, *directory.glob(f".*{_UNCOMMITTED}"))
+    return orphans
+
+
+def _referring(directory: Path) -> list[Path]:
+    return [*manifests(directory), *directory.glob(f"*{DROPPED}")]
+
+
+# ---- the whole of it ---------------------------------------------------------------------------------
+
+Write: TypeAlias = Callable[[Sequence[ColdTask]], Iterable[Written | str]]
+HERE: Final[Write] = partial(map, attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction did."""
+
+    added: tuple[Written, ...]
+    abandoned: tuple[Written, ...]  # their sources were dropped by retention meanwhile
+    problems: tuple[str, ...]  # what cannot be compacted, and why
+    removed: tuple[Path, ...]  # files of segments that are cold now
+    holder: Mapping[str, object] | None  # whoever writes, and will remove them instead
+
+
+def compact(
+    path: str | Path,
+    write: Write = HERE,
+    *,
+    to: str | None = None,
+    horizon_us: int | None = None,
+    before_offset: int | None = None,
+    created_us: int,
+) -> Compacted:
+    """Make sealed segments cold: those of which every message is older than the horizon, or before the offset.
+
+    `write` runs the tasks, here or elsewhere, in any order: each gives what it wrote, or says why it could not, and
+    is committed when that arrives.
+    """
+    added: list[Written] = []
+    abandoned: list[Written] = []
+    problems: list[str] = []
+    directory = Path(path).absolute()  # a task may run in another working directory
+    with compacting(directory, parse_place(to)) as run:
+        wanted = chosen(sources(directory), horizon_us=horizon_us, before_offset=before_offset)
+        for result in write(run.tasks(wanted, created_us)):
+            if isinstance(result, str):
+                problems.append(result)  # one damaged segment does not keep the others sealed
+            else:
+                told = replace(result, manifest=b"")  # of a large stream, all of them are too much
+                (added if run.commit(result) else abandoned).append(told)
+    removed, holder = _remove_covered(directory)
+    return Compacted(tuple(added), tuple(abandoned), tuple(problems), removed, holder)
+
+
+def tidied(directory: Path) -> Compacted:
+    """A compaction of nothing: what earlier ones left is cleared away."""
+    with compacting(directory, default_place()):
+        pass
+    return Compacted((), (), (), *_remove_covered(directory))
+
+
+def _remove_covered(directory: Path) -> tuple[tuple[Path, ...], Mapping[str, object] | None]:
+    try:
+        with WriterLock(directory, "compact"):
+            return tuple(tidy(directory)), None
+    except StreamLocked as held:
+        return (), held.holder

@@ -1,0 +1,270 @@
+"""Sealed segments as one Parquet file: clustered anew, a Bloom filter for each indexed header, a summary for us.
+
+The file is complete and durable when this returns, under a name that nothing refers to yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.checksum import crc32
+from headgate.errors import StreamError
+from headgate.filters.nodes import Field
+from headgate.streams.cluster import ChunkSize, Clustering, Key, cluster
+from headgate.streams.cold.names import parquet_name
+from headgate.streams.cold.note import LENGTH, ColdNote, encode_manifest
+from headgate.streams.cold.place import ColdFile, cold_file
+from headgate.streams.cold.segment import read_ending
+from headgate.streams.footer import SegmentNote
+from headgate.streams.names import field_and_view
+from headgate.streams.seal import (
+    UNFINISHED,
+    SegmentRows,
+    key_fields,
+    keys_of,
+    overflowed,
+    payload_lengths,
+    read_rows,
+)
+from headgate.streams.sealed import SealedSegment
+from headgate.streams.summarize import summarize
+from headgate.streams.whole import Numbers, Whole, Words
+
+ROW_GROUP_ROWS: Final = 1 << 16  # up to twice as many, to end where a key changes
+ROW_GROUP_BYTES: Final = 32 << 20  # of payload
+BLOOM_BYTES: Final = range(16, (80 << 10) + 1)  # of a row group in the summary
+BLOOM_ERRORS: Final = 0.01  # of the native Bloom filters
+_MOMENT: Final = pa.timestamp("us", "UTC")
+_TOPIC: Final = Field("sys", "topic")
+
+
+@dataclass(frozen=True, slots=True)
+class ColdTask:
+    """Sealed segments of a stream that are to become one Parquet file."""
+
+    directory: str
+    sources: tuple[str, ...]  # the names of their files, in the order of offsets
+    indexed: tuple[str, ...]
+    place: str
+    run: str  # part of the file's name, so that what is left of a crash can be found
+    created: int  # microseconds UTC
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A Parquet file that waits to be part of the stream."""
+
+    sources: tuple[str, ...]
+    first_offset: int
+    next_offset: int
+    rows: int
+    file: str  # the name it will have
+    nbytes: int
+    manifest: bytes
+
+
+def attempt(task: ColdTask) -> Written | str:
+    """The same; what is wrong, in words, when it cannot be done."""
+    try:
+        return write_cold(task)
+    except FileNotFoundError as problem:
+        return (
+            f"{problem.filename or problem} is not there: retention has dropped it, or this machine does not "
+            "share the file system the stream is on"
+        )
+    except (StreamError, OSError) as problem:
+        return str(problem)
+
+
+def write_cold(task: ColdTask) -> Written:
+    """Write the Parquet file of a task; it becomes part of the stream with `Compaction.commit`."""
+    directory = Path(task.directory)
+    sources = [SealedSegment(directory / name) for name in task.sources]
+    rows = read_rows(sources, task.indexed)
+    clustering = _arranged(rows, keys_of(rows, key_fields(task.indexed)))
+    segment = _segment_note(task, sources, rows, clustering)
+    name = f"{task.place}/{segment.first_offset:020d}-{task.run}-{uuid4().hex[:8]}.parquet"
+    try:
+        target = cold_file(directory, name + UNFINISHED)
+        file = _write(target, rows.columns, clustering, key_fields(task.indexed))
+    except (pa.ArrowException, OSError) as problem:
+        raise StreamError(f"{name} cannot be written: {problem}") from problem
+    return Written(
+        task.sources,
+        segment.first_offset,
+        segment.next_offset,
+        len(clustering.order),
+        name,
+        file.nbytes,
+        encode_manifest(
+            _cold_note(segment, name, file, rows), _summary(segment, file, rows, clustering)
+        ),
+    )
+
+
+def _segment_note(
+    task: ColdTask, sources: Sequence[SealedSegment], rows: SegmentRows, clustering: Clustering
+) -> SegmentNote:
+    return SegmentNote(
+        first_offset=sources[0].first_offset,
+        next_offset=sources[-1].next_offset,
+        indexed=task.indexed,
+        producers=dict(sources[-1].producers()),
+        overflowed=overflowed(rows.columns),
+        in_order=bool((np.diff(_offsets(rows)[clustering.order]) > 0).all()),
+        created=task.created,
+    )
+
+
+def _cold_note(segment: SegmentNote, name: str, file: _File, rows: SegmentRows) -> ColdNote:
+    return ColdNote(
+        segment,
+        name,
+        file.nbytes,
+        file.crc,
+        file.footer_crc,
+        tuple(rows.columns),
+        tuple(name for name, column in rows.columns.items() if isinstance(column, Words)),
+    )
+
+
+def _summary(
+    segment: SegmentNote, file: _File, rows: SegmentRows, clustering: Clustering
+) -> pa.RecordBatch:
+    found = summarize(
+        rows.columns,
+        clustering,
+        indexed=key_fields(segment.indexed),
+        first_offset=segment.first_offset,
+        properties=[rows.tuples[rows.groups[clustering.order[s]]] for s in clustering.starts],
+        bloom_bytes=BLOOM_BYTES,
+    )
+    return found.append_column(LENGTH, pa.array(file.lengths, pa.int64()))
+
+
+# ---- arranging ---------------------------------------------------------------------------------------
+
+
+def _arranged(rows: SegmentRows, keys: Sequence[Key]) -> Clustering:
+    """As if the messages were sealed together: rows with equal keys stand in the order of their offsets."""
+    by_offset = np.argsort(_offsets(rows))
+    found = cluster(
+        rows.groups[by_offset],
+        [Key(key.ranks[by_offset], key.size, key.distinct) for key in keys],
+        payload_lengths(rows)[by_offset],
+        ChunkSize(ROW_GROUP_ROWS, ROW_GROUP_BYTES),
+    )
+    return Clustering(by_offset[found.order], found.starts)
+
+
+def _offsets(rows: SegmentRows) -> np.ndarray[Any, np.dtype[np.int64]]:
+    offsets = rows.columns["offset"]
+    assert isinstance(offsets, Numbers)
+    return offsets.values
+
+
+# ---- writing -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    nbytes: int
+    crc: int
+    footer_crc: int
+    lengths: list[int]  # of its row groups
+
+
+class _Counting:
+    """What is written passes through here and is summed up on its way."""
+
+    def __init__(self, sink: pa.NativeFile) -> None:
+        self._sink, self.crc, self.nbytes, self.closed = sink, 0, 0, False
+
+    def write(self, content: bytes) -> int:
+        self.crc = crc32(content, self.crc)
+        self.nbytes += len(content)
+        self._sink.write(content)
+        return len(content)
+
+    def tell(self) -> int:
+        return self.nbytes
+
+    def flush(self) -> None:
+        self._sink.flush()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _write(
+    target: ColdFile, columns: dict[str, Whole], clustering: Clustering, fields: Sequence[Field]
+) -> _File:
+    from pyarrow import parquet  # slow to load, and only compaction writes Parquet
+
+    schema = pa.schema([(parquet_name(n), _type_of(n, c)) for n, c in columns.items()])
+    with target.system.open_output_stream(target.path) as sink:
+        counting = _Counting(sink)
+        with parquet.ParquetWriter(
+            pa.PythonFile(counting, "w"),
+            schema,
+            compression="zstd",
+            store_schema=False,
+            write_page_index=True,
+            write_page_checksum=True,
+            bloom_filter_options=_bloom_filters(columns, clustering, fields),
+        ) as writer:
+            for batch in _batches(schema, columns, clustering):
+                writer.write_batch(batch, row_group_size=batch.num_rows)
+    target.sync()
+    with target.open() as source:
+        ending = read_ending(source)
+    metadata = parquet.read_metadata(pa.BufferReader(ending))
+    lengths = [_length(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
+    return _File(counting.nbytes, counting.crc, crc32(ending), lengths)
+
+
+def _length(row_group: Any) -> int:
+    return sum(row_group.column(i).total_compressed_size for i in range(row_group.num_columns))
+
+
+def _type_of(name: str, column: Whole) -> pa.DataType:
+    if name == "timestamp":
+        return _MOMENT
+    return pa.string() if isinstance(column, Words) else column.type
+
+
+def _batches(
+    schema: pa.Schema, columns: dict[str, Whole], clustering: Clustering
+) -> Iterator[pa.RecordBatch]:
+    """A batch a row group; each gets a dictionary of its own, of the words that are in it."""
+    for start, end in zip(clustering.starts, clustering.ends, strict=True):
+        rows = clustering.order[start:end]
+        arrays = [
+            column.take(rows).cast(field.type)
+            for column, field in zip(columns.values(), schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _bloom_filters(
+    columns: dict[str, Whole], clustering: Clustering, fields: Sequence[Field]
+) -> dict[str, dict[str, object]]:
+    """For what is asked by value: topic, filter value and indexed headers, where they are text or integers.
+
+    Not for doubles: other engines need not agree on whether 0.0 and -0.0 are one value.
+    """
+    most = int((clustering.ends - clustering.starts).max(initial=1))
+    found: dict[str, dict[str, object]] = {}
+    for name, column in columns.items():
+        field, view = field_and_view(name)
+        if field in (_TOPIC, *fields) and view in ("string", "int"):
+            distinct = min(most, len(column.words)) if isinstance(column, Words) else most
+            found[parquet_name(name)] = {"ndv": max(distinct, 1), "fpp": BLOOM_ERRORS}
+    return found

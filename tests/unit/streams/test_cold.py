@@ -1,0 +1,551 @@
+"""The cold tier: Parquet files that are part of the stream."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import fs
+
+from headgate.errors import StreamCorrupt, StreamError
+from headgate.message import OPAQUE, Message
+from headgate.streams.catalog import Catalog
+from headgate.streams.cold import compaction, place, tier, write
+from headgate.streams.cold.compaction import compact, compacting, sources
+from headgate.streams.cold.names import parquet_name, stream_name
+from headgate.streams.cold.note import read_manifest, read_note
+from headgate.streams.cold.place import ColdFile
+from headgate.streams.cold.segment import ColdSegment
+from headgate.streams.dump import dump_segment, lines
+from headgate.streams.entry import Decision
+from headgate.streams.layout import segment_files
+from headgate.streams.segment import ChunkMetadata
+from headgate.streams.stream import Stream
+from headgate.streams.verify import repair, verify
+
+CLOCK = 1_750_000_000_000_000
+DAY_US = 86_400_000_000
+COUNT = 400
+
+
+def message(i: int) -> Message:
+    rng = Random(i)
+    return Message(
+        rng.randbytes(20),
+        topic=f"orders.{rng.choice(('eu', 'us'))}",
+        headers={"region": rng.choice("abcdefgh"), "amount": i, "user": f"u{rng.randrange(10**6)}"},
+        timestamp=CLOCK + i * DAY_US // 100,
+    )
+
+
+MESSAGES = [message(i) for i in range(COUNT)]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "ROW_GROUP_ROWS", 40)
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Path:
+    """Four sealed segments of a hundred messages, and a hot one without any."""
+    path = tmp_path / "s"
+    with Stream.create(path, indexed=["region", "user"]) as made:
+        publish(made, MESSAGES)
+    return path
+
+
+def publish(made: Stream, messages: list[Message]) -> None:
+    with made.producer("p") as producer:
+        for start in range(0, len(messages), 100):
+            producer.send_many(messages[start : start + 100])
+            producer.flush()
+            made.seal(all=True)
+
+
+def read(path: Path, filter: str = "") -> list[Message]:
+    with Stream.open(path) as opened:
+        return list(opened.consume(filter))
+
+
+def tiers(path: Path) -> list[str]:
+    return [file.path.suffix for file in segment_files(path)]
+
+
+def parquet_files(path: Path) -> list[Path]:
+    return sorted((path / "cold").iterdir())
+
+
+def cold_segment(path: Path) -> ColdSegment:
+    return ColdSegment(segment_files(path)[0].path)
+
+
+# ---- reading -----------------------------------------------------------------------------------------
+
+
+def test_neighbours_become_one_file_and_read_the_same(stream: Path) -> None:
+    done = compact(stream, created_us=CLOCK)
+    assert [written.rows for written in done.added] == [COUNT]
+    assert len(done.removed) == 4
+    assert tiers(stream) == [".cold", ".log"]
+    assert read(stream) == MESSAGES
+
+
+def test_a_full_cold_file_is_followed_by_another(
+    stream: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = segment_files(stream)[0].path.stat().st_size
+    monkeypatch.setattr(compaction, "COLD_BYTES", 2 * size + 100)
+    compact(stream, created_us=CLOCK)
+    assert tiers(stream) == [".cold", ".cold", ".log"]
+    assert read(stream) == MESSAGES
+
+
+def test_planning_reads_no_parquet(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compact(stream, created_us=CLOCK)
+    monkeypatch.setattr(ColdSegment, "_file", lambda self: pytest.fail("the data was read"))
+    with Stream.open(stream) as opened:
+        scan = opened.scan("region = 'nowhere' OR user = 'nobody' OR amount > 400000")
+        assert list(scan) == []
+        assert scan.stats.chunks_none == len(cold_segment(stream))
+
+
+def test_only_the_row_groups_and_columns_a_filter_needs_are_read(
+    stream: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compact(stream, created_us=CLOCK)
+    reads: list[tuple[int, tuple[str, ...]]] = []
+    real = ColdSegment.read
+
+    def spy(self: ColdSegment, i: int, names: list[str]) -> object:
+        reads.append((i, tuple(names)))
+        return real(self, i, names)
+
+    monkeypatch.setattr(ColdSegment, "read", spy)
+    with Stream.open(stream) as opened:
+        found = opened.scan("region = 'c'", columns=["offset"]).to_table()
+    assert found.num_rows == sum(m.headers["region"] == "c" for m in MESSAGES)
+    assert {names for _, names in reads} <= {("h.s.region",), ("offset",)}
+    assert len({i for i, _ in reads}) < len(cold_segment(stream)) // 2
+
+
+def test_start_positions_by_time_are_found_in_the_cold_tier(stream: Path) -> None:
+    compact(stream, created_us=CLOCK)
+    with Stream.open(stream) as opened:
+        first = next(iter(opened.consume(start="2025-06-17T00:00:00Z").records()))
+        assert MESSAGES[first.offset - 1].timestamp < 1_750_118_400_000_000 <= MESSAGES[first.offset].timestamp  # type: ignore[operator]  # fmt: skip
+        assert next(opened.consume(start=250).records()).offset == 250
+
+
+class OnlyB:
+    def decide(self, chunk: ChunkMetadata) -> Decision:
+        return Decision.ACCEPT if chunk.properties.get("region") == "b" else Decision.REJECT
+
+
+def test_entry_filters_see_the_values_that_batches_were_restricted_to(tmp_path: Path) -> None:
+    with Stream.create(tmp_path, restrict_same_values={"region": ["a", "b"]}) as opened:
+        publish(opened, MESSAGES)
+    compact(tmp_path, created_us=CLOCK)
+    found = [m for m in MESSAGES if m.headers["region"] == "b"]
+    with Stream.open(tmp_path) as opened:
+        assert list(opened.consume(entry_filter=OnlyB())) == found
+
+
+def test_headers_of_every_kind_and_name_come_back(tmp_path: Path) -> None:
+    odd = [
+        Message(headers={"x-match.any": 1, "ünïcode $": "ä", "h_s_x": -0.0, "flag": False}),
+        Message(headers={"x-match.any": "1", "table": OPAQUE, "big": 2**63 - 1}, priority=255),
+        Message(headers={f"n{i}": i for i in range(200)}, id="i", key="k", filter_value="f"),
+        Message(properties={"subject": "s", "group_sequence": 3}),
+    ]
+    with Stream.create(tmp_path, indexed=["x-match.any"]) as opened:
+        with opened.producer() as producer:
+            producer.send_many(odd)
+        before = list(opened.consume())
+        opened.seal(all=True)
+    compact(tmp_path, created_us=CLOCK)
+    assert tiers(tmp_path) == [".cold", ".log"]
+    assert read(tmp_path) == before
+    names = pq.ParquetFile(parquet_files(tmp_path)[0]).schema_arrow.names
+    assert "h_s_x$2dmatch$2eany" in names
+    assert not any("." in name for name in names)
+
+
+@given(st.text(min_size=1), st.sampled_from("sifbo"), st.sampled_from("hp"))
+def test_parquet_names_are_reversible_and_have_no_dots(header: str, view: str, scope: str) -> None:
+    name = f"{scope}.{view}.{header}"
+    assert stream_name(parquet_name(name)) == name
+    assert "." not in parquet_name(name)
+    assert parquet_name("filter_value") == stream_name("filter_value") == "filter_value"
+
+
+def test_publishing_ids_are_remembered_from_the_cold_tier(stream: Path) -> None:
+    compact(stream, created_us=CLOCK)
+    for path in (*stream.glob("*.log"), *stream.glob("*.idx")):
+        path.unlink()
+    with Stream.open(stream) as opened, opened.producer("p") as producer:
+        assert producer.last_publishing_id == COUNT - 1
+        assert opened.next_offset == COUNT
+
+
+def test_a_segment_shows_its_row_groups_to_a_human(stream: Path) -> None:
+    compact(stream, created_us=CLOCK)
+    shown = list(lines(dump_segment(segment_files(stream)[0].path, sample=1)))
+    assert "cold, offsets 0 to 399" in shown[0]
+    assert any("data: cold/" in line for line in shown)
+    assert any("h.s.region" in line and "crc ok" in line for line in shown)
+
+
+# ---- choosing ----------------------------------------------------------------------------------------
+
+
+def test_what_is_young_stays_sealed(stream: Path) -> None:
+    compact(stream, horizon_us=CLOCK + 2 * DAY_US, created_us=CLOCK)
+    assert tiers(stream) == [".cold", ".arrow", ".arrow", ".log"]
+    assert cold_segment(stream).next_offset == 200
+    assert read(stream) == MESSAGES
+
+
+def test_what_ends_after_the_offset_stays_sealed(stream: Path) -> None:
+    compact(stream, before_offset=299, created_us=CLOCK)
+    assert cold_segment(stream).next_offset == 200
+    compact(stream, created_us=CLOCK)
+    assert tiers(stream) == [".cold", ".cold", ".log"]
+    assert compact(stream, created_us=CLOCK).added == ()
+    assert read(stream, "amount >= 190 AND amount < 210") == MESSAGES[190:210]
+
+
+# ---- beside writers, retention and other compactions -------------------------------------------------
+
+
+def test_while_somebody_writes_the_sealed_files_stay_and_are_hidden(stream: Path) -> None:
+    with Stream.open(stream) as opened, opened.producer() as producer:
+        producer.send(MESSAGES[0])
+        done = compact(stream, created_us=CLOCK)
+        assert done.holder is not None
+        assert done.holder["purpose"] == "an unnamed producer"
+        assert len(list(stream.glob("*.arrow"))) == 4
+        assert list(opened.consume()) == [*MESSAGES, MESSAGES[0]]
+        assert {problem.healable for problem in verify(stream).problems} == {True}
+        opened.seal()
+        assert list(stream.glob("*.arrow")) == []
+    assert verify(stream).fine
+
+
+def test_a_reader_goes_on_while_its_segment_becomes_cold_and_is_dropped(stream: Path) -> None:
+    with Stream.open(stream) as opened:
+        records = opened.consume().records()
+        found = [next(records) for _ in range(150)]
+        compact(stream, created_us=CLOCK)
+        found += [next(records) for _ in range(100)]
+        opened.trim(before_offset=400)
+        found += records
+    assert [record.message for record in found] == MESSAGES
+    assert not read(stream)
+
+
+def test_what_retention_dropped_is_not_brought_back(stream: Path) -> None:
+    with compacting(stream, "cold") as run:
+        written = [write.write_cold(task) for task in run.tasks(sources(stream), CLOCK)]
+        with Stream.open(stream) as opened:
+            opened.trim(before_offset=100)
+        assert [run.commit(one) for one in written] == [False]
+    assert tiers(stream) == [".arrow", ".arrow", ".arrow", ".log"]
+    assert parquet_files(stream) == []
+    assert read(stream) == MESSAGES[100:]
+
+
+def test_one_compaction_at_a_time(stream: Path) -> None:
+    with compacting(stream, "cold"), pytest.raises(StreamError, match=r"compacted already \(pid"):
+        compact(stream, created_us=CLOCK)
+
+
+def test_retention_drops_cold_segments_with_their_data(stream: Path) -> None:
+    compact(stream, before_offset=200, created_us=CLOCK)
+    compact(stream, created_us=CLOCK)
+    with Stream.open(stream) as opened:
+        dropped = opened.trim(max_age=timedelta(microseconds=1))
+        assert [(s.first_offset, s.next_offset) for s in dropped] == [(0, 200), (200, 400)]
+        assert dropped[0].nbytes > 200 * 20
+    assert parquet_files(stream) == []
+    assert tiers(stream) == [".log"]
+
+
+def test_data_may_be_elsewhere_and_goes_with_the_stream(stream: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "lake"
+    compact(stream, to=elsewhere.as_uri(), created_us=CLOCK)
+    assert len(list(elsewhere.iterdir())) == 1
+    assert read(stream, "amount < 7") == MESSAGES[:7]
+    Stream.delete(stream)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_place_nobody_can_open_is_refused_before_anything_is_written(stream: Path) -> None:
+    with pytest.raises(StreamError, match=r"is no place pyarrow\.fs can open"):
+        compact(stream, to="gopher://cold", created_us=CLOCK)
+    assert tiers(stream)[:4] == [".arrow"] * 4
+
+
+def test_orphans_elsewhere_are_collected_and_other_streams_files_are_not(
+    stream: Path, tmp_path: Path
+) -> None:
+    place = (tmp_path / "lake").as_uri()
+
+    def dies(tasks: Sequence[write.ColdTask]) -> Iterator[write.Written]:
+        for task in tasks:
+            write.write_cold(task)
+        raise KeyboardInterrupt
+        yield
+
+    with pytest.raises(KeyboardInterrupt):
+        compact(stream, dies, to=place, created_us=CLOCK)
+    foreign = tmp_path / "lake" / "00000000000000000000-0123456789ab-01234567.parquet"
+    foreign.write_bytes(b"of another stream")
+    assert len(list((tmp_path / "lake").iterdir())) == 2
+    compact(stream, created_us=CLOCK)
+    assert list((tmp_path / "lake").iterdir()) == [foreign]
+
+
+def test_a_drop_that_was_interrupted_is_finished_by_the_next_writer(
+    stream: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compact(stream, created_us=CLOCK)
+    with monkeypatch.context() as dying:
+        dying.setattr(tier, "_finish_drop", lambda path: None)
+        with Stream.open(stream) as opened:
+            opened.trim(before_offset=400)
+    assert len(parquet_files(stream)) == 1
+    assert not read(stream)
+    with Stream.open(stream) as opened:
+        opened.seal()
+    assert parquet_files(stream) == []
+    assert not list(stream.glob("*.dropped"))
+
+
+# ---- dying between any two steps ---------------------------------------------------------------------
+
+
+class Died(BaseException):
+    pass
+
+
+class Death:
+    """Counts every step on disk, and strikes before or after the n-th; nobody cleans up behind it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, at: int, late: bool) -> None:
+        self.left, self._late = at, late
+        steps = ((os, "replace"), (os, "unlink"), (os, "write"), (ColdFile, "move"))
+        for owner, name in (*steps, (ColdFile, "delete"), (ColdFile, "sync")):
+            patch.setattr(owner, name, self._deadly(getattr(owner, name)))
+
+    def _strike(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Died
+
+    def _deadly(self, real: Callable[..., object]) -> Callable[..., object]:
+        def step(*arguments: object, **named: object) -> object:
+            if not self._late:
+                self._strike()
+            result = real(*arguments, **named)
+            if self._late:
+                self._strike()
+            return result
+
+        return step
+
+
+def dies(patch: pytest.MonkeyPatch, at: int, late: bool, work: Callable[[], object]) -> bool:
+    with patch.context() as armed:
+        death = Death(armed, at, late)
+        try:
+            work()
+        except Died:
+            return True
+        assert death.left > 0
+        return False
+
+
+def trim_half(path: Path) -> None:
+    with Stream.open(path) as opened:
+        opened.trim(before_offset=200)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_whatever_step_a_compaction_dies_at_nothing_is_lost_or_seen_twice(
+    stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    size = segment_files(stream)[0].path.stat().st_size
+    monkeypatch.setattr(compaction, "COLD_BYTES", 2 * size + 100)
+    for at in count(1):
+        path = tmp_path / f"compact {at}"
+        shutil.copytree(stream, path)
+        died = dies(monkeypatch, at, late, lambda path=path: compact(path, created_us=CLOCK))
+        assert read(path) == MESSAGES, at
+        assert all(problem.healable for problem in verify(path).problems), at
+        compact(path, created_us=CLOCK)
+        assert read(path) == MESSAGES, at
+        assert_tidy(path)
+        if not died:
+            assert at > 15
+            return
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_whatever_step_retention_dies_at_cold_segments_go_as_a_whole(
+    stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    size = segment_files(stream)[0].path.stat().st_size
+    monkeypatch.setattr(compaction, "COLD_BYTES", 2 * size + 100)
+    compact(stream, created_us=CLOCK)
+    for at in count(1):
+        path = tmp_path / f"trim {at}"
+        shutil.copytree(stream, path)
+        died = dies(monkeypatch, at, late, lambda path=path: trim_half(path))
+        assert read(path) in (MESSAGES, MESSAGES[200:]), at
+        assert verify(path).fine, at
+        trim_half(path)
+        assert read(path) == MESSAGES[200:], at
+        assert_tidy(path)
+        if not died:
+            assert at > 3
+            return
+
+
+def assert_tidy(path: Path) -> None:
+    """Every Parquet file belongs to a manifest, and nothing is left of what is cold."""
+    known = {read_note(manifest).file for manifest in tier.manifests(path)}
+    assert {f"cold/{file.name}" for file in parquet_files(path)} == known
+    assert not [*path.glob("*.arrow"), *path.glob("*.dropped"), *path.glob(".*")]
+    assert verify(path).fine
+
+
+# ---- damage ------------------------------------------------------------------------------------------
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x10
+    path.write_bytes(content)
+
+
+def test_every_flipped_byte_of_the_data_is_found_by_verify(stream: Path) -> None:
+    compact(stream, created_us=CLOCK)
+    data = parquet_files(stream)[0]
+    for at in Random(1).sample(range(data.stat().st_size), 40):
+        flip(data, at)
+        assert not verify(stream).fine
+        flip(data, at)
+    assert verify(stream).fine
+
+
+def test_a_damaged_page_is_told_and_never_handed_out(stream: Path) -> None:
+    compact(stream, created_us=CLOCK)
+    column = pq.ParquetFile(parquet_files(stream)[0]).metadata.row_group(1).column(0)
+    flip(parquet_files(stream)[0], column.dictionary_page_offset + column.total_compressed_size - 9)
+    with pytest.raises(StreamCorrupt, match="row group 1 with offsets"):
+        read(stream)
+    assert not repair(stream).fine
+
+
+def test_a_damaged_manifest_or_footer_and_missing_data_are_told(stream: Path) -> None:
+    compact(stream, created_us=CLOCK)
+    data, manifest = parquet_files(stream)[0], segment_files(stream)[0].path
+    flip(manifest, 300)
+    with pytest.raises(StreamCorrupt, match="the manifest fails its CRC"):
+        read(stream)
+    flip(manifest, 300)
+    flip(data, data.stat().st_size - 100)
+    with pytest.raises(StreamCorrupt, match="the footer fails its CRC"):
+        read(stream)
+    data.unlink()
+    with pytest.raises(StreamCorrupt, match="the file of a cold segment is missing"):
+        read(stream)
+    assert [problem.healable for problem in verify(stream).problems] == [False]
+
+
+def test_one_damaged_segment_does_not_keep_the_others_from_becoming_cold(
+    stream: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "COLD_BYTES", 1)
+    flip(segment_files(stream)[1].path, 700)
+    done = compact(stream, created_us=CLOCK)
+    assert len(done.added) == 3
+    assert len(done.problems) == 1
+    assert "00000000000000000100.arrow" in done.problems[0]
+    assert tiers(stream) == [".cold", ".arrow", ".cold", ".cold", ".log"]
+
+
+def test_the_manifest_says_what_the_format_says(stream: Path) -> None:
+    compact(stream, created_us=CLOCK)
+    note, summary = read_manifest(segment_files(stream)[0].path)
+    assert note.file == f"cold/{parquet_files(stream)[0].name}"
+    assert note.nbytes == parquet_files(stream)[0].stat().st_size
+    assert note.segment.created == CLOCK
+    groups = pq.ParquetFile(parquet_files(stream)[0]).metadata
+    rows = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
+    assert summary.column("rows").to_pylist() == rows
+    assert all(40 <= count <= 80 for count in rows)
+    assert Catalog(stream).first_offset() == 0
+
+
+# ---- an object store ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What answers to s3://bucket: a file system that is not the local one, over a local folder."""
+    folder = tmp_path / "bucket"
+    folder.mkdir()
+    remote = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
+    found = SimpleNamespace(
+        FileSystem=SimpleNamespace(from_uri=lambda uri: (remote, uri.removeprefix("s3://bucket/"))),
+        LocalFileSystem=fs.LocalFileSystem,
+        FileSelector=fs.FileSelector,
+    )
+    monkeypatch.setattr(place, "fs", found)
+    return folder
+
+
+def test_an_object_store_is_asked_for_data_only(stream: Path, bucket: Path) -> None:
+    compact(stream, to="s3://bucket/events/", created_us=CLOCK)
+    assert cold_segment(stream).known.file.startswith("s3://bucket/events/0000")
+    assert read(stream) == MESSAGES
+    assert verify(stream).fine
+    data = next((bucket / "events").iterdir())
+    flip(data, 2000)
+    assert not verify(stream).fine
+    data.unlink()
+    assert read(stream, "region = 'nowhere'") == []
+    with pytest.raises(StreamCorrupt, match="the file of a cold segment is missing"):
+        read(stream)
+
+
+def test_a_reader_is_told_when_retention_was_faster(stream: Path, bucket: Path) -> None:
+    compact(stream, to="s3://bucket/events/", created_us=CLOCK)
+    segment = cold_segment(stream)
+    tier.drop_cold(segment.path)
+    with pytest.raises(StreamError, match="is gone: if retention has dropped it"):
+        segment.chunk(0).offsets()
+    assert read(stream) == []
+
+
+def test_retention_and_delete_reach_the_object_store(stream: Path, bucket: Path) -> None:
+    compact(stream, to="s3://bucket/events", before_offset=200, created_us=CLOCK)
+    compact(stream, to="s3://bucket/events", created_us=CLOCK)
+    with Stream.open(stream) as opened:
+        opened.trim(before_offset=200)
+    assert len(list((bucket / "events").iterdir())) == 1
+    assert read(stream) == MESSAGES[200:]
+    Stream.delete(stream)
+    assert list((bucket / "events").iterdir()) == []
