@@ -33,6 +33,12 @@ HeadgateError
 │   ├── DatabaseUnavailable         the database cannot be reached; try again
 │   ├── DatabaseFull                the disk refused the bytes; nothing confirmed is lost
 │   └── DatabaseClosed              it was used after it was closed
+├── PipelineError (ValueError)      a pipeline file cannot be run; lists every problem with its place
+├── SparkError                      something is wrong with what Spark is asked to do
+│   ├── SparkOptionsError (ValueError)  an option of format("headgate") is unknown or cannot be used
+│   ├── SparkSchemaError (ValueError)  a column's type cannot hold what the column stands for
+│   ├── StagingError                a staged file, or its folder, is not where driver and executors both see it
+│   └── DataLost                    messages a query has yet to read were dropped by retention
 ├── JavaNotFound                    no Java runtime that Spark can use
 ├── ServerNotFound                  no PostgreSQL server answers
 └── MissingExtra (ImportError)      an optional part is not installed; says which pip line installs it
@@ -262,6 +268,46 @@ class DatabaseFull(QueueError):
 
 class DatabaseClosed(QueueError):
     """A database was used after it was closed."""
+
+
+class PipelineError(HeadgateError, ValueError):
+    """A pipeline file cannot be run as it is; `problems` are all that were found, each with its place."""
+
+    def __init__(self, file: str, problems: tuple[str, ...]) -> None:
+        self.file, self.problems = file, problems
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        listed = "\n".join("  " + problem.replace("\n", "\n    ") for problem in problems)
+        super().__init__(f"{file}: {count}\n{listed}")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.file, self.problems)
+
+
+class SparkError(HeadgateError):
+    """Something is wrong with what Spark is asked to do."""
+
+
+class SparkOptionsError(SparkError, ValueError):
+    """An option of `format("headgate")` is unknown or has a value that cannot be used."""
+
+
+class SparkSchemaError(SparkError, ValueError):
+    """A column's type cannot hold what the column stands for; `column` names it."""
+
+    def __init__(self, column: str, problem: str) -> None:
+        self.column, self.problem = column, problem
+        super().__init__(f"column {column!r}: {problem}")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.column, self.problem)
+
+
+class StagingError(SparkError):
+    """A staged file, or the folder for it, is not where the driver and the executors both see it."""
+
+
+class DataLost(SparkError):
+    """Messages that a query has yet to read are gone: retention dropped them first."""
 
 
 class JavaNotFound(HeadgateError):

@@ -159,12 +159,12 @@ def _scratch() -> Path:
 
 
 def _launch_variables(place: Place | None) -> dict[str, str]:
-    """What the new JVM has to find in its environment; nothing when there is one, or none is needed."""
+    """What a new JVM, and every new context in it, has to find in the environment."""
     from pyspark import SparkContext
 
-    if place is None or place.url.startswith("sc://") or SparkContext._gateway is not None:
+    if place is None or place.url.startswith("sc://"):
         return {}
-    variables = {"JAVA_HOME": str(java_home())}
+    variables = {} if SparkContext._gateway is not None else {"JAVA_HOME": str(java_home())}
     if place.on_this_machine and "PYSPARK_PYTHON" not in os.environ:
         # Spark would take the PATH's python3, which need not be the one that runs this.
         variables["PYSPARK_PYTHON"] = sys.executable

@@ -1,0 +1,100 @@
+"""`format("headgate")`: streams as a source and a sink of Spark, in batches and as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+from headgate.errors import HeadgateError
+from headgate.spark.options import (
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    check_known,
+    source_options,
+    stream_paths,
+    wants_text,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def plainly(method: Callable[P, R]) -> Callable[P, R]:
+    """What is refused is said without the way to it: Spark prints every line of a traceback to the user."""
+
+    @wraps(method)
+    def refusing(*arguments: P.args, **named: P.kwargs) -> R:
+        try:
+            return method(*arguments, **named)
+        except HeadgateError as problem:
+            raise problem.with_traceback(None) from None
+
+    return refusing
+
+
+class HeadgateSource(DataSource):
+    """Streams, read with a filter and written exactly once.
+
+        spark.read.format("headgate").schema("offset long, region string, amount long")
+             .option("filter", "region = 'EU' AND amount > 1000").load("data/events")
+
+    Options of a read: `path` (what load() is given) or `paths` (a JSON list, or separated by commas; a super stream
+    counts as its partitions), `filter`, `headers` (values or text: the default schema's), `from` or `startingOffset`
+    (first, last, next, an offset, a moment, 1h: a batch's beginning, a new query's too), `endingOffset` (batches end
+    before it), `partitions` (at most so many tasks), `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `cursor` (the name
+    under which a query's progress is shown; empty for none), `failOnDataLoss` (true).
+    """
+
+    @plainly
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        check_known(options, dict.fromkeys((*SOURCE_OPTIONS, *SINK_OPTIONS)))
+
+    @classmethod
+    def name(cls) -> str:
+        return "headgate"
+
+    @plainly
+    def schema(self) -> str:
+        """The lossless default: what is read with it and written again is the same."""
+        from headgate.spark.schema import LOSSLESS, TEXTUAL
+
+        stream_paths(self.options)
+        return TEXTUAL if wants_text(self.options) else LOSSLESS
+
+    @plainly
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from headgate.spark.reading import HeadgateReader
+
+        return HeadgateReader(schema, source_options(self.options))
+
+    @plainly
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from headgate.spark.streaming import HeadgateStreamReader
+
+        return HeadgateStreamReader(schema, source_options(self.options))
+
+    @plainly
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from headgate.spark.sink import batch_writer
+
+        return batch_writer(schema, self.options, overwrite)
+
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from headgate.spark.sink import stream_writer
+
+        return stream_writer(schema, self.options, overwrite)

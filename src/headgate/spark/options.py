@@ -1,0 +1,205 @@
+"""The options of `format("headgate")`, checked. Spark hands them over as text, their names in lower case.
+
+Spark starts a process for every look at a source, so what only some of them need is imported where it is needed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from headgate.errors import SparkOptionsError, StreamOptionsError
+from headgate.streams.options import load_options
+
+if TYPE_CHECKING:
+    from headgate.filters.nodes import Filter
+    from headgate.streams.start import Start
+
+_PLACES: Final = ("path", "paths")
+SOURCE_OPTIONS: Final = (
+    *_PLACES,
+    "filter",
+    "headers",
+    "from",
+    "startingOffset",
+    "endingOffset",
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "partitions",
+    "cursor",
+    "failOnDataLoss",
+)
+SINK_OPTIONS: Final = ("path", "to", "checkpointLocation", "queryName", "destinations", "queue")
+_SUPER_FILE: Final = "super.json"
+
+
+def check_known(options: Mapping[str, str], known: Collection[str]) -> None:
+    """Refuse an option that is not among the known ones, with the one that was probably meant."""
+    by_key = {name.lower(): name for name in known}
+    for key in options:
+        if key.lower() in by_key:
+            continue
+        near = difflib.get_close_matches(key.lower(), by_key, n=1)
+        hint = f"did you mean {by_key[near[0]]!r}?" if near else f"there are {', '.join(known)}"
+        raise SparkOptionsError(f'format("headgate") has no option {key!r}; {hint}')
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a read asks for."""
+
+    paths: tuple[str, ...]
+    filter: Filter
+    start: Start = "first"
+    end: Start = "next"
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    partitions: int = 0
+    cursor: str = ""  # empty: progress is not stored
+    fail_on_data_loss: bool = True
+
+
+def source_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of a read; every stream must be there and the filter must parse."""
+    check_known(given, SOURCE_OPTIONS)
+    options = {key.lower(): value for key, value in given.items()}
+    paths = stream_paths(options)
+    filter = _filter(options.get("filter", ""))
+    return SourceOptions(
+        paths,
+        filter,
+        _start(options),
+        _end(options.get("endingoffset", "next")),
+        _count(options, "maxMessagesPerTrigger"),
+        _count(options, "maxBytesPerTrigger"),
+        _count(options, "partitions") or 0,
+        options["cursor"] if "cursor" in options else default_cursor(paths, filter),
+        _truth(options, "failOnDataLoss", True),
+    )
+
+
+def wants_text(given: Mapping[str, str]) -> bool:
+    """Whether headers are asked for as text."""
+    wanted = given.get("headers", "values").lower()
+    if wanted not in ("values", "text"):
+        raise SparkOptionsError(f"headers: give 'text' or 'values', not {wanted!r}")
+    return wanted == "text"
+
+
+def _filter(text: str) -> Filter:
+    from headgate.filters.builder import as_filter
+    from headgate.filters.nodes import TRUE
+
+    return as_filter(text) if text.strip() else TRUE
+
+
+def default_cursor(paths: Iterable[str], filter: Filter) -> str:
+    """A name that the same query has again after a restart; give two queries that are alike names of their own."""
+    from headgate.filters.normal import normalize
+    from headgate.filters.printer import to_text
+
+    asked = json.dumps([sorted(paths), to_text(normalize(filter))])
+    return f"spark-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
+
+
+# ---- one option each ---------------------------------------------------------------------------------
+
+
+def _start(options: Mapping[str, str]) -> Start:
+    if "from" in options and "startingoffset" in options:
+        raise SparkOptionsError("from and startingOffset are the same: give one of them")
+    name = "from" if "from" in options else "startingOffset"
+    return _moment(name, options.get(name.lower(), "first"))
+
+
+def _end(text: str) -> Start:
+    end = _moment("endingOffset", text)
+    if end in ("first", "last"):
+        raise SparkOptionsError(
+            f"endingOffset: reading ends before it; give an offset, a moment or 'next', not {text!r}"
+        )
+    return end
+
+
+def _moment(name: str, text: str) -> Start:
+    from headgate.streams.start import parse_start
+
+    try:
+        return parse_start(text)
+    except StreamOptionsError as problem:
+        raise SparkOptionsError(f"{name}: {problem}") from None
+
+
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise SparkOptionsError(f"{name}: a whole number of at least 1 is needed, not {text!r}")
+    return int(text)
+
+
+def _truth(options: Mapping[str, str], name: str, otherwise: bool) -> bool:
+    text = options.get(name.lower(), str(otherwise)).lower()
+    if text not in ("true", "false"):
+        raise SparkOptionsError(f"{name}: give true or false, not {text!r}")
+    return text == "true"
+
+
+# ---- which streams -----------------------------------------------------------------------------------
+
+
+def stream_paths(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The directories of all streams that are asked for, a super stream's partitions one by one."""
+    given = [*_listed(options.get("paths", "")), *filter(str.strip, [options.get("path", "")])]
+    if not given:
+        raise SparkOptionsError(
+            'which stream? give its directory: .load("data/events") or .option("paths", "data/a,data/b")'
+        )
+    found = [path for one in given for path in _expanded(local_path(one))]
+    if len(set(found)) < len(found):
+        raise SparkOptionsError(f"{max(found, key=found.count)} is asked for twice")
+    return tuple(found)
+
+
+def _listed(text: str) -> list[str]:
+    if not text.lstrip().startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        found: Any = json.loads(text)
+    except ValueError as problem:
+        raise SparkOptionsError(f"paths: {text!r} is no JSON list: {problem}") from None
+    if not all(isinstance(one, str) for one in found):
+        raise SparkOptionsError(f"paths: a list of directories is needed, not {text!r}")
+    return list(found)
+
+
+def local_path(text: str) -> str:
+    """A directory as an absolute path: executors may run elsewhere in the file system."""
+    scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
+    if scheme == "file":
+        text = unquote(urlsplit(text).path)
+    elif scheme:
+        raise SparkOptionsError(
+            f"{text}: a stream is a directory that driver and executors share, not {scheme}:"
+        )
+    return os.path.abspath(text)
+
+
+def _expanded(path: str) -> Iterator[str]:
+    if not (Path(path) / _SUPER_FILE).exists():
+        load_options(Path(path))  # refuses what is no stream
+        yield path
+        return
+    from headgate.streams.superstream import (
+        SuperStream,
+    )  # brings SQLite, which executors do without
+
+    yield from (str(stream.path) for stream in SuperStream.open(path).partitions)

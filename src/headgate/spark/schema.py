@@ -1,0 +1,198 @@
+"""What the columns of a Spark schema stand for: fields of the message by their names, anything else a header.
+
+    offset bigint                        where the message stands; the sink ignores it
+    timestamp timestamp | bigint         when it was published; a bigint is microseconds since 1970 UTC
+    topic, id, filter_value, key string  priority int | bigint | smallint         payload binary
+    _stream string                       the directory of the stream the message is from; the sink ignores it
+    headers map<string, struct<s: string, i: bigint, f: double, b: boolean>>      every header with its type; one
+                                         that nothing can be compared with is an entry of four nulls
+    headers map<string, string>          every header as text
+    properties                           the AMQP properties, like headers
+    `h.s.region` string, `p.i.group_sequence` bigint, …    one kind of one header or property, by its full name
+    anything else                        the header of that name: string, bigint, int, smallint, tinyint, double,
+                                         float or boolean
+
+A header of another kind than its column is null there, and so is an integer that its column is too small for; a
+double or float takes integers too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from headgate.errors import InvalidMessage, SparkSchemaError
+from headgate.filters.columns import View, column_name
+from headgate.filters.nodes import SYS_KINDS, Field, Scope
+from headgate.message import PROPERTY_NAMES, check_header_name
+from headgate.streams.names import OVERFLOW, field_and_view
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField, StructType
+
+STREAM: Final = "_stream"
+VALUES: Final = "map<string,struct<s:string,i:bigint,f:double,b:boolean>>"
+TEXTS: Final = "map<string,string>"
+_SYSTEM: Final = "offset bigint, timestamp timestamp, topic string, priority int, id string, filter_value string, key string"
+LOSSLESS: Final = f"{_SYSTEM}, headers {VALUES}, properties {VALUES}, payload binary"
+TEXTUAL: Final = f"{_SYSTEM}, headers {TEXTS}, properties {TEXTS}, payload binary"
+
+Holds: TypeAlias = Literal["offset", "stream", "system", "field", "values", "texts"]
+
+_SYSTEM_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "offset": ("bigint",),
+    STREAM: ("string",),
+    "timestamp": ("timestamp", "bigint"),
+    "topic": ("string",),
+    "id": ("string",),
+    "filter_value": ("string",),
+    "key": ("string",),
+    "priority": ("int", "bigint", "smallint"),
+    "payload": ("binary",),
+}
+_ALWAYS_THERE: Final = frozenset({"offset", STREAM, "timestamp", "topic", "priority", "payload"})
+_MAPS: Final[dict[str, Scope]] = {"headers": "header", "properties": "property"}
+_VIEWS_OF_TYPE: Final[dict[str, tuple[View, ...]]] = {
+    "string": ("string",),
+    "bigint": ("int",),
+    "int": ("int",),
+    "smallint": ("int",),
+    "tinyint": ("int",),
+    "double": ("float", "int"),
+    "float": ("float", "int"),
+    "boolean": ("bool",),
+}
+_TYPE_OF_VIEW: Final[dict[View, str]] = {
+    "string": "string",
+    "int": "bigint",
+    "float": "double",
+    "bool": "boolean",
+    "opaque": "boolean",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a Spark schema and what it stands for."""
+
+    name: str
+    holds: Holds
+    type: str  # as Spark writes it
+    nullable: bool = True
+    field: Field | None = None  # what a filter calls it
+    views: tuple[View, ...] = ()  # the kinds of the field's values that it shows
+    scope: Scope = "header"  # of a map
+
+
+def reading_columns(schema: StructType) -> tuple[Column, ...]:
+    """What each column is to be filled with; refuses what could not be."""
+    columns = _columns(schema)
+    for column in columns:
+        if (
+            not column.nullable
+            and column.name not in _ALWAYS_THERE
+            and column.holds in ("system", "field")
+        ):
+            raise SparkSchemaError(column.name, "not every message has one: leave out NOT NULL")
+    return columns
+
+
+def writing_columns(schema: StructType) -> tuple[Column, ...]:
+    """What each column becomes in a message; refuses what could not be stored."""
+    return _columns(schema, {**_SYSTEM_TYPES, "payload": ("binary", "string")})
+
+
+def _columns(
+    schema: StructType, system: dict[str, tuple[str, ...]] = _SYSTEM_TYPES
+) -> tuple[Column, ...]:
+    if not len(schema):
+        raise SparkSchemaError("", "a schema needs at least one column")
+    found = tuple(_column(field, system) for field in schema)
+    twice = {column.name for column in found}
+    if len(twice) < len(found):
+        names = [column.name for column in found]
+        raise SparkSchemaError(max(names, key=names.count), "is there twice")
+    return found
+
+
+def _column(field: StructField, system: dict[str, tuple[str, ...]]) -> Column:
+    name, type_ = field.name, field.dataType.simpleString()
+    if name in system:
+        _need(name, type_, system[name])
+        holds: Holds = "offset" if name == "offset" else "stream" if name == STREAM else "system"
+        known = Field("sys", name) if name in SYS_KINDS else None
+        return Column(name, holds, type_, field.nullable, known)
+    if name in _MAPS:
+        _need(name, type_, (VALUES, TEXTS))
+        holds = "values" if type_ == VALUES else "texts"
+        return Column(name, holds, type_, field.nullable, scope=_MAPS[name])
+    return _field_column(name, type_, field.nullable)
+
+
+def _field_column(name: str, type_: str, nullable: bool) -> Column:
+    if _is_full_name(name):
+        return _typed_column(name, type_, nullable)
+    views = _VIEWS_OF_TYPE.get(_base(type_))
+    if views is None:
+        raise SparkSchemaError(
+            name,
+            f"{type_} is no type of a header; there are {', '.join(_VIEWS_OF_TYPE)} (cast it to one of them)",
+        )
+    try:
+        check_header_name(name)
+    except InvalidMessage as problem:
+        raise SparkSchemaError(name, str(problem)) from None
+    return Column(name, "field", type_, nullable, Field("header", name), views)
+
+
+def _is_full_name(name: str) -> bool:
+    return len(name) > 4 and name[0] in "hp" and name[2] in "sifbo" and name[1] == name[3] == "."
+
+
+def _typed_column(name: str, type_: str, nullable: bool) -> Column:
+    field, view = field_and_view(name)
+    assert field is not None
+    assert view is not None
+    if field.scope == "property" and field.name not in PROPERTY_NAMES:
+        raise SparkSchemaError(name, f"{field.name!r} is not an AMQP property; use a header")
+    _need(name, type_, (_TYPE_OF_VIEW[view],))
+    return Column(name, "field", type_, nullable, field, (view,))
+
+
+def _base(type_: str) -> str:
+    return type_.split(" collate ")[0]
+
+
+def _need(name: str, type_: str, allowed: Sequence[str]) -> None:
+    if _base(type_) not in allowed:
+        raise SparkSchemaError(name, f"is {' or '.join(allowed)}, not {type_}")
+
+
+# ---- what of a stream is read for it -----------------------------------------------------------------
+
+
+def stream_columns(columns: Iterable[Column]) -> tuple[str, ...] | None:
+    """The columns of the stream these are made of; None for all there are."""
+    columns = tuple(columns)
+    if any(column.holds in ("values", "texts") for column in columns):
+        return None
+    return tuple(dict.fromkeys(name for column in columns for name in _sources(column)))
+
+
+def _sources(column: Column) -> Iterator[str]:
+    if column.holds == "system":
+        yield column.name
+    if column.field is not None and column.holds == "field":
+        yield from (column_name(column.field, view) for view in column.views)
+        if column.field.scope == "header":
+            yield OVERFLOW
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The types that Spark insists on, to the letter."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")

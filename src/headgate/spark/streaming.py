@@ -1,0 +1,226 @@
+"""The stream reader: how far each micro-batch goes, what it reads, and a cursor that shows where the query stands.
+
+An offset is `{directory: next offset}`. A batch covers messages whether they match or not, so it advances when all of
+them are filtered out; the limits count the same messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headgate.errors import DataLost, StreamError
+from headgate.filters.targets.python import now_ms
+from headgate.spark.options import SourceOptions
+from headgate.spark.project import Projection
+from headgate.spark.ranges import Range, in_sequence, plan
+from headgate.spark.reading import read_ranges, resolved
+from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
+from headgate.streams.catalog import Catalog
+from headgate.streams.query import Query
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from headgate.streams.cursors import Cursors
+
+Offsets: TypeAlias = dict[str, int]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Share(NamedTuple):
+    """What one task of a micro-batch reads. `UTC()` is the same for all of them."""
+
+    ranges: tuple[Range, ...]
+    now_ms: int
+
+
+class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what comes, in the order of offsets within each task."""
+
+    def __init__(
+        self, schema: StructType, options: SourceOptions, clock: Callable[[], int] = now_ms
+    ) -> None:
+        self.columns, self.arrow = reading_columns(schema), arrow_schema(schema)
+        self.options, self._clock = options, clock
+        self._paths = sorted(options.paths)  # Spark compares offsets as text
+        self._target: Offsets | None = None
+        self._catalogs: dict[str, Catalog] = {}
+        self._cursors: dict[str, Cursors] = {}
+        self._shown: Offsets = {}
+
+    def stop(self) -> None:
+        for cursors in self._cursors.values():
+            cursors.close()
+
+    # ---- how far -------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offsets:
+        wanted = resolved(self._paths, self.options.start)
+        return {path: max(offset, self._first(path)) for path, offset in wanted.items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self.options.max_messages is not None:
+            return ReadMaxRows(self.options.max_messages)
+        if self.options.max_bytes is not None:
+            return ReadMaxBytes(self.options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._available()
+
+    def reportLatestOffset(self) -> Offsets:
+        return self._available()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:
+        # Spark commits a batch when the next one comes; that it asks for more says that it is done.
+        self.commit(start)
+        begin, end = self._begin(start), self._available()
+        self._check_shrunk(begin, end)
+        if self._target is not None:
+            end = {path: min(offset, self._target[path]) for path, offset in end.items()}
+        end = {path: max(offset, begin[path]) for path, offset in end.items()}
+        if isinstance(limit, ReadMaxRows):
+            end = limited(begin, end, limit.max_rows)
+        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes
+        if most is not None and not isinstance(limit, ReadAllAvailable):
+            weights = {path: self._message_bytes(path, offset) for path, offset in begin.items()}
+            end = limited(begin, end, most, weights)
+        return end
+
+    def _available(self) -> Offsets:
+        return {path: self._catalog(path).next_offset() for path in self._paths}
+
+    def _begin(self, start: Mapping[str, int]) -> Offsets:
+        """Where a batch starts; a stream that was not asked for before is read from its beginning."""
+        return {path: start[path] if path in start else self._first(path) for path in self._paths}
+
+    def _first(self, path: str) -> int:
+        catalog = self._catalog(path)
+        catalog.relist()
+        return catalog.first_offset()
+
+    def _catalog(self, path: str) -> Catalog:
+        if path not in self._catalogs:
+            self._catalogs[path] = Catalog(Path(path))
+        return self._catalogs[path]
+
+    def _message_bytes(self, path: str, offset: int) -> float:
+        """What a message weighs on disk around this offset."""
+        segment = self._catalog(path).covering(offset)
+        if segment is None:
+            return 1.0
+        return max(1.0, int(segment.lengths().sum()) / (segment.next_offset - segment.first_offset))
+
+    # ---- one batch -----------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        begin = self._begin(start)
+        until = {path: end.get(path, offset) for path, offset in begin.items()}
+        self._check_kept(begin, until)
+        moment = self._clock()
+        found = plan(
+            self._paths,
+            self._query(moment),
+            start=begin,
+            end=until,
+            parts=self.options.partitions,
+            catalog_of=self._catalog,
+        )
+        return [InputPartition(Share(ranges, moment)) for ranges in in_sequence(found)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        share: Share = partition.value
+        self._check_there(share.ranges)
+        projection = Projection(self.columns, self.arrow)
+        return read_ranges(share.ranges, self._query(share.now_ms), projection)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Show where the query stands as a cursor of each stream."""
+        if not self.options.cursor:
+            return
+        try:
+            for path, offset in end.items():
+                if self._shown.get(path) != offset:
+                    self._cursors_of(path).commit(self.options.cursor, offset)
+                    self._shown[path] = offset
+        except StreamError as problem:  # a stream may well be read-only, and be read all the same
+            _log.warning("the progress of the query is not shown: %s", problem)
+
+    def _query(self, moment: int) -> Query:
+        return Query(self.options.filter, columns=stream_columns(self.columns)).at(moment)
+
+    def _cursors_of(self, path: str) -> Cursors:
+        from headgate.streams.cursors import Cursors  # brings SQLite, which executors do without
+
+        if path not in self._cursors:
+            self._cursors[path] = Cursors(Path(path))
+        return self._cursors[path]
+
+    # ---- what is gone --------------------------------------------------------------------------------
+
+    def _check_shrunk(self, begin: Offsets, available: Offsets) -> None:
+        for path, offset in begin.items():
+            if available[path] < offset:
+                raise DataLost(
+                    f"{path}: the query stands at offset {offset}, the stream ends at {available[path]}: it was "
+                    "deleted and made again; start the query with a new checkpoint"
+                )
+
+    def _check_kept(self, begin: Offsets, until: Offsets) -> None:
+        for path, offset in begin.items():
+            first = min(self._first(path), until[path])
+            if first <= offset:
+                continue
+            self._lose(path, offset, first)
+
+    def _check_there(self, ranges: Iterable[Range]) -> None:
+        """Retention goes on between planning and reading."""
+        for path, some in groupby(ranges, key=lambda one: one.path):
+            low, first = next(some).low, Catalog(Path(path)).first_offset()
+            if first > low:
+                self._lose(path, low, first)
+
+    def _lose(self, path: str, offset: int, first: int) -> None:
+        lost = f"{path}: offsets {offset} to {first - 1} were dropped before the query read them"
+        if self.options.fail_on_data_loss:
+            raise DataLost(
+                f"{lost}; keep more (max_age, max_bytes), or go on without them: failOnDataLoss=false"
+            )
+        _log.warning("%s", lost)
+
+
+def limited(
+    begin: Offsets, end: Offsets, most: int, weights: Mapping[str, float] | None = None
+) -> Offsets:
+    """So much of each stream that all together weigh at most `most`, though at least one message goes on.
+
+    Every stream gets a part in proportion to what it has; a message weighs 1, or what `weights` says.
+    """
+    ahead = {path: end[path] - offset for path, offset in begin.items()}
+    weighed = {path: count * (weights or {}).get(path, 1.0) for path, count in ahead.items()}
+    total = sum(weighed.values())
+    if total <= most:
+        return end
+    given = {path: int(count * most / total) for path, count in ahead.items()}
+    left = most - sum(given[path] * (weights or {}).get(path, 1.0) for path in given)
+    for path in sorted(ahead, key=lambda path: (given[path], -ahead[path])):
+        price = (weights or {}).get(path, 1.0)
+        if given[path] < ahead[path] and (price <= left or not any(given.values())):
+            given[path] += 1
+            left -= price
+    return {path: offset + given[path] for path, offset in begin.items()}

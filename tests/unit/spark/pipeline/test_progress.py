@@ -1,0 +1,91 @@
+"""Spark's reports become an account, and the account becomes metrics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from headgate.spark.pipeline.counters import Counters, to_text
+from headgate.spark.pipeline.metrics import serving_metrics, to_metrics, write_metrics
+from headgate.spark.pipeline.progress import Account, batch_of
+
+
+def report(number: int, *counted: Counters, **more: object) -> dict[str, object]:
+    return {
+        "batchId": number,
+        "durationMs": {"addBatch": 80, "triggerExecution": 250},
+        "sources": [
+            {
+                "startOffset": {"/a": 100, "/b": 0},
+                "endOffset": {"/a": 150, "/b": 20},
+                "latestOffset": {"/a": 155, "/b": 20},
+            }
+        ],
+        "observedMetrics": {"headgate": {"counters": [to_text(one) for one in counted]}},
+        **more,
+    }
+
+
+def test_a_batch_is_the_sum_of_its_tasks_and_the_way_its_source_went() -> None:
+    batch = batch_of(report(7, Counters(read=3, queues={"q": 1}), Counters(read=4, unroutable=2)))
+    assert batch is not None
+    assert batch.counters == Counters(read=7, unroutable=2, queues={"q": 1})
+    assert (batch.number, batch.seconds, batch.came_by, batch.lag) == (7, 0.25, 70, 5)
+    assert json.loads(batch.line())["came_by"] == 70
+
+
+def test_positions_that_count_no_messages_say_nothing_about_lag() -> None:
+    foreign = report(0, sources=[{"startOffset": None, "endOffset": {"logOffset": "x"}}])
+    batch = batch_of(foreign)
+    assert batch is not None
+    assert batch.came_by is None
+    assert batch.lag is None
+
+
+def test_an_idle_report_is_no_batch_and_a_batch_counts_once() -> None:
+    account = Account("p")
+    idle = report(1, durationMs={"latestOffset": 1})
+    assert not account.add([idle])
+    assert len(account.add([report(1, Counters(read=5))])) == 1
+    assert not account.add([report(1, Counters(read=5))])
+    assert account.counters.read == 5
+    assert not account.missed(report(2))
+    assert account.missed(report(3))
+
+
+@pytest.fixture
+def account() -> Account:
+    made = Account('p"1')
+    made.add([report(0, Counters(read=9, routed=8, unroutable=1, queues={"eu\\": 8}))])
+    return made
+
+
+def test_metrics_have_help_type_and_escaped_labels(account: Account) -> None:
+    lines = to_metrics(account).splitlines()
+    assert 'headgate_pipeline_read_total{pipeline="p\\"1"} 9' in lines
+    assert 'headgate_pipeline_queue_messages_total{pipeline="p\\"1",queue="eu\\\\"} 8' in lines
+    assert 'headgate_pipeline_lag_messages{pipeline="p\\"1"} 5' in lines
+    named = {line.split("{")[0] for line in lines if not line.startswith("#")}
+    assert {line.split()[2] for line in lines if line.startswith("# TYPE")} == named
+
+
+def test_a_metrics_file_is_replaced_and_nothing_else_is_left(
+    account: Account, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        write_metrics(account, tmp_path / "headgate.prom")
+    assert [path.name for path in tmp_path.iterdir()] == ["headgate.prom"]
+    assert (tmp_path / "headgate.prom").read_text() == to_metrics(account)
+
+
+def test_metrics_are_served_while_the_pipeline_runs(account: Account) -> None:
+    with serving_metrics(account, 0) as port:
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert answer.read().decode() == to_metrics(account)
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"http://127.0.0.1:{port}/other")
+        refused.value.close()

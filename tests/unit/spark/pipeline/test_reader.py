@@ -1,0 +1,135 @@
+"""A task of a pipeline reads its ranges, routes them and tells what it staged; no JVM is needed to see it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from headgate.filters.logic import matches_filter
+from headgate.filters.parser import parse
+from headgate.message import Message
+from headgate.routing.toml_file import as_toml
+from headgate.routing.topology import Topology
+from headgate.spark.options import source_options
+from headgate.spark.pipeline.counters import Counters, total
+from headgate.spark.pipeline.plan import RoutingPlan, save_plan
+from headgate.spark.pipeline.reader import RoutingReader, in_sequence
+from headgate.spark.pipeline.route import router
+from headgate.spark.pipeline.source import PLAN, PipelineSource
+from headgate.spark.ranges import Range
+from headgate.streams.decode import decode
+from headgate.streams.staged import read_staged
+from headgate.streams.stream import Stream
+
+FILTER = "amount > 300 AND region <> 'AP'"
+
+
+@pytest.fixture
+def sent(tmp_path: Path, seed: int) -> list[Message]:
+    """A stream of which one part is sealed and one is not."""
+    rng = Random(seed)
+    regions = ["EU", "US", "AP"]
+    sent = [
+        Message(b"%d" % n, headers={"region": rng.choice(regions), "amount": rng.randrange(1000)})
+        for n in range(3000)
+    ]
+    with Stream.create(tmp_path / "events", indexed=["region"], chunk_messages=100) as stream:
+        with stream.producer() as producer:
+            producer.send_many(sent[:2000])
+            producer.flush()
+            stream.seal(all=True)
+            producer.send_many(sent[2000:])
+    return sent
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> str:
+    topology = Topology()
+    topology.declare_exchange("x", "headers")
+    topology.declare_queue("eu")
+    topology.bind("x", queue="eu", arguments={"region": "EU"})
+    places = [f"stream:{tmp_path}/out", f"stream:{tmp_path}/lost"]
+    text = as_toml(topology.definitions())
+    plan = RoutingPlan(text, "x", places, {"eu": [0]}, str(tmp_path / "ck"), 1)
+    file = str(save_plan(plan, tmp_path / "ck"))
+    for folder in router(file)._folders:
+        Path(folder).mkdir(parents=True)
+    return file
+
+
+def reader(tmp_path: Path, plan_file: str, **more: str) -> RoutingReader:
+    return RoutingReader(source_options({"path": str(tmp_path / "events"), **more}), plan_file)
+
+
+def run_tasks(reading: RoutingReader, low: int, high: int) -> tuple[list[list[str]], Counters]:
+    """What the tasks of one batch stage for each place, in the order of tasks, and what they count."""
+    (path,) = reading.options.paths
+    partitions = reading.partitions({path: low}, {path: high})
+    rows = [row for p in partitions for row in pa.Table.from_batches(reading.read(p)).to_pylist()]
+    found: list[list[str]] = [[], []]
+    for row in rows:
+        if row["file"] is not None:
+            batches = read_staged(Path(row["file"]), row["nbytes"], row["crc"])
+            messages = [m.payload.decode() for batch in batches for m in decode(batch)]
+            found[row["destination"]] += messages
+    return found, total(row["counters"] for row in rows if row["counters"] is not None)
+
+
+@pytest.mark.parametrize("partitions", ["1", "5"])
+def test_the_tasks_of_a_batch_stage_the_matches_in_the_order_of_the_stream(
+    tmp_path: Path, sent: list[Message], plan_file: str, partitions: str
+) -> None:
+    reading = reader(tmp_path, plan_file, filter=FILTER, partitions=partitions)
+    (eu, lost), counted = run_tasks(reading, 500, 2900)
+    tree = parse(FILTER)
+    wanted = [m for m in sent[500:2900] if matches_filter(tree, m, 0)]
+    assert eu == [m.payload.decode() for m in wanted if m.headers["region"] == "EU"]
+    assert lost == [m.payload.decode() for m in wanted if m.headers["region"] != "EU"]
+    assert (counted.read, counted.routed, counted.unroutable) == (len(wanted), len(eu), len(lost))
+    assert counted.chunks_opened > 0
+
+
+def test_a_batch_without_a_match_stages_nothing_and_still_tells_what_it_skipped(
+    tmp_path: Path, sent: list[Message], plan_file: str
+) -> None:
+    reading = reader(tmp_path, plan_file, filter="region = 'nowhere'")
+    found, counted = run_tasks(reading, 0, 2000)
+    assert found == [[], []]
+    assert (counted.read, counted.chunks_opened, counted.bytes_read) == (0, 0, 0)
+    assert counted.chunks_skipped > 0
+    assert counted.bytes_total > 0
+
+
+def test_tasks_follow_each_other_in_the_stream_however_their_ranges_were_dealt() -> None:
+    dealt = [
+        (Range("a", 0, 10), Range("b", 0, 50)),
+        (Range("a", 90, 100), Range("a", 10, 40)),
+        (Range("a", 40, 90),),
+    ]
+    tasks = in_sequence(dealt)
+    assert [one for task in tasks for one in task] == sorted(one for task in dealt for one in task)
+    assert 1 < len(tasks) <= 3
+    assert in_sequence([]) == []
+
+
+def test_the_source_hands_its_plan_to_its_reader(
+    tmp_path: Path, sent: list[Message], plan_file: str
+) -> None:
+    source = PipelineSource({"path": str(tmp_path / "events"), PLAN: plan_file})
+    assert source.streamReader(source.schema()).plan_file == plan_file  # type: ignore[arg-type]
+
+
+def test_an_executor_loads_no_database_no_server_and_no_terminal() -> None:
+    program = (
+        "import sys, headgate.spark.pipeline.reader, headgate.spark.pipeline.foreign\n"
+        "print(*sorted({'apsw', 'psycopg', 'starlette', 'typer', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from headgate.filters.logic import matches_filter
+from headgate.message import Message
+from headgate.spark.ranges import (
+    Piece,
+    Range,
+    Run,
+    balanced,
+    cut,
+    in_sequence,
+    joined,
+    plan,
+    scan,
+    sweep,
+    worthwhile,
+)
+from headgate.streams.decode import decode_records
+from headgate.streams.query import Query, make_query
+from headgate.streams.stream import Stream
+from tests import generate
+from tests.mixed_stream import everything, mixed_stream, publish
+
+
+def offsets_in(tasks: list[tuple[Range, ...]], query: Query) -> list[tuple[str, int]]:
+    return sorted(
+        (one.path, offset)
+        for task in tasks
+        for one in task
+        for batch in scan(one, query)
+        for offset in batch.column("offset").to_pylist()
+    )
+
+
+@pytest.mark.parametrize("round", range(5))
+def test_the_ranges_of_a_plan_hold_every_match_once(round: int, seed: int, tmp_path: Path) -> None:
+    rng = Random(seed + round)
+    streams = {str(tmp_path / name): mixed_stream(tmp_path / name, rng, 150) for name in "ab"}
+    query = Query(generate.filter(rng)).at(generate.NOW_MS)
+    tasks = plan(list(streams), query, parts=rng.randint(1, 9))
+    expected = [
+        (path, offset)
+        for path, records in streams.items()
+        for offset, message in records
+        if matches_filter(query.filter, message)
+    ]
+    assert offsets_in(tasks, query) == expected
+
+
+def test_a_sweep_finds_the_same_in_another_order(seed: int, tmp_path: Path) -> None:
+    rng = Random(seed)
+    mixed_stream(tmp_path / "s", rng, 200)
+    query = Query(generate.filter(rng)).at(generate.NOW_MS)
+    whole = Range(str(tmp_path / "s"), 20, 180)
+    swept = [row for batch in sweep(whole, query) for row in decode_records(batch)]
+    scanned = [row for batch in scan(whole, query) for row in decode_records(batch)]
+    assert sorted(swept, key=lambda record: record.offset) == scanned
+
+
+def test_a_plan_keeps_within_the_offsets_it_is_given(seed: int, tmp_path: Path) -> None:
+    mixed_stream(tmp_path / "s", Random(seed), 300)
+    path = str(tmp_path / "s")
+    tasks = plan([path], make_query(), start={path: 41}, end={path: 222}, parts=4)
+    assert offsets_in(tasks, make_query()) == [(path, offset) for offset in range(41, 222)]
+
+
+def test_a_plan_is_still_right_after_everything_was_sealed(seed: int, tmp_path: Path) -> None:
+    rng = Random(seed)
+    records = mixed_stream(tmp_path / "s", rng, 300)
+    query = make_query("a IS NOT NULL")
+    tasks = plan([str(tmp_path / "s")], query, parts=5)
+    with Stream.open(tmp_path / "s") as stream:
+        stream.seal(all=True)
+    found = [offset for _, offset in offsets_in(tasks, query)]
+    assert found == [r.offset for r in records if matches_filter(query.filter, r.message)]
+
+
+def test_ranges_without_a_match_are_not_planned(tmp_path: Path) -> None:
+    with Stream.create(tmp_path / "s", indexed=("n",), chunk_messages=10) as stream:
+        publish(stream, [Message(headers={"n": i // 100}) for i in range(1000)])
+    tasks = plan([str(tmp_path / "s")], make_query("n = 4"), parts=3)
+    covered = sum(one.high - one.low for task in tasks for one in task)
+    assert 100 <= covered < 300
+    assert plan([str(tmp_path / "s")], make_query("n = 99"), parts=3) == []
+
+
+def test_hot_segments_are_shared_out_evenly(tmp_path: Path) -> None:
+    with Stream.create(tmp_path / "s", chunk_messages=10) as stream:
+        publish(stream, [Message(b"x" * 100) for _ in range(1000)])
+    tasks = plan([str(tmp_path / "s")], make_query(), parts=4)
+    shares = [sum(one.high - one.low for one in task) for task in tasks]
+    assert sum(shares) == len(everything(tmp_path / "s"))
+    assert max(shares) < 1.2 * min(shares)
+    assert [len(task) for task in tasks] == [1, 1, 1, 1]
+
+
+def test_a_clustered_segment_is_never_split(tmp_path: Path) -> None:
+    with Stream.create(tmp_path / "s", chunk_messages=100) as stream:
+        publish(stream, [Message(b"x" * 50, headers={"n": i * 7 % 10}) for i in range(9000)])
+        stream.seal(all=True)
+    tasks = plan([str(tmp_path / "s")], make_query(), parts=4)
+    assert tasks == [(Range(str(tmp_path / "s"), 0, 9000),)]
+
+
+def test_a_run_is_cut_between_chunks() -> None:
+    run = Run("s", np.arange(0, 50, 10), np.arange(10, 60, 10), np.full(5, 100))
+    assert list(cut(run, 200)) == [
+        Piece(200, Range("s", 0, 20)),
+        Piece(200, Range("s", 20, 40)),
+        Piece(100, Range("s", 40, 50)),
+    ]
+
+
+def test_the_heaviest_pieces_are_given_out_first() -> None:
+    pieces = [
+        Piece(weight, Range("s", weight * 10, weight * 10 + 1)) for weight in (1, 2, 3, 4, 10)
+    ]
+    loads = [sum(one.low for one in task) // 10 for task in balanced(pieces, 2)]
+    assert loads == [10, 10]
+
+
+def test_neighbours_become_one_range() -> None:
+    parts = [Range("s", 20, 30), Range("s", 0, 10), Range("t", 30, 40), Range("s", 10, 20)]
+    assert joined(parts) == (Range("s", 0, 30), Range("t", 30, 40))
+
+
+def test_tasks_in_sequence_hold_the_same_ranges_in_order(seed: int) -> None:
+    rng = Random(seed)
+    for _ in range(50):
+        borders = sorted(rng.sample(range(1000), rng.randint(2, 12)))
+        pieces = [Piece(1, Range("s", low, high)) for low, high in pairwise(borders)]
+        tasks = in_sequence(balanced(pieces, rng.randint(1, 4)))
+        flat = [one for task in tasks for one in task]
+        assert flat == sorted(flat)
+        assert joined(flat) == (Range("s", borders[0], borders[-1]),)
+
+
+def test_little_data_is_one_task_and_much_is_more_than_there_are_cores() -> None:
+    assert worthwhile(10_000, cores=8) == 1
+    assert worthwhile(64 << 20, cores=8) == 8
+    assert worthwhile(10 << 30, cores=8) == 80
