@@ -1,4 +1,4 @@
-"""What a person types, turned into values: headers, durations, sizes."""
+"""What a person types, turned into values: headers, durations, sizes, restrictions."""
 
 from __future__ import annotations
 
@@ -58,6 +58,14 @@ def parse_size(text: str | None) -> int | None:
         raise HeadgateError(f"{text!r} is no size; write it like 4096, 64MiB or 10GB")
     base = 1024 if found[3] else 1000
     return int(float(found[1]) * base ** _POWER[found[2].upper()])
+
+
+def parse_restriction(text: str) -> tuple[str, tuple[str, ...]]:
+    """`region=us,eu`: a header and the values batches are kept apart by."""
+    name, equals, values = text.partition("=")
+    if not equals or not values:
+        raise HeadgateError(f"a restriction is written header=value,value, not {text!r}")
+    return name, tuple(values.split(","))
 
 
 def size_text(count: int) -> str:

@@ -16,9 +16,17 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from headgate.cli import messages
-from headgate.cli.arguments import parse_duration, parse_headers, parse_size, size_text
-from headgate.errors import HeadgateError, StreamNotFound
+from headgate.cli.arguments import (
+    parse_duration,
+    parse_headers,
+    parse_restriction,
+    parse_size,
+    size_text,
+)
+from headgate.errors import StreamNotFound
 from headgate.message import Message
+from headgate.streams.cold.note import read_note
+from headgate.streams.cold.tier import manifests
 from headgate.streams.dump import dump_segment, lines
 from headgate.streams.layout import OPTIONS_FILE, segment_files
 from headgate.streams.plan import ScanStats
@@ -79,7 +87,7 @@ def create(
     options: dict[str, Any] = {
         "indexed": tuple(indexed),
         "filter_size": filter_size,
-        "restrict_same_values": dict(map(_restriction, restrict)),
+        "restrict_same_values": dict(map(parse_restriction, restrict)),
         "fsync": fsync,
         "chunk_messages": chunk_messages,
         "chunk_bytes": parse_size(chunk_size),
@@ -89,13 +97,6 @@ def create(
     }
     Stream.create(stream, **options).close()
     typer.echo(f"created {stream}")
-
-
-def _restriction(text: str) -> tuple[str, tuple[str, ...]]:
-    name, equals, values = text.partition("=")
-    if not equals or not values:
-        raise HeadgateError(f"a restriction is written header=value,value, not {text!r}")
-    return name, tuple(values.split(","))
 
 
 @app.command(name="ls")
@@ -110,7 +111,9 @@ def list_streams(
         for row in rows:
             typer.echo(json.dumps(row, ensure_ascii=False))
         return
-    table = Table("stream", "messages", "first offset", "segments", "sealed", "size", "indexed")
+    table = Table(
+        "stream", "messages", "first offset", "segments", "sealed", "cold", "size", "indexed"
+    )
     for row in rows:
         table.add_row(
             row["stream"],
@@ -118,6 +121,7 @@ def list_streams(
             f"{row['first_offset']:,}",
             str(row["segments"]),
             str(row["sealed"]),
+            str(row["cold"]),
             size_text(row["bytes"]),
             ", ".join(row["indexed"]),
         )
@@ -134,14 +138,16 @@ def _summary(path: Path, base: Path) -> dict[str, Any]:
             "first_offset": first,
             "next_offset": following,
             "segments": len(files),
-            "sealed": sum(file.sealed for file in files),
+            "sealed": sum(file.sealed and not file.cold for file in files),
+            "cold": sum(file.cold for file in files),
             "bytes": _bytes_in(path),
             "indexed": list(stream.options.indexed),
         }
 
 
 def _bytes_in(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    cold = sum(read_note(manifest).nbytes for manifest in manifests(path))
+    return cold + sum(file.stat().st_size for file in path.iterdir() if file.is_file())
 
 
 @app.command()
@@ -153,7 +159,7 @@ def info(stream: StreamPath, as_json: AsJson = False) -> None:
         return
     console = Console(highlight=False)
     options = Table(title=str(stream), title_justify="left", show_header=False)
-    for name in ("messages", "first_offset", "next_offset", "segments", "sealed"):
+    for name in ("messages", "first_offset", "next_offset", "segments", "sealed", "cold"):
         options.add_row(name.replace("_", " "), f"{facts[name]:,}")
     options.add_row("size", size_text(facts["bytes"]))
     options.add_section()

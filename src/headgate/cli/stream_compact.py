@@ -1,0 +1,137 @@
+"""headgate stream compact: sealed segments to the cold tier."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headgate.cli.arguments import parse_duration, size_text
+from headgate.errors import HeadgateError, StreamError
+from headgate.streams.cold.compaction import Compacted, chosen, sources, tidied
+from headgate.streams.options import load_options
+from headgate.streams.stream import Stream
+from headgate.streams.writer import now_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headgate.spark.jobs.compact import OnProgress
+
+app = typer.Typer()
+
+
+@app.command()
+def compact(
+    stream: Annotated[Path, typer.Argument(help="The stream's directory.", metavar="STREAM")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the Parquet files go: a directory or a URI such as s3://bucket/events; "
+            "cold/ in the stream unless said otherwise."
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only segments whose messages are older than this: 7d.")
+    ] = None,
+    before: Annotated[
+        int | None, typer.Option(help="Only segments that end before this offset.")
+    ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Everything: what is being written is sealed first."),
+    ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="Where Spark runs: local[*] unless said otherwise, spark://host:7077, …",
+            envvar="HEADGATE_SPARK_MASTER",
+        ),
+    ] = None,
+) -> None:
+    """Rewrite sealed segments as Parquet that any engine reads; the stream reads them as before.
+
+    Without a choice, all sealed segments are taken. Messages can be published and read meanwhile.
+    """
+    load_options(stream)
+    age = parse_duration(older_than)
+    if sum((age is not None, before is not None, everything)) > 1:
+        raise HeadgateError("give one of --older-than, --before and --all")
+    if everything:
+        with Stream.open(stream) as opened:
+            opened.seal(all=True)
+    _tell(stream, _compacted(stream, to, age, before, master))
+
+
+def _compacted(
+    stream: Path, to: str | None, age: timedelta | None, before: int | None, master: str | None
+) -> Compacted:
+    horizon = None if age is None else now_us() - age // timedelta(microseconds=1)
+    if not chosen(sources(stream), horizon_us=horizon, before_offset=before):
+        return tidied(stream)  # without starting Spark
+    with _on_spark(master) as (spark, on_progress):
+        from headgate.spark.jobs.compact import compact as run
+
+        return run(
+            spark, stream, to=to, older_than=age, before_offset=before, on_progress=on_progress
+        )
+
+
+def _tell(stream: Path, done: Compacted) -> None:
+    for written in done.added:
+        typer.echo(
+            f"compacted offsets {written.first_offset:,} to {written.next_offset - 1:,} into {written.file} "
+            f"({written.rows:,} messages, {size_text(written.nbytes)})"
+        )
+    for written in done.abandoned:
+        first, last = written.first_offset, written.next_offset - 1
+        typer.echo(f"offsets {first:,} to {last:,} were dropped by retention meanwhile")
+    if not done.added and not done.abandoned and not done.problems:
+        typer.echo("nothing to compact; `headgate stream seal` makes segments that can be")
+    if done.removed:
+        plural = "" if len(done.removed) == 1 else "s"
+        typer.echo(f"removed {len(done.removed)} file{plural} of segments that are cold now")
+    if done.holder is not None and done.added:
+        who = ", ".join(f"{name} {value}" for name, value in done.holder.items())
+        typer.echo(
+            f"the sealed segments stay until the next compact, seal or trim: {stream} is being written ({who})"
+        )
+    if done.problems:
+        raise StreamError("\n".join(done.problems))
+
+
+@contextmanager
+def _on_spark(master: str | None) -> Iterator[tuple[SparkSession, OnProgress]]:
+    """A session, and a bar on the terminal while it works."""
+    from headgate.spark.session import running_session, session
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    mine = running_session() is None
+    with bar:
+        task = bar.add_task("starting Spark", total=None)
+        spark = session(master=master)
+        try:
+            yield (
+                spark,
+                lambda done, of: bar.update(
+                    task, description="compacting", completed=done, total=of
+                ),
+            )
+        finally:
+            if mine:
+                spark.stop()

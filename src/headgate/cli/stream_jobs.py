@@ -1,0 +1,232 @@
+"""headgate stream, the verbs that run on Spark: stats, advise, replay; and set, which applies advice."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headgate.cli.arguments import parse_duration, parse_restriction, parse_size
+from headgate.errors import HeadgateError
+from headgate.streams.layout import OPTIONS_FILE
+from headgate.streams.options import load_options
+from headgate.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headgate.spark.jobs.running import OnProgress
+
+app = typer.Typer()
+
+StreamPath: TypeAlias = Annotated[
+    Path, typer.Argument(help="The stream's directory.", metavar="STREAM")
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Master: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Where Spark runs: local[*] unless said otherwise, spark://host:7077, …",
+        envvar="HEADGATE_SPARK_MASTER",
+    ),
+]
+
+
+@app.command()
+def stats(stream: StreamPath, master: Master = None, as_json: AsJson = False) -> None:
+    """Measure a stream on Spark: messages, sizes, and every header's values."""
+    load_options(stream)
+    with _on_spark("measuring", master) as (spark, on_progress):
+        from headgate.cli.stream_stats import stats_json, stats_tables
+        from headgate.spark.jobs.stats import stream_stats
+
+        found = stream_stats(spark, stream, on_progress)
+    if as_json:
+        typer.echo(json.dumps(stats_json(found), ensure_ascii=False))
+    else:
+        Console(highlight=False).print(stats_tables(str(stream), found))
+
+
+@app.command()
+def advise(
+    stream: StreamPath,
+    filter: Annotated[
+        list[str],
+        typer.Option(
+            "--filter", "-f", help="A filter you care about; may be repeated.", metavar="FILTER"
+        ),
+    ] = [],  # noqa: B006
+    sample: Annotated[
+        int, typer.Option(help="Try it on so many segments, spread over the stream; 0 for all.")
+    ] = 16,
+    weigh: Annotated[
+        str,
+        typer.Option(help="Without --filter: values asked for evenly (uniform) or as used (use)."),
+    ] = "uniform",
+    svg: Annotated[Path | None, typer.Option(help="Draw a chart into this file.")] = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find out, on the stream's own messages, which headers to index and how large a filter to keep.
+
+    Every design is simulated on Spark with the real summaries: what each filter skips now, and what it would skip
+    before and after sealing. Without --filter, equality on each header is looked at.
+    """
+    if weigh not in ("uniform", "use"):
+        raise HeadgateError(f"--weigh is uniform or use, not {weigh!r}")
+    load_options(stream)
+    with _on_spark("trying designs", master) as (spark, on_progress):
+        from headgate.cli.stream_advice import advice_json, print_advice
+        from headgate.spark.jobs import chart
+        from headgate.spark.jobs.advise import advise as find_advice
+
+        found = find_advice(
+            spark,
+            stream,
+            filter,
+            sample=sample,
+            weighing=weigh,  # type: ignore[arg-type]  # refused above when it is neither
+            on_progress=on_progress,
+        )
+    if svg is not None:
+        _write(svg, chart.svg(found))
+    if as_json:
+        typer.echo(json.dumps(advice_json(found), ensure_ascii=False))
+    else:
+        print_advice(found, Console(highlight=False))
+
+
+@app.command()
+def replay(
+    stream: StreamPath,
+    to: Annotated[
+        str,
+        typer.Option(
+            help="stream:PATH, queue:sqlite:///FILE#NAME, queue:postgresql://…#NAME or parquet:PATH."
+        ),
+    ],
+    filter: Annotated[
+        str,
+        typer.Option(
+            "--filter", "-f", help="Only messages that match this filter.", metavar="FILTER"
+        ),
+    ] = "",
+    start: Annotated[
+        str, typer.Option("--from", help="Where to begin: first, an offset, a moment or 10m ago.")
+    ] = "first",
+    until: Annotated[
+        str, typer.Option(help="Where to stop, not included; next is the end as it is now.")
+    ] = "next",
+    run_id: Annotated[
+        str | None,
+        typer.Option("--id", help="The same id again goes on, and replays nothing twice."),
+    ] = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send the messages a filter selects from all history to a stream, a queue or Parquet files, each exactly once.
+
+    A run that was stopped goes on under the same --id; what it had sent is not sent again.
+    """
+    load_options(stream)
+    with _on_spark("replaying", master) as (spark, on_progress):
+        from headgate.spark.jobs.replay import replay as run_replay
+
+        def show(messages: int, done: int, of: int) -> None:
+            if on_progress is not None:
+                on_progress(done, of)
+
+        found = run_replay(
+            spark, stream, filter, to, start=start, until=until, run_id=run_id, on_progress=show
+        )
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+        return
+    typer.echo(f"replayed {found.messages:,} messages to {_without_password(to)}")
+    typer.echo(f"run {found.run_id}: {found.batches} batches, {found.batches_before} done before")
+
+
+def _without_password(to: str) -> str:
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:…@", to)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise HeadgateError(f"{path} cannot be written: {problem.strerror}") from problem
+
+
+@app.command(name="set")
+def set_options(
+    stream: StreamPath,
+    indexed: Annotated[
+        list[str] | None,
+        typer.Option(help="Index these headers and no others; repeat it, or give '' for none."),
+    ] = None,
+    filter_size: Annotated[
+        int | None, typer.Option(help="Bytes of a chunk's Bloom filter; 0 chooses.")
+    ] = None,
+    restrict: Annotated[
+        list[str] | None,
+        typer.Option(help="Batches hold equal values of a header: region=us,eu; '' for none."),
+    ] = None,
+    max_age: Annotated[str | None, typer.Option(help="Keep messages this long: 7d.")] = None,
+    max_size: Annotated[str | None, typer.Option(help="Keep this much: 10GB.")] = None,
+) -> None:
+    """Change a stream's options; what says how messages are stored holds from the next segment on, and for seal."""
+    given: dict[str, Any] = {
+        "indexed": None if indexed is None else tuple(name for name in indexed if name),
+        "filter_size": filter_size,
+        "restrict_same_values": None
+        if restrict is None
+        else dict(parse_restriction(text) for text in restrict if text),
+        "max_age": parse_duration(max_age),
+        "max_bytes": parse_size(max_size),
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    if not changes:
+        raise HeadgateError("say what to change, for example --indexed region; --help lists it all")
+    with Stream.open(stream) as opened:
+        opened.reconfigure(**changes)
+    shown = ", ".join(f"{name} = {value!r}" for name, value in changes.items())
+    typer.echo(f"changed {stream / OPTIONS_FILE}: {shown}")
+
+
+@contextmanager
+def _on_spark(what: str, master: str | None) -> Iterator[tuple[SparkSession, OnProgress | None]]:
+    """A session, and a bar on the terminal while it works."""
+    from headgate.spark.session import running_session, session
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    mine = running_session() is None
+    with bar:
+        task = bar.add_task("starting Spark", total=None)
+        spark = session(master=master)
+        bar.update(task, description=what)
+
+        def show(done: int, of: int) -> None:
+            bar.update(task, completed=done, total=of or None)
+
+        try:
+            yield spark, None if bar.disable else show
+        finally:
+            if mine:
+                spark.stop()

@@ -1,0 +1,146 @@
+"""All messages of one segment as whole columns, in the order of their offsets, however the segment stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.filters.columns import VIEWS, column_name, shred_headers
+from headgate.filters.nodes import SYS_KINDS, Field
+from headgate.streams.names import OVERFLOW
+from headgate.streams.overflow import overflowing
+from headgate.streams.segment import Chunk, Segment
+from headgate.streams.whole import Numbers, Scattered, Whole, Words, whole_column
+
+Part: TypeAlias = dict[str, pa.Array]  # the columns of one chunk
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRows:
+    """Columns by name; what is null everywhere has none."""
+
+    first_offset: int
+    columns: dict[str, Whole]
+    sizes: npt.NDArray[np.int64]  # bytes of each payload
+    groups: npt.NDArray[np.int64]  # equal for rows with the same restricted values
+    chunk_rows: tuple[int, ...]  # of the chunks as they are stored
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+def read_everything(segment: Segment) -> SegmentRows:
+    """Every column but the payload."""
+    return _read(segment, _all_columns)
+
+
+def read_fields(segment: Segment, fields: Collection[Field]) -> SegmentRows:
+    """The columns of these fields."""
+    return _read(segment, lambda chunk: _views(chunk, fields))
+
+
+def _read(segment: Segment, columns_of: Callable[[Chunk], Part]) -> SegmentRows:
+    chunks = [chunk for i in range(len(segment)) if (chunk := segment.chunk(i)).num_rows]
+    parts = [columns_of(chunk) for chunk in chunks]
+    lengths = [chunk.num_rows for chunk in chunks]
+    in_file = SegmentRows(
+        segment.first_offset,
+        {name: _whole(name, parts, lengths) for name in _filled(parts)},
+        _joined(map(_payload_sizes, chunks)),
+        _groups(chunks, lengths),
+        tuple(lengths),
+    )
+    return _in_offset_order(in_file, _joined(chunk.offsets() for chunk in chunks))
+
+
+def _joined(arrays: Iterator[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, np.int64), *arrays])
+
+
+def _filled(parts: Sequence[Part]) -> list[str]:
+    names = dict.fromkeys(chain.from_iterable(parts))
+    return [
+        name
+        for name in names
+        if any(name in p and p[name].null_count < len(p[name]) for p in parts)
+    ]
+
+
+def _whole(name: str, parts: Sequence[Part], lengths: Sequence[int]) -> Whole:
+    return whole_column([part.get(name) for part in parts], lengths)
+
+
+def _payload_sizes(chunk: Chunk) -> npt.NDArray[np.int64]:
+    payload = chunk.take(None, ["payload"]).column("payload")
+    sizes: npt.NDArray[np.int64] = pc.binary_length(payload).to_numpy(zero_copy_only=False)
+    return sizes.astype(np.int64)
+
+
+def _groups(chunks: Sequence[Chunk], lengths: Sequence[int]) -> npt.NDArray[np.int64]:
+    seen: dict[str, int] = {}
+    codes = [seen.setdefault(repr(dict(c.metadata().properties)), len(seen)) for c in chunks]
+    return np.repeat(np.array(codes, np.int64), lengths)
+
+
+# ---- the columns of a chunk --------------------------------------------------------------------------
+
+
+def _views(chunk: Chunk, fields: Collection[Field]) -> Part:
+    return {
+        column_name(field, view): array
+        for field in fields
+        for view in ((SYS_KINDS[field.name],) if field.scope == "sys" else VIEWS)
+        if (array := chunk.view(field, view)) is not None
+    }
+
+
+def _all_columns(chunk: Chunk) -> Part:
+    batch = chunk.take(None)
+    found: Part = dict(zip(batch.schema.names, batch.columns, strict=True))
+    del found["payload"], found["offset"]
+    rest = found.pop(OVERFLOW, None)
+    if rest is not None:
+        for name, array in shred_headers(overflowing(rest)).items():
+            found[name] = _either(found[name], array) if name in found else array
+    return found
+
+
+def _either(array: pa.Array, other: pa.Array) -> pa.Array:
+    """A header is in its column or in the overflow of a row, never in both."""
+    plain = [
+        a.cast(a.type.value_type) if pa.types.is_dictionary(a.type) else a for a in (array, other)
+    ]
+    return pc.coalesce(*plain)
+
+
+# ---- order -------------------------------------------------------------------------------------------
+
+
+def _in_offset_order(rows: SegmentRows, offsets: npt.NDArray[np.int64]) -> SegmentRows:
+    if (np.diff(offsets) > 0).all():
+        return rows
+    order = np.argsort(offsets)
+    return replace(
+        rows,
+        columns={name: _reordered(column, order) for name, column in rows.columns.items()},
+        sizes=rows.sizes[order],
+        groups=rows.groups[order],
+    )
+
+
+def _reordered(column: Whole, order: npt.NDArray[np.intp]) -> Whole:
+    valid = None if column.valid is None else column.valid[order]
+    match column:
+        case Numbers(values=values):
+            return replace(column, values=values[order], valid=valid)
+        case Words(codes=codes):
+            return replace(column, codes=codes[order], valid=valid)
+        case Scattered(begins=begins, ends=ends):
+            return replace(column, begins=begins[order], ends=ends[order], valid=valid)

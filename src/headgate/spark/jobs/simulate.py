@@ -1,0 +1,295 @@
+"""What a filter would skip if the stream were stored another way, tried on the real messages.
+
+Nothing is written: rows are arranged in memory as sealing would arrange them, or cut as a producer would cut them,
+the same summaries are made of them, and the same verdicts asked. So a simulation is as right as its segments are
+typical of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import repeat
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.filters.facts import Chunks, Facts, FieldFacts, Flags, Range
+from headgate.filters.nodes import Field, Filter
+from headgate.filters.targets.arrow import Mask, compile_mask
+from headgate.filters.targets.verdict import judge
+from headgate.message import Scalar
+from headgate.spark.jobs.rows import SegmentRows
+from headgate.streams import bloom
+from headgate.streams.bloom import Hashes
+from headgate.streams.cluster import Clustering, Key, cluster, key_of
+from headgate.streams.index import FILTER_VALUE, IndexShape, room_for
+from headgate.streams.layout import CHUNK_HEADER, COLUMN
+from headgate.streams.names import field_and_view
+from headgate.streams.segment import Chunk, Segment
+from headgate.streams.summarize import hashes_of_chunks, summarize
+from headgate.streams.summary import Summary
+from headgate.streams.whole import Numbers, Whole
+
+Starts: TypeAlias = npt.NDArray[np.intp]
+
+_RANGES: Final = (Field("sys", "timestamp"), Field("sys", "priority"))  # known of every hot chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What filters did to chunks: for each filter the chunks and bytes it had to read."""
+
+    chunks: int
+    nbytes: int
+    summary_bytes: int  # what is kept to decide
+    chunks_read: tuple[int, ...]
+    bytes_read: tuple[int, ...]
+
+    def skipped(self, filter: int) -> float:
+        """The share of all bytes that this filter did not read."""
+        return 1 - self.bytes_read[filter] / self.nbytes if self.nbytes else 0.0
+
+    @property
+    def shares(self) -> list[float]:
+        """The same for every filter."""
+        return [self.skipped(i) for i in range(len(self.bytes_read))]
+
+
+def added(one: Tally, other: Tally) -> Tally:
+    """Two parts of a stream together."""
+    pairs = zip(one.chunks_read, other.chunks_read, strict=True)
+    return Tally(
+        one.chunks + other.chunks,
+        one.nbytes + other.nbytes,
+        one.summary_bytes + other.summary_bytes,
+        tuple(a + b for a, b in pairs),
+        tuple(a + b for a, b in zip(one.bytes_read, other.bytes_read, strict=True)),
+    )
+
+
+def _tally(
+    facts: Facts, lengths: npt.NDArray[np.int64], filters: Sequence[Filter], summary_bytes: int
+) -> Tally:
+    read = [judge(filter, facts).some for filter in filters]
+    return Tally(
+        len(facts),
+        int(lengths.sum()),
+        summary_bytes,
+        tuple(int(np.count_nonzero(some)) for some in read),
+        tuple(int(lengths[some].sum()) for some in read),
+    )
+
+
+class Simulation:
+    """The rows of one segment, arranged in one way after the other."""
+
+    def __init__(self, segment: Segment, rows: SegmentRows, chunk_messages: int) -> None:
+        self.segment, self.rows = segment, rows
+        stored = int(segment.lengths().sum())
+        self.row_bytes = max(stored - int(rows.sizes.sum()), 0) / max(len(rows), 1)
+        self.cuts = _stored_cuts(segment, rows, chunk_messages)
+        self.chunk_messages = chunk_messages
+        self._keys: dict[Field, Key | None] = {}
+
+    # ---- as it is ------------------------------------------------------------------------------------
+
+    def as_it_is(self, filters: Sequence[Filter]) -> Tally:
+        """The verdicts on the segment's own chunks."""
+        return _tally(self.segment.facts(), self.segment.lengths(), filters, 0)
+
+    def matching(self, filters: Sequence[Filter]) -> Tally:
+        """A tally of messages instead of chunks: those that match are read."""
+        hits = [sum(map(_hits, repeat(compile_mask(f)), self._chunks())) for f in filters]
+        return Tally(len(self.rows), len(self.rows), 0, tuple(hits), tuple(hits))
+
+    def _chunks(self) -> Iterator[Chunk]:
+        chunks = map(self.segment.chunk, range(len(self.segment)))
+        return (chunk for chunk in chunks if chunk.num_rows)
+
+    # ---- sealed --------------------------------------------------------------------------------------
+
+    def sealed(self, indexed: Sequence[str], filters: Sequence[Filter]) -> Tally:
+        """Clustered by these headers, as `seal` does it."""
+        fields = [FILTER_VALUE, *(Field("header", name) for name in indexed)]
+        keys = [key for field in fields if (key := self._key(field)) is not None]
+        clustering = cluster(self.rows.groups, keys, self.rows.sizes)
+        summary = summarize(
+            self.rows.columns,
+            clustering,
+            indexed=fields,
+            first_offset=self.rows.first_offset,
+            properties=[{}] * len(clustering.starts),
+        )
+        facts = Summary(summary, self.rows.first_offset, ()).facts()
+        blooms = [n for n in summary.schema.names if n.startswith("bloom:")]
+        kept = sum(summary.column(name).nbytes for name in blooms)
+        return _tally(facts, self._lengths(clustering), filters, kept)
+
+    def _key(self, field: Field) -> Key | None:
+        if field not in self._keys:
+            views = list(views_of(self.rows.columns, field).values())
+            self._keys[field] = key_of(views, len(self.rows)) if views else None
+        return self._keys[field]
+
+    def _lengths(self, clustering: Clustering) -> npt.NDArray[np.int64]:
+        sizes = self.rows.sizes[clustering.order] + self.row_bytes
+        return np.add.reduceat(sizes, clustering.starts).astype(np.int64)
+
+    # ---- hot -----------------------------------------------------------------------------------------
+
+    def hot(self, shapes: Sequence[IndexShape], filters: Sequence[Filter]) -> list[Tally]:
+        """In the order of publishing, with a Bloom filter a chunk, once for each shape of the index."""
+        chunks = _in_order(len(self.rows), self.cuts)
+        hashes = self._hashes(chunks, {field for shape in shapes for field in shape.fields})
+        lengths, known = self._lengths(chunks), _ranges(self.rows.columns, chunks)
+        tallies = []
+        for shape in shapes:
+            facts = _hot_facts(chunks, known, _bloom_probe(shape, hashes, chunks.starts))
+            tallies.append(
+                _tally(facts, lengths, filters, len(chunks.starts) * shape.dtype.itemsize)
+            )
+        return tallies
+
+    def _hashes(self, chunks: Clustering, fields: set[Field]) -> dict[Field, list[Hashes]]:
+        return {field: _hashes_in(field, field, self.rows.columns, chunks) for field in fields}
+
+    def seeded(
+        self, header: str, shapes: Sequence[IndexShape], values: Sequence[Scalar]
+    ) -> list[Tally]:
+        """With this header as the filter value: for each shape, equality with each of the values."""
+        chunks, field = _in_order(len(self.rows), self.cuts), Field("header", header)
+        hashes = {FILTER_VALUE: _hashes_in(FILTER_VALUE, field, self.rows.columns, chunks)}
+        lengths = self._lengths(chunks)
+        everything = np.arange(len(chunks.starts))
+        tallies = []
+        for shape in shapes:
+            probe = _bloom_probe(shape, hashes, chunks.starts)
+            found = [probe(FILTER_VALUE, value, everything) for value in values]
+            read = [np.ones(len(everything), np.bool_) if f is None else f for f in found]
+            tallies.append(
+                Tally(
+                    len(everything),
+                    int(lengths.sum()),
+                    len(everything) * shape.dtype.itemsize,
+                    tuple(int(np.count_nonzero(some)) for some in read),
+                    tuple(int(lengths[some].sum()) for some in read),
+                )
+            )
+        return tallies
+
+    def restricted(self, header: str, filters: Sequence[Filter]) -> Tally:
+        """In the order of publishing, with a new chunk wherever the header's value changes."""
+        field = Field("header", header)
+        key = self._key(field)
+        assert key is not None, "a header that is nowhere cannot cut anything"
+        changes = np.flatnonzero(np.diff(key.ranks)) + 1
+        cuts = _at_most(np.union1d(self.cuts, changes), len(self.rows), self.chunk_messages)
+        chunks = _in_order(len(self.rows), cuts.astype(np.intp))
+        columns = {n: c for n, c in self.rows.columns.items() if field_and_view(n)[0] == field}
+        summary = summarize(
+            columns, chunks, indexed=(), first_offset=0, properties=[{}] * len(chunks.starts)
+        )
+        facts = Summary(summary, 0, ()).facts()
+        own = Facts(facts.rows, {field: facts.fields[field]})
+        per_chunk = CHUNK_HEADER.size + COLUMN.size * (len(self.rows.columns) + 4)
+        return _tally(own, self._lengths(chunks), filters, per_chunk * len(chunks.starts))
+
+
+def _hits(mask: Mask, chunk: Chunk) -> int:
+    return int(mask(chunk).sum())
+
+
+def views_of(columns: Mapping[str, Whole], field: Field) -> dict[str, Whole]:
+    """The columns with comparable values of a field."""
+    named = {name: field_and_view(name) for name in columns}
+    return {n: columns[n] for n, (f, view) in named.items() if f == field and view != "opaque"}
+
+
+# ---- chunks as a producer cuts them ------------------------------------------------------------------
+
+
+def _stored_cuts(segment: Segment, rows: SegmentRows, chunk_messages: int) -> Starts:
+    if segment.sealed:  # how it was cut before is not known any more
+        return np.arange(0, max(len(rows), 1), chunk_messages)
+    return np.cumsum([0, *rows.chunk_rows[:-1]])
+
+
+def _at_most(starts: npt.NDArray[np.signedinteger], count: int, most: int) -> Starts:
+    """The same cuts, and more where a chunk would be too long."""
+    longer = [
+        np.arange(start, end, most)
+        for start, end in zip(starts, np.append(starts[1:], count), strict=True)
+        if end - start > most
+    ]
+    return np.union1d(starts, np.concatenate(longer)) if longer else starts
+
+
+def _in_order(count: int, starts: Starts) -> Clustering:
+    return Clustering(np.arange(count), starts)
+
+
+def _ranges(columns: Mapping[str, Whole], chunks: Clustering) -> dict[Field, FieldFacts]:
+    found, rows = {}, chunks.ends - chunks.starts
+    for field in _RANGES:
+        column = columns.get(field.name)
+        if isinstance(column, Numbers):
+            values = column.values.astype(np.int64)
+            low, high = (f.reduceat(values, chunks.starts) for f in (np.minimum, np.maximum))
+            found[field] = FieldFacts({"int": Range(rows, low, high)})
+    return found
+
+
+def _hot_facts(
+    chunks: Clustering,
+    known: Mapping[Field, FieldFacts],
+    probe: Callable[[Field, Scalar, Chunks], Flags | None],
+) -> Facts:
+    return Facts(chunks.ends - chunks.starts, known, probe)
+
+
+def _hashes_in(
+    name: Field, field: Field, columns: Mapping[str, Whole], chunks: Clustering
+) -> list[Hashes]:
+    """The hashes, under the name of `name`, of the different values of `field` in each chunk."""
+    parts = [hashes_of_chunks(name, c, chunks) for c in views_of(columns, field).values()]
+    if not parts:
+        return [np.empty((0, 2), np.uint64)] * len(chunks.starts)
+    return [np.concatenate(of_chunk) for of_chunk in zip(*parts, strict=True)]
+
+
+def _bloom_probe(
+    shape: IndexShape, hashes: Mapping[Field, Sequence[Hashes]], starts: Starts
+) -> Callable[[Field, Scalar, Chunks], Flags | None]:
+    """What the index of a hot segment answers; the salt of a chunk is its first row."""
+    filled = [
+        _filled(shape, {f: hashes[f][i] for f in shape.fields}, s) for i, s in enumerate(starts)
+    ]
+    filters, salts = np.stack([bits for bits, _ in filled]), bloom.salts(starts.astype(np.int64))
+
+    def probe(field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+        if field not in shape.fields:
+            return None
+        covered = np.array([field in filled[chunk][1] for chunk in chunks], np.bool_)
+        hit = bloom.probe(
+            shape.bloom, filters[chunks], salts[chunks], bloom.hash_value(field, value)
+        )
+        return hit | ~covered
+
+    return probe
+
+
+def _filled(
+    shape: IndexShape, hashes: Mapping[Field, Hashes], start: int
+) -> tuple[bloom.Filters, frozenset[Field]]:
+    """A chunk's filter and the fields it covers: those with few values first, while there is room."""
+    room, covered = room_for(shape), []
+    for field in sorted(hashes, key=lambda field: len(hashes[field])):
+        if len(hashes[field]) <= room:
+            room -= len(hashes[field])
+            covered.append(field)
+    chosen = [hashes[field] for field in covered]
+    together = reduce(lambda a, b: np.concatenate([a, b]), chosen, np.empty((0, 2), np.uint64))
+    return bloom.build(shape.bloom, together, int(start)), frozenset(covered)
