@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import headgate.queues.database as headgate
+from headgate.message import Message
 
 BODY = ("x" * 1024).encode()
 
@@ -30,17 +31,21 @@ class Peer(NamedTuple):
 
 
 @contextmanager
-def ours(url: str, **options: Any) -> Iterator[Peer]:
-    """Each batch is acked with the claim of the next, as a consumer does."""
+def ours(url: str, *, filtered: bool = False, **options: Any) -> Iterator[Peer]:
+    """Each batch is acked with the claim of the next, as a consumer does.
+
+    Filtered: the queue declares a header, and every message has it; no peer has such a thing.
+    """
     with headgate.connect(url, **options) as db:
-        queue = db.queue("bench", filter_headers=["type"])
+        queue = db.queue("bench", filter_headers=["type"] if filtered else [])
+        body = Message(BODY, "bench", {"type": "created"}) if filtered else BODY
         held: list[Any] = []
 
         def take(count: int) -> int:
             held[:] = queue.ack_and_claim(held, count)
             return len(held)
 
-        yield Peer(lambda count: queue.publish_many([BODY] * count), take)
+        yield Peer(lambda count: queue.publish_many([body] * count), take)
         db.drop("bench")
 
 

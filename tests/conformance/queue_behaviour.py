@@ -1071,10 +1071,95 @@ class DoorBehaviour(Surroundings):
         assert door("SELECT queue, topic, priority FROM inbox") == [("orders", "orders", 2)]
 
 
+class ExaminedBehaviour(Surroundings):
+    """A filter that no index answers reads everything once; what it found is not forgotten, nor taken for granted."""
+
+    WANTED = "colour = 'red'"
+
+    def poll(self, orders: Queue) -> list[bytes]:
+        return payloads(orders.claim(10, filter=self.WANTED))
+
+    def fill(self, orders: Queue) -> None:
+        orders.publish_many(Message(b"%d" % n, headers={"colour": "blue"}) for n in range(30))
+        assert self.poll(orders) == self.poll(orders) == []
+
+    def test_what_is_published_after_a_look_for_nothing_is_found(self, orders):
+        self.fill(orders)
+        for payload in (b"a", b"b"):
+            orders.publish(payload, headers={"colour": "red"})
+            assert self.poll(orders) == [payload]
+            assert self.poll(orders) == []
+
+    def test_the_most_urgent_of_what_came_later_is_first(self, orders):
+        self.fill(orders)
+        for priority in (1, 7, 3):
+            orders.publish(b"%d" % priority, headers={"colour": "red"}, priority=priority)
+        assert self.poll(orders) == [b"7", b"3", b"1"]
+
+    def test_what_was_leased_during_the_look_is_found_when_it_is_given_back(self, orders):
+        orders.publish(b"a", headers={"colour": "red"})
+        [leased] = orders.claim()
+        self.fill(orders)
+        leased.release()
+        assert self.poll(orders) == [b"a"]
+
+    def test_what_was_leased_during_the_look_is_found_when_its_lease_ends(self, orders, time):
+        orders.publish(b"a", headers={"colour": "red"})
+        orders.claim(lease=SECOND)
+        self.fill(orders)
+        time.advance(SECOND * 2)
+        assert self.poll(orders) == [b"a"]
+
+    def test_what_was_delayed_during_the_look_is_found_when_it_is_due(self, orders, time):
+        orders.publish(b"a", headers={"colour": "red"}, delay=SECOND)
+        self.fill(orders)
+        time.advance(SECOND * 2)
+        assert self.poll(orders) == [b"a"]
+
+    def test_what_was_dead_during_the_look_is_found_when_it_is_requeued(self, orders):
+        orders.publish(b"a", headers={"colour": "red"})
+        orders.claim()[0].nack(requeue=False)
+        self.fill(orders)
+        orders.requeue()
+        assert self.poll(orders) == [b"a"]
+
+    def test_a_busy_group_hides_a_match_only_while_it_is_busy(self, orders):
+        orders.publish(b"first", group="g")
+        orders.publish(b"second", headers={"colour": "red"}, group="g")
+        [first] = orders.claim()
+        self.fill(orders)
+        first.ack()
+        assert self.poll(orders) == [b"second"]
+
+    def test_many_matches_in_other_hands_are_found_when_they_are_given_back(self, orders):
+        orders.publish_many(Message(b"%d" % n, headers={"colour": "red"}) for n in range(150))
+        leased = orders.claim(150)
+        self.fill(orders)
+        for delivery in leased[100:]:
+            delivery.release()
+        assert self.poll(orders) == [b"%d" % n for n in range(100, 110)]
+
+    def test_a_subscription_finds_what_it_takes_from_the_past(self, db, orders):
+        orders.publish(b"old", headers={"colour": "red"})
+        late = db.subscription("late", "colour = 'blue'")
+        orders.publish(b"new", headers={"colour": "blue"})
+        assert late.claim(10, filter=self.WANTED) == []
+        late.set_filter("colour = 'red'")
+        orders.publish(b"newer", headers={"colour": "red"})
+        assert payloads(late.claim(10, filter=self.WANTED)) == [b"newer"]
+
+    def test_a_filter_that_asks_for_the_time_is_asked_anew(self, orders, time):
+        orders.publish(b"a", headers={"until": time.wall_us // 1000 + 5_000})
+        assert orders.claim(filter="until < UTC()") == orders.claim(filter="until < UTC()") == []
+        time.advance(SECOND * 10)
+        assert payloads(orders.claim(filter="until < UTC()")) == [b"a"]
+
+
 class QueueBehaviour(
     PublishBehaviour,
     ClaimBehaviour,
     FilterBehaviour,
+    ExaminedBehaviour,
     GroupBehaviour,
     TidyingBehaviour,
     SubscriptionBehaviour,

@@ -53,6 +53,22 @@ class TestPostgres(QueueBehaviour, DoorBehaviour):
 
 
 @pytest.mark.postgres
+def test_a_message_that_is_committed_after_later_ones_is_found(postgres_url, schema):
+    """Its number is lower than theirs, which were examined already."""
+    wanted = "colour = 'red'"
+    with connect_to(postgres_url, schema=schema) as db, psycopg.connect(postgres_url) as slow:
+        orders = db.queue("orders")
+        slow.execute(f"SET search_path = {schema}")
+        slow.execute(
+            "INSERT INTO inbox (queue, headers, payload) VALUES ('orders', '{\"colour\": \"red\"}', 'early')"
+        )
+        orders.publish(b"late", headers={"colour": "blue"})
+        assert [orders.claim(filter=wanted) for _ in range(3)] == [[], [], []]
+        slow.commit()
+        assert [d.message.payload for d in orders.claim(filter=wanted)] == [b"early"]
+
+
+@pytest.mark.postgres
 class TestAsyncPostgres(QueueBehaviour, DoorBehaviour):
     @pytest.fixture
     def connect(self, time: ManualClock, postgres_url: str, schema: str) -> Connect:

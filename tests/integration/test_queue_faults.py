@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import queue as queues
+import resource
 import subprocess
 import sys
 import threading
@@ -21,10 +22,18 @@ import psutil
 import psycopg
 import pytest
 
-from headgate.errors import DatabaseUnavailable, QueueError, SchemaTooNew, StaleLease
+from headgate.check.postgres import private_server
+from headgate.errors import (
+    DatabaseFull,
+    DatabaseUnavailable,
+    QueueError,
+    SchemaTooNew,
+    StaleLease,
+)
 from headgate.message import Message
 from headgate.queues.contract import Publication
 from headgate.queues.database import Database, connect
+from headgate.queues.statements import migrations_of
 from tests.manual_clock import ManualClock
 
 VICTIM = Path(__file__).with_name("queue_victim.py")
@@ -260,7 +269,8 @@ def test_migrations_at_the_same_moment_are_made_once(postgres):
         list(threads.map(open_and_close, range(6)))
     with psycopg.connect(postgres.url) as connection:
         query = f"SELECT version FROM {postgres.options['schema']}.migration ORDER BY 1"
-        assert connection.execute(query).fetchall() == [(1,), (2,)]
+        made = [number for (number,) in connection.execute(query)]
+    assert made == [number for number, _ in migrations_of("postgres")]
 
 
 @pytest.mark.postgres
@@ -358,3 +368,62 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def test_a_server_that_is_not_there_is_an_error_of_ours():
     with pytest.raises(QueueError, match="cannot be reached"):
         connect("postgresql://nobody@localhost:1/nothing?connect_timeout=2")
+
+
+# ---- no room left --------------------------------------------------------------------------------------
+
+MEGABYTE = 1 << 20
+
+
+@contextlib.contextmanager
+def server_with_room_for(size: int) -> Iterator[str]:
+    """A server of its own whose files cannot grow beyond that: it inherits the limit of whoever starts it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    with contextlib.ExitStack() as opened:
+        try:
+            url = opened.enter_context(private_server())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        yield url
+
+
+@pytest.mark.postgres
+def test_files_that_cannot_grow_are_an_error_and_nothing_confirmed_is_lost():
+    body, confirmed = os.urandom(MEGABYTE), []
+
+    def publish_until_full() -> None:
+        while len(confirmed) < 60:
+            confirmed.append(orders.publish(body))
+
+    with server_with_room_for(32 * MEGABYTE) as url, connect(url) as db:  # its log has files of 16
+        orders = db.queue("orders")
+        with pytest.raises(QueueError, match="could not extend file"):
+            publish_until_full()
+        assert 10 < len(confirmed) < 60
+        claimed = orders.claim(100)
+        assert [delivery.id for delivery in claimed] == confirmed
+        assert {delivery.message.payload for delivery in claimed} == {body}
+        assert orders.ack_and_claim(claimed) == []
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("VACUUM headgate.message")
+        assert orders.publish(body) > confirmed[-1]
+
+
+@pytest.mark.postgres
+def test_a_full_disk_has_an_error_of_its_own_and_stores_nothing_of_the_batch(postgres):
+    full = """
+        CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE 'could not write: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+        CREATE TRIGGER full_disk BEFORE INSERT ON message FOR EACH ROW
+        WHEN (NEW.payload = 'too much') EXECUTE FUNCTION no_room();
+    """
+    with postgres.connect() as db:
+        orders = db.queue("orders")
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(f"SET search_path = {postgres.options['schema']}")
+            connection.execute(full)
+        kept = orders.publish(b"a")
+        with pytest.raises(DatabaseFull, match="no room left"):
+            orders.publish_many([b"b", b"too much"])
+        assert [standing.id for standing in orders.browse()] == [kept]

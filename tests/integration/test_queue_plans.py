@@ -131,6 +131,31 @@ def test_what_is_delayed_or_leased_is_not_in_the_index_of_what_is_ready(db, orde
 
 
 @pytest.mark.postgres
+def test_what_is_examined_once_is_read_by_its_key_from_there_on(db, orders):
+    operations = db.engine.operations
+    examine = operations.examine_statement(operations.search(orders.info, parse("n = -1")), 19_990)
+    text = f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {examine.text}"
+    [(document,)] = db.engine.run(_asked(Statement(text, examine.params)))
+    found = list(nodes(document[0]["Plan"]))
+    [read] = [node for node in found if node.get("Relation Name") == "delivery"]
+    assert (read["Index Name"], read["Actual Rows"]) == ("delivery_pkey", 10)
+    assert not [node for node in found if "Sort" in node["Node Type"]]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("name", ["drop_deliveries", "purge_waiting"])
+def test_what_is_deleted_in_pieces_is_found_by_its_key(db, orders, name):
+    delete = db.engine.operations.dialect.statement(name, orders.info.id)
+    text = f"EXPLAIN (FORMAT JSON) {delete.text}"
+    [(document,)] = db.engine.run(_asked(Statement(text, delete.params)))
+    found = list(nodes(document[0]["Plan"]))
+    assert not [
+        node for node in found if "Join" in node["Node Type"] or "Loop" in node["Node Type"]
+    ]
+    assert not [node for node in found if node["Node Type"] in ("Seq Scan", "Sort")]
+
+
+@pytest.mark.postgres
 def test_advice_says_what_reads_everything_and_what_to_declare(orders):
     advice = orders.index_advise("n = 5")
     assert advice.scans

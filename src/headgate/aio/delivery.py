@@ -14,10 +14,8 @@ class Delivery:
     """A message that is leased to the caller. Exactly one of ack, nack and release ends that."""
 
     def __init__(self, engine: AsyncEngine, queue: QueueInfo, claimed: Claimed) -> None:
-        self._engine, self._queue = engine, queue
-        self.id, self.token, self.attempts = claimed.id, claimed.token, claimed.attempts
+        self._engine, self._queue, self._claimed = engine, queue, claimed
         self.message: Message = claimed.message
-        self.group = claimed.group
         self.settled: str | None = None  # "acked", "nacked", "released"
 
     def __repr__(self) -> str:
@@ -25,8 +23,25 @@ class Delivery:
         return f"<Delivery {self.id} of {self._queue.name!r}, attempt {self.attempts}, {state}>"
 
     @property
+    def id(self) -> int:
+        return self._claimed.id
+
+    @property
+    def token(self) -> int:
+        return self._claimed.token
+
+    @property
+    def attempts(self) -> int:
+        """How often it was claimed, this time included."""
+        return self._claimed.attempts
+
+    @property
+    def group(self) -> str | None:
+        return self._claimed.group
+
+    @property
     def receipt(self) -> Receipt:
-        return Receipt(self.id, self.token)
+        return self._claimed.receipt
 
     async def ack(self) -> None:
         """Done with it. To say so twice is harmless; when the lease is over, StaleLease."""

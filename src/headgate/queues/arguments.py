@@ -109,13 +109,17 @@ def checked(publication: Publication) -> Publication:
 
 def publications(given: Iterable[bytes | Message | Publication], topic: str) -> list[Publication]:
     """Each as a Publication; bytes get the default topic."""
-    return [checked(_as_publication(each, topic)) for each in given]
+    validate(Message(topic=topic))  # so that bytes need no look of their own
+    return [
+        Publication(Message(each, topic)) if type(each) is bytes else _as_publication(each, topic)
+        for each in given
+    ]
 
 
 def _as_publication(given: bytes | Message | Publication, topic: str) -> Publication:
     if isinstance(given, Publication):
-        return given
-    return Publication(given if isinstance(given, Message) else Message(given, topic))
+        return checked(given)
+    return checked(Publication(given if isinstance(given, Message) else Message(given, topic)))
 
 
 def check_settled(
@@ -123,7 +127,8 @@ def check_settled(
 ) -> None:
     """StaleLease for those that were not ours any more. What is gone is finished, as an ack wanted."""
     refused = (Outcome.STALE,) if verb == "ack" else (Outcome.STALE, Outcome.GONE)
+    if not any(outcome in outcomes for outcome in refused):
+        return
     pairs = zip(receipts, outcomes, strict=True)
     lost = tuple(receipt.id for receipt, outcome in pairs if outcome in refused)
-    if lost:
-        raise StaleLease(queue, lost, verb)
+    raise StaleLease(queue, lost, verb)

@@ -8,7 +8,7 @@ afterwards, if it is still there: messages never change, so a match stays a matc
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from headgate.filters.nodes import Filter, depends_on_time
 from headgate.filters.targets.python import predicate
@@ -26,40 +26,22 @@ from headgate.queues.contract import (
     Transaction,
 )
 from headgate.queues.dialect import Condition, Dialect
+from headgate.queues.examining import Examining
 from headgate.queues.planning import Branch, branches_of
 from headgate.queues.publishing import Publishing
 from headgate.queues.records import claimed_of, columns_of, filtered_columns_of, message_of
+from headgate.queues.search import FIRST_GAP, Candidate, Search
 from headgate.queues.settling import Settling
 
 _PAGE: Final = 500  # rows looked at between two checks whether that is enough
 _BRANCHES_AT_ONCE: Final = 50
 _REMEMBERED: Final = 256
-FIRST_GAP: Final = 3  # after the queue and the limit
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Candidate(NamedTuple):
-    id: int
-    rank: int
-    group: str | None
-
-
-class Search(NamedTuple):
-    """A claim's filter, ready to be asked."""
-
-    queue: QueueInfo
-    conditions: tuple[Condition, ...]
-    skip: tuple[int, ...]
-
-    @property
-    def reads(self) -> bool:
-        """Whether it reads things that do not match."""
-        return any(condition.needs_message or condition.scans for condition in self.conditions)
-
-
-class Claiming(Settling, Publishing):
+class Claiming(Settling, Publishing, Examining):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         # Filters come again and again.
@@ -83,11 +65,13 @@ class Claiming(Settling, Publishing):
         search = yield from self.plan(queue, filter, skip)
         if search.reads:
             return (yield from self._claim_after_search(search, limit, lease_us, acks))
-        yield Transaction.WRITE
+        yield _begin(acks)
         outcomes = yield from self.ack_within(queue, acks)
         claimed: list[Claimed] = []
-        if not (yield from self._is_paused(queue)):
+        paused, due = yield from self._standing(queue)
+        if due:
             yield from self.promote(queue)
+        if not paused:
             found = yield from self._candidates(search, limit)
             claimed = yield from self._lease(queue, one_per_group(found), lease_us)
         yield Transaction.COMMIT
@@ -101,12 +85,12 @@ class Claiming(Settling, Publishing):
             yield from self.promote(queue)
         while True:
             yield Transaction.READ
-            paused = yield from self._is_paused(queue)
-            found = [] if paused else (yield from self._candidates(search, limit))
+            paused, _ = yield from self._standing(queue)
+            found = [] if paused else (yield from self._searched(search, limit))
             yield Transaction.COMMIT
             if not found and not acks:
                 return [], []
-            yield Transaction.WRITE
+            yield _begin(acks)
             outcomes = yield from self.ack_within(queue, acks)
             claimed = yield from self._lease(queue, one_per_group(found), lease_us)
             yield Transaction.COMMIT
@@ -128,16 +112,31 @@ class Claiming(Settling, Publishing):
             conditions = self.conditions(branches_of(filter, queue.indexed))
             if filter is None or not depends_on_time(filter):
                 _remember(self._conditions, key, conditions)
-        return Search(queue, conditions, tuple(skip))
+        lasting = filter is not None and not depends_on_time(filter) and queue.kind == "queue"
+        return Search(queue, conditions, tuple(skip), lasting)
 
     def conditions(self, branches: Sequence[Branch]) -> tuple[Condition, ...]:
         return tuple(self.dialect.condition(branch, FIRST_GAP) for branch in branches)
 
-    def _is_paused(self, queue: QueueInfo) -> Operation[bool]:
-        rows = yield self.dialect.statement("is_paused", queue.id)
-        return bool(rows and rows[0][0])
+    def _standing(self, queue: QueueInfo) -> Operation[tuple[bool, bool]]:
+        """Whether it is paused, and whether something must be promoted; neither when it is gone."""
+        rows = yield self.dialect.statement("standing", queue.id, self.dialect.now_us())
+        return (bool(rows[0][0]), bool(rows[0][1])) if rows else (False, False)
 
     # -- candidates --
+
+    def _searched(self, search: Search, limit: int) -> Operation[list[Candidate]]:
+        """As `_candidates`; what was read once for nothing is not read again."""
+        if not self.remembers(search):
+            return (yield from self._candidates(search, limit))
+        if self.has_examined(search):
+            matches = yield from self._examine(search)
+            if matches is not None:
+                return (yield from self._claimable(search, matches, limit))
+        found = yield from self._candidates(search, limit)
+        if not found:
+            yield from self._examine(search)
+        return found
 
     def _candidates(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         """The first that match, in the order of the queue."""
@@ -239,6 +238,11 @@ class Claiming(Settling, Publishing):
         leased = [row[0] for row in rows]
         rows = yield self.dialect.statement("leased", queue.id, leased, columns=columns_of("m"))
         return [claimed_of(row) for row in rows]
+
+
+def _begin(acks: Sequence[Receipt]) -> Transaction:
+    """Only an ack must last: whoever held a lease that a power failure forgets is gone as well."""
+    return Transaction.WRITE if acks else Transaction.LEASE
 
 
 def _remember(known: dict[K, V], key: K, value: V) -> None:

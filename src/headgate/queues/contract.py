@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from headgate.filters.nodes import Filter
@@ -79,6 +79,7 @@ class Transaction(Enum):
 
     READ = "read"  # a snapshot; never waits for writers
     WRITE = "write"  # BEGIN IMMEDIATE on SQLite
+    LEASE = "lease"  # a WRITE that a power failure may forget: what was leased is given again
     COMMIT = "commit"
 
 
@@ -154,14 +155,12 @@ class Publication:
     group: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     id: int
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(NamedTuple):
     """What a claim hands out. `message.timestamp` is set; `message.id` is the publisher's, or None."""
 
     id: int

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from headgate.errors import DatabaseClosed, QueueNotFound
+from headgate.errors import DatabaseClosed
 from headgate.filters.nodes import Filter
-from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
-from headgate.filters.targets.python import predicate
 from headgate.message import Message
 from headgate.queues.clock import Clock
 from headgate.queues.contract import (
@@ -35,7 +33,8 @@ from headgate.queues.contract import (
     Wake,
     Watch,
 )
-from headgate.queues.declaring import check_is_subscription, check_queue
+from headgate.queues.declaring import check_queue
+from headgate.queues.memory_state import MemoryDelivery, MemoryQueue, MemoryState
 from headgate.queues.watch import Wakers
 
 P = ParamSpec("P")
@@ -53,39 +52,7 @@ def at_once(function: Callable[P, T]) -> Callable[P, Operation[T]]:
     return operation
 
 
-@dataclass(slots=True)
-class _Delivery:
-    id: int
-    message: Message
-    state: State
-    visible_at: int
-    rank: int
-    group: str | None
-    token: int = 0
-    attempts: int = 0
-    reason: str | None = None
-
-    def standing(self) -> Standing:
-        return Standing(
-            self.id, self.state, self.attempts, self.visible_at, self.message, self.group, self.reason
-        )  # fmt: skip
-
-
-@dataclass(slots=True)
-class _Queue:
-    info: QueueInfo
-    deliveries: dict[int, _Delivery]
-    seen: dict[str, tuple[int, int]]  # dedup key -> id, until when
-    archive: dict[int, Standing]
-    usage: dict[str, Usage]
-
-
-class MemoryOperations:
-    def __init__(self, clock: Clock, notify: Callable[[frozenset[int]], None]) -> None:
-        self._clock, self._notify = clock, notify
-        self._queues: dict[str, _Queue] = {}
-        self._last_queue = self._last_message = 0
-
+class MemoryOperations(MemoryState):
     # -- queues --
 
     @at_once
@@ -199,7 +166,7 @@ class MemoryOperations:
     def nack(
         self, queue: QueueInfo, receipts: Sequence[Receipt], delay_us: int, reason: str | None
     ) -> list[Outcome]:
-        def fail(found: _Queue, delivery: _Delivery) -> None:
+        def fail(found: MemoryQueue, delivery: MemoryDelivery) -> None:
             delivery.reason = reason
             if self._used_up(found, delivery):
                 delivery.state, delivery.visible_at = State.DEAD, self._now()
@@ -213,7 +180,7 @@ class MemoryOperations:
     def bury(
         self, queue: QueueInfo, receipts: Sequence[Receipt], reason: str | None
     ) -> list[Outcome]:
-        def end(found: _Queue, delivery: _Delivery) -> None:
+        def end(found: MemoryQueue, delivery: MemoryDelivery) -> None:
             delivery.state, delivery.visible_at = State.DEAD, self._now()
             delivery.reason = reason
 
@@ -221,14 +188,14 @@ class MemoryOperations:
 
     @at_once
     def extend(self, queue: QueueInfo, receipts: Sequence[Receipt], lease_us: int) -> list[Outcome]:
-        def longer(found: _Queue, delivery: _Delivery) -> None:
+        def longer(found: MemoryQueue, delivery: MemoryDelivery) -> None:
             delivery.visible_at = self._now() + lease_us
 
         return self._settle_all(queue, receipts, longer)
 
     @at_once
     def release(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> list[Outcome]:
-        def give_back(found: _Queue, delivery: _Delivery) -> None:
+        def give_back(found: MemoryQueue, delivery: MemoryDelivery) -> None:
             delivery.state, delivery.visible_at = State.READY, self._now()
             delivery.attempts -= 1
 
@@ -327,168 +294,6 @@ class MemoryOperations:
     def advise(self, queue: QueueInfo, filter: Filter) -> Advice:
         return Advice(("every READY delivery is looked at",), True, ())
 
-    # -- parts --
-
-    def _now(self) -> int:
-        return self._clock.elapsed_us()
-
-    def _find(self, name: str) -> _Queue:
-        queue = self._queues.get(name)
-        if queue is None:
-            raise QueueNotFound(name)
-        return queue
-
-    def _create(self, info: QueueInfo) -> QueueInfo:
-        self._last_queue += 1
-        info = replace(info, id=self._last_queue, indexed=info.options.filter_headers)
-        self._queues[info.name] = _Queue(info, {}, {}, {}, {})
-        return info
-
-    def _change(self, name: str, options: QueueOptions | None) -> QueueInfo:
-        queue = self._queues[name]
-        if options is not None:
-            kept = queue.info.options.filter_headers
-            added = [header for header in options.filter_headers if header not in kept]
-            options = replace(options, filter_headers=(*kept, *added))
-            queue.info = replace(queue.info, options=options, indexed=options.filter_headers)
-        return queue.info
-
-    def _change_filter(
-        self, name: str, text: str, source: int | None, options: QueueOptions | None
-    ) -> QueueInfo:
-        queue = self._queues[name]
-        check_is_subscription(queue.info)
-        if (queue.info.filter, queue.info.source) != (text, source):
-            version = queue.info.version + 1
-            queue.info = replace(queue.info, filter=text, source=source, version=version)
-        return self._change(name, options)
-
-    def _drop_expired(self) -> None:
-        for queue in list(self._queues.values()):
-            if queue.info.expires_at is not None and queue.info.expires_at <= self._now():
-                del self._queues[queue.info.name]
-
-    def _publish(self, target: _Queue | None, publication: Publication) -> int:
-        key = publication.dedup_key
-        if target is not None and key is not None:
-            id, until = target.seen.get(key, (0, 0))
-            if until > self._now():
-                return id
-        source = None if target is None else target.info.id
-        receivers = [] if target is None else [target]
-        receivers += [
-            q for q in self._queues.values() if self._wants(q.info, publication.message, source)
-        ]
-        if not receivers:
-            return 0
-        self._last_message += 1
-        for queue in receivers:
-            self._deliver(queue, self._last_message, publication)
-        if target is not None and key is not None:
-            until = self._now() + target.info.options.dedup_window_us
-            target.seen[key] = (self._last_message, until)
-        return self._last_message
-
-    def _wants(self, info: QueueInfo, message: Message, source: int | None) -> bool:
-        if info.kind == "queue" or info.source not in (None, source):
-            return False
-        return predicate(parse(info.filter), self._clock.wall_ms)(message)
-
-    def _deliver(self, queue: _Queue, id: int, publication: Publication) -> None:
-        message = publication.message
-        queue.deliveries[id] = _Delivery(
-            id,
-            _stamped(message, self._clock.wall_us()),
-            State.DELAYED if publication.delay_us > 0 else State.READY,
-            self._now() + publication.delay_us,
-            0 if queue.info.kind == "push" else -message.priority,
-            publication.group,
-        )
-
-    def _stored(self, source: int | None) -> dict[int, Message]:
-        return {
-            delivery.id: delivery.message
-            for queue in self._queues.values()
-            if source in (None, queue.info.id)
-            for delivery in queue.deliveries.values()
-        }
-
-    def _matches(self, filter: Filter | None, message: Message) -> bool:
-        return filter is None or predicate(filter, self._clock.wall_ms)(message)
-
-    def _ready(self, queue: _Queue, filter: Filter | None) -> list[_Delivery]:
-        """What is READY and matches, in the order of the queue."""
-        ready = [d for d in queue.deliveries.values() if d.state == State.READY]
-        matching = [d for d in ready if self._matches(filter, d.message)]
-        return sorted(matching, key=lambda delivery: (delivery.rank, delivery.id))
-
-    def _not_busy(self, queue: _Queue, deliveries: Iterable[_Delivery]) -> Iterator[_Delivery]:
-        busy = {
-            d.group
-            for d in queue.deliveries.values()
-            if d.state == State.LEASED or (d.state == State.DELAYED and d.attempts > 0)
-        } - {None}
-        return (delivery for delivery in deliveries if delivery.group not in busy)
-
-    def _lease(self, delivery: _Delivery, lease_us: int) -> Claimed:
-        delivery.state, delivery.visible_at = State.LEASED, self._now() + lease_us
-        delivery.token += 1
-        delivery.attempts += 1
-        return Claimed(
-            delivery.id, delivery.token, delivery.attempts, delivery.message, delivery.group
-        )
-
-    def _used_up(self, queue: _Queue, delivery: _Delivery) -> bool:
-        return 0 < queue.info.options.max_attempts <= delivery.attempts
-
-    def _promote(self, queue: _Queue) -> int:
-        now, count = self._now(), 0
-        for delivery in queue.deliveries.values():
-            if delivery.state in (State.DELAYED, State.LEASED) and delivery.visible_at <= now:
-                ended = delivery.state == State.LEASED
-                delivery.state = State.READY
-                if ended and self._used_up(queue, delivery):
-                    delivery.state = State.DEAD
-                    delivery.reason = f"the lease ended after attempt {delivery.attempts}"
-                delivery.visible_at = now if ended else delivery.visible_at
-                count += 1
-        return count
-
-    def _settle(
-        self, queue: _Queue, receipt: Receipt, act: Callable[[_Queue, _Delivery], None]
-    ) -> Outcome:
-        delivery = queue.deliveries.get(receipt.id)
-        if delivery is None:
-            return Outcome.GONE
-        if delivery.state != State.LEASED or delivery.token != receipt.token:
-            return Outcome.STALE
-        act(queue, delivery)
-        return Outcome.DONE
-
-    def _settle_all(
-        self,
-        queue: QueueInfo,
-        receipts: Sequence[Receipt],
-        act: Callable[[_Queue, _Delivery], None],
-    ) -> list[Outcome]:
-        found = self._find(queue.name)
-        outcomes = [self._settle(found, receipt, act) for receipt in receipts]
-        self._notify(frozenset({queue.id}))
-        return outcomes
-
-    def _finish(self, queue: _Queue, delivery: _Delivery) -> None:
-        del queue.deliveries[delivery.id]
-        if queue.info.options.archive:
-            standing = replace(delivery.standing(), state=State.READY, visible_at=self._now())
-            queue.archive[delivery.id] = standing
-
-    def _remove(self, queue: QueueInfo, unwanted: Callable[[_Delivery], bool]) -> int:
-        deliveries = self._find(queue.name).deliveries
-        ids = [delivery.id for delivery in deliveries.values() if unwanted(delivery)]
-        for id in ids:
-            del deliveries[id]
-        return len(ids)
-
 
 class MemoryStore:
     """What several connections share."""
@@ -535,7 +340,7 @@ def _result(operation: Operation[T]) -> T:
     raise AssertionError("operations on memory have no steps")
 
 
-def _one_per_group(deliveries: Iterable[_Delivery]) -> Iterator[_Delivery]:
+def _one_per_group(deliveries: Iterable[MemoryDelivery]) -> Iterator[MemoryDelivery]:
     taken: set[str] = set()
     for delivery in deliveries:
         if delivery.group is None or delivery.group not in taken:
@@ -546,18 +351,3 @@ def _one_per_group(deliveries: Iterable[_Delivery]) -> Iterator[_Delivery]:
 def _stamp(message: Message) -> int:
     assert message.timestamp is not None
     return message.timestamp
-
-
-def _stamped(message: Message, now_us: int) -> Message:
-    """As every engine gives it back: with a time, without absent headers."""
-    return Message(
-        bytes(message.payload),
-        message.topic,
-        {name: value for name, value in message.headers.items() if value is not None},
-        message.priority,
-        now_us if message.timestamp is None else message.timestamp,
-        message.id,
-        message.filter_value,
-        message.key,
-        {name: value for name, value in message.properties.items() if value is not None},
-    )

@@ -38,6 +38,7 @@ SESSION: Final = {
 _TRANSACTIONS: Final = {
     Transaction.READ: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     Transaction.WRITE: "BEGIN",
+    Transaction.LEASE: "BEGIN; SET LOCAL synchronous_commit = off",
     Transaction.COMMIT: "COMMIT",
 }
 
@@ -123,9 +124,10 @@ def prepare(connection: psycopg.Connection | psycopg.AsyncConnection) -> None:
 
     JSON stays text: who reads it knows what to do with it.
     """
-    from psycopg.types.array import ListBinaryDumper
     from psycopg.types.numeric import Int8BinaryDumper
     from psycopg.types.string import TextLoader
+
+    from headgate.queues.postgres_arrays import ListDumper
 
     class JsonbText(TextLoader):
         """In its binary form a version stands before the text."""
@@ -137,7 +139,7 @@ def prepare(connection: psycopg.Connection | psycopg.AsyncConnection) -> None:
 
     adapters = connection.adapters
     adapters.register_dumper(int, Int8BinaryDumper)
-    adapters.register_dumper(list, ListBinaryDumper)
+    adapters.register_dumper(list, ListDumper)
     adapters.register_loader("jsonb", TextLoader)
     adapters.register_loader("jsonb", JsonbText)
     connection.prepare_threshold = 0

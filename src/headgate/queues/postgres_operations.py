@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from headgate.filters.nodes import Filter
-from headgate.queues.claiming import FIRST_GAP, Search
 from headgate.queues.contract import (
     Claimed,
     Operation,
@@ -32,12 +32,14 @@ from headgate.queues.postgres_connections import Conflict
 from headgate.queues.postgres_dialect import index_name, key_expression, merged
 from headgate.queues.postgres_publishing import PostgresPublishing
 from headgate.queues.records import claimed_of, columns_of
+from headgate.queues.search import FIRST_GAP, Examined, Search
 
 T = TypeVar("T")
 
 _MOST_TRIES: Final = 20
 # How far a claim looks that found only what others had locked; at last it may take a while until they are done.
 _REACHES: Final = (1, 8, *[64] * 18)
+_PLACE: Final = itemgetter(3, 4)  # rank and message of what `claim` returns
 
 
 class PostgresOperations(PostgresPublishing):
@@ -165,7 +167,8 @@ class PostgresOperations(PostgresPublishing):
                 break
             again = self.claim_statement(search, limit, lease_us, reach=reach)
             rows = yield from retried(partial(_asked, again))
-        return [claimed_of(row[4:]) for row in rows if row[4] is not None], outcomes
+        given = sorted((row for row in rows if row[4] is not None), key=_PLACE)
+        return [claimed_of(row[4:]) for row in given], outcomes
 
     def claim_statement(
         self,
@@ -217,7 +220,9 @@ class PostgresOperations(PostgresPublishing):
     def _acked(
         self, queue: QueueInfo, acks: Sequence[Receipt], row: Row
     ) -> Operation[list[Outcome]]:
-        done = set(row[2] or ())
+        if row[2] is None:
+            return [Outcome.DONE] * len(acks)
+        done = set(row[2])
         missing: list[SqlValue] = [receipt.id for receipt in acks if receipt.id not in done]
         stale: set[int] = set()
         if missing:
@@ -229,6 +234,18 @@ class PostgresOperations(PostgresPublishing):
             else (Outcome.STALE if receipt.id in stale else Outcome.GONE)
             for receipt in acks
         ]
+
+    def _kept(self, before: Examined, last: int, matches: list[int]) -> Operation[Examined]:
+        """Ids appear out of order here: until all have ended who were at work when one was seen, it is not certain
+        that none before it is missing."""
+        [(oldest, next)] = yield self.dialect.statement("transactions")
+        certain = before.upto
+        if oldest == next:
+            certain = last
+        elif before.ending and oldest >= before.ending:
+            certain = before.seen
+        known = tuple(id for id in matches if id <= certain)
+        return Examined(certain, known, last, next)
 
     # -- settling: two statements that lock the same rows in another order may meet --
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from headgate.filters.targets.sql import headers_json
+from headgate.message import HeaderValue
 from headgate.queues.catalog import Catalog
-from headgate.queues.contract import Operation, Publication, QueueInfo, Rows, Statement
+from headgate.queues.contract import (
+    Operation,
+    Publication,
+    QueueInfo,
+    Rows,
+    SqlValue,
+    Statement,
+)
 from headgate.queues.operations import SqlOperations
-from headgate.queues.publishing import delivery_row, first_of_each_key
+from headgate.queues.postgres_columns import Column, Columns, columns
+from headgate.queues.publishing import first_of_each_key, keys_in, rank_in
 
 
 class Chosen(NamedTuple):
@@ -47,33 +56,21 @@ class PostgresPublishing(SqlOperations):
     def _publish_statement(
         self, catalog: Catalog, queue: QueueInfo | None, chosen: Sequence[Chosen]
     ) -> Statement:
-        now, stamp = self.dialect.now_us(), self.dialect.timestamp_us()
-        messages = [_message(each.publication, stamp) for each in chosen]
-        payloads = _place_payloads(messages, chosen)
-        if queue is None:  # keys are remembered for a queue
-            for message in messages:
-                message.pop("dedup_key", None)
+        now = self.dialect.now_us()
+        publications = [each.publication for each in chosen]
+        given = _message_columns(publications, self.dialect.timestamp_us())
         if all(len(c.receivers) == 1 and c.publication.dedup_key is None for c in chosen):
-            for message, each in zip(messages, chosen, strict=True):
-                message.update(_delivery(each.receivers[0], each.publication))
-            return self.dialect.statement(
-                "publish_plain", catalog.version, now, _json(messages), payloads
-            )
-        deliveries = [
-            {"n": n, "shared": len(each.receivers) > 1, **_delivery(receiver, each.publication)}
-            for n, each in enumerate(chosen, 1)
-            for receiver in each.receivers
-        ]
-        return self.dialect.statement(
-            "publish",
-            catalog.version,
-            now,
-            _json(messages),
-            payloads,
-            0 if queue is None else queue.options.dedup_window_us,
-            None if queue is None else queue.id,
-            _json(deliveries),
-        )
+            one = columns((*given, *_delivery_columns(chosen)), 3)
+            text = self.dialect.text("publish_plain", **_gaps("message", one))
+            return Statement(text, (catalog.version, now, *one.params))
+        # Keys are remembered for a queue.
+        keys = [None if queue is None else each.dedup_key for each in publications]
+        messages = columns((*given, Column("dedup_key", "text", list(keys))), 5)
+        deliveries = columns(_shared_columns(chosen), 5 + len(messages.params))
+        window, id = (0, None) if queue is None else (queue.options.dedup_window_us, queue.id)
+        gaps = _gaps("message", messages) | _gaps("delivery", deliveries)
+        params = (catalog.version, now, window, id, *messages.params, *deliveries.params)
+        return Statement(self.dialect.text("publish", **gaps), params)
 
     def _ids(
         self,
@@ -83,6 +80,8 @@ class PostgresPublishing(SqlOperations):
         rows: Rows,
     ) -> Operation[list[int]]:
         """What each publication has become: stored, the one of its key that was stored before, or nothing."""
+        if len(rows) == len(publications) and all(p.dedup_key is None for p in publications):
+            return [row[0] for row in rows]
         found = {each.at: row[0] for each, row in zip(chosen, rows, strict=True)}
         keys = {publications[at].dedup_key: id for at, id in found.items() if id is not None}
         unknown = [p.dedup_key for p in publications if p.dedup_key not in keys]
@@ -108,6 +107,10 @@ class PostgresPublishing(SqlOperations):
 def _chosen(
     catalog: Catalog, queue: QueueInfo | None, publications: Sequence[Publication]
 ) -> list[Chosen]:
+    if queue is not None and not catalog.has_subscriptions:
+        receivers = [queue]
+        fresh = first_of_each_key(publications, {})
+        return [Chosen(at, publications[at], receivers) for at in fresh]
     found = []
     for at in first_of_each_key(publications, {}):
         publication = publications[at]
@@ -118,47 +121,60 @@ def _chosen(
     return found
 
 
-def _message(publication: Publication, stamp: int | None) -> dict[str, Any]:
-    """The message as the statement takes it, without what is absent: less to write, less to read."""
-    message = publication.message
-    row: dict[str, Any] = {"topic": message.topic, "priority": message.priority}
-    if message.headers:
-        row["headers"] = headers_json(message.headers)
-    if message.properties:
-        row["properties"] = headers_json(message.properties)
-    if publication.delay_us:
-        row["delay"] = publication.delay_us
-    timestamp = stamp if message.timestamp is None else message.timestamp
-    for name, value in (
-        ("timestamp", timestamp),
-        ("message_id", message.id),
-        ("filter_value", message.filter_value),
-        ("key", message.key),
-        ("dedup_key", publication.dedup_key),
-    ):
-        if value is not None:
-            row[name] = value
-    return row
+def _message_columns(publications: Sequence[Publication], stamp: int | None) -> list[Column]:
+    messages = [each.message for each in publications]
+    return [
+        Column("payload", "bytea", [bytes(message.payload) for message in messages]),
+        Column("headers", "text", [_json(message.headers) for message in messages]),
+        Column("properties", "text", [_json(message.properties) for message in messages]),
+        Column(
+            "timestamp", "bigint", [stamp if m.timestamp is None else m.timestamp for m in messages]
+        ),
+        Column("delay", "bigint", [each.delay_us for each in publications]),
+        *(Column(name, type, list(map(of, messages))) for name, type, of in _AS_THEY_ARE),
+    ]
 
 
-def _place_payloads(rows: Sequence[dict[str, Any]], chosen: Sequence[Chosen]) -> bytes:
-    """All payloads as one; each row learns where its own begins, counted from 1 as SQL does, and how long it is."""
-    payloads = [bytes(each.publication.message.payload) for each in chosen]
-    first = 1
-    for row, payload in zip(rows, payloads, strict=True):
-        row["first"], row["size"] = first, len(payload)
-        first += len(payload)
-    return b"".join(payloads)
+def _delivery_columns(chosen: Sequence[Chosen]) -> list[Column]:
+    """Of the first receiver of each."""
+    pairs = [(each.receivers[0], each.publication.message) for each in chosen]
+    return [
+        Column("queue", "integer", [queue.id for queue, _ in pairs]),
+        Column("rank", "smallint", [rank_in(queue, message) for queue, message in pairs]),
+        Column("grp", "text", [each.publication.group for each in chosen]),
+        Column("keys", "text", [keys_in(queue, message) for queue, message in pairs]),
+    ]
 
 
-def _delivery(queue: QueueInfo, publication: Publication) -> dict[str, Any]:
-    _, queue_id, rank, _, group, keys, _ = delivery_row(0, queue, publication, None)
-    row: dict[str, Any] = {"queue": queue_id, "rank": rank}
-    if group is not None:
-        row["grp"] = group
-    if keys != "{}":
-        row["keys"] = keys
-    return row
+def _shared_columns(chosen: Sequence[Chosen]) -> list[Column]:
+    """Of every receiver; `at` is the place of its message, from 1 on."""
+    each_of = [
+        Chosen(at, publication, [receiver])
+        for at, (_, publication, receivers) in enumerate(chosen, 1)
+        for receiver in receivers
+    ]
+    shared: list[SqlValue] = [len(chosen[each.at - 1].receivers) > 1 for each in each_of]
+    return [
+        Column("at", "bigint", [each.at for each in each_of]),
+        Column("shared", "boolean", shared),
+        *_delivery_columns(each_of),
+    ]
 
 
-_json: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+def _gaps(what: str, given: Columns) -> dict[str, str]:
+    """Where they go in a statement."""
+    plural = "messages" if what == "message" else "deliveries"
+    return {plural: given.select, f"{what}_arrays": given.arrays, f"{what}_names": given.names}
+
+
+def _json(headers: Mapping[str, HeaderValue]) -> str:
+    return headers_json(headers) if headers else "{}"
+
+
+_AS_THEY_ARE: Final = (
+    ("topic", "text", attrgetter("topic")),
+    ("priority", "smallint", attrgetter("priority")),
+    ("message_id", "text", attrgetter("id")),
+    ("filter_value", "text", attrgetter("filter_value")),
+    ("key", "text", attrgetter("key")),
+)

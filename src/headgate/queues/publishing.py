@@ -119,7 +119,7 @@ class Publishing(Core):
         yield self.dialect.statement("drop_queue", id)
         while (yield self.dialect.statement("drop_deliveries", id)):
             pass
-        for name in ("drop_dedup", "drop_archive", "drop_usage", "drop_unrouted"):
+        for name in ("drop_dedup", "drop_batches", "drop_archive", "drop_usage", "drop_unrouted"):
             yield self.dialect.statement(name, id)
 
 
@@ -127,11 +127,18 @@ def delivery_row(
     id: int, queue: QueueInfo, publication: Publication, now_us: int | None
 ) -> _Delivery:
     """What insert_delivery takes."""
-    message = publication.message
-    # Pushed in the order of publishing, whatever the priority.
-    rank = 0 if queue.kind == "push" else -message.priority
-    keys = keys_json(message.headers, queue.options.filter_headers)
+    rank, keys = rank_in(queue, publication.message), keys_in(queue, publication.message)
     return id, queue.id, rank, publication.delay_us, publication.group, keys, now_us
+
+
+def rank_in(queue: QueueInfo, message: Message) -> int:
+    """Where it stands: pushed in the order of publishing, whatever the priority."""
+    return 0 if queue.kind == "push" else -message.priority
+
+
+def keys_in(queue: QueueInfo, message: Message) -> str:
+    """Its filter headers, as the queue declares them."""
+    return keys_json(message.headers, queue.options.filter_headers) if message.headers else "{}"
 
 
 def _receivers(catalog: Catalog, queue: QueueInfo | None, message: Message) -> list[QueueInfo]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from headgate.filters.targets.sql import headers_json
@@ -24,11 +25,13 @@ MESSAGE_COLUMNS: Final = (
 )
 
 
+@cache
 def columns_of(alias: str) -> str:
     """The columns of a message, for a SELECT list."""
     return ", ".join(f"{alias}.{column}" for column in MESSAGE_COLUMNS)
 
 
+@cache
 def filtered_columns_of(alias: str) -> str:
     """Those a filter can look at: all but the payload."""
     return ", ".join(f"{alias}.{column}" for column in MESSAGE_COLUMNS[:-1])
@@ -74,7 +77,8 @@ def keys_json(headers: Mapping[str, HeaderValue], wanted: Sequence[str]) -> str:
 
 def claimed_of(row: Row) -> Claimed:
     """From id, token, attempts, group, then MESSAGE_COLUMNS."""
-    return Claimed(row[0], row[1], row[2], message_of(row[4:]), row[3])
+    id, token, attempts, group, *columns = row
+    return Claimed(id, token, attempts, message_of(columns), group)
 
 
 def standing_of(row: Row) -> Standing:

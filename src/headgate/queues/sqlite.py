@@ -41,7 +41,12 @@ from headgate.queues.watch import Wakers, Watcher
 T = TypeVar("T")
 
 PATIENCE_S: Final = 60.0  # how long to wait for another process's write transaction
-_BEGIN: Final = {Transaction.READ: "BEGIN", Transaction.WRITE: "BEGIN IMMEDIATE"}
+_BEGIN: Final = {
+    Transaction.READ: "BEGIN",
+    Transaction.WRITE: "BEGIN IMMEDIATE",
+    Transaction.LEASE: "BEGIN IMMEDIATE",
+}
+_LASTING: Final = ("FULL", "EXTRA")  # where a commit waits for the disk
 _READING: Final = ("SELECT", "EXPLAIN", "WITH")
 _LONGEST_LOG: Final = 16_000_000  # bytes that the WAL may keep once it could be emptied
 _OFFSET: Final = "SELECT offset_us FROM headgate_clock WHERE boot_id = ?"
@@ -68,7 +73,7 @@ class SqliteEngine:
 
     def run(self, operation: Operation[T]) -> T:
         with self._connection() as connection, _our_errors(self.path):
-            run = _Run(connection, self._writing)
+            run = _Run(connection, self._writing, self._synchronous)
             try:
                 return run.to_end(operation)
             finally:
@@ -116,6 +121,8 @@ class SqliteEngine:
     def _open(self) -> apsw.Connection:
         with _our_errors(self.path):
             connection = apsw.Connection(str(self.path))
+            # Plans must not depend on values: else each new value has its statement prepared again.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             connection.set_busy_handler(_waiting())
             _patiently(lambda: connection.pragma("journal_mode", "wal"))
             connection.pragma("synchronous", self._synchronous)
@@ -126,9 +133,11 @@ class SqliteEngine:
 class _Run:
     """One operation on one connection."""
 
-    def __init__(self, connection: apsw.Connection, writing: threading.Lock) -> None:
-        self._connection, self._writing = connection, writing
-        self._holds = False
+    def __init__(
+        self, connection: apsw.Connection, writing: threading.Lock, synchronous: str
+    ) -> None:
+        self._connection, self._writing, self._synchronous = connection, writing, synchronous
+        self._holds = self._hurries = False
         self.notified: set[int] = set()
         self._announced: set[int] = set()
 
@@ -145,6 +154,7 @@ class _Run:
         """Roll back what was not committed."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+        self._slow_down()
         self._release()
 
     def _take(self, step: Step) -> Rows:
@@ -159,12 +169,26 @@ class _Run:
             case Transaction.COMMIT:
                 self._connection.execute("COMMIT")
                 self.notified |= self._announced
+                self._slow_down()
                 self._release()
-            case Transaction.READ | Transaction.WRITE:
-                if step is Transaction.WRITE:
+            case Transaction.READ | Transaction.WRITE | Transaction.LEASE:
+                if step is not Transaction.READ:
                     self._acquire()
+                if step is Transaction.LEASE:
+                    self._hurry()
                 self._connection.execute(_BEGIN[step])
         return ()
+
+    def _hurry(self) -> None:
+        """The next commit does not wait for the disk; the one after it that does takes it along."""
+        if self._synchronous.upper() in _LASTING:
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._hurries = True
+
+    def _slow_down(self) -> None:
+        if self._hurries:
+            self._connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            self._hurries = False
 
     def _execute(self, text: str, params: tuple[SqlValue, ...]) -> Rows:
         if self._connection.in_transaction or text.startswith(_READING):

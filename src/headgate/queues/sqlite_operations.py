@@ -16,12 +16,12 @@ from headgate.filters.targets.sql import Dialect as DialectName
 from headgate.filters.targets.sql import Layout, Sql, index_expression
 from headgate.filters.targets.sql.fragment import NEVER
 from headgate.message import Scalar
-from headgate.queues.claiming import Candidate, Search
 from headgate.queues.clock import Clock
 from headgate.queues.contract import Operation, QueueInfo, SqlValue, Statement
 from headgate.queues.dialect import Condition, Dialect
 from headgate.queues.operations import SqlOperations
 from headgate.queues.planning import Branch, Probe, choices_of
+from headgate.queues.search import Candidate, Search
 
 FEW: Final = 500  # matches of a range that are fetched and sorted
 MOST_COUNTED: Final = 20_000
@@ -108,6 +108,10 @@ class SqliteOperations(SqlOperations):
             self._counts.clear()
         self._counts[key] = (count, time.monotonic())
         return count
+
+    def remembers(self, search: Search) -> bool:
+        """Not where an index tells that nothing lies in the range."""
+        return super().remembers(search) and search.conditions[0].ranged is None
 
     def _candidates(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         [condition, *others] = search.conditions

@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 # The bytes of a commit are written before it counts: between the two lies an fsync.
 _SETTLING_S: Final = 2.0
+_SHORTEST_NAP_S, _LONGEST_NAP_S = 0.0001, 0.02
 _SAFETY_S: Final = 5.0  # look anyway, whatever the system reports
 _BREATH_S: Final = 0.001  # between two looks, so that many commits are one
 _WAITING: Final = """
@@ -90,10 +91,14 @@ class Watcher:
         self._connection.close()
 
     def _watch(self) -> None:
+        committed = False
         while not self._stopping:
-            touched = self._files.wait(_SAFETY_S)
+            # After a commit, the next writer may have been reported already: its commit is waited for as well.
+            touched = committed or self._files.wait(_SAFETY_S)
+            committed = False
             try:
                 if not self._stopping and self._is_committed(wait=touched):
+                    committed = True
                     self._tell()
                     time.sleep(_BREATH_S)
             except (
@@ -106,17 +111,25 @@ class Watcher:
 
     def _is_committed(self, *, wait: bool) -> bool:
         """Whether somebody committed since the last look; after a write, wait a little for its commit."""
-        deadline = time.monotonic() + (_SETTLING_S if wait else 0)
-        nap = 0.0001
+        since = time.monotonic()
         while True:
             version = self._data_version()
             if version != self._version:
                 self._version = version
                 return True
-            if self._stopping or time.monotonic() >= deadline:
+            waited = time.monotonic() - since
+            if self._stopping or not wait or waited >= _SETTLING_S:
                 return False
-            time.sleep(nap)
-            nap = min(nap * 1.5, 0.02)
+            if self._nap(waited):
+                since = time.monotonic()
+
+    def _nap(self, waited: float) -> bool:
+        """A twentieth of the time waited so far: that late it may be. Whether somebody writes again."""
+        pause = min(max(waited / 20, _SHORTEST_NAP_S), _LONGEST_NAP_S)
+        if pause >= 0.001:  # poll(2) counts in milliseconds
+            return self._files.wait(pause)
+        time.sleep(pause)
+        return self._files.wait(0)
 
     def _tell(self) -> None:
         ready, due = self._look()

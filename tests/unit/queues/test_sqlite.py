@@ -12,8 +12,16 @@ from datetime import timedelta
 import apsw
 import pytest
 
-from headgate.errors import DatabaseFull, DatabaseUnavailable, QueueOptionsError, SchemaTooNew
+from headgate.errors import (
+    DatabaseFull,
+    DatabaseUnavailable,
+    QueueError,
+    QueueOptionsError,
+    SchemaTooNew,
+)
+from headgate.filters.parser import parse
 from headgate.message import Message
+from headgate.queues.contract import Statement, Transaction
 from headgate.queues.database import connect, sqlite_path
 from headgate.queues.sqlite import SqliteEngine, migrate
 from headgate.queues.statements import migrations_of, split_statements, statements_of
@@ -351,3 +359,66 @@ def test_json_of_headers_keeps_its_numbers_through_the_door(orders, tmp_path):
     assert {name: repr(value) for name, value in delivery.message.headers.items()} == {
         name: repr(value) for name, value in numbers.items()
     }
+
+
+# ---- how lasting ---------------------------------------------------------------------------------------
+
+
+def _levels(transaction):
+    """What `synchronous` is inside such a transaction, and after it."""
+    yield transaction
+    [(inside,)] = yield Statement("PRAGMA synchronous")
+    yield Transaction.COMMIT
+    [(after,)] = yield Statement("SELECT * FROM pragma_synchronous")
+    return inside, after
+
+
+@pytest.mark.parametrize(
+    ("transaction", "inside"), [(Transaction.LEASE, 1), (Transaction.WRITE, 2)]
+)
+def test_only_what_may_be_forgotten_does_not_wait_for_the_disk(tmp_path, transaction, inside):
+    engine = SqliteEngine(tmp_path / "q.db")
+    try:
+        assert engine.run(_levels(transaction)) == (inside, 2)
+    finally:
+        engine.close()
+
+
+def test_a_lease_that_fails_leaves_the_connection_as_it_was(tmp_path):
+    def failing():
+        yield Transaction.LEASE
+        yield Statement("SELECT nonsense")
+
+    engine = SqliteEngine(tmp_path / "q.db")
+    try:
+        with pytest.raises(QueueError, match="nonsense"):
+            engine.run(failing())
+        assert engine.run(_levels(Transaction.WRITE)) == (2, 2)
+    finally:
+        engine.close()
+
+
+def test_a_filter_that_matches_nothing_reads_only_what_is_new(orders):
+    """The second look begins after the last message the first one saw."""
+    orders.publish_many(Message(b"", headers={"kind": "x"}) for _ in range(50))
+    assert orders.claim(filter="kind = 'y'") == []
+    [examined] = orders._operations._examined.values()
+    assert (examined.upto, examined.known) == (50, ())
+    orders.publish(b"a", headers={"kind": "y"})
+    assert len(orders.claim(filter="kind = 'y'")) == 1
+    [examined] = orders._operations._examined.values()
+    assert (examined.upto, examined.known) == (51, (51,))
+
+
+def test_deliveries_are_examined_by_their_key_and_not_sorted(orders):
+    operations = orders._operations
+    search = operations.search(orders.info, parse("kind = 'y'"))
+    statement = operations.examine_statement(search, 5)
+    explained = Statement(f"EXPLAIN QUERY PLAN {statement.text}", statement.params)
+    plan = "\n".join(str(row[-1]) for row in orders._engine.run(_rows(explained)))
+    assert "headgate_delivery USING PRIMARY KEY (message>?)" in plan
+    assert "TEMP B-TREE" not in plan
+
+
+def _rows(statement):
+    return (yield statement)

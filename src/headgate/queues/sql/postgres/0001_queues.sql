@@ -14,11 +14,12 @@ SET search_path FROM CURRENT
 AS $$ SELECT pg_notify('headgate.' || current_schema(), coalesce(queue::text, '')) $$;
 
 -- What an index holds of a header: its kind and its value. Long text is cut, because an index entry has a limit; equal
--- numbers are written alike. Whoever asks this also asks the exact question.
+-- numbers are written alike. Whoever asks this also asks the exact question. Every step of it is immutable (`||` with
+-- a number would not be), so that PostgreSQL writes it out in place instead of calling it for every row of every index.
 CREATE FUNCTION probe_key(value jsonb) RETURNS text IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$
     SELECT CASE jsonb_typeof(value)
         WHEN 'string' THEN 's' || left(value #>> '{}', 200)
-        WHEN 'number' THEN 'n' || trim_scale((value #>> '{}')::numeric)
+        WHEN 'number' THEN 'n' || trim_scale((value #>> '{}')::numeric)::text
         WHEN 'boolean' THEN 'b' || (value #>> '{}')
     END
 $$;
@@ -222,10 +223,12 @@ DECLARE
     target queue;
     headers jsonb;
     delay_us bigint := coalesce(NEW.delay, 0) * 1000000;
-    number bigint := nextval('message_id_seq');
+    number bigint;
     offered boolean;
 BEGIN
+    -- First the lock, then the number: whoever has a number is a transaction that others can see at work.
     PERFORM FROM catalog FOR KEY SHARE;
+    number := nextval('message_id_seq');
     SELECT * INTO target FROM queue WHERE name = NEW.queue AND kind = 'queue';
     IF NOT FOUND THEN
         RAISE 'headgate: there is no queue %; create it first', quote_nullable(NEW.queue);

@@ -18,13 +18,17 @@ RETURNING 1
 SELECT greatest(visible_at - coalesce($2::bigint, now_us()), 0) FROM delivery
 WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 ORDER BY visible_at LIMIT 1
 
--- name: is_paused
-SELECT paused FROM queue WHERE id = $1
+-- name: standing
+-- Queue, now: is it paused, and is something due that must become ready first?
+SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM delivery d
+    WHERE d.queue = $1 AND d.state IN (1, 2) AND d.visible_at >= 0 AND d.visible_at <= coalesce($2::bigint, now_us()))
+FROM queue q WHERE q.id = $1
 
 -- name: claim
 -- Acks what came before and claims what comes next. Queue, limit, lease, now, acked messages, their tokens, then what the
 -- candidates need. There is always a row: whether something is due (then nothing is claimed: promote first), how many
--- candidates there were, what was acked; then the delivery, if any.
+-- candidates there were, what was acked, if not all; then the delivery, if any. In no order: the caller sorts faster
+-- than a server that would move the payloads about.
 --
 -- Rows are found by `= ANY (ARRAY(…))` and LATERAL, never by a join that the planner could turn round. With nothing to ack
 -- it does not wait for the disk: a lease that a crash forgets is only given again, and as tokens are random, whoever held
@@ -59,10 +63,15 @@ WITH standing AS MATERIALIZED (
     RETURNING d.message, d.rank, d.token, d.attempts, d.grp
 ), answer AS (
     SELECT l.rank, l.message, l.token, l.attempts, l.grp, {columns}
-    FROM leased l CROSS JOIN LATERAL (SELECT * FROM message WHERE id = l.message LIMIT 1) m
+    FROM leased l CROSS JOIN LATERAL (
+        SELECT topic, headers::text AS headers, properties::text AS properties, priority, timestamp, message_id,
+            filter_value, key, payload
+        FROM message WHERE id = l.message LIMIT 1) m
+), settled AS MATERIALIZED (
+    SELECT CASE WHEN count(*) < cardinality($5::bigint[]) THEN coalesce(array_agg(message), '{}') END AS messages FROM acked
 )
-SELECT s.due, (SELECT count(*) FROM found) AS found, (SELECT array_agg(message) FROM acked) AS acked, a.*
-FROM standing s LEFT JOIN answer a ON true ORDER BY a.rank, a.message
+SELECT s.due, (SELECT count(*) FROM found) AS found, (SELECT messages FROM settled) AS acked, a.*
+FROM standing s LEFT JOIN answer a ON true
 
 -- name: locked_candidates
 -- Read in order and locked on the way, until there are enough.
@@ -109,6 +118,28 @@ ORDER BY d.rank, d.message LIMIT $2
 -- name: candidate_join
 -- LATERAL, with a limit: the deliveries are read in order, never the messages first.
 CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
+
+-- name: examine
+-- Queue, how many, after which message, then what the gaps need. Deliveries by id, in whatever state: how many and the last of
+-- them; then those that match.
+WITH page AS MATERIALIZED (
+    SELECT message, rank, keys FROM delivery WHERE queue = $1 AND message > $3 ORDER BY message LIMIT $2
+)
+SELECT count(*), max(message) FROM page
+UNION ALL (SELECT 0, d.message FROM page d{join} WHERE {where} LIMIT {most})
+
+-- name: transactions
+-- The oldest that is at work, and the next there will be; the same when none is.
+SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s
+
+-- name: claimable
+-- Queue, how many, messages.
+SELECT d.message, d.rank, d.grp FROM delivery d
+WHERE d.queue = $1 AND d.message = ANY ($3::bigint[]) AND d.state = 0
+    AND (d.grp IS NULL OR (
+        SELECT b.message FROM delivery b
+        WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
+ORDER BY d.rank, d.message LIMIT $2
 
 -- name: after
 (d.rank, d.message) > ({rank}, {message})

@@ -12,21 +12,21 @@ SELECT a.id, 0, a.attempts, a.acked_at, a.grp, NULL::text, {columns}
 FROM archive a WHERE a.queue = $1 AND a.id > $2 ORDER BY a.id LIMIT $3
 
 -- name: purge_waiting
-DELETE FROM delivery WHERE queue = $1 AND message IN (
-    SELECT message FROM delivery WHERE queue = $1 AND state IN (0, 1) ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED)
+DELETE FROM delivery WHERE queue = $1 AND message = ANY (ARRAY(
+    SELECT message FROM delivery WHERE queue = $1 AND state IN (0, 1) ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED))
 RETURNING 1
 
 -- name: purge_state
-DELETE FROM delivery WHERE queue = $1 AND message IN (
-    SELECT message FROM delivery WHERE queue = $1 AND state = $2 ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED)
+DELETE FROM delivery WHERE queue = $1 AND message = ANY (ARRAY(
+    SELECT message FROM delivery WHERE queue = $1 AND state = $2 ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED))
 RETURNING 1
 
 -- name: prune
 -- Queue, the wall clock, age. Leased ones stay.
-DELETE FROM delivery WHERE queue = $1 AND message IN (
+DELETE FROM delivery WHERE queue = $1 AND message = ANY (ARRAY(
     SELECT d.message FROM delivery d JOIN message m ON m.id = d.message
     WHERE d.queue = $1 AND d.state <> 2 AND m.timestamp < coalesce($2::bigint, now_us()) - $3::bigint
-    ORDER BY d.message LIMIT 1000 FOR UPDATE OF d SKIP LOCKED)
+    ORDER BY d.message LIMIT 1000 FOR UPDATE OF d SKIP LOCKED))
 RETURNING 1
 
 -- name: prune_archive
@@ -39,8 +39,8 @@ RETURNING 1
 -- Queue, now.
 WITH changed AS (
     UPDATE delivery SET state = 0, attempts = 0, visible_at = coalesce($2::bigint, now_us()), reason = NULL
-    WHERE queue = $1 AND message IN (
-        SELECT message FROM delivery WHERE queue = $1 AND state = 3 ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED)
+    WHERE queue = $1 AND message = ANY (ARRAY(
+        SELECT message FROM delivery WHERE queue = $1 AND state = 3 ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED))
     RETURNING message
 ), woken AS MATERIALIZED (SELECT wake_up($1))
 SELECT message FROM changed, woken

@@ -1,22 +1,17 @@
 -- name: publish
--- One statement, so that one journey stores a batch. The version of the catalog the receivers were chosen by, now, the
--- messages and what the queue needs to know of them as JSON (the server reads one document faster than psycopg writes
--- fifteen arrays), with the ends of their payloads in the one string of bytes that follows, dedup window, queue of the
--- dedup keys, the deliveries as JSON.
+-- One statement, so that one journey stores a batch. The version of the catalog the receivers were chosen by, now, dedup
+-- window, queue of the dedup keys; then the messages and the deliveries by column: an array where they differ, one value
+-- where all have the same.
 --
 -- Nothing comes back when the catalog has changed; a row with no id is a dedup key that was seen before.
 WITH current AS MATERIALIZED (
     SELECT version FROM catalog WHERE version = $1 FOR KEY SHARE
 ), given AS MATERIALIZED (
-    SELECT nextval('message_id_seq') AS id, g.*, coalesce($2::bigint, now_us()) AS now
-    FROM current, ROWS FROM (
-        json_to_recordset($3::json) AS (topic text, headers text, properties text, priority smallint, timestamp bigint,
-            message_id text, filter_value text, key text, first integer, size integer, delay bigint, dedup_key text))
-        WITH ORDINALITY AS g (topic, headers, properties, priority, timestamp, message_id, filter_value, key, first, size,
-            delay, dedup_key, n)
+    SELECT nextval('message_id_seq') AS id, g.n, coalesce($2::bigint, now_us()) AS now, {messages}
+    FROM current, unnest({message_arrays}) WITH ORDINALITY AS g ({message_names}, n)
 ), fresh AS (
     INSERT INTO dedup AS s (queue, key, message, expires_at)
-    SELECT $6::bigint, dedup_key, id, now + $5::bigint FROM given WHERE dedup_key IS NOT NULL ORDER BY dedup_key
+    SELECT $4::bigint, dedup_key, id, now + $3::bigint FROM given WHERE dedup_key IS NOT NULL ORDER BY dedup_key
     ON CONFLICT (queue, key) DO UPDATE SET message = excluded.message, expires_at = excluded.expires_at
         WHERE s.expires_at <= coalesce($2::bigint, now_us())
     RETURNING message
@@ -25,15 +20,13 @@ WITH current AS MATERIALIZED (
 ), messages AS (
     INSERT INTO message (id, topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
     OVERRIDING SYSTEM VALUE
-    SELECT id, topic, coalesce(headers, '{}')::jsonb, coalesce(properties, '{}')::jsonb, priority, coalesce(timestamp, now), message_id, filter_value,
-        key, substr($4::bytea, first, size)
+    SELECT id, topic, headers::jsonb, properties::jsonb, priority, coalesce(timestamp, now), message_id, filter_value,
+        key, payload
     FROM stored
 ), deliveries AS (
     INSERT INTO delivery (message, queue, state, rank, shared, visible_at, grp, keys)
-    SELECT s.id, r.queue, (s.delay IS NOT NULL)::int, r.rank, r.shared, s.now + coalesce(s.delay, 0), r.grp,
-        coalesce(r.keys, '{}')::jsonb
-    FROM json_to_recordset($7::json) AS r (n bigint, queue integer, rank smallint, shared boolean, grp text, keys text)
-    JOIN stored s ON s.n = r.n
+    SELECT s.id, r.queue, (s.delay > 0)::int, r.rank, r.shared, s.now + s.delay, r.grp, r.keys::jsonb
+    FROM (SELECT {deliveries} FROM unnest({delivery_arrays}) AS g ({delivery_names})) r JOIN stored s ON s.n = r.at
 )
 SELECT s.id FROM given g LEFT JOIN stored s ON s.n = g.n ORDER BY g.n
 
@@ -42,26 +35,19 @@ SELECT s.id FROM given g LEFT JOIN stored s ON s.n = g.n ORDER BY g.n
 WITH current AS MATERIALIZED (
     SELECT version FROM catalog WHERE version = $1 FOR KEY SHARE
 ), given AS MATERIALIZED (
-    SELECT nextval('message_id_seq') AS id, g.*, coalesce($2::bigint, now_us()) AS now
-    FROM current, ROWS FROM (
-        json_to_recordset($3::json) AS (topic text, headers text, properties text, priority smallint, timestamp bigint,
-            message_id text, filter_value text, key text, first integer, size integer, delay bigint, queue integer,
-            rank smallint, grp text, keys text))
-        WITH ORDINALITY AS g (topic, headers, properties, priority, timestamp, message_id, filter_value, key, first, size,
-            delay, queue, rank, grp, keys, n)
+    SELECT nextval('message_id_seq') AS id, coalesce($2::bigint, now_us()) AS now, {messages}
+    FROM current, unnest({message_arrays}) AS g ({message_names})
 ), messages AS (
     INSERT INTO message (id, topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
     OVERRIDING SYSTEM VALUE
-    SELECT id, topic, coalesce(headers, '{}')::jsonb, coalesce(properties, '{}')::jsonb, priority, coalesce(timestamp, now), message_id, filter_value,
-        key, substr($4::bytea, first, size)
+    SELECT id, topic, headers::jsonb, properties::jsonb, priority, coalesce(timestamp, now), message_id, filter_value,
+        key, payload
     FROM given
 ), deliveries AS (
     INSERT INTO delivery (message, queue, state, rank, visible_at, grp, keys)
-    SELECT id, queue, (delay IS NOT NULL)::int, rank, now + coalesce(delay, 0), grp,
-        coalesce(keys, '{}')::jsonb
-    FROM given
+    SELECT id, queue, (delay > 0)::int, rank, now + delay, grp, keys::jsonb FROM given
 )
-SELECT id FROM given ORDER BY n
+SELECT id FROM given ORDER BY id
 
 -- name: insert_delivery
 -- message, queue, rank, delay, group, keys, now: one array each. For messages that others hold already;

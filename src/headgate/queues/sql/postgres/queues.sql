@@ -44,8 +44,9 @@ UPDATE queue SET expires_at = coalesce($2::bigint, now_us()) + $3::bigint WHERE 
 SELECT id, name FROM queue WHERE kind = 'push' AND expires_at <= coalesce($1::bigint, now_us())
 
 -- name: drop_deliveries
-DELETE FROM delivery WHERE queue = $1 AND message IN (
-    SELECT message FROM delivery WHERE queue = $1 ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED)
+-- In pieces. Not IN (SELECT …): the planner may compare every delivery with every one of them.
+DELETE FROM delivery WHERE queue = $1 AND message = ANY (ARRAY(
+    SELECT message FROM delivery WHERE queue = $1 ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED))
 RETURNING 1
 
 -- name: drop_dedup
@@ -88,6 +89,6 @@ WHERE state = 0 AND {expression} IS NOT NULL
 UPDATE delivery d SET keys = coalesce(
     (SELECT jsonb_object_agg(h.key, h.value) FROM message m, jsonb_each(m.headers) h
      WHERE m.id = d.message AND h.key = ANY ($3::text[])), '{}')
-WHERE d.queue = $1 AND d.message IN (
-    SELECT message FROM delivery WHERE queue = $1 AND message > $2 ORDER BY message LIMIT 1000)
+WHERE d.queue = $1 AND d.message = ANY (ARRAY(
+    SELECT message FROM delivery WHERE queue = $1 AND message > $2 ORDER BY message LIMIT 1000))
 RETURNING d.message

@@ -17,8 +17,11 @@ RETURNING 1
 SELECT max(visible_at - ?2, 0) FROM headgate_delivery
 WHERE queue = ?1 AND state IN (1, 2) ORDER BY visible_at LIMIT 1
 
--- name: is_paused
-SELECT paused FROM headgate_queue WHERE id = ?1
+-- name: standing
+-- Queue, now: is it paused, and is something due that must become ready first?
+SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM headgate_delivery d
+    WHERE d.queue = ?1 AND d.state IN (1, 2) AND d.visible_at <= ?2)
+FROM headgate_queue q WHERE q.id = ?1
 
 -- name: candidates
 -- Queue, how many, then what the gaps need. In the order of the queue. A member of a group is none while another
@@ -47,6 +50,26 @@ SELECT count(*) FROM (SELECT 1 FROM headgate_delivery d
 -- name: candidate_join
 -- CROSS: the deliveries are read in order, never the messages first.
 CROSS JOIN headgate_message m ON m.id = d.message
+
+-- name: examine
+-- Queue, how many, after which message, then what the gaps need. Deliveries by id, in whatever state: how many and the last of
+-- them; then those that match.
+WITH page AS MATERIALIZED (
+    SELECT message, rank, keys FROM headgate_delivery NOT INDEXED WHERE queue = ?1 AND message > ?3
+    ORDER BY message LIMIT ?2
+)
+SELECT count(*), max(message) FROM page
+UNION ALL SELECT * FROM (SELECT 0, d.message FROM page d{join} WHERE {where} LIMIT {most})
+
+-- name: claimable
+-- Queue, how many, messages.
+SELECT d.message, d.rank, d.grp
+FROM json_each(?3) k CROSS JOIN headgate_delivery d ON d.message = k.value AND d.queue = ?1
+WHERE d.state = 0
+    AND (d.grp IS NULL OR NOT EXISTS (
+        SELECT 1 FROM headgate_delivery b
+        WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))
+ORDER BY d.rank, d.message LIMIT ?2
 
 -- name: after
 (d.rank, d.message) > ({rank}, {message})

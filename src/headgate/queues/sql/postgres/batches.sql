@@ -1,0 +1,8 @@
+-- name: mark_batch
+-- Queue, source, batch. No row when the batch is not a new one.
+INSERT INTO batch (queue, source, batch) VALUES ($1::bigint, $2::text, $3::bigint)
+ON CONFLICT (queue, source) DO UPDATE SET batch = excluded.batch WHERE batch.batch < excluded.batch
+RETURNING batch.batch
+
+-- name: drop_batches
+DELETE FROM batch WHERE queue = $1::bigint

@@ -1,0 +1,8 @@
+-- name: mark_batch
+-- Queue, source, batch. No row when the batch is not a new one.
+INSERT INTO headgate_batch (queue, source, batch) VALUES (?1, ?2, ?3)
+ON CONFLICT (queue, source) DO UPDATE SET batch = excluded.batch WHERE headgate_batch.batch < excluded.batch
+RETURNING batch
+
+-- name: drop_batches
+DELETE FROM headgate_batch WHERE queue = ?1

@@ -1,0 +1,26 @@
+"""Rows become columns; what all rows have alike is said once."""
+
+from __future__ import annotations
+
+from headgate.queues.postgres_columns import Column, columns
+
+
+def test_what_differs_is_an_array_and_what_is_alike_one_value():
+    found = columns(
+        [
+            Column("payload", "bytea", [b"a", b"a"]),
+            Column("topic", "text", ["t", "t"]),
+            Column("key", "text", ["k", None]),
+            Column("delay", "bigint", [0, 0]),
+        ],
+        3,
+    )
+    assert found.select == "g.payload, $4::text AS topic, g.key, $6::bigint AS delay"
+    assert found.arrays == "$3::bytea[], $5::text[]"
+    assert found.names == "payload, key"
+    assert found.params == [[b"a", b"a"], "t", ["k", None], 0]
+
+
+def test_one_row_needs_one_array_to_be_counted_by():
+    found = columns([Column("payload", "bytea", [b"a"]), Column("key", "text", [None])], 1)
+    assert (found.names, found.params) == ("payload", [[b"a"], None])
