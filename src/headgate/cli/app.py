@@ -16,8 +16,12 @@ NOUNS: Final = {
     "stream": "Work with streams: publish, tail, scan, seal, look after.",
     "queue": "Work with queues: publish, claim, look, tidy.",
     "sub": "Work with durable subscriptions.",
+    "pipeline": "Run pipelines on Spark: check, show, run.",
 }
-VERBS: Final = ("explain", "route", "doctor")  # these need no noun: a filter, a topology, a machine
+JOBS: Final = {
+    "stream": ("stream_jobs", "stream_compact")
+}  # more verbs of a noun, in modules of their own
+VERBS: Final = ("explain", "route", "demo", "doctor")  # these need no noun
 
 
 def run(arguments: list[str]) -> int:
@@ -47,12 +51,22 @@ def app_of(arguments: list[str]) -> typer.Typer:
     app.callback()(_common)
     every = (*NOUNS, *VERBS)
     for word in [word for word in arguments[:1] if word in every] or every:
-        module = import_module(f"headgate.cli.{word}")
         if word in NOUNS:
-            app.add_typer(module.app, name=word, help=NOUNS[word])
+            app.add_typer(_noun(word), name=word, help=NOUNS[word])
         else:
-            app.command(name=word)(getattr(module, word))
+            app.command(name=word)(getattr(import_module(f"headgate.cli.{word}"), word))
     return app
+
+
+def _noun(word: str) -> typer.Typer:
+    own: typer.Typer = import_module(f"headgate.cli.{word}").app
+    if word not in JOBS:
+        return own
+    together = typer.Typer(no_args_is_help=True)
+    together.add_typer(own)
+    for module in JOBS[word]:
+        together.add_typer(import_module(f"headgate.cli.{module}").app)
+    return together
 
 
 def _print_version(wanted: bool) -> None:

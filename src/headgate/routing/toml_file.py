@@ -19,7 +19,7 @@ from headgate.routing.definitions import (
 )
 from headgate.routing.toml_text import to_toml
 
-_EXCHANGE_KEYS: Final = frozenset(
+EXCHANGE_KEYS: Final = frozenset(
     {"type", "durable", "auto_delete", "internal", "alternate", "arguments"}
 )
 _QUEUE_KEYS: Final = frozenset({"durable", "auto_delete", "arguments"})
@@ -37,13 +37,13 @@ def from_toml(text: str) -> Definitions:
     found = Definitions()
     for name, entry in _tables(document, "exchanges"):
         where = f"exchange {name!r}"
-        found.exchanges.append((where, {"name": name, **_declared(entry, _EXCHANGE_KEYS, where)}))
+        found.exchanges.append((where, {"name": name, **declared(entry, EXCHANGE_KEYS, where)}))
     for name, entry in _tables(document, "queues"):
         where = f"queue {name!r}"
-        found.queues.append((where, {"name": name, **_declared(entry, _QUEUE_KEYS, where)}))
+        found.queues.append((where, {"name": name, **declared(entry, _QUEUE_KEYS, where)}))
     for number, entry in enumerate(entries(document, "bindings"), 1):
         where = f"binding {number}"
-        found.bindings.append((where, _bound(entry, where)))
+        found.bindings.append((where, bound(entry, where)))
     return found
 
 
@@ -56,7 +56,8 @@ def as_toml(definitions: Definitions) -> str:
     return to_toml({name: part for name, part in document.items() if part})
 
 
-def _declared(entry: Any, keys: frozenset[str], where: str) -> dict[str, Any]:
+def declared(entry: Any, keys: frozenset[str], where: str) -> dict[str, Any]:
+    """The arguments of a declaration, from its table."""
     only(entry, keys, where)
     text_or_switch(entry, SWITCHES, where)
     given = dict(entry)
@@ -65,7 +66,8 @@ def _declared(entry: Any, keys: frozenset[str], where: str) -> dict[str, Any]:
     return given
 
 
-def _bound(entry: Any, where: str) -> dict[str, Any]:
+def bound(entry: Any, where: str) -> dict[str, Any]:
+    """The arguments of the `bind` that an entry of [[bindings]] says."""
     only(entry, _BINDING_KEYS, where)
     text_or_switch(entry, frozenset(), where)
     if "from" not in entry:

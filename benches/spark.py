@@ -1,0 +1,395 @@
+"""What the data pipeline costs on Spark: reading with a filter, routing, the delay of a stream, and growth.
+
+    python benches/spark.py [--quick] [--seed N] [--json PATH] [--only PART] [--directory PATH] [--master URL]
+
+Every figure stands beside what a user would do instead, on the same data in the same session: Spark's own filter
+on our source, native Parquet with pushdown and Bloom filters, a row UDF. Beside the time by the clock stands the
+CPU of the whole tree of processes (driver, JVM, Python workers) in seconds per million rows: on a machine that others
+use too, only that says what the code does, and ratios are given both ways. Each query is run once before it is
+measured, and measured as the best of some rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
+import pyarrow as pa
+
+from headgate.message import Message
+from headgate.routing.topology import Topology
+from headgate.spark.datasource import HeadgateSource
+from headgate.spark.pipeline.definition import Pipeline, Sink, StreamSource
+from headgate.spark.pipeline.progress import Account
+from headgate.spark.pipeline.run import follow, start
+from headgate.spark.session import session
+from headgate.streams.stream import Stream
+
+sys.path.insert(0, str(Path(__file__).parent))
+from streams import WORDS, Data, Figure, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "region string, type string, amount long, payload binary"
+QUEUES = 100
+BINDINGS = 1_000
+
+
+class Cost(NamedTuple):
+    """What something took by the clock and of all processors."""
+
+    wall: float
+    cpu: float
+
+
+class Bench:
+    def __init__(self, spark: SparkSession, data: Data, place: Path, quick: bool) -> None:
+        self.spark, self.data, self.place, self.quick = spark, data, place, quick
+        self.rounds = 2 if quick else 3
+        self.rows = 1_000_000 if quick else 10_000_000
+        self.figures: list[Figure] = []
+        self._streams: dict[int, Path] = {}
+
+    def stream(self, rows: int) -> Path:
+        """A sealed stream of so many orders, clustered by region; made once."""
+        if rows not in self._streams:
+            path = self.place / f"orders-{rows}"
+            with fill(path, self.data.orders(rows), indexed=["region"]) as made:
+                made.seal(all=True)
+            self._streams[rows] = path
+        return self._streams[rows]
+
+    def best(self, work: Callable[[], object]) -> Cost:
+        work()
+        rounds = [timed(work) for _ in range(self.rounds)]
+        return Cost(min(r.wall for r in rounds), min(r.cpu for r in rounds))
+
+    def rate(self, what: str, cost: Cost, rows: int, at_least: float = 0, note: str = "") -> None:
+        met = rows / cost.wall >= at_least if at_least else None
+        target = f"≥ {at_least / 1e6:g} M" if at_least else ""
+        note = f"{cost.wall:6.2f} s  {1e6 * cost.cpu / rows:6.2f} CPU-s/M  {note}"
+        self.add(Figure(what, rows / cost.wall, "/s", target, met, note))
+
+    def ratio(self, what: str, slow: Cost, fast: Cost, at_least: float) -> None:
+        by_cpu = slow.cpu / fast.cpu
+        found = slow.wall / fast.wall
+        note = f"{by_cpu:.2f}x by CPU"
+        self.add(Figure(what, found, "x", f"≥ {at_least:g}", found >= at_least, note))
+
+    def add(self, figure: Figure) -> None:
+        self.figures.append(figure)
+        verdict = {True: "met", False: "MISSED", None: ""}[figure.met]
+        rate = f"{figure.value / 1e6:,.3f} M" if figure.unit == "/s" else f"{figure.value:,.4g}"
+        print(
+            f"  {figure.what:<52} {rate:>10} {figure.unit:<6} {figure.target:<9} {verdict:<7} {figure.note}",
+            flush=True,
+        )
+
+
+def timed(work: Callable[[], object]) -> Cost:
+    wall, cpu = time.perf_counter(), tree_cpu()
+    work()
+    return Cost(time.perf_counter() - wall, max(tree_cpu() - cpu, 1e-9))
+
+
+class TreeCpu(threading.Thread):
+    """CPU seconds of this process and all below it: JVM and Python workers, those that are gone too.
+
+    Looked at several times a second: what a process used after the last look before its end is lost.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._used: dict[tuple[int, float], float] = {}
+        self._looking = threading.Lock()
+
+    def run(self) -> None:
+        while True:
+            self.seconds()
+            time.sleep(0.2)
+
+    def seconds(self) -> float:
+        with self._looking:
+            for process in tree():
+                try:
+                    times = process.cpu_times()
+                    self._used[process.pid, process.create_time()] = times.user + times.system
+                except psutil.Error:
+                    continue
+            return sum(self._used.values())
+
+
+_TREE = TreeCpu()
+tree_cpu = _TREE.seconds
+
+
+def tree() -> Iterator[psutil.Process]:
+    me = psutil.Process()
+    yield me
+    yield from me.children(recursive=True)
+
+
+def driver_bytes() -> int:
+    """What the driver holds: this process and its JVM."""
+    found = [p for p in tree() if p.pid == os.getpid() or "java" in p.name()]
+    return sum(process.memory_info().rss for process in found)
+
+
+# ---- reading -----------------------------------------------------------------------------------------
+
+
+def bench_read(bench: Bench) -> None:
+    rows, path = bench.rows, bench.stream(bench.rows)
+    print(f"\nRead: {rows:,} messages, sealed, clustered by region")
+    parquet = str(bench.place / "parquet")
+    write = orders(bench, path).write.mode("overwrite")
+    write.option("parquet.bloom.filter.enabled#region", "true").parquet(parquet)
+    native = bench.spark.read.parquet(parquet)
+
+    one_percent = "amount < 50"
+    ours = bench.best(lambda: consume(orders(bench, path, one_percent)))
+    theirs = bench.best(lambda: consume(orders(bench, path).where(interpreted(one_percent))))
+    columnar = bench.best(lambda: consume(native.where(one_percent)))
+    bench.rate("1 % matches: our filter", ours, rows, note=one_percent)
+    bench.rate("1 % matches: Spark's filter on our source", theirs, rows)
+    bench.rate("1 % matches: Parquet, pushdown and Bloom filters", columnar, rows)
+    bench.ratio("our filter against Spark's", theirs, ours, 2)
+    bench.ratio("our filter against Parquet", columnar, ours, 1)
+
+    rare = "region = 'v0007'"
+    ours = bench.best(lambda: consume(orders(bench, path, rare)))
+    columnar = bench.best(lambda: consume(native.where(rare)))
+    bench.rate("1 in 1,000 matches: our filter", ours, rows, note=rare)
+    bench.rate("1 in 1,000 matches: Parquet, unsorted", columnar, rows)
+    bench.ratio("our filter against unsorted Parquet", columnar, ours, 5)
+    shutil.rmtree(parquet)
+
+
+def orders(bench: Bench, path: Path, filter: str = "") -> DataFrame:
+    reader = bench.spark.read.format("headgate").schema(SCHEMA)
+    return (reader.option("filter", filter) if filter else reader).load(str(path))
+
+
+def interpreted(condition: str) -> str:
+    """The same condition where Spark pushes nothing down."""
+    return f"({condition}) OR isnull(rand())"
+
+
+def consume(frame: DataFrame) -> object:
+    return frame.selectExpr("count(*)", "sum(amount)", "sum(length(payload))").collect()
+
+
+# ---- routing -----------------------------------------------------------------------------------------
+
+
+def topology_of(bindings: int, queues: int = QUEUES) -> Topology:
+    """Two headers each, every fifth with a filter besides."""
+    made = Topology()
+    made.declare_exchange("orders", "headers")
+    for number in range(queues):
+        made.declare_queue(f"q{number}")
+    for number in range(bindings):
+        made.bind(
+            "orders",
+            queue=f"q{number % queues}",
+            arguments={"region": WORDS[number % len(WORDS)], "type": "abcd"[number // 7 % 4]},
+            filter=f"amount > {number % 1000}" if number % 5 == 0 else None,
+        )
+    return made
+
+
+def pipeline(bench: Bench, path: Path, bindings: int, to: str, name: str) -> Pipeline:
+    topology = topology_of(bindings)
+    return Pipeline(
+        file=bench.place / f"{name}.toml",
+        name=name,
+        source=StreamSource((str(path),)),
+        exchange="orders",
+        sinks=tuple(Sink(queue, to.format(queue)) for queue in topology.queues),
+        checkpoint=bench.place / "checkpoints" / name,
+        topology=topology,
+        max_messages_per_trigger=-(-Stream.open(path).next_offset // 4) or None,
+    )
+
+
+def run_pipeline(bench: Bench, path: Path, bindings: int, to: str) -> tuple[Cost, Account, int]:
+    """What the batches of a fresh pipeline take once it has started: all but the first of four; and their rows."""
+    name = f"p{time.monotonic_ns()}"
+    made, account, seconds = pipeline(bench, path, bindings, to, name), Account(name), 0.0
+    cpu, rows = 0.0, 0
+    for fresh in follow(start(made, bench.spark, "once"), account, lambda: False, poll_s=0.05):
+        for batch in fresh:
+            if batch.number == 0:
+                cpu = tree_cpu()
+            else:
+                seconds, rows = seconds + batch.seconds, rows + (batch.came_by or 0)
+    return Cost(seconds, tree_cpu() - cpu), account, rows
+
+
+def bench_route(bench: Bench) -> None:
+    rows, path = bench.rows, bench.stream(bench.rows)
+    print(f"\nRoute: {rows:,} messages, {BINDINGS:,} bindings, {QUEUES} queues")
+    run_pipeline(bench, bench.stream(100_000), BINDINGS, "none:")
+    cost, account, part = run_pipeline(bench, path, BINDINGS, "none:")
+    assert account.counters.read == rows, account
+    routed = f"{account.counters.routed / rows:.0%} routed"
+    bench.rate("into a sink that keeps nothing", cost, part, 1e6, routed)
+    out = bench.place / "out"
+    cost, _, part = run_pipeline(bench, path, BINDINGS, f"stream:{out}/{{}}")
+    bench.rate("into 100 streams", cost, part)
+    by_row, few = row_udf(bench, path, min(rows, 200_000))
+    bench.rate("a row UDF, into Spark's noop sink", by_row, few)
+    scaled = Cost(by_row.wall * part / few, by_row.cpu * part / few)
+    bench.ratio("into 100 streams against the row UDF", scaled, cost, 5)
+    shutil.rmtree(out)
+
+
+def row_udf(bench: Bench, path: Path, rows: int) -> tuple[Cost, int]:
+    """The same routing, a pickled row at a time."""
+    from pyspark.sql import functions
+
+    topology = topology_of(BINDINGS)
+
+    def queues(region: str, type_: str, amount: int) -> list[str]:
+        headers = {"region": region, "type": type_, "amount": amount}
+        return list(topology.route("orders", Message(b"", "", headers)).queues)
+
+    route = functions.udf(queues, "array<string>", useArrow=False)
+    reader = bench.spark.read.format("headgate").schema(SCHEMA).option("endingOffset", str(rows))
+    routed = reader.load(str(path)).select(
+        "*", functions.explode(route("region", "type", "amount"))
+    )
+    return bench.best(lambda: routed.write.format("noop").mode("overwrite").save()), rows
+
+
+# ---- the delay of a stream ---------------------------------------------------------------------------
+
+
+def bench_floor(bench: Bench) -> None:
+    seconds, rate = (15, 2_000) if bench.quick else (60, 2_000)
+    print(f"\nDelay: {rate:,} messages a second, stream → route → stream, as fast as it goes")
+    path, out = bench.place / "live", bench.place / "live-out"
+    source = Stream.create(path)
+    name = f"live{time.monotonic_ns()}"
+    made = pipeline(bench, path, BINDINGS, f"stream:{out}/{{}}", name)
+    made.topology.declare_queue("all")
+    made.topology.bind("orders", queue="all")
+    kept = Sink("all", f"stream:{out}/all")
+    made = Pipeline(
+        **{**_fields(made), "sinks": (kept, *(Sink(f"q{n}", "none:") for n in range(QUEUES)))}
+    )
+    query = start(made, bench.spark, "continuous")
+    late: list[float] = []
+    with source.producer() as producer:
+        _send(producer, rate, 5)  # until everything that is compiled when it is first used is
+        query.processAllAvailable()
+        tail = threading.Thread(target=_delays, args=(out / "all", late), daemon=True)
+        tail.start()
+        cpu, begun = tree_cpu(), time.monotonic()
+        _send(producer, rate, seconds)
+        used, took = tree_cpu() - cpu, time.monotonic() - begun
+    reports = query.recentProgress[-20:]
+    tail.join()
+    query.stop()
+    source.close()
+    batch = statistics.median(report.durationMs["triggerExecution"] for report in reports)
+    p50, p99 = statistics.median(late), statistics.quantiles(late, n=100)[98]
+    note = (
+        f"p99 {p99:.2f} s; a batch {batch:.0f} ms; {used / took:.2f} CPUs; {len(late):,} messages"
+    )
+    bench.add(
+        Figure("from sent to seen in the other stream, p50", p50, "s", "≤ 0.6", p50 <= 0.6, note)
+    )
+
+
+def _fields(made: Pipeline) -> dict[str, object]:
+    return {name: getattr(made, name) for name in Pipeline.__slots__}
+
+
+def _send(producer: object, rate: int, seconds: float) -> None:
+    begun, sent = time.monotonic(), 0
+    while sent < rate * seconds:
+        now = time.time_ns()
+        some = [Message(b"x" * 100, headers={"region": WORDS[n], "sent": now}) for n in range(20)]
+        producer.send_many(some)  # type: ignore[attr-defined]
+        sent += len(some)
+        time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
+
+
+def _delays(path: Path, late: list[float]) -> None:
+    idle = timedelta(seconds=3)  # then all has come
+    for message in Stream.open(path).consume(start="next", follow=True, timeout=idle):
+        late.append((time.time_ns() - message.headers["sent"]) / 1e9)  # type: ignore[operator]
+
+
+# ---- growth ------------------------------------------------------------------------------------------
+
+
+def bench_growth(bench: Bench) -> None:
+    sizes = (100_000, 1_000_000) if bench.quick else (1_000_000, 10_000_000, 30_000_000)
+    print("\nGrowth: time, and memory of the driver (this process and its JVM)")
+    for rows in sizes:
+        path = bench.stream(rows)
+        cost = bench.best(lambda path=path: consume(orders(bench, path, "region = 'v0007'")))
+        bench.rate(f"rare value, {rows:,} messages", cost, rows, note=_driver())
+        cost, _, part = run_pipeline(bench, path, BINDINGS, "none:")
+        bench.rate(f"routed, {rows:,} messages", cost, part, note=_driver())
+    path = bench.stream(sizes[1])
+    for bindings in (100, 10_000):
+        cost, _, part = run_pipeline(bench, path, bindings, "none:")
+        bench.rate(f"routed, {bindings:,} bindings", cost, part, note=_driver())
+
+
+def _driver() -> str:
+    return f"driver {driver_bytes() >> 20:,} MiB"
+
+
+PARTS = {"read": bench_read, "route": bench_route, "floor": bench_floor, "growth": bench_growth}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    options.add_argument("--seed", type=int, default=3)
+    options.add_argument("--json", type=Path, help="write the figures here too")
+    options.add_argument("--only", choices=PARTS, action="append", help="just these parts")
+    options.add_argument("--directory", type=Path, help="where the streams go, for a while")
+    options.add_argument("--master", default="local[2]", help="where Spark runs")
+    given = options.parse_args()
+    print(
+        f"seed {given.seed}, Python {platform.python_version()}, pyarrow {pa.__version__}, {given.master}, "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    )
+    _TREE.start()
+    spark = session("headgate bench", given.master)
+    spark.dataSource.register(HeadgateSource)
+    try:
+        with tempfile.TemporaryDirectory(dir=given.directory) as place:
+            bench = Bench(spark, Data(given.seed), Path(place), given.quick)
+            for name in given.only or PARTS:
+                PARTS[name](bench)
+    finally:
+        spark.stop()
+    missed = [figure.what for figure in bench.figures if figure.met is False]
+    print(f"\n{len(missed)} targets missed: {', '.join(missed)}" if missed else "\nAll targets met")
+    if given.json:
+        given.json.write_text(json.dumps([asdict(figure) for figure in bench.figures], indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""What the demonstration found out: values only, for the terminal and the page alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.streams.plan import ScanStats
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What a subscriber got, and what the reference predicate says it should have got."""
+
+    subscriber: str
+    way: str
+    filter: str
+    expected: int
+    got: int
+    exact: bool  # the very messages, not only as many
+
+    @property
+    def right(self) -> bool:
+        return self.exact and self.expected == self.got
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """How much of a stream one filter had to look at, in one state of its segments."""
+
+    filter: str
+    state: str
+    stats: ScanStats
+    seconds: float
+
+    @property
+    def share_read(self) -> float:
+        return self.stats.bytes_read / max(1, self.stats.bytes_total)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast a step was."""
+
+    step: str
+    messages: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        return self.messages / max(self.seconds, 1e-9)
+
+
+@dataclass(slots=True)
+class Findings:
+    """Everything, as it comes in."""
+
+    messages: int
+    received: list[Received] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    rates: list[Rate] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)  # bytes on disk by tier
+    explained: str = ""
+    seconds: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        return bool(self.received) and all(received.right for received in self.received)

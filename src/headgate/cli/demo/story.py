@@ -1,0 +1,220 @@
+"""The demonstration, step by step: publish, route on Spark, be notified, read, seal, compact, replay.
+
+Whatever a subscriber receives is kept by payload, which names its order, and compared with the reference at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.cli.demo import cast
+from headgate.cli.demo.cast import Subscriber
+from headgate.cli.demo.figures import Findings, Rate, Received, Skipped
+from headgate.cli.demo.orders import order_events
+from headgate.cli.demo.reference import Payloads, expected, left_over, messages_of
+from headgate.message import Message
+from headgate.queues.database import Database, connect
+from headgate.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STEPS: Final = (
+    "publish", "start Spark", "pipeline", "notify", "read hot", "seal", "read sealed", "compact", "read cold", "replay",
+)  # fmt: skip
+_PATIENCE_S: Final = 60
+
+Advance = Callable[[], object]
+Announce = Callable[[str], object]
+
+
+class Story:
+    """One run in an empty directory."""
+
+    def __init__(self, directory: Path, messages: int, seed: int, announce: Announce) -> None:
+        self.directory, self.seed, self.announce = directory, seed, announce
+        self.findings = Findings(messages)
+        self.got: dict[Subscriber, Payloads] = {}
+        self._bursts: list[pa.RecordBatch] = []
+
+    @property
+    def orders(self) -> Path:
+        return self.directory / "orders"
+
+    def run(self) -> Findings:
+        """Every step, then the comparison with the reference."""
+        self.publish()
+        with self.step("start Spark"):
+            spark = self.start_spark()
+        self.route(spark)
+        self.read("hot")
+        self.seal()
+        self.read("sealed")
+        self.compact(spark)
+        self.read("cold")
+        self.replay(spark)
+        return self.findings
+
+    # ---- steps
+
+    def publish(self) -> None:
+        self.announce("publish")
+        self._bursts = list(order_events(self.findings.messages, self.seed))
+        with (
+            Stream.create(self.orders, indexed=["region", "type"]) as stream,
+            self.step("publish", self.findings.messages),
+        ):
+            for burst in self._bursts:
+                stream.append(burst)
+        self.findings.sizes["hot log"] = _size(self.orders)
+
+    def start_spark(self) -> SparkSession:
+        from headgate.spark.session import session
+
+        return session("headgate demo")
+
+    def route(self, spark: SparkSession) -> None:
+        """The pipeline, while a consumer and a push subscriber wait at the queue it fills."""
+        from headgate.spark.pipeline.file import read_pipeline
+        from headgate.spark.pipeline.progress import Account
+        from headgate.spark.pipeline.run import follow, start
+
+        file = self.directory / "pipeline.toml"
+        file.write_text(cast.PIPELINE)
+        with ExitStack() as stack:
+            database = stack.enter_context(connect(f"sqlite:///{self.directory}/shop.db"))
+            wait = stack.enter_context(self.waiting(database))
+            with self.step("pipeline", self.findings.messages):
+                pipeline = read_pipeline(file)
+                query = start(pipeline, spark, "once")
+                for _ in follow(query, Account(pipeline.name), lambda: False):
+                    pass
+            with self.step("notify"):
+                wait()
+        self.collect_routed()
+
+    @contextmanager
+    def waiting(self, database: Database) -> Iterator[Callable[[], None]]:
+        """A clerk who takes disputes off the queue, and a pager that is only told; the result waits for both."""
+        clerk, pager = Inbox(), Inbox()
+        disputes = database.queue("disputes", filter_headers=["type", "region"], archive=True)
+        wanted = cast.CLERK.filter.partition(" AND ")[2]
+        database.subscribe("orders.eu.#", pager.put, id="pager")
+        with disputes.consumer(lambda delivery: clerk.put(delivery.message), filter=wanted):
+
+            def wait() -> None:
+                stream_of = messages_of(self._bursts)
+                for subscriber, inbox in ((cast.CLERK, clerk), (cast.PAGER, pager)):
+                    awaited = expected(stream_of, subscriber, lambda: None)
+                    inbox.wait_for(len(awaited), _PATIENCE_S)
+                    self.got[subscriber] = inbox.payloads
+
+            yield wait
+
+    def collect_routed(self) -> None:
+        for subscriber in (cast.EU_LARGE, cast.FULFILMENT, cast.NOBODY):
+            self.got[subscriber] = _payloads(self.directory / subscriber.name)
+        self.got[cast.EXPRESS] = _parquet_payloads(self.directory / "express")
+        with connect(f"sqlite:///{self.directory}/shop.db") as database:
+            disputes = database.find("disputes")
+            standing = [*disputes.browse(), *disputes.archived()]
+            self.got[cast.DISPUTES] = [one.message.payload for one in standing]
+
+    def read(self, state: str) -> None:
+        with Stream.open(self.orders) as stream, self.step(f"read {state}"):
+            for subscriber in cast.READERS:
+                began = time.perf_counter()
+                scan = stream.scan(subscriber.filter, columns=["payload"])
+                found = [value for batch in scan for value in batch.column("payload").to_pylist()]
+                seconds = time.perf_counter() - began
+                self.findings.skipped.append(Skipped(subscriber.filter, state, scan.stats, seconds))
+                self.got[subscriber._replace(way=f"{state} stream")] = found
+
+    def seal(self) -> None:
+        with Stream.open(self.orders) as stream, self.step("seal", self.findings.messages):
+            stream.seal(all=True)
+        self.findings.sizes["sealed"] = _size(self.orders)
+
+    def compact(self, spark: SparkSession) -> None:
+        from headgate.spark.jobs.compact import compact
+
+        with self.step("compact", self.findings.messages):
+            compact(spark, self.orders)
+        self.findings.sizes["Parquet"] = _size(self.orders)
+
+    def replay(self, spark: SparkSession) -> None:
+        from headgate.spark.jobs.replay import replay
+
+        target = self.directory / "replayed"
+        with self.step("replay", self.findings.messages):
+            replay(spark, self.orders, cast.REPLAYED.filter, f"stream:{target}")
+        self.got[cast.REPLAYED] = _payloads(target)
+
+    # ---- the reference
+
+    def compare(self, advance: Advance) -> None:
+        """Hold everything that was received against what should have been."""
+        messages = messages_of(self._bursts)
+        routed = {who: expected(messages, who, advance) for who in cast.ROUTED}
+        known: dict[str, Payloads] = {who.filter: found for who, found in routed.items()}
+        known[cast.NOBODY.filter] = left_over(messages, routed.values())
+        for subscriber, got in self.got.items():
+            if subscriber.filter not in known:
+                known[subscriber.filter] = expected(messages, subscriber, advance)
+            wanted = known[subscriber.filter]
+            self.findings.received.append(
+                Received(
+                    subscriber.name, subscriber.way, subscriber.filter,
+                    len(wanted), len(got), sorted(wanted) == sorted(got),
+                )
+            )  # fmt: skip
+
+    @contextmanager
+    def step(self, name: str, messages: int = 0) -> Iterator[None]:
+        self.announce(name)
+        began = time.perf_counter()
+        yield
+        if messages:
+            self.findings.rates.append(Rate(name, messages, time.perf_counter() - began))
+
+
+class Inbox:
+    """What a subscriber was called with."""
+
+    def __init__(self) -> None:
+        self.payloads: Payloads = []
+        self._arrived = threading.Condition()
+
+    def put(self, message: Message) -> None:
+        with self._arrived:
+            self.payloads.append(message.payload)
+            self._arrived.notify_all()
+
+    def wait_for(self, count: int, seconds: float) -> None:
+        with self._arrived:
+            self._arrived.wait_for(lambda: len(self.payloads) >= count, seconds)
+
+
+def _payloads(stream: Path) -> Payloads:
+    with Stream.open(stream) as opened:
+        scan = opened.scan(columns=["payload"])
+        return [value for batch in scan for value in batch.column("payload").to_pylist()]
+
+
+def _parquet_payloads(folder: Path) -> Payloads:
+    found: Payloads = pq.read_table(folder, columns=["payload"]).column("payload").to_pylist()
+    return found
+
+
+def _size(directory: Path) -> int:
+    """Bytes of the messages' files."""
+    data = (".log", ".idx", ".arrow", ".parquet")
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.suffix in data)

@@ -1,0 +1,114 @@
+"""A queue in a SQL database: a batch is published in one transaction that also remembers it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from headgate.errors import StagingError
+from headgate.spark.checkpoint import Owner
+from headgate.spark.destinations.contract import BatchMark
+from headgate.spark.destinations.folders import (
+    make_folder,
+    remove_files,
+    remove_folder,
+    remove_orphans,
+)
+from headgate.spark.staging import Staged
+from headgate.streams.decode import decode
+from headgate.streams.staged import STAGED_SUFFIX, read_staged
+
+if TYPE_CHECKING:
+    from headgate.queues.database import Database
+
+AT_ONCE: Final = 1000  # messages in one statement
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDestination:
+    """The queue of that name, made when there is none."""
+
+    url: str
+    queue: str
+    owner: Owner
+
+    @property
+    def staging(self) -> str:
+        file = _sqlite_file(self.url)
+        folder = self.owner.scratch if file is None else f"{file}.staged"
+        return str(Path(folder) / self.owner.name)
+
+    def check(self) -> None:
+        from headgate.queues.database import connect
+
+        file = _sqlite_file(self.url)
+        if file is None or file.exists():
+            connect(self.url).close()
+
+    def open(self) -> None:
+        make_folder(self.staging)
+        _declare(self.url, self.queue)
+
+    def prepare(self, staged: Staged) -> Staged:
+        return staged
+
+    def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
+        from headgate.queues.database import connect
+
+        if not staged:
+            return
+        with connect(self.url) as database:
+            database.queue(self.queue)  # somebody may have dropped it since
+            self._publish(database, mark, staged)
+        remove_files(staged)
+
+    def _publish(self, database: Database, mark: BatchMark, staged: Sequence[Staged]) -> None:
+        from headgate.queues.contract import Publication
+        from headgate.queues.once import publish_once
+
+        def slices() -> Iterator[list[Publication]]:
+            for batch in _batches(staged):
+                for start in range(0, batch.num_rows, AT_ONCE):
+                    yield list(map(Publication, decode(batch.slice(start, AT_ONCE))))
+
+        publish_once(database.engine, self.queue, mark.query, mark.batch, slices)
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        remove_files(staged)
+
+    def collect_orphans(self) -> None:
+        remove_orphans(self.staging, (), STAGED_SUFFIX)
+
+    def leave(self) -> None:
+        remove_folder(self.staging)
+
+
+@lru_cache(maxsize=256)
+def _declare(url: str, queue: str) -> None:
+    """Once in a process: a writer is made, and opened, for every commit."""
+    from headgate.queues.database import connect
+
+    with connect(url) as database:
+        database.queue(queue)
+
+
+def _batches(staged: Sequence[Staged]) -> Iterator[pa.RecordBatch]:
+    for each in staged:
+        try:
+            yield from read_staged(Path(each.file), each.nbytes, each.crc)
+        except FileNotFoundError as missing:
+            raise StagingError(
+                f"{each.file} was staged by an executor and is not to be seen by the driver; "
+                "let both see the same file system there"
+            ) from missing
+
+
+def _sqlite_file(url: str) -> Path | None:
+    """The file of a SQLite database; None for one on a server."""
+    return Path(unquote(urlsplit(url).path[1:])) if url.startswith("sqlite:") else None

@@ -1,0 +1,102 @@
+"""What can only be known of a pipeline by looking at the world: its streams, its places, its checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from headgate.errors import HeadgateError, PipelineError
+from headgate.spark.options import stream_paths
+from headgate.spark.pipeline.definition import Pipeline, StreamSource
+from headgate.spark.pipeline.plan import FOLDER, destinations_of
+from headgate.streams.files import replace_file
+
+_SOURCE: Final = "source.json"
+
+
+def check(pipeline: Pipeline) -> None:
+    """Refuse a pipeline that cannot run, with everything that stands in its way. Nothing is changed."""
+    problems = tuple(problems_of(pipeline))
+    if problems:
+        raise PipelineError(str(pipeline.file), problems)
+
+
+def problems_of(pipeline: Pipeline) -> Iterator[str]:
+    yield from _of_source(pipeline)
+    yield from _of_places(pipeline)
+    yield from _of_checkpoint(pipeline)
+
+
+def notes_on(pipeline: Pipeline) -> Iterator[str]:
+    """What is allowed and can hardly be meant."""
+    for problem in pipeline.topology.validate():
+        yield f"{problem.where}: {problem.text}"
+
+
+def _of_source(pipeline: Pipeline) -> Iterator[str]:
+    if not isinstance(pipeline.source, StreamSource):
+        return
+    for path in pipeline.source.streams:
+        try:
+            stream_paths({"path": path})
+        except HeadgateError as problem:
+            yield f"[source]: stream: {problem}"
+        if f"stream:{path}" in pipeline.places():
+            yield f"[source]: {path} is also a place messages go to: they would go round for ever"
+
+
+def _of_places(pipeline: Pipeline) -> Iterator[str]:
+    for place in pipeline.places():
+        try:
+            for destination in destinations_of([place], str(pipeline.checkpoint)):
+                destination.check()
+        except HeadgateError as problem:
+            yield f"{_owner(pipeline, place)}: {problem}"
+
+
+def _owner(pipeline: Pipeline, place: str) -> str:
+    queues = [f"sink of {sink.queue!r}" for sink in pipeline.sinks if sink.to == place]
+    return queues[0] if queues else "[dead_letter]"
+
+
+# ---- whose checkpoint it is --------------------------------------------------------------------------
+
+
+def claim_checkpoint(pipeline: Pipeline) -> None:
+    """Write down what the checkpoint's positions are positions in."""
+    folder = pipeline.checkpoint / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / _SOURCE, json.dumps(_identity(pipeline), indent=1).encode())
+
+
+def _of_checkpoint(pipeline: Pipeline) -> Iterator[str]:
+    try:
+        known = json.loads((pipeline.checkpoint / FOLDER / _SOURCE).read_text())
+    except FileNotFoundError:
+        if (pipeline.checkpoint / "metadata").exists():
+            yield (
+                f"[pipeline]: checkpoint: {pipeline.checkpoint} belongs to a query that is no pipeline; "
+                "choose another directory"
+            )
+        return
+    except (OSError, ValueError) as problem:
+        yield f"[pipeline]: checkpoint: {pipeline.checkpoint} cannot be read: {problem}"
+        return
+    changed = [key for key, value in _identity(pipeline).items() if known.get(key) != value]
+    if changed:
+        key = changed[0]
+        yield (
+            f"[pipeline]: checkpoint: {pipeline.checkpoint} was made by another version of this file, with "
+            f"{key} = {known.get(key)!r}; give it back, or choose another checkpoint to begin anew"
+        )
+
+
+def _identity(pipeline: Pipeline) -> dict[str, Any]:
+    """What positions depend on. Filters, bindings and sinks may change from one run to the next."""
+    source = asdict(pipeline.source)
+    kept = {
+        key: value for key, value in source.items() if key not in ("filter", "start", "options")
+    }
+    return dict(json.loads(json.dumps({"name": pipeline.name, **kept})))

@@ -1,0 +1,225 @@
+"""A pipeline file -> a pipeline, or everything that is wrong with the file at once.
+
+    [pipeline]      name, checkpoint, trigger = "500ms" | "once" | "continuous", max_messages_per_trigger, partitions
+    [source]        stream = "data/events" | ["a", "b"], filter, start
+                    or format = "json", path, schema, options, columns, headers, filter
+    [exchange]      type, name, alternate; [[exchange]] for several, the first is the one messages enter
+                    or, instead of it, topology = "topology.toml" and exchange = "orders" above all tables
+    [[binding]]     queue (or exchange), key, arguments, filter, and the other words of a topology file
+    [[sink]]        queue, to
+    [dead_letter]   to: where messages go that no queue gets
+
+Paths are relative to the file. `check.py` holds what can only be known by looking at the world.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.errors import HeadgateError, PipelineError
+from headgate.filters.parser import parse
+from headgate.spark.pipeline.definition import (
+    FormatSource,
+    Pipeline,
+    Sink,
+    Source,
+    StreamSource,
+    Trigger,
+)
+from headgate.spark.pipeline.entries import Entry, Problems
+from headgate.spark.pipeline.places import absolute, place
+from headgate.spark.pipeline.routes import Routes, read_routes, without_partner
+from headgate.streams.start import parse_start
+
+TABLES: Final = (
+    "pipeline", "source", "exchange", "topology", "binding", "sink", "dead_letter",
+)  # fmt: skip
+PARTS: Final = ("topic", "payload", "key", "id", "priority", "timestamp", "filter_value")
+_STREAM_KEYS: Final = ("stream", "filter", "start")
+_FORMAT_KEYS: Final = ("format", "path", "schema", "options", "columns", "headers", "filter")
+_SETTINGS: Final = ("name", "checkpoint", "trigger", "max_messages_per_trigger", "partitions")
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)")
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+
+
+def read_pipeline(file: str | Path) -> Pipeline:
+    """The pipeline of a file; a `PipelineError` lists all that is wrong with it."""
+    path = Path(file)
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise PipelineError(str(file), (f"cannot be read: {problem}",)) from problem
+    except tomllib.TOMLDecodeError as problem:
+        raise PipelineError(str(file), (f"this is not TOML: {problem}",)) from problem
+    return pipeline_of(document, path)
+
+
+def pipeline_of(document: dict[str, Any], file: Path) -> Pipeline:
+    """The pipeline that a parsed file describes."""
+    problems = Problems()
+    base = file.absolute().parent
+    Entry(document, "the file", problems).only(*TABLES)
+    source = _source(document, base, problems)
+    routes = read_routes(document, base, problems)
+    sinks = _sinks(document, base, problems)
+    dead_letter = _dead_letter(document, base, problems)
+    settings = _settings(document, file, base, problems)
+    without_partner(routes, sinks, problems)
+    if problems.found or source is None or routes is None:
+        raise PipelineError(str(file), tuple(problems.found))
+    return _made(file, source, routes, sinks, dead_letter, settings)
+
+
+def _made(
+    file: Path,
+    source: Source,
+    routes: Routes,
+    sinks: tuple[Sink, ...],
+    dead_letter: str | None,
+    settings: dict[str, Any],
+) -> Pipeline:
+    return Pipeline(
+        file=file,
+        source=source,
+        exchange=routes.exchange,
+        topology=routes.topology,
+        sinks=sinks,
+        dead_letter=dead_letter,
+        **settings,
+    )
+
+
+# ---- where messages come from ------------------------------------------------------------------------
+
+
+def _source(document: dict[str, Any], base: Path, problems: Problems) -> Source | None:
+    if "source" not in document:
+        problems.note("[source]", 'is missing; add [source] with stream = "data/events"')
+        return None
+    entry = Entry(document["source"], "[source]", problems)
+    if ("stream" in entry) == ("format" in entry):
+        entry.note('needs either stream = "data/events" or format = "json", and one only')
+        return None
+    _check(entry, "filter", parse)
+    return _streams(entry, base) if "stream" in entry else _format(entry, base)
+
+
+def _streams(entry: Entry, base: Path) -> StreamSource:
+    entry.only(*_STREAM_KEYS)
+    _check(entry, "start", parse_start)
+    paths = tuple(absolute(path, base) for path in entry.texts("stream"))
+    if len(set(paths)) < len(paths) or not paths:
+        entry.note("stream: give at least one, and each only once")
+    return StreamSource(paths, entry.text("filter"), entry.text("start") or "first")
+
+
+def _format(entry: Entry, base: Path) -> FormatSource:
+    entry.only(*_FORMAT_KEYS)
+    path = entry.text("path")
+    columns = entry.table("columns")
+    columns.only(*PARTS)
+    return FormatSource(
+        entry.required("format", '"json"'),
+        None if path is None else absolute(path, base),
+        entry.text("schema"),
+        tuple((key, _said(value)) for key, value in entry.table("options").given.items()),
+        tuple((part, columns.text(part) or "") for part in columns.given if part in PARTS),
+        _headers(entry),
+        entry.text("filter"),
+    )
+
+
+def _headers(entry: Entry) -> tuple[tuple[str, str], ...] | None:
+    """Which columns are headers: a list of names, or a table of header = "column"."""
+    if "headers" not in entry:
+        return None
+    if isinstance(entry.given["headers"], dict):
+        named = entry.table("headers")
+        return tuple((name, named.text(name) or "") for name in named.given)
+    return tuple((name, name) for name in entry.texts("headers"))
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# ---- where they go -----------------------------------------------------------------------------------
+
+
+def _sinks(document: dict[str, Any], base: Path, problems: Problems) -> tuple[Sink, ...]:
+    given = document.get("sink", [])
+    if not isinstance(given, list) or not given:
+        problems.note("[[sink]]", 'is missing; add [[sink]] with queue = "…" and to = "stream:…"')
+        return ()
+    return tuple(_sink(Entry(s, f"[[sink]] {n}", problems), base) for n, s in enumerate(given, 1))
+
+
+def _sink(entry: Entry, base: Path) -> Sink:
+    entry.only("queue", "to")
+    queue = entry.required("queue", '"orders"')
+    return Sink(queue, _place(entry, queue, base))
+
+
+def _dead_letter(document: dict[str, Any], base: Path, problems: Problems) -> str | None:
+    if "dead_letter" not in document:
+        return None
+    entry = Entry(document["dead_letter"], "[dead_letter]", problems)
+    entry.only("to")
+    return _place(entry, "dead-letters", base)
+
+
+def _place(entry: Entry, queue: str, base: Path) -> str:
+    to = entry.required("to", '"stream:data/orders"')
+    if not to:
+        return ""
+    try:
+        return place(to, queue, base)
+    except ValueError as problem:
+        entry.note(f"to: {problem}")
+        return ""
+
+
+# ---- how it runs -------------------------------------------------------------------------------------
+
+
+def _settings(
+    document: dict[str, Any], file: Path, base: Path, problems: Problems
+) -> dict[str, Any]:
+    entry = Entry(document.get("pipeline", {}), "[pipeline]", problems)
+    entry.only(*_SETTINGS)
+    name = entry.text("name") or file.stem
+    if not re.fullmatch(r"[\w.-]+", name):
+        entry.note(f"name is made of letters, digits, '.', '_' and '-', not {name!r}")
+    return {
+        "name": name,
+        "checkpoint": Path(absolute(entry.text("checkpoint") or f".headgate/{name}", base)),
+        "trigger": _trigger(entry),
+        "max_messages_per_trigger": entry.count("max_messages_per_trigger"),
+        "partitions": entry.count("partitions"),
+    }
+
+
+def _trigger(entry: Entry) -> Trigger:
+    text = entry.text("trigger") or "continuous"
+    if text == "once" or text == "continuous":
+        return text  # type: ignore[return-value]
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        entry.note(f'trigger is "once", "continuous" or a time like "500ms", not {text!r}')
+        return "continuous"
+    return timedelta(milliseconds=int(found[1]) * _UNITS[found[2]])
+
+
+def _check(entry: Entry, key: str, understand: Callable[[str], object]) -> None:
+    text = entry.text(key)
+    if text is None:
+        return
+    try:
+        understand(text)
+    except HeadgateError as problem:
+        entry.note(f"{key}: {problem}")

@@ -1,0 +1,67 @@
+"""Where messages may go, as a pipeline file writes it, and paths made absolute from where the file lies.
+
+stream:data/eu-high                  a Headgate stream
+queue:sqlite:///orders.db#eu-high    a queue in a database; the sink's own queue unless #name says another
+queue:postgresql://host/db
+parquet:out/eu-high                  Parquet files
+none:                                counted, and not kept
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from headgate.spark.pipeline.definition import NOWHERE
+
+KINDS: Final = ("stream:", "queue:", "parquet:", NOWHERE)
+_SQLITE: Final = "sqlite:///"
+_SERVERS: Final = ("postgresql://", "postgres://")
+
+
+def absolute(path: str, base: Path) -> str:
+    """The path seen from `base`; what is no plain path, but a URI, is left as it is."""
+    return path if "://" in path else str((base / Path(path).expanduser()).absolute())
+
+
+def place(to: str, queue: str, base: Path) -> str:
+    """The place in full; raises ValueError with what is wrong and what to write."""
+    kind, colon, rest = to.partition(":")
+    if kind + colon not in KINDS:
+        raise ValueError(
+            f"{to!r} is no place for messages; write stream:PATH, queue:sqlite:///PATH, "
+            "queue:postgresql://…, parquet:PATH or none:"
+        )
+    if to == NOWHERE:
+        return to
+    if not rest or kind == "none":
+        raise ValueError(f"{to!r} names no place; write {_EXAMPLES[kind]}")
+    return f"{kind}:{_queue(rest, queue, base) if kind == 'queue' else absolute(rest, base)}"
+
+
+_EXAMPLES: Final = {
+    "stream": "stream:data/orders",
+    "queue": "queue:sqlite:///orders.db",
+    "parquet": "parquet:data/orders",
+    "none": "none: and nothing behind it",
+}
+
+
+def _queue(rest: str, queue: str, base: Path) -> str:
+    url, hash_, name = rest.partition("#")
+    if hash_ and not name:
+        raise ValueError(f"'queue:{rest}' names no queue behind the #; write #name or leave it out")
+    if url.startswith(_SERVERS):
+        return f"{url}#{name or queue}"
+    if not url.startswith(_SQLITE):
+        raise ValueError(
+            f"'queue:{rest}' is no database; write queue:sqlite:///orders.db or queue:postgresql://host/name"
+        )
+    return f"{_sqlite(url, base)}#{name or queue}"
+
+
+def _sqlite(url: str, base: Path) -> str:
+    file, mark, options = url.removeprefix(_SQLITE).partition("?")
+    if not file:
+        raise ValueError(f"{url!r} names no file; write sqlite:///orders.db")
+    return f"{_SQLITE}{absolute(file, base)}{mark}{options}"

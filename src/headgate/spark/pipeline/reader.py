@@ -1,0 +1,90 @@
+"""The reader of a pipeline's streams: it routes and stages while it scans, and emits descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from headgate.spark.options import SourceOptions
+from headgate.spark.pipeline.counters import Counters
+from headgate.spark.pipeline.route import descriptors, router
+from headgate.spark.ranges import Range, plan, scan
+from headgate.spark.streaming import HeadgateStreamReader
+from headgate.streams.catalog import Catalog
+from headgate.streams.plan import ScanStats
+from headgate.streams.query import Query
+
+
+class Share(NamedTuple):
+    """What one task of a micro-batch reads, and what planning left out before; `UTC()` is the same for all."""
+
+    ranges: tuple[Range, ...]
+    now_ms: int
+    planned: ScanStats
+
+
+class RoutingReader(HeadgateStreamReader):
+    """Offsets, limits and cursors as in any reading of streams; a task's rows are descriptors."""
+
+    def __init__(self, options: SourceOptions, plan_file: str) -> None:
+        super().__init__(StructType().add("offset", "long"), options)
+        self.plan_file = plan_file
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        begin, now = self._begin(start), self._clock()
+        until = {path: end.get(path, offset) for path, offset in begin.items()}
+        self._check_kept(begin, until)
+        stats = ScanStats()
+        shares = plan(
+            self._paths,
+            self._query(now),
+            start=begin,
+            end=until,
+            parts=self.options.partitions,
+            catalog_of=self._catalog,
+            stats=stats,
+        )
+        # When nothing is left to read, what was left out is still to be told.
+        first, *others = in_sequence(shares) or [()]
+        shared = [Share(first, now, stats), *(Share(ranges, now, ScanStats()) for ranges in others)]
+        return [InputPartition(share) for share in shared]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        share: Share = partition.value
+        counters = Counters()
+        counters.add_planned(share.planned)
+        scanned = scanned_batches(share.ranges, self._query(share.now_ms), counters)
+        yield descriptors(router(self.plan_file).stage(scanned, counters), counters)
+
+    def _query(self, moment: int) -> Query:
+        return Query(self.options.filter).at(moment)
+
+
+def in_sequence(shares: Sequence[tuple[Range, ...]]) -> list[tuple[Range, ...]]:
+    """The same ranges on as many tasks, each task's before those of the next: sinks keep the source's order."""
+    ranges = sorted(one for share in shares for one in share)
+    whole, before = sum(one.high - one.low for one in ranges), 0
+    tasks: list[list[Range]] = [[] for _ in shares]
+    for one in ranges:
+        middle = before + (one.high - one.low) // 2
+        tasks[middle * len(shares) // whole].append(one)
+        before += one.high - one.low
+    return [tuple(task) for task in tasks if task]
+
+
+def scanned_batches(
+    ranges: Iterable[Range], query: Query, counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """The matches of all ranges, in order; what is opened is counted."""
+    for path, some in groupby(ranges, key=lambda one: one.path):
+        catalog = Catalog(Path(path))
+        for one in some:
+            found = scan(one, query, catalog)
+            yield from found
+            counters.add_scanned(found.stats)

@@ -1,0 +1,162 @@
+"""A pipeline as one Structured Streaming query: descriptors from its source, all its places in one sink."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import SparkError
+from headgate.spark.datasource import HeadgateSource
+from headgate.spark.pipeline.check import check, claim_checkpoint
+from headgate.spark.pipeline.definition import FormatSource, Pipeline, StreamSource, Trigger
+from headgate.spark.pipeline.plan import FOLDER, plan_of, save_plan
+from headgate.spark.pipeline.progress import OBSERVED, Account, Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# Spark's own choice for files on this machine starts a process for every file it renames.
+QUICK_CHECKPOINTS: Final = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+_OURS: Final = re.compile(r"^headgate\.errors\.\w+: (.+)", re.MULTILINE | re.DOTALL)
+
+
+def start(
+    pipeline: Pipeline, spark: SparkSession, trigger: Trigger | None = None
+) -> StreamingQuery:
+    """Check the pipeline and start it; `trigger` instead of the file's own."""
+    check(pipeline)
+    claim_checkpoint(pipeline)
+    plan_file = str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER))
+    rows = descriptor_rows(pipeline, spark, plan_file)
+    spark.dataSource.register(HeadgateSource)
+    writer = (
+        observed(rows)
+        .writeStream.format("headgate")
+        .queryName(pipeline.name)
+        .option("destinations", json.dumps([{"to": place} for place in pipeline.places()]))
+        .option("checkpointLocation", str(pipeline.checkpoint))
+        .trigger(**_trigger(trigger or pipeline.trigger))
+    )
+    with _settings(spark, QUICK_CHECKPOINTS):
+        return writer.start()
+
+
+def descriptor_rows(pipeline: Pipeline, spark: SparkSession, plan_file: str) -> DataFrame:
+    """What the source's tasks emit."""
+    if isinstance(pipeline.source, FormatSource):
+        from headgate.spark.pipeline.foreign import foreign_rows, routed
+
+        return routed(foreign_rows(spark, pipeline, pipeline.source), plan_file)
+    from headgate.spark.pipeline.source import FORMAT, PipelineSource
+
+    spark.dataSource.register(PipelineSource)
+    options = {**stream_options(pipeline, pipeline.source), "plan": plan_file}
+    return spark.readStream.format(FORMAT).options(**options).load()
+
+
+def stream_options(pipeline: Pipeline, source: StreamSource) -> dict[str, str]:
+    """The options of the source that reads streams."""
+    given = {
+        "paths": json.dumps(source.streams),
+        "startingOffset": source.start,
+        "cursor": f"pipeline-{pipeline.name}",
+        "filter": source.filter,
+        "maxMessagesPerTrigger": pipeline.max_messages_per_trigger,
+        "partitions": pipeline.partitions,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def observed(rows: DataFrame) -> DataFrame:
+    """The rows, with what their tasks counted in Spark's own report of every batch."""
+    from pyspark.sql import functions
+
+    return rows.observe(OBSERVED, functions.collect_list("counters").alias("counters"))
+
+
+def _trigger(trigger: Trigger) -> dict[str, Any]:
+    if trigger == "once":
+        return {"availableNow": True}
+    every = trigger if isinstance(trigger, timedelta) else timedelta(0)
+    return {"processingTime": f"{every // timedelta(milliseconds=1)} milliseconds"}
+
+
+@contextmanager
+def _settings(spark: SparkSession, ours: Mapping[str, str]) -> Iterator[None]:
+    """Settings a query keeps from its start on, without leaving them to whoever comes next."""
+    before = {key: spark.conf.get(key, None) for key in ours}
+    for key, value in ours.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, earlier in before.items():
+            spark.conf.unset(key) if earlier is None else spark.conf.set(key, earlier)
+
+
+# ---- following it ------------------------------------------------------------------------------------
+
+
+def follow(
+    query: StreamingQuery, account: Account, stopping: Callable[[], bool], poll_s: float = 0.25
+) -> Iterator[list[Batch]]:
+    """What is new, every so often, until the query ends or is to be stopped; raises what ended it."""
+    running = True
+    while running:
+        running = not _ended(query, poll_s) and not stopping()
+        yield news(query, account)
+    failure = query.exception()
+    if failure is not None:
+        raise failure_of(failure)
+
+
+def news(query: StreamingQuery, account: Account) -> list[Batch]:
+    """The batches that were committed since the last look."""
+    last = _plain(query.lastProgress)
+    if last is None:
+        return []
+    if not account.missed(last):
+        return account.add([last])
+    return account.add([report for each in query.recentProgress if (report := _plain(each))])
+
+
+def stop(query: StreamingQuery) -> None:
+    """End the query. A batch that is cut off is done again by the next run, and arrives once all the same."""
+    if query.isActive:
+        query.stop()
+
+
+def _ended(query: StreamingQuery, seconds: float) -> bool:
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        return bool(query.awaitTermination(seconds))  # type: ignore[arg-type]
+    except StreamingQueryException:
+        return True
+
+
+def _plain(report: Any) -> Mapping[str, Any] | None:
+    """Spark's report as plain values, whichever kind of object it is."""
+    if report is None:
+        return None
+    found: dict[str, Any] = json.loads(report.json)
+    return found
+
+
+def failure_of(problem: Exception) -> SparkError:
+    """What ended a query, without the Java that was around it."""
+    text = str(problem)
+    ours = _OURS.findall(text)
+    if not ours:
+        return SparkError(f"the pipeline failed: {text}")
+    message = re.split(r"\n\s*(?:at |Driver stacktrace|Caused by|JVM stacktrace|\n)", ours[-1])[0]
+    return SparkError(f"the pipeline failed: {message.strip()}")

@@ -1,0 +1,41 @@
+"""The source of a pipeline that reads streams, as Spark knows it.
+
+Spark starts a process for each thing it asks a source about; what routes is imported where something is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from headgate.spark.pipeline.reader import RoutingReader
+
+FORMAT: Final = "headgate_pipeline"
+PLAN: Final = "plan"  # the option that names the file with the routing plan
+# A descriptor of a staged file, as the sink reads it, or the account of a task: counters, and no file.
+EMITTED: Final = (
+    "destination int, file string, rows bigint, nbytes bigint, crc bigint, counters string"
+)
+
+
+class PipelineSource(DataSource):
+    """`format("headgate_pipeline")`: the options of `format("headgate")`, and the file of a routing plan."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return EMITTED
+
+    def streamReader(self, schema: StructType) -> RoutingReader:
+        from headgate.spark.options import source_options
+        from headgate.spark.pipeline.reader import RoutingReader
+
+        options = dict(self.options)
+        plan_file = options.pop(PLAN)
+        return RoutingReader(source_options(options), plan_file)

@@ -1,0 +1,249 @@
+"""Pipelines on Spark: what arrives where is what the topology says, message by message, each exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+import headgate
+from headgate.errors import PipelineError
+from headgate.filters.logic import matches_filter
+from headgate.filters.parser import parse
+from headgate.message import Message
+from headgate.spark.pipeline.file import read_pipeline
+from headgate.spark.pipeline.progress import Account
+from headgate.spark.pipeline.run import follow, start
+from headgate.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PIPELINE = """
+    [pipeline]
+    max_messages_per_trigger = 700
+    [source]
+    stream = ["events", "more"]
+    filter = "amount >= 100"
+    [[exchange]]
+    name = "orders"
+    type = "headers"
+    alternate = "rest"
+    [[exchange]]
+    name = "rest"
+    type = "topic"
+    [[exchange]]
+    name = "large"
+    type = "filter"
+    [[binding]]
+    queue = "eu-high"
+    arguments = { x-match = "all", region = "EU", priority = "HIGH" }
+    filter = "amount > 1000"
+    [[binding]]
+    exchange = "large"
+    arguments = { region = "US" }
+    [[binding]]
+    from = "large"
+    queue = "large"
+    filter = "amount > 1500"
+    [[binding]]
+    from = "rest"
+    queue = "created"
+    key = "orders.*.created"
+    [[sink]]
+    queue = "eu-high"
+    to = "stream:out/eu-high"
+    [[sink]]
+    queue = "large"
+    to = "queue:sqlite:///queues.db"
+    [[sink]]
+    queue = "created"
+    to = "parquet:out/created"
+    [dead_letter]
+    to = "stream:out/lost"
+"""
+
+
+def messages(rng: Random, name: str, count: int) -> list[Message]:
+    return [
+        Message(
+            f"{name}-{n}".encode(),
+            topic=rng.choice(["orders.eu.created", "orders.us.paid", "audit"]),
+            headers={
+                "region": rng.choice(["EU", "US", "AP"]),
+                "priority": rng.choice(["HIGH", "LOW"]),
+                "amount": rng.randrange(2000),
+            },
+        )
+        for n in range(count)
+    ]
+
+
+def publish(path: Path, sent: Iterable[Message], *, seal: bool = False) -> None:
+    stream = Stream.open(path) if path.exists() else Stream.create(path, indexed=["region"])
+    with stream:
+        with stream.producer() as producer:
+            producer.send_many(list(sent))
+        if seal:
+            stream.seal(all=True)
+
+
+def run_once(file: Path, spark: SparkSession) -> Account:
+    pipeline = read_pipeline(file)
+    account = Account(pipeline.name)
+    for _ in follow(start(pipeline, spark, "once"), account, lambda: False, poll_s=0.02):
+        pass
+    return account
+
+
+def in_stream(path: Path) -> list[str]:
+    with Stream.open(path) as stream:
+        return [message.payload.decode() for message in stream.consume()]
+
+
+def in_queue(url: str, queue: str) -> list[str]:
+    with headgate.connect(url) as database:
+        return [delivery.message.payload.decode() for delivery in database.queue(queue).browse()]
+
+
+def in_parquet(folder: Path) -> list[str]:
+    files = sorted(folder.glob("*.parquet"))
+    return [p.decode() for file in files for p in pq.read_table(file)["payload"].to_pylist()]
+
+
+def test_every_sink_holds_what_the_topology_says_over_many_batches_and_two_runs(
+    tmp_path: Path, spark: SparkSession, seed: int
+) -> None:
+    rng = Random(seed)
+    file = tmp_path / "p.toml"
+    file.write_text(dedent(PIPELINE))
+    sent = {name: messages(rng, name, 1000) for name in ("events", "more")}
+    publish(tmp_path / "events", sent["events"], seal=True)
+    publish(tmp_path / "more", sent["more"])
+    first = run_once(file, spark)
+    assert first.batches == 3
+    assert first.came_by == 2000
+
+    later = messages(rng, "later", 300)
+    publish(tmp_path / "events", later)
+    second = run_once(file, spark)
+    assert second.came_by == 300
+    assert second.lag == 0
+
+    pipeline, asked = read_pipeline(file), parse("amount >= 100")
+    every = [m for m in [*sent["events"], *sent["more"], *later] if matches_filter(asked, m, 0)]
+    assert first.counters.read + second.counters.read == len(every)
+    expected: dict[str, list[str]] = {"eu-high": [], "large": [], "created": [], "lost": []}
+    for message in every:
+        found = pipeline.topology.route("orders", message).queues
+        for queue in found or {"lost"}:
+            expected[queue].append(message.payload.decode())
+    arrived = {
+        "eu-high": in_stream(tmp_path / "out/eu-high"),
+        "large": in_queue(f"sqlite:///{tmp_path}/queues.db", "large"),
+        "created": in_parquet(tmp_path / "out/created"),
+        "lost": in_stream(tmp_path / "out/lost"),
+    }
+    assert {q: sorted(got) for q, got in arrived.items()} == {
+        q: sorted(wanted) for q, wanted in expected.items()
+    }
+    for name in ("events-", "more-"):  # every source's messages keep their order
+        got = [payload for payload in arrived["lost"] if payload.startswith(name)]
+        assert got == [payload for payload in expected["lost"] if payload.startswith(name)]
+    first.counters.add(second.counters)
+    assert first.counters.queues == {q: len(expected[q]) for q in ("eu-high", "large", "created")}
+    assert not [f for f in tmp_path.rglob("*.arrow") if "staged" in str(f)]
+
+
+def test_a_source_that_spark_reads_is_routed_by_its_columns(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    rows = [
+        {"kind": f"orders.{region.lower()}", "body": f"b{n}", "at": {"region": region}, "amount": n}
+        for n, region in enumerate(["EU", "US", "AP"] * 20)
+    ]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "p.toml").write_text(
+        dedent("""
+        [source]
+        format = "json"
+        path = "in"
+        schema = "kind string, body string, at struct<region: string>, amount long"
+        columns = { topic = "kind", payload = "body" }
+        headers = { region = "at.region", amount = "amount" }
+        filter = "amount >= 6"
+        [exchange]
+        type = "topic"
+        [[binding]]
+        queue = "eu"
+        key = "orders.eu"
+        filter = "region = 'EU' AND amount < 40"
+        [[sink]]
+        queue = "eu"
+        to = "stream:eu"
+        [dead_letter]
+        to = "stream:lost"
+        """)
+    )
+    account = run_once(tmp_path / "p.toml", spark)
+    eu = [r for r in rows if r["amount"] >= 6 and r["at"]["region"] == "EU" and r["amount"] < 40]
+    with Stream.open(tmp_path / "eu") as stream:
+        arrived = list(stream.consume())
+    assert [(m.topic, m.payload.decode(), dict(m.headers)) for m in arrived] == [
+        (r["kind"], r["body"], {"region": "EU", "amount": r["amount"]}) for r in eu
+    ]
+    assert account.counters.unroutable == 54 - len(eu) == len(in_stream(tmp_path / "lost"))
+
+
+def test_a_pipeline_that_cannot_run_is_refused_before_anything_is_made(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    (tmp_path / "p.toml").write_text(dedent(PIPELINE))
+    with pytest.raises(PipelineError, match="2 problems"):
+        start(read_pipeline(tmp_path / "p.toml"), spark)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
+
+
+def test_sigterm_ends_a_running_pipeline_cleanly_and_its_metrics_stay(
+    tmp_path: Path, seed: int
+) -> None:
+    sent = messages(Random(seed), "events", 500)
+    publish(tmp_path / "events", sent)
+    publish(tmp_path / "more", [])
+    (tmp_path / "p.toml").write_text(dedent(PIPELINE))
+    program = "from headgate.cli import main; main()"
+    command = [sys.executable, "-c", program, "pipeline", "run", str(tmp_path / "p.toml")]
+    options = ["--continuous", "--json", "--master", "local[1]", "--metrics", str(tmp_path / "m")]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    with subprocess.Popen(
+        [*command, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as running:
+        assert running.stdout is not None
+        line = json.loads(running.stdout.readline())
+        running.send_signal(signal.SIGTERM)
+        _, complaints = running.communicate(timeout=60)
+    assert (running.returncode, complaints) == (0, "")
+    assert line["came_by"] == 500
+    wanted = [m for m in sent if m.headers["amount"] >= 100]
+    assert line["read"] == len(wanted)
+    assert (
+        f'headgate_pipeline_read_total{{pipeline="p"}} {len(wanted)}'
+        in (tmp_path / "m").read_text()
+    )

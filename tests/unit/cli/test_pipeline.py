@@ -1,0 +1,94 @@
+"""headgate pipeline check and show: what a person types, and what comes back. Spark is not started."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from headgate.cli.app import run
+from headgate.cli.pipeline_view import final_table, live_table
+from headgate.spark.pipeline.counters import Counters
+from headgate.spark.pipeline.progress import Account, Batch
+from headgate.streams.stream import Stream
+
+GOOD = """
+[source]
+stream = "events"
+[exchange]
+type = "topic"
+[[binding]]
+queue = "all"
+key = "#"
+[[sink]]
+queue = "all"
+to = "none:"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "p.toml"
+    made.write_text(GOOD)
+    Stream.create(tmp_path / "events").close()
+    return made
+
+
+def test_a_good_file_is_told_it_can_run(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "check", str(file)]) == 0
+    assert "can run (1 bindings, 0 places)" in capsys.readouterr().out
+
+
+def test_a_bad_file_is_told_everything_and_exits_with_2(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(GOOD.replace("stream =", "stram =").replace("none:", "nun:"))
+    for verb in ("check", "show", "run"):
+        assert run(["pipeline", verb, str(file)]) == 2
+        said = capsys.readouterr().err
+        assert "p.toml: 2 problems" in said
+        assert "[[sink]] 1: to: 'nun:' is no place for messages" in said
+
+
+def test_run_does_not_start_spark_for_a_stream_that_is_missing(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(GOOD.replace('"events"', '"gone"'))
+    assert run(["pipeline", "run", str(file), "--once"]) == 2
+    assert "there is no stream in" in capsys.readouterr().err
+
+
+def test_show_draws_in_three_ways(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "show", str(file)]) == 0
+    assert "└─ exchange pipeline (topic)" in capsys.readouterr().out
+    assert run(["pipeline", "show", str(file), "--mermaid"]) == 0
+    assert capsys.readouterr().out.startswith("flowchart LR\n")
+    assert run(["pipeline", "show", str(file), "--svg", str(file.with_suffix(".svg"))]) == 0
+    assert file.with_suffix(".svg").read_text().startswith("<svg")
+
+
+def test_once_and_continuous_exclude_each_other(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["pipeline", "run", str(file), "--once", "--continuous"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_the_tables_say_what_was_read_routed_skipped_and_who_got_it() -> None:
+    queues = {f"q{n:02}": 100 - n for n in range(25)}
+    counted = Counters(90, 80, 10, 4, 1, 1024, 10240, queues)
+    account = Account("p[1]", 3, counted, 1000, 7, Batch(2, 0.5, counted, 1000, 7))
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(live_table(account, 2.0))
+    live = console.export_text()
+    console.print(final_table(account, 2.0))
+    final = console.export_text()
+    assert "p[1]" in live
+    assert "batch 2: 0.50 s, 2,000 messages/s" in live
+    assert "5 more queues" in live
+    assert "q24" not in live
+    assert "q24" in final
+    assert "9.0 KiB of 10.0 KiB not read" in final
+    assert "3 batches in 2.0 s" in final
