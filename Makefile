@@ -12,8 +12,8 @@ TESTS  ?= tests
 help:  ## print this
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## set up, then show one filter answered by every engine
-	$(BIN)/python examples/filters_everywhere.py
+demo: $(READY)  ## set up, then send half a million orders through every part and check each number
+	$(BIN)/headgate demo
 
 test: $(READY)  ## set up, then run the everyday tests (HEADGATE_SEED=n repeats a run)
 	$(BIN)/python -m pytest $(TESTS)
@@ -28,7 +28,7 @@ check: $(READY)  ## formatting, lint, types, import contracts
 	$(BIN)/lint-imports
 
 bench: $(BENCH)/.ready  ## measure against what a user would use instead (BENCH_OPTIONS=--quick)
-	for bench in filters streams routing queues; do $(BENCH)/bin/python benches/$$bench.py $(BENCH_OPTIONS) || exit 1; done
+	for bench in filters streams routing queues spark; do $(BENCH)/bin/python benches/$$bench.py $(BENCH_OPTIONS) || exit 1; done
 
 docs: $(READY)  ## write the reference of the command line again
 	$(BIN)/python -m headgate.cli.reference > docs/reference/cli.md

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, core, settings
 
-from headgate.spark.session import session
+from headgate.spark.sessions import session
 from tests.postgres_server import running_server
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from headgate.spark.java import find_java, packaged_java
-from headgate.spark.session import session
+from headgate.spark.sessions import session
 
 pytestmark = pytest.mark.spark
 
 PROGRAM = """
 import os
 from headgate.spark.java import find_java
-from headgate.spark.session import session
+from headgate.spark.sessions import session
 
 before = dict(os.environ)
 quick_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -12,8 +12,8 @@ from headgate.check.engine import Question
 from headgate.filters.nodes import KIND_OF, SYS_KINDS, Filter, Kind
 from headgate.message import HeaderValue, Message
 from headgate.spark.columns import map_views, to_column
-from headgate.spark.session import running_session
-from headgate.spark.session import session as new_session
+from headgate.spark.sessions import running_session
+from headgate.spark.sessions import session as new_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

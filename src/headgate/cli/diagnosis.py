@@ -108,7 +108,7 @@ def _java() -> Finding:
 
 
 def _started_spark(installed: str) -> Finding:
-    from headgate.spark.session import session
+    from headgate.spark.sessions import session
 
     began = time.perf_counter()
     try:

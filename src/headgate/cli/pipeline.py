@@ -73,7 +73,7 @@ def _run(
 ) -> None:
     from headgate.spark.pipeline.check import check
     from headgate.spark.pipeline.run import follow, start, stop
-    from headgate.spark.session import running_session, session
+    from headgate.spark.sessions import running_session, session
 
     check(pipeline)  # before Spark is started, which takes seconds
     with _asked_to_stop() as stopping:

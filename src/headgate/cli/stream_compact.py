@@ -110,7 +110,7 @@ def _tell(stream: Path, done: Compacted) -> None:
 @contextmanager
 def _on_spark(master: str | None) -> Iterator[tuple[SparkSession, OnProgress]]:
     """A session, and a bar on the terminal while it works."""
-    from headgate.spark.session import running_session, session
+    from headgate.spark.sessions import running_session, session
 
     bar = Progress(
         TextColumn("{task.description}"),

@@ -205,7 +205,7 @@ def set_options(
 @contextmanager
 def _on_spark(what: str, master: str | None) -> Iterator[tuple[SparkSession, OnProgress | None]]:
     """A session, and a bar on the terminal while it works."""
-    from headgate.spark.session import running_session, session
+    from headgate.spark.sessions import running_session, session
 
     bar = Progress(
         TextColumn("{task.description}"),

@@ -17,10 +17,11 @@ from headgate.filters.access import AccessTree, Checked
 from headgate.filters.checks import Check
 from headgate.filters.columns import VIEWS, Columns, View
 from headgate.filters.groups import Group
-from headgate.filters.listings import Few, Listing, PairId
+from headgate.filters.listings import Few, Listing, PairId, bound_of
 from headgate.filters.nodes import Field, fields_read
 from headgate.filters.pairs import PRESENT, Column
 from headgate.filters.targets.arrow import compile_mask
+from headgate.filters.targets.arrow.numbers import UFUNC
 from headgate.message import OPAQUE, HeaderValue, Message
 
 Answer = TypeVar("Answer")
@@ -30,6 +31,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 TOPIC: Final = Field("sys", "topic")
 WORTH_A_MASK: Final = 256  # rows; for fewer, a mask costs more than asking one by one
+_NUMBER_VIEWS: Final[tuple[View, ...]] = ("int", "float")
 _ROOM: Final = 1 << 62  # combinations one integer can tell apart
 
 
@@ -153,9 +155,15 @@ class Asked:
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self._messages: dict[frozenset[Field], dict[int, Message]] = {}
+        self._numbers: dict[Field, npt.NDArray[np.float64]] = {}
 
     def passing(self, check: Check, rows: Rows) -> Rows:
         """The rows of these that pass."""
+        bound = bound_of(check.filter)
+        if bound is not None:
+            field, op, number = bound
+            passed: Rows = rows[UFUNC[op](self._numbers_of(field)[rows], number)]
+            return passed
         if len(rows) >= WORTH_A_MASK:
             return rows[compile_mask(check.filter, check.clock)(Picked(self.columns, rows))]
         fields = fields_read(check.filter)
@@ -166,6 +174,18 @@ class Asked:
                 zip(missing.tolist(), messages_at(self.columns, missing, fields), strict=True)
             )
         return np.array([row for row in rows.tolist() if check.test(known[row])], np.int64)
+
+    def _numbers_of(self, field: Field) -> npt.NDArray[np.float64]:
+        """The field's numbers, NaN where it has none: no bound holds there. Bounds are small enough for doubles."""
+        found = self._numbers.get(field)
+        if found is None:
+            found = self._numbers[field] = np.full(self.columns.num_rows, np.nan)
+            for view in _NUMBER_VIEWS:
+                array = self.columns.view(field, view)
+                if array is not None:
+                    values = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+                    np.copyto(found, values, where=~np.isnan(values))
+        return found
 
 
 def checked_rows(

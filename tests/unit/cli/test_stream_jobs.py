@@ -147,6 +147,6 @@ def test_set_changes_only_what_it_is_told(stream, capsys):
     ],
 )
 def test_what_cannot_work_is_refused_before_spark_is_started(words, problem, capsys, monkeypatch):
-    monkeypatch.setattr("headgate.spark.session.session", lambda **_: pytest.fail("Spark started"))
+    monkeypatch.setattr("headgate.spark.sessions.session", lambda **_: pytest.fail("Spark started"))
     assert run(["stream", *words]) == 2
     assert problem in " ".join(capsys.readouterr().err.split())

@@ -77,7 +77,7 @@ class Story:
         self.findings.sizes["hot log"] = _size(self.orders)
 
     def start_spark(self) -> SparkSession:
-        from headgate.spark.session import session
+        from headgate.spark.sessions import session
 
         return session("headgate demo")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.spark.session import Place, chosen_place, settings
+from headgate.spark.sessions import Place, chosen_place, settings
 
 SCRATCH = Path("/tmp/scratch")
 HERE = Place("spark.master", "local[*]")
