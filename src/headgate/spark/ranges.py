@@ -29,9 +29,7 @@ from headgate.streams.reader import Scan, sweep_segment
 from headgate.streams.segment import Segment
 
 SMALLEST_PART: Final = 1 << 20  # bytes; less than that is not worth a task of its own
-LARGEST_PART: Final = (
-    128 << 20
-)  # bytes; what is more is shared out, however few the cores of the driver are
+LARGEST_PART: Final = 512 << 20  # starting a task costs what scanning some 100 MiB does
 
 Numbers = npt.NDArray[np.int64]
 
@@ -155,7 +153,8 @@ def _whole(run: Run) -> Run:
 
 def worthwhile(total: int, cores: int) -> int:
     """How many tasks so many bytes are worth."""
-    return max(1, min(cores, total // SMALLEST_PART), total // LARGEST_PART)
+    wanted = max(1, min(cores, total // SMALLEST_PART), total // LARGEST_PART)
+    return wanted if wanted <= cores else -(-wanted // cores) * cores  # no core idles at the end
 
 
 def cut(run: Run, target: int) -> Iterator[Piece]:
