@@ -20,7 +20,7 @@ from pyarrow import fs
 from headgate.errors import StreamCorrupt, StreamError
 from headgate.message import OPAQUE, Message
 from headgate.streams.catalog import Catalog
-from headgate.streams.cold import compaction, place, tier, write
+from headgate.streams.cold import compaction, tier, write
 from headgate.streams.cold.compaction import compact, compacting, sources
 from headgate.streams.cold.names import parquet_name, stream_name
 from headgate.streams.cold.note import read_manifest, read_note
@@ -513,7 +513,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         LocalFileSystem=fs.LocalFileSystem,
         FileSelector=fs.FileSelector,
     )
-    monkeypatch.setattr(place, "fs", found)
+    monkeypatch.setattr(pyarrow, "fs", found)
     return folder
 
 

@@ -6,13 +6,16 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import fs
 
 from headgate.errors import StreamError
 from headgate.streams.files import sync_directory
 from headgate.streams.layout import COLD_DIRECTORY
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class ColdFile:
 
     @property
     def is_local(self) -> bool:
-        return isinstance(self.system, fs.LocalFileSystem)
+        kind: str = self.system.type_name
+        return kind == "local"
 
     def open(self) -> pa.NativeFile:
         """To be read; a local file is mapped, so that it can be read on even if it is deleted."""
@@ -72,6 +76,8 @@ def parse_place(to: str | None) -> str:
 
 def cold_file(directory: Path, name: str) -> ColdFile:
     """The file of that name: a URI, or a path below the stream's directory."""
+    from pyarrow import fs  # slow to load, and most streams have no cold tier
+
     if "://" not in name:
         return ColdFile(fs.LocalFileSystem(), str(directory / name))
     try:
@@ -85,6 +91,8 @@ def cold_file(directory: Path, name: str) -> ColdFile:
 
 def files_in(directory: Path, place: str) -> list[str]:
     """The names of all files of a place, as manifests name them."""
+    from pyarrow import fs
+
     folder = cold_file(directory, place)
     found = folder.system.get_file_info(fs.FileSelector(folder.path, allow_not_found=True))
     return [f"{place}/{info.base_name}" for info in found if info.is_file]
