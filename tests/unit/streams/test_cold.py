@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
+import pyarrow
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
