@@ -22,11 +22,13 @@ from headgate.check.cases import read_case
 from headgate.check.engines import PythonEngine
 from headgate.check.report import check_cases
 from headgate.cli.app import run
+from headgate.cli.reference import reference
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "FILTERS.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\b")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 EXIT = re.compile(r"\s+# exit (\d)$")
 
 
@@ -52,6 +54,17 @@ def test_a_document_runs_from_top_to_bottom(document, tmp_path, monkeypatch, req
     names = {"__name__": "document"}
     for block in found:
         perform(block, document, names)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_somewhere(document):
+    targets = [link.partition("#")[0] for link in LINK.findall(document.read_text())]
+    local = [target for target in targets if target and "://" not in target]
+    assert [target for target in local if not (document.parent / target).exists()] == []
+
+
+def test_the_reference_of_the_command_line_is_as_make_docs_writes_it():
+    assert (ROOT / "docs/reference/cli.md").read_text() == reference()
 
 
 def perform(block: Block, document: Path, names: dict[str, object]) -> None:
