@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headgate.cli.arguments import parse_duration, size_text
+from headgate.cli.on_spark import on_spark
 from headgate.errors import HeadgateError, StreamError
 from headgate.streams.cold.compaction import Compacted, chosen, sources, tidied
 from headgate.streams.options import load_options
@@ -21,9 +17,7 @@ from headgate.streams.stream import Stream
 from headgate.streams.writer import now_us
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from headgate.spark.jobs.compact import OnProgress
+    pass
 
 app = typer.Typer()
 
@@ -76,7 +70,7 @@ def _compacted(
     horizon = None if age is None else now_us() - age // timedelta(microseconds=1)
     if not chosen(sources(stream), horizon_us=horizon, before_offset=before):
         return tidied(stream)  # without starting Spark
-    with _on_spark(master) as (spark, on_progress):
+    with on_spark("compacting", master) as (spark, on_progress):
         from headgate.spark.jobs.compact import compact as run
 
         return run(
@@ -105,33 +99,3 @@ def _tell(stream: Path, done: Compacted) -> None:
         )
     if done.problems:
         raise StreamError("\n".join(done.problems))
-
-
-@contextmanager
-def _on_spark(master: str | None) -> Iterator[tuple[SparkSession, OnProgress]]:
-    """A session, and a bar on the terminal while it works."""
-    from headgate.spark.sessions import running_session, session
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    mine = running_session() is None
-    with bar:
-        task = bar.add_task("starting Spark", total=None)
-        spark = session(master=master)
-        try:
-            yield (
-                spark,
-                lambda done, of: bar.update(
-                    task, description="compacting", completed=done, total=of
-                ),
-            )
-        finally:
-            if mine:
-                spark.stop()

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headgate.cli.arguments import parse_duration, parse_restriction, parse_size
+from headgate.cli.on_spark import on_spark
 from headgate.errors import HeadgateError
 from headgate.streams.layout import OPTIONS_FILE
 from headgate.streams.options import load_options
 from headgate.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from headgate.spark.jobs.running import OnProgress
+    pass
 
 app = typer.Typer()
 
@@ -45,7 +40,7 @@ Master: TypeAlias = Annotated[
 def stats(stream: StreamPath, master: Master = None, as_json: AsJson = False) -> None:
     """Measure a stream on Spark: messages, sizes, and every header's values."""
     load_options(stream)
-    with _on_spark("measuring", master) as (spark, on_progress):
+    with on_spark("measuring", master) as (spark, on_progress):
         from headgate.cli.stream_stats import stats_json, stats_tables
         from headgate.spark.jobs.stats import stream_stats
 
@@ -84,7 +79,7 @@ def advise(
     if weigh not in ("uniform", "use"):
         raise HeadgateError(f"--weigh is uniform or use, not {weigh!r}")
     load_options(stream)
-    with _on_spark("trying designs", master) as (spark, on_progress):
+    with on_spark("trying designs", master) as (spark, on_progress):
         from headgate.cli.stream_advice import advice_json, print_advice
         from headgate.spark.jobs import chart
         from headgate.spark.jobs.advise import advise as find_advice
@@ -138,7 +133,7 @@ def replay(
     A run that was stopped goes on under the same --id; what it had sent is not sent again.
     """
     load_options(stream)
-    with _on_spark("replaying", master) as (spark, on_progress):
+    with on_spark("replaying", master) as (spark, on_progress):
         from headgate.spark.jobs.replay import replay as run_replay
 
         def show(messages: int, done: int, of: int) -> None:
@@ -200,33 +195,3 @@ def set_options(
         opened.reconfigure(**changes)
     shown = ", ".join(f"{name} = {value!r}" for name, value in changes.items())
     typer.echo(f"changed {stream / OPTIONS_FILE}: {shown}")
-
-
-@contextmanager
-def _on_spark(what: str, master: str | None) -> Iterator[tuple[SparkSession, OnProgress | None]]:
-    """A session, and a bar on the terminal while it works."""
-    from headgate.spark.sessions import running_session, session
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    mine = running_session() is None
-    with bar:
-        task = bar.add_task("starting Spark", total=None)
-        spark = session(master=master)
-        bar.update(task, description=what)
-
-        def show(done: int, of: int) -> None:
-            bar.update(task, completed=done, total=of or None)
-
-        try:
-            yield spark, None if bar.disable else show
-        finally:
-            if mine:
-                spark.stop()

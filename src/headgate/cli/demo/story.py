@@ -79,7 +79,10 @@ class Story:
     def start_spark(self) -> SparkSession:
         from headgate.spark.sessions import session
 
-        return session("headgate demo")
+        # Java compiles quickly instead of well: it only passes descriptors on.
+        return session(
+            "headgate demo", **{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+        )
 
     def route(self, spark: SparkSession) -> None:
         """The pipeline, while a consumer and a push subscriber wait at the queue it fills."""

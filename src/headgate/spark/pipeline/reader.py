@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from headgate.spark.options import SourceOptions
 from headgate.spark.pipeline.counters import Counters
 from headgate.spark.pipeline.route import descriptors, router
-from headgate.spark.ranges import Range, plan, scan
+from headgate.spark.ranges import Range, in_sequence, plan, scan
 from headgate.spark.streaming import HeadgateStreamReader
 from headgate.streams.catalog import Catalog
 from headgate.streams.plan import ScanStats
@@ -64,18 +64,6 @@ class RoutingReader(HeadgateStreamReader):
 
     def _query(self, moment: int) -> Query:
         return Query(self.options.filter).at(moment)
-
-
-def in_sequence(shares: Sequence[tuple[Range, ...]]) -> list[tuple[Range, ...]]:
-    """The same ranges on as many tasks, each task's before those of the next: sinks keep the source's order."""
-    ranges = sorted(one for share in shares for one in share)
-    whole, before = sum(one.high - one.low for one in ranges), 0
-    tasks: list[list[Range]] = [[] for _ in shares]
-    for one in ranges:
-        middle = before + (one.high - one.low) // 2
-        tasks[middle * len(shares) // whole].append(one)
-        before += one.high - one.low
-    return [tuple(task) for task in tasks if task]
 
 
 def scanned_batches(

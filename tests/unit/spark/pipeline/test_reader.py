@@ -18,10 +18,9 @@ from headgate.routing.topology import Topology
 from headgate.spark.options import source_options
 from headgate.spark.pipeline.counters import Counters, total
 from headgate.spark.pipeline.plan import RoutingPlan, save_plan
-from headgate.spark.pipeline.reader import RoutingReader, in_sequence
+from headgate.spark.pipeline.reader import RoutingReader
 from headgate.spark.pipeline.route import router
 from headgate.spark.pipeline.source import PLAN, PipelineSource
-from headgate.spark.ranges import Range
 from headgate.streams.decode import decode
 from headgate.streams.staged import read_staged
 from headgate.streams.stream import Stream
@@ -103,18 +102,6 @@ def test_a_batch_without_a_match_stages_nothing_and_still_tells_what_it_skipped(
     assert (counted.read, counted.chunks_opened, counted.bytes_read) == (0, 0, 0)
     assert counted.chunks_skipped > 0
     assert counted.bytes_total > 0
-
-
-def test_tasks_follow_each_other_in_the_stream_however_their_ranges_were_dealt() -> None:
-    dealt = [
-        (Range("a", 0, 10), Range("b", 0, 50)),
-        (Range("a", 90, 100), Range("a", 10, 40)),
-        (Range("a", 40, 90),),
-    ]
-    tasks = in_sequence(dealt)
-    assert [one for task in tasks for one in task] == sorted(one for task in dealt for one in task)
-    assert 1 < len(tasks) <= 3
-    assert in_sequence([]) == []
 
 
 def test_the_source_hands_its_plan_to_its_reader(
