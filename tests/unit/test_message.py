@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from headgate import OPAQUE, InvalidMessage, Message
-from headgate.message import INT64_MAX, INT64_MIN, validate
+from headgate.message import INT64_MAX, INT64_MIN, message_of_fields, validate
 
 
 def test_amqp_properties_are_given_by_name_and_read_as_attributes():
@@ -40,6 +40,17 @@ def test_a_message_is_frozen_equal_by_value_and_survives_pickling():
     copy = pickle.loads(pickle.dumps(message))
     assert copy == message
     assert copy.headers["list"] is OPAQUE
+
+
+def test_a_message_made_of_its_fields_is_like_any_other():
+    fields = (b"x", "a.b", {"n": 1}, 3, 7, "id", "value", "key", {"reply_to": "answers"})
+    message = message_of_fields(*fields)
+    assert message == Message(*fields)
+    assert message_of_fields(b"x", "a.b", {}) == Message(b"x", "a.b")
+    assert type(message) is Message
+    assert pickle.loads(pickle.dumps(message)) == message
+    with pytest.raises(AttributeError):
+        message.topic = "other"
 
 
 def test_json_goes_in_and_comes_out():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from headgate.errors import QueueOptionsError, StaleLease
 from headgate.filters.builder import FilterLike, as_filter
 from headgate.filters.nodes import And, Filter, TopicMatch, joined
-from headgate.message import HeaderValue, Message, validate
+from headgate.message import HeaderValue, Message, message_of_fields, validate
 from headgate.queues.contract import Outcome, Publication, QueueOptions, Receipt
 
 
@@ -109,11 +110,18 @@ def checked(publication: Publication) -> Publication:
 
 def publications(given: Iterable[bytes | Message | Publication], topic: str) -> list[Publication]:
     """Each as a Publication; bytes get the default topic."""
-    validate(Message(topic=topic))  # so that bytes need no look of their own
+    _check_topic(topic)  # so that bytes need no look of their own
     return [
-        Publication(Message(each, topic)) if type(each) is bytes else _as_publication(each, topic)
+        Publication(message_of_fields(each, topic, {}))
+        if type(each) is bytes
+        else _as_publication(each, topic)
         for each in given
     ]
+
+
+@lru_cache(maxsize=1024)
+def _check_topic(topic: str) -> None:
+    validate(Message(topic=topic))
 
 
 def _as_publication(given: bytes | Message | Publication, topic: str) -> Publication:

@@ -11,10 +11,11 @@ class Core:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self._catalog = Catalog(-1, ())
+        self._catalog_version = dialect.statement("catalog_version")
 
     def catalog(self) -> Operation[Catalog]:
         """The catalog as this transaction sees it; read again only when it has changed."""
-        [(version,)] = yield self.dialect.statement("catalog_version")
+        [(version,)] = yield self._catalog_version
         if version != self._catalog.version:
             rows = yield self.dialect.statement("catalog")
             self._catalog = Catalog(version, map(info_of, rows), self.dialect.wall_ms)

@@ -51,7 +51,11 @@ def packed(values: Sequence[Any], kind: Kind) -> bytes:
     head = _HEAD.pack(1, nulls, kind.element, len(values), 1)
     if kind is _BIGINT and not nulls:
         return head + struct.pack(">" + "iq" * len(values), *chain(*zip(repeat(8), values)))
-    return head + b"".join(_element(value, kind.encode) for value in values)
+    if nulls:
+        return head + b"".join(_element(value, kind.encode) for value in values)
+    contents = list(map(kind.encode, values))
+    lengths = map(_LENGTH.pack, map(len, contents))
+    return b"".join([head, *chain.from_iterable(zip(lengths, contents, strict=True))])
 
 
 def _element(value: Any, encode: Callable[[Any], bytes]) -> bytes:

@@ -16,9 +16,10 @@ class Column(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """For `SELECT {select} FROM unnest({arrays}) AS g ({names})`, and its parameters."""
+    """For `SELECT {varied}{same} FROM unnest({arrays}) AS g ({names})`, and its parameters."""
 
-    select: str
+    varied: str
+    same: str  # begins with a comma, if there is any
     arrays: str
     names: str
     params: list[SqlValue]
@@ -42,12 +43,15 @@ def _is_same(values: Sequence[SqlValue]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _texts(shape: tuple[tuple[str, str, bool], ...], first: int) -> tuple[str, str, str]:
-    places = [
-        (name, f"${number}::{type}", varies)
-        for number, (name, type, varies) in enumerate(shape, first)
-    ]
-    select = [f"g.{name}" if varies else f"{place} AS {name}" for name, place, varies in places]
-    arrays = [f"{place}[]" for _, place, varies in places if varies]
-    names = [name for name, _, varies in places if varies]
-    return ", ".join(select), ", ".join(arrays), ", ".join(names)
+def _texts(shape: tuple[tuple[str, str, bool], ...], first: int) -> tuple[str, str, str, str]:
+    varied, same, arrays, names = [], [], [], []
+    for number, (name, type, varies) in enumerate(shape, first):
+        if varies:
+            varied.append(f"g.{name}::jsonb" if type == "jsonb" else f"g.{name}")
+            arrays.append(f"${number}::{'text' if type == 'jsonb' else type}[]")
+            names.append(name)
+        elif type == "jsonb":  # a SELECT of its own is asked once, not for every row
+            same.append(f", (SELECT ${number}::text::jsonb) AS {name}")
+        else:
+            same.append(f", ${number}::{type} AS {name}")
+    return ", ".join(varied), "".join(same), ", ".join(arrays), ", ".join(names)

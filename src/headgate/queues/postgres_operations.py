@@ -167,7 +167,7 @@ class PostgresOperations(PostgresPublishing):
                 break
             again = self.claim_statement(search, limit, lease_us, reach=reach)
             rows = yield from retried(partial(_asked, again))
-        given = sorted((row for row in rows if row[4] is not None), key=_PLACE)
+        given = [] if rows[0][4] is None else sorted(rows, key=_PLACE)
         return [claimed_of(row[4:]) for row in given], outcomes
 
     def claim_statement(
@@ -180,7 +180,8 @@ class PostgresOperations(PostgresPublishing):
         reach: int = 1,
     ) -> Statement:
         """The whole claim, where every term is answered next to the delivery."""
-        acked, tokens = [receipt.id for receipt in acks], [receipt.token for receipt in acks]
+        given = sorted(acks)
+        acked, tokens = [receipt.id for receipt in given], [receipt.token for receipt in given]
         params: list[SqlValue] = [search.queue.id, limit, lease_us, self.dialect.now_us()]
         params += [acked, tokens]
         free = self.dialect.text("free")

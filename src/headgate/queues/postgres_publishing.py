@@ -61,7 +61,13 @@ class PostgresPublishing(SqlOperations):
         given = _message_columns(publications, self.dialect.timestamp_us())
         if all(len(c.receivers) == 1 and c.publication.dedup_key is None for c in chosen):
             one = columns((*given, *_delivery_columns(chosen)), 3)
-            text = self.dialect.text("publish_plain", **_gaps("message", one))
+            gaps = {
+                "varied": one.varied,
+                "same": one.same,
+                "arrays": one.arrays,
+                "names": one.names,
+            }
+            text = self.dialect.text("publish_plain", **gaps)
             return Statement(text, (catalog.version, now, *one.params))
         # Keys are remembered for a queue.
         keys = [None if queue is None else each.dedup_key for each in publications]
@@ -125,8 +131,8 @@ def _message_columns(publications: Sequence[Publication], stamp: int | None) -> 
     messages = [each.message for each in publications]
     return [
         Column("payload", "bytea", [bytes(message.payload) for message in messages]),
-        Column("headers", "text", [_json(message.headers) for message in messages]),
-        Column("properties", "text", [_json(message.properties) for message in messages]),
+        Column("headers", "jsonb", [_json(message.headers) for message in messages]),
+        Column("properties", "jsonb", [_json(message.properties) for message in messages]),
         Column(
             "timestamp", "bigint", [stamp if m.timestamp is None else m.timestamp for m in messages]
         ),
@@ -142,7 +148,7 @@ def _delivery_columns(chosen: Sequence[Chosen]) -> list[Column]:
         Column("queue", "integer", [queue.id for queue, _ in pairs]),
         Column("rank", "smallint", [rank_in(queue, message) for queue, message in pairs]),
         Column("grp", "text", [each.publication.group for each in chosen]),
-        Column("keys", "text", [keys_in(queue, message) for queue, message in pairs]),
+        Column("keys", "jsonb", [keys_in(queue, message) for queue, message in pairs]),
     ]
 
 
@@ -164,7 +170,11 @@ def _shared_columns(chosen: Sequence[Chosen]) -> list[Column]:
 def _gaps(what: str, given: Columns) -> dict[str, str]:
     """Where they go in a statement."""
     plural = "messages" if what == "message" else "deliveries"
-    return {plural: given.select, f"{what}_arrays": given.arrays, f"{what}_names": given.names}
+    return {
+        plural: given.varied + given.same,
+        f"{what}_arrays": given.arrays,
+        f"{what}_names": given.names,
+    }
 
 
 def _json(headers: Mapping[str, HeaderValue]) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final
 
 from headgate.filters.targets.sql import headers_json
-from headgate.message import OPAQUE, HeaderValue, Message
+from headgate.message import OPAQUE, HeaderValue, Message, message_of_fields
 from headgate.queues.contract import Claimed, Row, SqlValue, Standing, State
 
 # What every query that reads messages selects, in this order; the payload last, behind everything small.
@@ -55,16 +55,16 @@ def row_of(message: Message, timestamp_us: int | None) -> tuple[SqlValue, ...]:
 def message_of(row: Sequence[Any]) -> Message:
     """The message from MESSAGE_COLUMNS."""
     topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload = row
-    return Message(
+    return message_of_fields(
         bytes(payload),
         topic,
-        _headers_of(headers),
+        {} if headers == "{}" else _headers_of(headers),
         priority,
         timestamp,
         message_id,
         filter_value,
         key,
-        _headers_of(properties),
+        {} if properties == "{}" else _headers_of(properties),
     )
 
 
@@ -77,8 +77,7 @@ def keys_json(headers: Mapping[str, HeaderValue], wanted: Sequence[str]) -> str:
 
 def claimed_of(row: Row) -> Claimed:
     """From id, token, attempts, group, then MESSAGE_COLUMNS."""
-    id, token, attempts, group, *columns = row
-    return Claimed(id, token, attempts, message_of(columns), group)
+    return Claimed(row[0], row[1], row[2], message_of(row[4:]), row[3])
 
 
 def standing_of(row: Row) -> Standing:
@@ -88,8 +87,6 @@ def standing_of(row: Row) -> Standing:
 
 def _headers_of(document: str | Mapping[str, Any]) -> dict[str, HeaderValue]:
     """Text, or what psycopg has read already. What is no scalar is there, and that is all."""
-    if document == "{}":
-        return {}
     values: dict[str, Any] = json.loads(document) if isinstance(document, str) else dict(document)
     for name, value in values.items():
         if not isinstance(value, str | int | float):

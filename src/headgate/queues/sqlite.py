@@ -41,14 +41,10 @@ from headgate.queues.watch import Wakers, Watcher
 T = TypeVar("T")
 
 PATIENCE_S: Final = 60.0  # how long to wait for another process's write transaction
-_BEGIN: Final = {
-    Transaction.READ: "BEGIN",
-    Transaction.WRITE: "BEGIN IMMEDIATE",
-    Transaction.LEASE: "BEGIN IMMEDIATE",
-}
 _LASTING: Final = ("FULL", "EXTRA")  # where a commit waits for the disk
 _READING: Final = ("SELECT", "EXPLAIN", "WITH")
 _LONGEST_LOG: Final = 16_000_000  # bytes that the WAL may keep once it could be emptied
+_NOBODY: Final[frozenset[int]] = frozenset()
 _OFFSET: Final = "SELECT offset_us FROM headgate_clock WHERE boot_id = ?"
 
 
@@ -67,20 +63,27 @@ class SqliteEngine:
         self._watcher: Watcher | None = None
         self._dialect = SqliteDialect(self._clock)
         self.operations = SqliteOperations(self._dialect)
-        with self._connection() as connection, _our_errors(self.path):
+        connection = self._borrow()
+        with _our_errors(self.path):
             migrate(connection)
             self._dialect.offset_us = _offset(connection, self._clock)
+        self._give_back(connection)
 
     def run(self, operation: Operation[T]) -> T:
-        with self._connection() as connection, _our_errors(self.path):
-            run = _Run(connection, self._writing, self._synchronous)
+        connection = self._borrow()
+        run = _Run(connection, self._writing, self._synchronous)
+        try:
             try:
                 return run.to_end(operation)
             finally:
                 run.leave()
                 operation.close()
                 if run.notified:
-                    self._wakers.wake(frozenset(run.notified))
+                    self._wakers.wake(run.notified)
+        except apsw.Error as problem:
+            raise _ours(problem, self.path) from problem
+        finally:
+            self._give_back(connection)
 
     def watch(self, wake: Wake) -> Watch:
         with self._lock:
@@ -100,23 +103,21 @@ class SqliteEngine:
         for connection in idle:
             connection.close()
 
-    @contextmanager
-    def _connection(self) -> Iterator[apsw.Connection]:
-        """One that nobody else uses meanwhile."""
+    def _borrow(self) -> apsw.Connection:
+        """A connection that nobody else uses meanwhile."""
         with self._lock:
             if self._closed:
                 raise _closed(self.path)
-            connection = self._idle.pop() if self._idle else None
-        connection = connection or self._open()
-        try:
-            yield connection
-        finally:
-            with self._lock:
-                keep = not self._closed
-                if keep:
-                    self._idle.append(connection)
-            if not keep:
-                connection.close()
+            if self._idle:
+                return self._idle.pop()
+        return self._open()
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
 
     def _open(self) -> apsw.Connection:
         with _our_errors(self.path):
@@ -138,14 +139,15 @@ class _Run:
     ) -> None:
         self._connection, self._writing, self._synchronous = connection, writing, synchronous
         self._holds = self._hurries = False
-        self.notified: set[int] = set()
-        self._announced: set[int] = set()
+        self.notified: frozenset[int] = _NOBODY
+        self._announced: frozenset[int] = _NOBODY
 
     def to_end(self, operation: Operation[T]) -> T:
+        send, take = operation.send, self._take
         try:
             step = next(operation)
             while True:
-                step = operation.send(self._take(step))
+                step = send(take(step))
         except StopIteration as end:
             result: T = end.value
             return result
@@ -158,26 +160,37 @@ class _Run:
         self._release()
 
     def _take(self, step: Step) -> Rows:
-        match step:
-            case Statement(text=text, params=params):
-                return self._execute(text, params)
-            case Each(text=text, rows=rows):
-                return self._execute_each(text, rows)
-            case Notify(queues=queues):
-                announced = self._announced if self._connection.in_transaction else self.notified
-                announced.update(queues)
-            case Transaction.COMMIT:
-                self._connection.execute("COMMIT")
-                self.notified |= self._announced
-                self._slow_down()
-                self._release()
-            case Transaction.READ | Transaction.WRITE | Transaction.LEASE:
-                if step is not Transaction.READ:
-                    self._acquire()
-                if step is Transaction.LEASE:
-                    self._hurry()
-                self._connection.execute(_BEGIN[step])
+        # Asked in the order of how often they come: here every step of every operation passes.
+        if isinstance(step, Statement):
+            return self._execute(step.text, step.params)
+        if isinstance(step, Each):
+            return self._execute_each(step.text, step.rows)
+        if isinstance(step, Notify):
+            self._announce(step.queues)
+        elif step is Transaction.COMMIT:
+            self._commit()
+        else:
+            self._begin(step)
         return ()
+
+    def _announce(self, queues: tuple[int, ...]) -> None:
+        if self._connection.in_transaction:
+            self._announced = self._announced.union(queues)
+        else:
+            self.notified = self.notified.union(queues)
+
+    def _begin(self, step: Transaction) -> None:
+        if step is not Transaction.READ:
+            self._acquire()
+        if step is Transaction.LEASE:
+            self._hurry()
+        self._connection.execute("BEGIN" if step is Transaction.READ else "BEGIN IMMEDIATE")
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+        self.notified |= self._announced
+        self._slow_down()
+        self._release()
 
     def _hurry(self) -> None:
         """The next commit does not wait for the disk; the one after it that does takes it along."""
@@ -191,25 +204,22 @@ class _Run:
             self._hurries = False
 
     def _execute(self, text: str, params: tuple[SqlValue, ...]) -> Rows:
-        if self._connection.in_transaction or text.startswith(_READING):
+        if self._holds or self._connection.in_transaction or text.startswith(_READING):
             return self._connection.execute(text, _bound(params)).fetchall()
-        with self._alone():
-            return self._connection.execute(text, _bound(params)).fetchall()
+        self._acquire()
+        rows = self._connection.execute(text, _bound(params)).fetchall()
+        self._release()  # after an exception, `leave` does it
+        return rows
 
     def _execute_each(self, text: str, rows: tuple[tuple[SqlValue, ...], ...]) -> Rows:
         if self._connection.in_transaction:
             return self._connection.executemany(text, rows).fetchall()
-        with self._alone():
-            self._connection.execute("BEGIN IMMEDIATE")
-            found = self._connection.executemany(text, rows).fetchall()
-            self._connection.execute("COMMIT")
-            return found
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
         self._acquire()
-        yield
-        self._release()  # after an exception, `leave` does it
+        self._connection.execute("BEGIN IMMEDIATE")
+        found = self._connection.executemany(text, rows).fetchall()
+        self._connection.execute("COMMIT")
+        self._release()
+        return found
 
     def _acquire(self) -> None:
         self._writing.acquire()
@@ -222,6 +232,8 @@ class _Run:
 
 
 def _bound(params: tuple[SqlValue, ...]) -> tuple[Any, ...]:
+    if list not in map(type, params):
+        return params
     return tuple(json.dumps(value) if isinstance(value, list) else value for value in params)
 
 
@@ -330,14 +342,19 @@ def _patiently(act: Callable[[], object]) -> None:
 def _our_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except apsw.FullError as problem:
-        raise DatabaseFull(
-            f"{path}: the disk is full; what was confirmed is safe, make room and try again"
-        ) from problem
-    except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError) as problem:
-        raise DatabaseUnavailable(f"{path}: {problem}") from problem
     except apsw.Error as problem:
-        raise QueueError(f"{path}: {problem}") from problem
+        raise _ours(problem, path) from problem
+
+
+def _ours(problem: apsw.Error, path: Path) -> HeadgateError:
+    """The same trouble, in the words of Headgate."""
+    if isinstance(problem, apsw.FullError):
+        return DatabaseFull(
+            f"{path}: the disk is full; what was confirmed is safe, make room and try again"
+        )
+    if isinstance(problem, apsw.BusyError | apsw.LockedError | apsw.CantOpenError | apsw.IOError):
+        return DatabaseUnavailable(f"{path}: {problem}")
+    return QueueError(f"{path}: {problem}")
 
 
 def _closed(path: Path) -> HeadgateError:

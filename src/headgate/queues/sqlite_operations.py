@@ -17,10 +17,20 @@ from headgate.filters.targets.sql import Layout, Sql, index_expression
 from headgate.filters.targets.sql.fragment import NEVER
 from headgate.message import Scalar
 from headgate.queues.clock import Clock
-from headgate.queues.contract import Operation, QueueInfo, SqlValue, Statement
+from headgate.queues.contract import (
+    Claimed,
+    Notify,
+    Operation,
+    Publication,
+    QueueInfo,
+    SqlValue,
+    Statement,
+)
 from headgate.queues.dialect import Condition, Dialect
 from headgate.queues.operations import SqlOperations
 from headgate.queues.planning import Branch, Probe, choices_of
+from headgate.queues.publishing import delivery_row
+from headgate.queues.records import claimed_of, columns_of, row_of
 from headgate.queues.search import Candidate, Search
 
 FEW: Final = 500  # matches of a range that are fetched and sorted
@@ -67,6 +77,30 @@ class SqliteOperations(SqlOperations):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self._counts: dict[tuple[int, str, type, Scalar], tuple[int, float]] = {}
+        self._publish_one = dialect.text("publish_one")
+        self._lease_one = dialect.text("lease_one", columns=columns_of("m"))
+
+    def publish(
+        self, queue: QueueInfo | None, publications: Sequence[Publication]
+    ) -> Operation[list[int]]:
+        if queue is not None and len(publications) == 1:
+            return self._publish_at_once(queue, publications)
+        return super().publish(queue, publications)
+
+    def _publish_at_once(
+        self, queue: QueueInfo, publications: Sequence[Publication]
+    ) -> Operation[list[int]]:
+        """In one step, by the catalog as it is remembered; step by step where that is not enough."""
+        [publication], catalog = publications, self._catalog
+        target = catalog.by_id.get(queue.id)
+        if target and not catalog.has_subscriptions and publication.dedup_key is None:
+            row = row_of(publication.message, self.dialect.timestamp_us())
+            delivery = delivery_row(0, target, publication, self.dialect.now_us())[1:]
+            stored = yield Statement(self._publish_one, (*row, catalog.version, *delivery))
+            if stored:
+                yield Notify((target.id,))
+                return [stored[0][0]]
+        return (yield from super().publish(queue, publications))
 
     def plan(
         self, queue: QueueInfo, filter: Filter | None, skip: Collection[int] = ()
@@ -122,6 +156,16 @@ class SqliteOperations(SqlOperations):
             if found == []:
                 return []
         return (yield from super()._candidates(search, limit))
+
+    def _lease(
+        self, queue: QueueInfo, candidates: Sequence[Candidate], lease_us: int
+    ) -> Operation[list[Claimed]]:
+        if len(candidates) != 1:
+            return (yield from super()._lease(queue, candidates, lease_us))
+        [candidate], now = candidates, self.dialect.now_us()
+        named = (queue.id, candidate.id)
+        rows = yield Statement(self._lease_one, (*named, now, lease_us, *named))
+        return [claimed_of(row) for row in rows]
 
     def _all_if_few(
         self, search: Search, condition: Condition

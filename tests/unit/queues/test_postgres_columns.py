@@ -15,7 +15,8 @@ def test_what_differs_is_an_array_and_what_is_alike_one_value():
         ],
         3,
     )
-    assert found.select == "g.payload, $4::text AS topic, g.key, $6::bigint AS delay"
+    assert found.varied == "g.payload, g.key"
+    assert found.same == ", $4::text AS topic, $6::bigint AS delay"
     assert found.arrays == "$3::bytea[], $5::text[]"
     assert found.names == "payload, key"
     assert found.params == [[b"a", b"a"], "t", ["k", None], 0]
@@ -24,3 +25,11 @@ def test_what_differs_is_an_array_and_what_is_alike_one_value():
 def test_one_row_needs_one_array_to_be_counted_by():
     found = columns([Column("payload", "bytea", [b"a"]), Column("key", "text", [None])], 1)
     assert (found.names, found.params) == ("payload", [[b"a"], None])
+
+
+def test_json_is_sent_as_text_and_read_once_where_it_is_alike():
+    found = columns(
+        [Column("headers", "jsonb", ["{}", '{"a":1}']), Column("keys", "jsonb", ["{}", "{}"])], 1
+    )
+    assert (found.varied, found.arrays) == ("g.headers::jsonb", "$1::text[]")
+    assert found.same == ", (SELECT $2::text::jsonb) AS keys"

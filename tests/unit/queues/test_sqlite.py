@@ -223,6 +223,33 @@ def test_a_publish_that_fails_in_the_middle_leaves_nothing(orders):
     assert orders.stats().ready == 0
 
 
+def test_a_single_publish_that_fails_in_the_middle_leaves_nothing_and_the_next_one_works(
+    orders, tmp_path
+):
+    other = apsw.Connection(str(tmp_path / "queues.db"))
+    other.execute(
+        "CREATE TRIGGER refuse BEFORE INSERT ON headgate_delivery BEGIN SELECT RAISE(ABORT, 'boom'); END"
+    )
+    with pytest.raises(QueueError, match="boom"):
+        orders.publish(b"a")
+    assert other.execute("SELECT count(*) FROM headgate_message").get == 0
+    other.execute("DROP TRIGGER refuse")
+    other.close()
+    orders.publish(b"b")
+    assert [standing.message.payload for standing in orders.browse()] == [b"b"]
+
+
+def test_nobody_publishes_by_what_it_remembers_of_the_queues_once_another_changed_them(url, orders):
+    orders.publish(b"before", topic="news")
+    with connect(url) as other:
+        subscription = other.subscription("s", pattern="news")
+        other.queue("orders", filter_headers=["colour"])
+        orders.publish(b"after", topic="news", headers={"colour": "red"})
+        assert [d.message.payload for d in subscription.claim(9)] == [b"after"]
+        [found] = other.queue("orders").claim(9, filter="colour = 'red'")
+        assert found.message.payload == b"after"
+
+
 def _failing():
     yield b"a"
     raise RuntimeError("boom")

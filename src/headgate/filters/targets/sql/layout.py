@@ -60,6 +60,8 @@ def is_plain_name(name: str) -> bool:
 
 def headers_json(headers: Mapping[str, HeaderValue]) -> str:
     """The canonical JSON of headers or properties: absent ones left out, what is no scalar as null."""
+    if not headers:
+        return "{}"
     pairs = (
         f"{encode_basestring(name)}:{_value_json(value)}"
         for name, value in headers.items()

@@ -25,10 +25,12 @@ SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM delivery d
 FROM queue q WHERE q.id = $1
 
 -- name: claim
--- Acks what came before and claims what comes next. Queue, limit, lease, now, acked messages, their tokens, then what the
--- candidates need. There is always a row: whether something is due (then nothing is claimed: promote first), how many
--- candidates there were, what was acked, if not all; then the delivery, if any. In no order: the caller sorts faster
--- than a server that would move the payloads about.
+-- Acks what came before and claims what comes next. Queue, limit, lease, now, acked messages in ascending order, their
+-- tokens, then what the candidates need. There is always a row: whether something is due (then nothing is claimed: promote
+-- first), how many candidates there were, what was acked, if not all; then the delivery, if any. In no order: the caller
+-- sorts faster than a server that would move the payloads about.
+--
+-- width_bucket finds the place of a message among those in order by halving; array_position would read from the beginning.
 --
 -- Rows are found by `= ANY (ARRAY(…))` and LATERAL, never by a join that the planner could turn round. With nothing to ack
 -- it does not wait for the disk: a lease that a crash forgets is only given again, and as tokens are random, whoever held
@@ -42,7 +44,7 @@ WITH standing AS MATERIALIZED (
 ), acked AS (
     DELETE FROM delivery d
     WHERE d.queue = $1 AND d.message = ANY ($5::bigint[]) AND d.state = 2
-        AND d.token = ($6::bigint[])[array_position($5::bigint[], d.message)]
+        AND d.token = ($6::bigint[])[width_bucket(d.message, $5::bigint[])]
     RETURNING d.message, d.attempts, d.grp
 ), archived AS (
     INSERT INTO archive (queue, id, acked_at, attempts, grp, topic, headers, properties, priority, timestamp, message_id,
@@ -52,14 +54,15 @@ WITH standing AS MATERIALIZED (
     FROM standing s CROSS JOIN acked a CROSS JOIN LATERAL (SELECT * FROM message WHERE id = a.message LIMIT 1) m
     WHERE s.archive
 ), {candidates}, chosen AS (
+    SELECT message FROM locked WHERE grp IS NULL
+    UNION ALL
     SELECT message FROM (
-        SELECT message, grp, row_number() OVER (PARTITION BY grp ORDER BY rank, message) AS place FROM locked) l
-    WHERE grp IS NULL OR place = 1
+        SELECT DISTINCT ON (grp) message FROM locked WHERE grp IS NOT NULL ORDER BY grp, rank, message) l
 ), leased AS (
     UPDATE delivery d
-    SET state = 2, visible_at = s.now + $3::bigint, token = (random() * 9007199254740991)::bigint,
-        attempts = d.attempts + 1
-    FROM standing s WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM chosen))
+    SET state = 2, visible_at = (SELECT now FROM standing) + $3::bigint,
+        token = (random() * 9007199254740991)::bigint, attempts = d.attempts + 1
+    WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM chosen))
     RETURNING d.message, d.rank, d.token, d.attempts, d.grp
 ), answer AS (
     SELECT l.rank, l.message, l.token, l.attempts, l.grp, {columns}

@@ -20,32 +20,33 @@ WITH current AS MATERIALIZED (
 ), messages AS (
     INSERT INTO message (id, topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
     OVERRIDING SYSTEM VALUE
-    SELECT id, topic, headers::jsonb, properties::jsonb, priority, coalesce(timestamp, now), message_id, filter_value,
+    SELECT id, topic, headers, properties, priority, coalesce(timestamp, now), message_id, filter_value,
         key, payload
     FROM stored
 ), deliveries AS (
     INSERT INTO delivery (message, queue, state, rank, shared, visible_at, grp, keys)
-    SELECT s.id, r.queue, (s.delay > 0)::int, r.rank, r.shared, s.now + s.delay, r.grp, r.keys::jsonb
+    SELECT s.id, r.queue, (s.delay > 0)::int, r.rank, r.shared, s.now + s.delay, r.grp, r.keys
     FROM (SELECT {deliveries} FROM unnest({delivery_arrays}) AS g ({delivery_names})) r JOIN stored s ON s.n = r.at
 )
 SELECT s.id FROM given g LEFT JOIN stored s ON s.n = g.n ORDER BY g.n
 
 -- name: publish_plain
--- The same without dedup keys, one receiver for each message, which is what most publishers do.
+-- The same without dedup keys, one receiver for each message, which is what most publishers do. What all messages have
+-- alike is not copied into every row that is given, only into those that are stored.
 WITH current AS MATERIALIZED (
-    SELECT version FROM catalog WHERE version = $1 FOR KEY SHARE
+    SELECT coalesce($2::bigint, now_us()) AS now FROM catalog WHERE version = $1 FOR KEY SHARE
 ), given AS MATERIALIZED (
-    SELECT nextval('message_id_seq') AS id, coalesce($2::bigint, now_us()) AS now, {messages}
-    FROM current, unnest({message_arrays}) AS g ({message_names})
+    SELECT nextval('message_id_seq') AS id, now, {varied} FROM current, unnest({arrays}) AS g ({names})
+), whole AS NOT MATERIALIZED (
+    SELECT given.*{same} FROM given
 ), messages AS (
     INSERT INTO message (id, topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
     OVERRIDING SYSTEM VALUE
-    SELECT id, topic, headers::jsonb, properties::jsonb, priority, coalesce(timestamp, now), message_id, filter_value,
-        key, payload
-    FROM given
+    SELECT id, topic, headers, properties, priority, coalesce(timestamp, now), message_id, filter_value, key, payload
+    FROM whole
 ), deliveries AS (
     INSERT INTO delivery (message, queue, state, rank, visible_at, grp, keys)
-    SELECT id, queue, (delay > 0)::int, rank, now + delay, grp, keys::jsonb FROM given
+    SELECT id, queue, (delay > 0)::int, rank, now + delay, grp, keys FROM whole
 )
 SELECT id FROM given ORDER BY id
 

@@ -94,6 +94,18 @@ FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
 WHERE d.queue = ?1 AND d.message IN (SELECT value FROM json_each(?2))
 ORDER BY d.rank, d.message
 
+-- name: lease_one
+-- Queue, message, now, lease; then queue, message. As lease and leased, without what a list of messages costs.
+UPDATE headgate_delivery SET state = 2, visible_at = ?3 + ?4, token = token + 1, attempts = attempts + 1
+WHERE queue = ?1 AND message = ?2 AND state = 0
+    AND (grp IS NULL OR NOT EXISTS (
+        SELECT 1 FROM headgate_delivery b
+        WHERE b.queue = ?1 AND b.grp = headgate_delivery.grp AND b.state IN (1, 2)
+            AND (b.state = 2 OR b.attempts > 0)));
+SELECT d.message, d.token, d.attempts, d.grp, {columns}
+FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
+WHERE d.queue = ?1 AND d.message = ?2 AND changes() > 0
+
 -- name: archive
 -- Queue, message, token, now.
 INSERT OR REPLACE INTO headgate_archive (queue, id, acked_at, attempts, grp, topic, headers, properties, priority,
