@@ -63,6 +63,11 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnTransaction(Statement):
+    """A statement that is a transaction of its own. Inside another it is not run, and its reply is empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class Each:
     """The same statement for every row, in order; the reply is the rows they return, in the same order.
 

@@ -31,6 +31,7 @@ from headgate.queues import arguments
 from headgate.queues.contract import (
     Engine,
     Operation,
+    OwnTransaction,
     Publication,
     Row,
     Rows,
@@ -275,4 +276,4 @@ def without_transaction(operation: Operation[T]) -> Operation[T]:
         except StopIteration as end:
             result: T = end.value
             return result
-        reply = () if isinstance(step, Transaction) else (yield step)
+        reply = () if isinstance(step, Transaction | OwnTransaction) else (yield step)

@@ -21,6 +21,7 @@ from headgate.queues.contract import (
     Claimed,
     Notify,
     Operation,
+    OwnTransaction,
     Publication,
     QueueInfo,
     SqlValue,
@@ -96,7 +97,7 @@ class SqliteOperations(SqlOperations):
         if target and not catalog.has_subscriptions and publication.dedup_key is None:
             row = row_of(publication.message, self.dialect.timestamp_us())
             delivery = delivery_row(0, target, publication, self.dialect.now_us())[1:]
-            stored = yield Statement(self._publish_one, (*row, catalog.version, *delivery))
+            stored = yield OwnTransaction(self._publish_one, (*row, catalog.version, *delivery))
             if stored:
                 yield Notify((target.id,))
                 return [stored[0][0]]
