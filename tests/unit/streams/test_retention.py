@@ -80,4 +80,6 @@ def test_trimming_deletes_the_files_of_hot_and_sealed_segments(stream: Path) -> 
 def test_dropping_what_is_gone_is_no_error(stream: Path) -> None:
     infos = segment_infos(stream)[:1]
     drop(stream, infos)
+    left = segment_files(stream)
     drop(stream, infos)
+    assert segment_files(stream) == left
