@@ -130,7 +130,7 @@ def _matches(
     found = mask(chunk)
     if not survivor.within:
         found &= _within(chunk, low, high)
-    return None if found.all() else np.flatnonzero(found)
+    return None if np.count_nonzero(found) == len(found) else np.flatnonzero(found)
 
 
 def _within(chunk: Chunk, low: int, high: int) -> npt.NDArray[np.bool_]:

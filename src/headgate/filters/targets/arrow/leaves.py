@@ -27,7 +27,7 @@ from headgate.filters.nodes import (
 )
 from headgate.filters.normal import normalize
 from headgate.filters.targets.arrow.dictionaries import strings_pass
-from headgate.filters.targets.arrow.numbers import chosen, compares, is_one_of
+from headgate.filters.targets.arrow.numbers import chosen, comparison, is_one_of
 from headgate.filters.targets.arrow.operands import Evaluate, compared, evaluator
 from headgate.filters.targets.arrow.rows import Bools, Rows, Vector, source, where_valid
 from headgate.filters.targets.arrow.text import (
@@ -117,7 +117,7 @@ def _truth(field: Field, wanted: bool) -> Test:
 
 
 def _number(field: Field, op: CompareOp, wanted: int | float) -> Test:
-    return _numeric(field, lambda vector: compares(op, vector, wanted))
+    return _numeric(field, comparison(op, wanted))
 
 
 def _numeric(field: Field, ask: Callable[[Vector], Bools]) -> Test:

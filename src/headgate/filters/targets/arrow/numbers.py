@@ -6,7 +6,7 @@ once; only where they cannot is every row checked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple, assert_never
 
 import numpy as np
@@ -46,13 +46,20 @@ def both(left: Bools | None, right: Bools | None) -> Bools | None:
 # ---- comparing with constants ------------------------------------------------------------------------
 
 
-def compares(op: CompareOp, vector: Vector, wanted: int | float) -> Bools:
+def comparison(op: CompareOp, wanted: int | float) -> Callable[[Vector], Bools]:
     """Where a column of ints or floats compares so with a constant: ints exactly, mixed as doubles."""
-    values = vector.values
-    constant = _as_int(wanted) if values.dtype.kind != "f" else float(wanted)
-    if isinstance(constant, float) and values.dtype.kind != "f":
-        values = values.astype(np.float64)
-    return where_valid(UFUNC[op](values, constant), vector.valid)
+    compare, among_ints, among_doubles = UFUNC[op], _as_int(wanted), float(wanted)
+    int_is_exact = isinstance(among_ints, int)
+
+    def ask(vector: Vector) -> Bools:
+        values, valid = vector
+        if values.dtype.kind == "f":
+            return where_valid(compare(values, among_doubles), valid)
+        if not int_is_exact:
+            values = values.astype(np.float64)
+        return where_valid(compare(values, among_ints), valid)
+
+    return ask
 
 
 class Chosen(NamedTuple):
