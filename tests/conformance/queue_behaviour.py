@@ -206,6 +206,22 @@ class ClaimBehaviour(Surroundings):
         delivery.ack()
         orders.delivery(delivery.id, delivery.token).ack()
 
+    def test_an_id_is_never_given_again_though_the_last_message_is_gone(self, orders):
+        ids = []
+        for publish in (
+            lambda: orders.publish(b"one"),
+            lambda: orders.publish_many([b"two", b"three"])[-1],
+            lambda: orders.publish(b"keyed", dedup_key="k"),
+        ):
+            ids.append(publish())
+            for delivery in orders.claim(10):
+                delivery.ack()
+        orders.publish(b"purged")
+        orders.purge()
+        ids.append(orders.publish(b"last"))
+        assert ids == sorted(set(ids))
+        assert ids[-1] > ids[-2] + 1
+
     def test_what_is_gone_cannot_be_nacked_or_extended(self, orders):
         orders.publish(b"a")
         [delivery] = orders.claim()

@@ -54,21 +54,14 @@ SqlValue: TypeAlias = str | int | float | bytes | list[Any] | None
 Row: TypeAlias = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """One statement; the reply is its rows."""
 
     text: str
     params: tuple[SqlValue, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTransaction(Statement):
-    """A statement that is a transaction of its own. Inside another it is not run, and its reply is empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Each:
+class Each(NamedTuple):
     """The same statement for every row, in order; the reply is the rows they return, in the same order.
 
     SQLite runs it once per row. PostgreSQL gets one array per column and its statement unnests them. So a row
@@ -88,8 +81,7 @@ class Transaction(Enum):
     COMMIT = "commit"
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(NamedTuple):
     """These queues may have something to claim, or a new due time. Within a transaction, said when it commits.
 
     It wakes watches in this process at once. An engine whose database tells everybody anyway may ignore it.

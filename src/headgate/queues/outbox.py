@@ -31,7 +31,6 @@ from headgate.queues import arguments
 from headgate.queues.contract import (
     Engine,
     Operation,
-    OwnTransaction,
     Publication,
     Row,
     Rows,
@@ -276,4 +275,4 @@ def without_transaction(operation: Operation[T]) -> Operation[T]:
         except StopIteration as end:
             result: T = end.value
             return result
-        reply = () if isinstance(step, Transaction | OwnTransaction) else (yield step)
+        reply = () if isinstance(step, Transaction) else (yield step)

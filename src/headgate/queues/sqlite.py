@@ -56,30 +56,23 @@ class SqliteEngine:
     ) -> None:
         self.path, self._synchronous = Path(path), synchronous
         self._clock = clock or Clock()
-        self._idle: list[apsw.Connection] = []
+        self._idle: list[_Connection] = []
         self._lock, self._writing = threading.Lock(), threading.Lock()
         self._closed = False
         self._wakers = Wakers()
         self._watcher: Watcher | None = None
         self._dialect = SqliteDialect(self._clock)
         self.operations = SqliteOperations(self._dialect)
-        connection = self._borrow()
+        connection = self._open()
         with _our_errors(self.path):
             migrate(connection)
             self._dialect.offset_us = _offset(connection, self._clock)
-        self._give_back(connection)
+        self._give_back(self._ready(connection))
 
     def run(self, operation: Operation[T]) -> T:
         connection = self._borrow()
-        run = _Run(connection, self._writing, self._synchronous)
         try:
-            try:
-                return run.to_end(operation)
-            finally:
-                run.leave()
-                operation.close()
-                if run.notified:
-                    self._wakers.wake(run.notified)
+            return connection.run(operation)
         except apsw.Error as problem:
             raise _ours(problem, self.path) from problem
         finally:
@@ -103,16 +96,19 @@ class SqliteEngine:
         for connection in idle:
             connection.close()
 
-    def _borrow(self) -> apsw.Connection:
+    def _borrow(self) -> _Connection:
         """A connection that nobody else uses meanwhile."""
         with self._lock:
             if self._closed:
                 raise _closed(self.path)
             if self._idle:
                 return self._idle.pop()
-        return self._open()
+        return self._ready(self._open())
 
-    def _give_back(self, connection: apsw.Connection) -> None:
+    def _ready(self, connection: apsw.Connection) -> _Connection:
+        return _Connection(connection, self._writing, self._wakers, self._synchronous)
+
+    def _give_back(self, connection: _Connection) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.append(connection)
@@ -131,18 +127,36 @@ class SqliteEngine:
             return connection
 
 
-class _Run:
-    """One operation on one connection."""
+class _Connection:
+    """A connection that runs one operation after the other."""
 
     def __init__(
-        self, connection: apsw.Connection, writing: threading.Lock, synchronous: str
+        self,
+        connection: apsw.Connection,
+        writing: threading.Lock,
+        wakers: Wakers,
+        synchronous: str,
     ) -> None:
-        self._connection, self._writing, self._synchronous = connection, writing, synchronous
+        self._connection, self._synchronous = connection, synchronous
+        self._writing, self._wakers = writing, wakers
         self._holds = self._hurries = False
-        self.notified: frozenset[int] = _NOBODY
-        self._announced: frozenset[int] = _NOBODY
+        self._notified = self._announced = _NOBODY
 
-    def to_end(self, operation: Operation[T]) -> T:
+    def run(self, operation: Operation[T]) -> T:
+        try:
+            return self._to_end(operation)
+        finally:
+            operation.close()
+            if self._holds or self._connection.in_transaction:
+                self._abandon()
+            if self._notified:
+                notified, self._notified = self._notified, _NOBODY
+                self._wakers.wake(notified)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _to_end(self, operation: Operation[T]) -> T:
         send, take = operation.send, self._take
         try:
             step = next(operation)
@@ -152,10 +166,11 @@ class _Run:
             result: T = end.value
             return result
 
-    def leave(self) -> None:
+    def _abandon(self) -> None:
         """Roll back what was not committed."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+        self._announced = _NOBODY
         self._slow_down()
         self._release()
 
@@ -177,7 +192,7 @@ class _Run:
         if self._connection.in_transaction:
             self._announced = self._announced.union(queues)
         else:
-            self.notified = self.notified.union(queues)
+            self._notified = self._notified.union(queues)
 
     def _begin(self, step: Transaction) -> None:
         if step is not Transaction.READ:
@@ -188,7 +203,7 @@ class _Run:
 
     def _commit(self) -> None:
         self._connection.execute("COMMIT")
-        self.notified |= self._announced
+        self._notified, self._announced = self._notified | self._announced, _NOBODY
         self._slow_down()
         self._release()
 
@@ -208,7 +223,7 @@ class _Run:
             return self._connection.execute(text, _bound(params)).fetchall()
         self._acquire()
         rows = self._connection.execute(text, _bound(params)).fetchall()
-        self._release()  # after an exception, `leave` does it
+        self._release()  # after an exception, `_abandon` does it
         return rows
 
     def _execute_each(self, text: str, rows: tuple[tuple[SqlValue, ...], ...]) -> Rows:

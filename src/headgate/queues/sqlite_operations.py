@@ -21,7 +21,6 @@ from headgate.queues.contract import (
     Claimed,
     Notify,
     Operation,
-    OwnTransaction,
     Publication,
     QueueInfo,
     SqlValue,
@@ -97,7 +96,7 @@ class SqliteOperations(SqlOperations):
         if target and not catalog.has_subscriptions and publication.dedup_key is None:
             row = row_of(publication.message, self.dialect.timestamp_us())
             delivery = delivery_row(0, target, publication, self.dialect.now_us())[1:]
-            stored = yield OwnTransaction(self._publish_one, (*row, catalog.version, *delivery))
+            stored = yield Statement(self._publish_one, (*row, *delivery, catalog.version))
             if stored:
                 yield Notify((target.id,))
                 return [stored[0][0]]

@@ -54,6 +54,8 @@ class Wakers:
             self._wakes.pop(registration, None)
 
     def wake(self, queues: frozenset[int] | None) -> None:
+        if not self._wakes:
+            return
         with self._lock:
             wakes = list(self._wakes.values())
         for wake in wakes:

@@ -30,9 +30,9 @@ CREATE TRIGGER headgate_queue_updated AFTER UPDATE OF
 ON headgate_queue
 BEGIN UPDATE headgate_catalog SET version = version + 1; END;
 
--- Never updated. AUTOINCREMENT: SQLite would give the id of a deleted last row to the next one.
+-- Never updated.
 CREATE TABLE headgate_message (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     topic TEXT NOT NULL,
     headers TEXT NOT NULL,
     properties TEXT NOT NULL,
@@ -43,6 +43,16 @@ CREATE TABLE headgate_message (
     key TEXT,
     payload BLOB NOT NULL
 );
+
+-- SQLite would give the id of a deleted last row to the next one. AUTOINCREMENT prevents that with one more page in every
+-- commit; here only the deletion of the last row is written down.
+CREATE TABLE headgate_last_message (id INTEGER NOT NULL);
+INSERT INTO headgate_last_message VALUES (0);
+CREATE TRIGGER headgate_message_deleted AFTER DELETE ON headgate_message
+WHEN OLD.id > coalesce((SELECT max(id) FROM headgate_message), 0)
+BEGIN UPDATE headgate_last_message SET id = OLD.id WHERE id < OLD.id; END;
+CREATE VIEW headgate_next_message (id) AS
+SELECT max(id, coalesce((SELECT max(id) FROM headgate_message), 0)) + 1 FROM headgate_last_message;
 
 -- One message in one queue. state: 0 ready, 1 delayed, 2 leased, 3 dead. rank = -priority, so that the order of a
 -- queue ascends in (rank, message). keys: the filter headers of the queue, copied from the message.
@@ -59,6 +69,20 @@ CREATE TABLE headgate_delivery (
     reason TEXT,
     PRIMARY KEY (message, queue)
 ) WITHOUT ROWID;
+
+-- A message with its only delivery, to be inserted as one row.
+CREATE VIEW headgate_publication AS
+SELECT m.id, m.topic, m.headers, m.properties, m.priority, m.timestamp, m.message_id, m.filter_value, m.key, m.payload,
+    d.queue, d.state, d.rank, d.visible_at, d.grp, d.keys
+FROM headgate_message m JOIN headgate_delivery d ON d.message = m.id;
+CREATE TRIGGER headgate_published INSTEAD OF INSERT ON headgate_publication
+BEGIN
+    INSERT INTO headgate_message
+    VALUES (NEW.id, NEW.topic, NEW.headers, NEW.properties, NEW.priority, NEW.timestamp, NEW.message_id, NEW.filter_value,
+        NEW.key, NEW.payload);
+    INSERT INTO headgate_delivery (message, queue, state, rank, visible_at, grp, keys)
+    VALUES (NEW.id, NEW.queue, NEW.state, NEW.rank, NEW.visible_at, NEW.grp, NEW.keys);
+END;
 
 -- What is not ready never sits in the way of a claim.
 CREATE INDEX headgate_delivery_ready ON headgate_delivery (queue, rank, message) WHERE state = 0;
@@ -150,8 +174,9 @@ BEGIN
         WHERE q.name = NEW.queue AND s.key = NEW.dedup_key
             AND s.expires_at > CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER));
     -- Numbers keep their very digits (->); what is no scalar becomes null, and null means that there is no such header.
-    INSERT INTO headgate_message (topic, headers, properties, priority, timestamp, payload)
+    INSERT INTO headgate_message (id, topic, headers, properties, priority, timestamp, payload)
     VALUES (
+        (SELECT id FROM headgate_next_message),
         coalesce(NEW.topic, NEW.queue),
         coalesce((SELECT json_group_object(
             e.key, CASE WHEN e.type IN ('object', 'array') THEN json('null') ELSE json(NEW.headers -> e.fullkey) END)

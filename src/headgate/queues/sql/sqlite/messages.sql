@@ -1,7 +1,7 @@
 -- name: insert_message
 INSERT INTO headgate_message
-    (topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) RETURNING id
+    (id, topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
+SELECT id, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM headgate_next_message RETURNING id
 
 -- name: insert_delivery
 -- Message, queue, rank, delay, group, keys, now. Whoever has it already does not get it twice.
@@ -9,17 +9,12 @@ INSERT INTO headgate_delivery (message, queue, state, rank, visible_at, grp, key
 VALUES (?1, ?2, ?4 > 0, ?3, ?7 + ?4, ?5, ?6) ON CONFLICT DO NOTHING
 
 -- name: publish_one
--- What insert_message takes, catalog version; then queue, rank, delay, group, keys, now. A whole transaction: each statement
--- numbers its parameters from 1. Nothing is stored under another version of the catalog. The delivery's table has no
--- rowid, so last_insert_rowid stays the message's.
-BEGIN IMMEDIATE;
-INSERT INTO headgate_message
-    (topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM headgate_catalog WHERE version = ?10;
-INSERT INTO headgate_delivery (message, queue, state, rank, visible_at, grp, keys)
-SELECT last_insert_rowid(), ?1, ?3 > 0, ?2, ?6 + ?3, ?4, ?5 WHERE changes() > 0;
-SELECT last_insert_rowid() WHERE changes() > 0;
-COMMIT
+-- What insert_message takes, queue, rank, delay, group, keys, now, catalog version. A message and its one delivery in a
+-- single statement, which is its own transaction. Nothing is stored under another version of the catalog.
+INSERT INTO headgate_publication
+SELECT n.id, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12 > 0, ?11, ?15 + ?12, ?13, ?14
+FROM headgate_next_message n WHERE EXISTS (SELECT 1 FROM headgate_catalog WHERE version = ?16)
+RETURNING id
 
 -- name: seen_keys
 -- queue, keys, now
