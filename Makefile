@@ -4,13 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BENCH  := .venv-bench
+FOUND  := benches/results/latest.json
 TESTS  ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench docs clean
+.PHONY: help demo test test-full check bench bench-quick docs clean
 
 help:  ## print this
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## set up, then send half a million orders through every part and check each number
 	$(BIN)/headgate demo
@@ -27,8 +28,11 @@ check: $(READY)  ## formatting, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(BENCH)/.ready  ## measure against what a user would use instead (BENCH_OPTIONS=--quick)
-	for bench in filters streams routing queues spark; do $(BENCH)/bin/python benches/$$bench.py $(BENCH_OPTIONS) || exit 1; done
+bench: $(BENCH)/.ready  ## measure beside what a user would use instead, write the table in README.md: an hour (ONLY=spark)
+	$(BENCH)/bin/headgate bench --json $(FOUND) --readme README.md $(addprefix --only ,$(ONLY))
+
+bench-quick: $(BENCH)/.ready  ## the same with less data, and nothing written: some minutes
+	$(BENCH)/bin/headgate bench --quick $(addprefix --only ,$(ONLY))
 
 docs: $(READY)  ## write the reference of the command line again
 	$(BIN)/python -m headgate.cli.reference > docs/reference/cli.md

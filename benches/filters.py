@@ -8,21 +8,17 @@ measured on the same data in the same run: our own closure, pyarrow's kernels, D
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from figures import CPU_RATE, Figure, Recorder, at_least, timed
+from reports import options, recorded
 
 from headgate.filters.columns import BatchColumns, shred, shred_valid
 from headgate.filters.nodes import Filter
@@ -83,16 +79,6 @@ def clock() -> int:
     return START_MS
 
 
-@dataclass(frozen=True)
-class Figure:
-    """How often per second something was done, by the clock and by the processor."""
-
-    what: str
-    rate: float
-    cpu_rate: float
-    note: str = ""
-
-
 # ---- data --------------------------------------------------------------------------------------------
 
 
@@ -127,53 +113,32 @@ def record_batches(messages: Sequence[Message], size: int) -> list[pa.RecordBatc
 # ---- measuring ---------------------------------------------------------------------------------------
 
 
-class Bench:
-    def __init__(self, rounds: int, at_least: float) -> None:
-        self.rounds, self.at_least = rounds, at_least
-        self.figures: list[Figure] = []
+class Bench(Recorder):
+    def __init__(self, rounds: int, at_least_s: float) -> None:
+        super().__init__("filters")
+        self.rounds, self.at_least_s = rounds, at_least_s
 
-    def measure(self, what: str, work: Callable[[], object], units: int, note: str = "") -> Figure:
+    def measure(self, name: str, work: Callable[[], object], units: int, note: str = "") -> Figure:
         """Units per second: the median of rounds that each last at least a while."""
         work()
-        repeats = max(1, round(self.at_least / max(_timed(work, 1)[0], 1e-9)))
-        rounds = [_timed(work, repeats) for _ in range(self.rounds)]
+        repeats = max(1, round(self.at_least_s / max(timed(work)[0], 1e-9)))
+        rounds = [timed(work, repeats) for _ in range(self.rounds)]
         wall, cpu = (statistics.median(r[i] for r in rounds) / repeats for i in (0, 1))
-        figure = Figure(what, units / wall, units / max(cpu, 1e-9), note)
-        self.figures.append(figure)
-        print(f"  {what:<44} {_readable(figure)}  {note}", flush=True)
-        return figure
-
-
-def _timed(work: Callable[[], object], repeats: int) -> tuple[float, float]:
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(repeats):
-        work()
-    return time.perf_counter() - wall, time.process_time() - cpu
-
-
-def _readable(figure: Figure) -> str:
-    return f"{_short(figure.rate):>10}/s   {_short(figure.cpu_rate):>10}/s of CPU"
-
-
-def _short(rate: float) -> str:
-    return f"{rate / 1e6:,.2f} M" if rate >= 1e5 else f"{rate:,.0f}"
-
-
-def _ratio(mine: Figure, other: Figure) -> str:
-    return f"{mine.rate / other.rate:,.1f} x {other.what}"
+        bound = at_least(TARGETS[name]) if name in TARGETS else None
+        return self.add(name, units / cpu, CPU_RATE, bound, clock=units / wall, note=note)
 
 
 # ---- the parts ---------------------------------------------------------------------------------------
 
 
 def bench_parse(bench: Bench) -> None:
-    print(f"\nParsing: {TYPICAL}")
+    bench.part(f"Parsing: {TYPICAL}")
     bench.measure("parse", lambda: [parse.__wrapped__(TYPICAL) for _ in range(100)], 100)
     bench.measure("parse, cached", lambda: [parse(TYPICAL) for _ in range(100)], 100)
 
 
 def bench_closure(bench: Bench, messages: list[Message]) -> Figure:
-    print("\nThe closure, message by message")
+    bench.part("The closure, message by message")
     ask = predicate(parse(TYPICAL))
     return bench.measure("closure", lambda: list(map(ask, messages)), len(messages))
 
@@ -183,17 +148,23 @@ def bench_masks(bench: Bench, messages: list[Message], closure: Figure, size: in
     rows, matching = len(messages), sum(map(predicate(tree, clock), messages))
     own = record_batches(messages, size)
     shared = _with_shared_dictionaries(own)
-    print(f"\nThe Arrow mask, {size:,} rows a batch, {len(own)} batches, {matching:,} rows match")
+    bench.part(
+        f"The Arrow mask, {size:,} rows a batch, {len(own)} batches, {matching:,} rows match"
+    )
     _check(tree, own, matching)
     _check(tree, shared, matching)
     ours = (
         bench.measure(f"mask {size:,}, new dictionaries", lambda: _masks_of_new(tree, own), rows),
         bench.measure(f"mask {size:,}, shared dictionaries", lambda: _masks(tree, shared), rows),
     )
-    others = (closure, bench_kernels(bench, own, matching), bench_duckdb(bench, own, matching))
+    others = (
+        closure,
+        bench_kernels(bench, own, matching, size),
+        bench_duckdb(bench, own, matching, size),
+    )
     for mask in ours:
-        ratios = (_ratio(mask, other) for other in others if other is not None)
-        print(f"  {mask.what:<44} {'; '.join(ratios)}")
+        for other in filter(None, others):
+            bench.versus(mask, other.name.partition(",")[0], other.value)
 
 
 def _masks_of_new(tree: Filter, batches: list[pa.RecordBatch]) -> None:
@@ -227,7 +198,7 @@ def _same_schema(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return [batch.cast(schema) for batch in batches]
 
 
-def bench_kernels(bench: Bench, batches: list[pa.RecordBatch], matching: int) -> Figure:
+def bench_kernels(bench: Bench, batches: list[pa.RecordBatch], matching: int, size: int) -> Figure:
     """The four kernels one would write by hand, on strings that are not even encoded."""
     plain = [_decoded(batch) for batch in batches]
     types = pa.array(["a", "b", "c"])
@@ -244,7 +215,9 @@ def bench_kernels(bench: Bench, batches: list[pa.RecordBatch], matching: int) ->
     if sum(ask(batch).true_count for batch in plain) != matching:
         sys.exit("the kernels disagree with the closure")
     rows = sum(batch.num_rows for batch in plain)
-    return bench.measure("pyarrow kernels", lambda: [ask(batch) for batch in plain], rows)
+    return bench.measure(
+        f"pyarrow kernels, {size:,}", lambda: [ask(batch) for batch in plain], rows
+    )
 
 
 def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -255,11 +228,13 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
-def bench_duckdb(bench: Bench, batches: list[pa.RecordBatch], matching: int) -> Figure | None:
+def bench_duckdb(
+    bench: Bench, batches: list[pa.RecordBatch], matching: int, size: int
+) -> Figure | None:
     try:
         import duckdb
     except ImportError:
-        print(f"  {'DuckDB':<44} not installed: pip install 'headgate[bench]'")
+        print(f"  {'DuckDB':<58} not installed: pip install 'headgate[bench]'")
         return None
     columns = ("h.s.region", "h.i.amount", "h.s.type", "h.s.name")
     table = pa.Table.from_batches(_same_schema(batches)).select(columns)
@@ -273,22 +248,25 @@ def bench_duckdb(bench: Bench, batches: list[pa.RecordBatch], matching: int) -> 
             sys.exit(f"DuckDB found {found} rows, the closure {matching}")
         ask = connection.execute
         return bench.measure(
-            "DuckDB", lambda: ask(query).fetchall(), table.num_rows, "one count over all batches"
+            f"DuckDB, {size:,}",
+            lambda: ask(query).fetchall(),
+            table.num_rows,
+            "one count over all batches",
         )
 
 
 def bench_shapes(bench: Bench, messages: list[Message]) -> None:
     size = SIZES[-1]
     batches = record_batches(messages, size)
-    print(f"\nOne operator each, {size:,} rows a batch")
+    bench.part(f"One operator each, {size:,} rows a batch")
     for what, text in SHAPES.items():
         tree = parse(text)
         _check(tree, batches, sum(map(predicate(tree, clock), messages)))
-        bench.measure(what, lambda tree=tree: _masks(tree, batches), len(messages), text)
+        bench.measure(f"mask, {what}", lambda tree=tree: _masks(tree, batches), len(messages), text)
 
 
 def bench_shredding(bench: Bench, messages: list[Message]) -> None:
-    print("\nFrom messages to columns: three headers of mixed kinds, 4,096 messages a batch")
+    bench.part("From messages to columns: three headers of mixed kinds, 4,096 messages a batch")
     few = [
         Message(
             b"",
@@ -310,46 +288,21 @@ def bench_shredding(bench: Bench, messages: list[Message]) -> None:
 # ---- the run -----------------------------------------------------------------------------------------
 
 
-def print_targets(figures: list[Figure]) -> None:
-    print("\nTargets, per second of CPU")
-    rates = {figure.what: figure.cpu_rate for figure in figures}
-    for what, target in TARGETS.items():
-        verdict = "met" if rates[what] >= target else "MISSED"
-        print(f"  {what:<44} {_short(rates[what]):>10} of {_short(target):>10}  {verdict}")
-
-
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    options.add_argument("--seed", type=int, default=2)
-    options.add_argument("--json", type=Path, help="write the figures here too")
-    given = options.parse_args()
+    given = options(__doc__, seed=2).parse_args()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-
     count = 131_072 if given.quick else 524_288
-    bench = Bench(rounds=3 if given.quick else 7, at_least=0.05 if given.quick else 0.2)
-    setting = {
-        "seed": given.seed,
-        "messages": count,
-        "rounds": bench.rounds,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one used",
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-        "numpy": np.__version__,
-    }
-    print(", ".join(f"{name} {value}" for name, value in setting.items()))
-    messages = make_messages(random.Random(given.seed), count)
-    bench_parse(bench)
-    closure = bench_closure(bench, messages)
-    for size in SIZES:
-        bench_masks(bench, messages, closure, size)
-    bench_shapes(bench, messages)
-    bench_shredding(bench, messages)
-    print_targets(bench.figures)
-    if given.json:
-        report = {"setting": setting, "figures": [asdict(f) for f in bench.figures]}
-        given.json.write_text(json.dumps(report, indent=1) + "\n")
+    bench = Bench(rounds=3 if given.quick else 7, at_least_s=0.05 if given.quick else 0.2)
+    with recorded(bench, given):
+        print(f"{count:,} messages, {bench.rounds} rounds, one core")
+        messages = make_messages(random.Random(given.seed), count)
+        bench_parse(bench)
+        closure = bench_closure(bench, messages)
+        for size in SIZES:
+            bench_masks(bench, messages, closure, size)
+        bench_shapes(bench, messages)
+        bench_shredding(bench, messages)
 
 
 if __name__ == "__main__":

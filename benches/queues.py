@@ -1,31 +1,30 @@
 """What a queue costs: with filters on a long queue, beside the queues people use, and until a consumer wakes.
 
-    python benches/queues.py [--only cliffs|peers|wake] [--engine sqlite|postgres] [--rows N] [--url URL] [--json PATH]
-                             [--quick]
+    python benches/queues.py [--quick] [--json PATH] [--only PART] [--engine sqlite|postgres] [--rows N] [--url URL]
 
-Quick means smaller queues and fewer rounds, in about a minute: enough to see that nothing is broken. Bodies are 1 KB. SQLite runs with synchronous=FULL, PostgreSQL with synchronous_commit=on; without --url a private
-server is started. Claims are given back after each measurement, so all see the same queue. What is compared ran in
-the same run, round by round in turns: on a machine that others use too, only the ratios say something.
+Quick means smaller queues and fewer rounds, in about a minute: enough to see that nothing is broken. Bodies are 1 KB.
+SQLite runs with synchronous=FULL, PostgreSQL with synchronous_commit=on; without --url a private server is started.
+Claims are given back after each measurement, so all see the same queue. What is compared ran in the same run, round by
+round in turns: on a machine that others use too, only the ratios say something.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import queue_peers as peers
+from figures import RATE, TIMES, Recorder, at_most
+from reports import options, recorded
 
 from headgate.check.postgres import private_server
 from headgate.message import Message
@@ -53,7 +52,8 @@ FILTERS = {
     "undeclared, none": "kind = 'nothing'",
 }
 FIRST = ("type LIKE 'z%' (none)", "undeclared, none")  # dear the first time only
-found: dict[str, Any] = {}
+FILTERED = "headgate, filter"
+PARTS = ("peers", "wake", "cliffs")
 
 
 def headers_of(n: int) -> dict[str, Any]:
@@ -123,45 +123,43 @@ def claim_ms(
     return statistics.median(spent), count
 
 
-def cliffs(engine: str, url: str, rows: int) -> None:
+def cliffs(bench: Recorder, engine: str, url: str, rows: int) -> None:
     with connect(url) as db:
         queue = db.queue("orders", filter_headers=["type", "region"], max_attempts=0)
+        bench.part(f"{engine}: {rows:,} ready messages, ten priorities")
         began = time.perf_counter()
         fill(queue, rows, url)
-        print(
-            f"\n{engine}: {rows:,} ready messages (filled in {time.perf_counter() - began:.0f} s)"
-        )
-        figures = {}
-        for name, filter in FILTERS.items():
-            first, _ = claim_ms(queue, filter, rounds=1)
-            if name in FIRST:
-                print(f"  claim 10, {name:26} {first:9.2f} ms  the first time")
-            figures[name], count = claim_ms(queue, filter)
-            ratio = figures[name] / figures["no filter"]
-            print(f"  claim 10, {name:26} {figures[name]:9.2f} ms  {ratio:7.1f} ×   found {count}")
-        found[f"{engine} cliffs"] = figures
-        _judge(engine, figures)
+        print(f"  filled in {time.perf_counter() - began:.0f} s", flush=True)
+        found = {name: _claim(bench, engine, queue, name) for name in FILTERS}
+        _judge(bench, engine, found)
         print("  advice:", queue.index_advise("kind = 'k7'").suggestions)
-        _seeds_table(engine, queue)
-        _delayed(engine, queue, rows)
-        _stats(queue)
+        _seeds_table(bench, engine, queue)
+        _delayed(bench, engine, queue, rows)
+        _stats(bench, engine, queue)
         db.drop("orders")
 
 
-def _judge(engine: str, figures: dict[str, float]) -> None:
-    one, none = figures["type = 1 % (declared)"], figures["type = nothing"]
-    checks = {
-        "1 % filter ≤ 3 × no filter": one / figures["no filter"] <= 3,
-        "nothing ≤ 1 % (+ 25 % noise)": none <= one * 1.25,
-        "IN 20 ≤ 5 × one value": figures["type IN (20 values)"] / figures["type IN (1 value)"] <= 5,
-    }
-    for name, holds in checks.items():
-        print(f"  {'holds' if holds else 'MISSED'}: {name}")
-    found[f"{engine} checks"] = checks
+def _claim(bench: Recorder, engine: str, queue: Queue, name: str) -> float:
+    first, _ = claim_ms(queue, FILTERS[name], rounds=1)
+    if name in FIRST:
+        bench.add(f"{engine}, claim 10, {name}, the first time", first, "ms")
+    spent, count = claim_ms(queue, FILTERS[name])
+    bench.add(f"{engine}, claim 10, {name}", spent, "ms", note=f"found {count}")
+    return spent
 
 
-def _seeds_table(engine: str, queue: Queue) -> None:
-    """Seed 000's table, measured: 10 messages of a kind that is 1 %."""
+def _judge(bench: Recorder, engine: str, found: dict[str, float]) -> None:
+    """A filter may cost a little more than none, and nothing found no more than something; 25 % is noise."""
+    no_filter, one = found["no filter"], found["type = 1 % (declared)"]
+    nothing, twenty = found["type = nothing"], found["type IN (20 values)"]
+    many = twenty / found["type IN (1 value)"]
+    bench.add(f"{engine}, claim of 1 % / no filter", one / no_filter, TIMES, at_most(3))
+    bench.add(f"{engine}, claim of nothing / of 1 %", nothing / one, TIMES, at_most(1.25))
+    bench.add(f"{engine}, claim IN 20 values / one value", many, TIMES, at_most(5))
+
+
+def _seeds_table(bench: Recorder, engine: str, queue: Queue) -> None:
+    """Ten messages of a kind that is 1 %: by a client that looks at all, and by the filter."""
     began = time.perf_counter()
     wanted, fetched, held = 0, 0, []
     while wanted < 10:
@@ -171,18 +169,16 @@ def _seeds_table(engine: str, queue: Queue) -> None:
         wanted += sum(d.message.headers["kind"] == "k7" for d in claimed)
     client = (time.perf_counter() - began) * 1e3
     give_back(queue, held)
-    rows = [
-        ("client-side", client, fetched),
-        ("server-side, no index", claim_ms(queue, "kind = 'k7'")[0], 10),
-        ("server-side, with index", claim_ms(queue, "type = 't7'")[0], 10),
-    ]
-    print("  10 messages of 1 %:         time        fetched  bytes over the wire")
-    for name, spent, count in rows:
-        print(f"    {name:24} {spent:9.2f} ms  {count:6}  {count * 1100 / 1e3:9.0f} KB")
-    found[f"{engine} seed table"] = rows
+    name, note = f"{engine}, 10 of 1 %", f"{fetched:,} fetched, {fetched * 1100 / 1e3:,.0f} KB"
+    bench.add(f"{name}, filtered by the client", client, "ms", note=note)
+    for how, filter in (("no index", "kind = 'k7'"), ("declared header", "type = 't7'")):
+        spent, count = claim_ms(queue, filter)
+        note = f"{count} fetched, {count * 1100 / 1e3:.0f} KB"
+        ours = bench.add(f"{name}, filtered by the queue, {how}", spent, "ms", note=note)
+        bench.versus(ours, "filtered by the client", client)
 
 
-def _delayed(engine: str, queue: Queue, rows: int) -> None:
+def _delayed(bench: Recorder, engine: str, queue: Queue, rows: int) -> None:
     before, _ = claim_ms(queue, None)
     count = rows // 5
     for start in range(0, count, 2_000):
@@ -191,18 +187,17 @@ def _delayed(engine: str, queue: Queue, rows: int) -> None:
         )
         queue.publish_many(batch)
     after, _ = claim_ms(queue, None)
-    print(
-        f"  with {count:,} delayed urgent ones: {after:.2f} ms, before {before:.2f} ms, {after / before:.1f} ×"
-    )
-    found[f"{engine} delayed"] = [before, after]
+    note = f"{before:.2f} ms, then {after:.2f} ms with {count:,} delayed"
+    name = f"{engine}, claim 10 behind delayed urgent ones / without"
+    bench.add(name, after / before, TIMES, note=note)
 
 
-def _stats(queue: Queue) -> None:
+def _stats(bench: Recorder, engine: str, queue: Queue) -> None:
     began = time.perf_counter()
     stats = queue.stats()
-    print(
-        f"  stats: {stats.ready:,} ready, {stats.delayed:,} delayed, in {time.perf_counter() - began:.2f} s"
-    )
+    took = (time.perf_counter() - began) * 1e3
+    note = f"{stats.ready:,} ready, {stats.delayed:,} delayed"
+    bench.add(f"{engine}, stats", took, "ms", note=note)
 
 
 # ---- peers ---------------------------------------------------------------------------------------------
@@ -222,6 +217,7 @@ def rate(peer: peers.Peer, batch: int, count: int) -> tuple[float, float]:
 
 
 def compare(
+    bench: Recorder,
     engine: str,
     opened: dict[str, peers.Peer],
     batch: int,
@@ -229,6 +225,8 @@ def compare(
     backlog: int = 0,
     rounds: int = 5,
 ) -> None:
+    waiting = f", {backlog:,} waiting" if backlog else ""
+    bench.part(f"{engine}, batches of {batch}, {count:,} messages a round{waiting}")
     for peer in opened.values():
         for _ in range(backlog // 100):
             peer.put(100)
@@ -236,16 +234,22 @@ def compare(
     for _ in range(rounds):
         for name, peer in opened.items():
             rates[name].append(rate(peer, batch, count))
-    print(
-        f"\n{engine}, batch {batch}, {count} messages a round, backlog {backlog:,}: messages/s, ours ÷ theirs"
-    )
     middle = {n: [statistics.median(c) for c in zip(*r, strict=True)] for n, r in rates.items()}
-    ours = middle["headgate"]
-    for name, (put, take) in middle.items():
-        print(
-            f"  {name:16} put {put:9,.0f} {ours[0] / put:7.2f} ×   take+finish {take:9,.0f} {ours[1] / take:7.2f} ×"
-        )
-    found[f"{engine} peers, batch {batch}, backlog {backlog}"] = middle
+    size = (
+        ("one" if batch == 1 else str(batch)) + " at a time" + (", long queue" if backlog else "")
+    )
+    for at, verb in enumerate(("put", "take and finish")):
+        beside(bench, f"{engine}, {verb} {size}", {n: found[at] for n, found in middle.items()})
+
+
+def beside(bench: Recorder, name: str, rates: dict[str, float]) -> None:
+    """Our rate, ours with a declared header, and ours beside each of the others."""
+    ours = bench.add(name, rates["headgate"], RATE)
+    if FILTERED in rates:
+        bench.add(f"{name}, a declared header", rates[FILTERED], RATE)
+    for peer, rate in rates.items():
+        if peer not in ("headgate", FILTERED):
+            bench.versus(ours, peer, rate)
 
 
 def _apart(url: str, name: str) -> str:
@@ -263,7 +267,7 @@ def all_of(engine: str, place: Any, url: str) -> Iterator[dict[str, peers.Peer]]
             name: stack.enter_context(peers.ours(of, filtered=filtered))
             for name, of, filtered in (
                 ("headgate", _apart(url, "ours"), False),
-                ("headgate, filter", _apart(url, "filter"), True),
+                (FILTERED, _apart(url, "filter"), True),
             )
         }
         for name, open_peer in known.items():
@@ -288,7 +292,10 @@ with connect(sys.argv[1]) as db:
 """
 
 
-def wake(engine: str, url: str, count: int) -> None:
+def wake(bench: Recorder, engine: str, url: str, count: int) -> None:
+    bench.part(
+        f"{engine}: {count} messages committed in another process, until the handler has them"
+    )
     seen: dict[int, int] = {}
 
     def handle(delivery: Any) -> None:
@@ -307,16 +314,10 @@ def wake(engine: str, url: str, count: int) -> None:
     sent = dict(json.loads(line) for line in told.splitlines())
     late = sorted((seen[n] - sent[n]) / 1e6 for n in sent if n in seen)
     p50, p95 = statistics.median(late), late[int(len(late) * 0.95)]
-    print(
-        f"\n{engine}: commit in another process → handler: p50 {p50:.2f} ms, p95 {p95:.2f} ms, idle CPU {idle:.2%}"
-    )
-    found[f"{engine} wake"] = {
-        "p50_ms": p50,
-        "p95_ms": p95,
-        "idle": idle,
-        "woken": len(late),
-        "sent": count,
-    }
+    note = f"{len(late)} of {count} seen"
+    bench.add(f"{engine}, commit to handler, p50", p50, "ms", note=note)
+    bench.add(f"{engine}, commit to handler, p95", p95, "ms")
+    bench.add(f"{engine}, idle consumer", 100 * idle, "% CPU")
 
 
 # ---- all of it -----------------------------------------------------------------------------------------
@@ -335,47 +336,40 @@ FULL = Size(rows=1_000_000, batches=20, singles=100, rounds=5, wakes=200, backlo
 QUICK = Size(rows=30_000, batches=5, singles=20, rounds=2, wakes=40, backlog=1_000)
 
 
-def run(engine: str, url: str, place: Any, parts: set[str], size: Size) -> None:
+def run(
+    bench: Recorder, engine: str, url: str, place: Any, parts: Collection[str], size: Size
+) -> None:
     if "peers" in parts:
         with all_of(engine, place, url) as opened:
-            compare(engine, opened, 100, size.batches * 100, rounds=size.rounds)
-            compare(engine, opened, 1, size.singles, rounds=size.rounds)
+            compare(bench, engine, opened, 100, size.batches * 100, rounds=size.rounds)
+            compare(bench, engine, opened, 1, size.singles, rounds=size.rounds)
             if engine == "sqlite":
                 chosen = {n: p for n, p in opened.items() if n in ("headgate", "litequeue, tx")}
-                compare(engine, chosen, 100, 500, size.backlog, rounds=min(size.rounds, 3))
+                rounds = min(size.rounds, 3)
+                compare(bench, engine, chosen, 100, 500, size.backlog, rounds=rounds)
     if "wake" in parts:
-        wake(engine, url, size.wakes)
+        wake(bench, engine, url, size.wakes)
     if "cliffs" in parts:
-        cliffs(engine, url, size.rows)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=["cliffs", "peers", "wake"], action="append")
-    parser.add_argument("--engine", choices=["sqlite", "postgres"], action="append")
-    parser.add_argument("--rows", type=int, help=f"ready in the long queue, {FULL.rows:,}")
-    parser.add_argument("--quick", action="store_true", help="smaller, in about a minute")
-    parser.add_argument("--url", help="of a PostgreSQL database; without it, a private server")
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
+        cliffs(bench, engine, url, size.rows)
 
 
 def main() -> None:
-    chosen = arguments()
-    parts = set(chosen.only or ["cliffs", "peers", "wake"])
-    size = QUICK if chosen.quick else FULL
-    size = size._replace(rows=chosen.rows or size.rows)
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    with ExitStack() as stack:
+    parser = options(__doc__, parts=PARTS)
+    parser.add_argument("--engine", choices=["sqlite", "postgres"], action="append")
+    parser.add_argument("--rows", type=int, help=f"ready in the long queue, {FULL.rows:,}")
+    parser.add_argument("--url", help="of a PostgreSQL database; without it, a private server")
+    given = parser.parse_args()
+    size = QUICK if given.quick else FULL
+    size = size._replace(rows=given.rows or size.rows)
+    bench, parts = Recorder("queues"), given.only or PARTS
+    with recorded(bench, given), ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        for engine in chosen.engine or ["sqlite", "postgres"]:
+        for engine in given.engine or ["sqlite", "postgres"]:
             if engine == "sqlite":
-                run(engine, f"sqlite:///{directory}/bench.db", directory, parts, size)
+                run(bench, engine, f"sqlite:///{directory}/bench.db", directory, parts, size)
             else:
-                url = chosen.url or stack.enter_context(private_server())
-                run(engine, url, url, parts, size)
-    if chosen.json:
-        chosen.json.write_text(json.dumps(found, indent=1))
+                url = given.url or stack.enter_context(private_server())
+                run(bench, engine, url, url, parts, size)
 
 
 if __name__ == "__main__":

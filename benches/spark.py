@@ -11,25 +11,22 @@ measured, and measured as the best of some rounds.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import shutil
 import statistics
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
-import pyarrow as pa
+from figures import RATE, Figure, Recorder, at_least, at_most
+from orders import WORDS, Data, fill
+from reports import options, recorded
 
 from headgate.message import Message
 from headgate.routing.topology import Topology
@@ -39,9 +36,6 @@ from headgate.spark.pipeline.progress import Account
 from headgate.spark.pipeline.run import follow, start
 from headgate.spark.sessions import session
 from headgate.streams.stream import Stream
-
-sys.path.insert(0, str(Path(__file__).parent))
-from streams import WORDS, Data, Figure, fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,17 +52,25 @@ class Cost(NamedTuple):
     cpu: float
 
 
-class Bench:
+class Rate(NamedTuple):
+    """Rows a second, and what one row took of all processors."""
+
+    figure: Figure
+    cpu_of_row: float
+
+
+class Bench(Recorder):
     def __init__(self, spark: SparkSession, data: Data, place: Path, quick: bool) -> None:
+        super().__init__("spark")
         self.spark, self.data, self.place, self.quick = spark, data, place, quick
         self.rounds = 2 if quick else 3
         self.rows = 1_000_000 if quick else 10_000_000
-        self.figures: list[Figure] = []
         self._streams: dict[int, Path] = {}
 
     def stream(self, rows: int) -> Path:
         """A sealed stream of so many orders, clustered by region; made once."""
         if rows not in self._streams:
+            print(f"  making a stream of {rows:,} messages …", flush=True)
             path = self.place / f"orders-{rows}"
             with fill(path, self.data.orders(rows), indexed=["region"]) as made:
                 made.seal(all=True)
@@ -77,32 +79,21 @@ class Bench:
 
     def best(self, work: Callable[[], object]) -> Cost:
         work()
-        rounds = [timed(work) for _ in range(self.rounds)]
+        rounds = [cost_of(work) for _ in range(self.rounds)]
         return Cost(min(r.wall for r in rounds), min(r.cpu for r in rounds))
 
-    def rate(self, what: str, cost: Cost, rows: int, at_least: float = 0, note: str = "") -> None:
-        met = rows / cost.wall >= at_least if at_least else None
-        target = f"≥ {at_least / 1e6:g} M" if at_least else ""
-        note = f"{cost.wall:6.2f} s  {1e6 * cost.cpu / rows:6.2f} CPU-s/M  {note}"
-        self.add(Figure(what, rows / cost.wall, "/s", target, met, note))
+    def rate(self, name: str, cost: Cost, rows: int, least: float = 0, note: str = "") -> Rate:
+        bound = at_least(least) if least else None
+        note = f"{cost.wall:.2f} s  {1e6 * cost.cpu / rows:.2f} CPU-s/M  {note}"
+        return Rate(self.add(name, rows / cost.wall, RATE, bound, note=note), cost.cpu / rows)
 
-    def ratio(self, what: str, slow: Cost, fast: Cost, at_least: float) -> None:
-        by_cpu = slow.cpu / fast.cpu
-        found = slow.wall / fast.wall
-        note = f"{by_cpu:.2f}x by CPU"
-        self.add(Figure(what, found, "x", f"≥ {at_least:g}", found >= at_least, note))
-
-    def add(self, figure: Figure) -> None:
-        self.figures.append(figure)
-        verdict = {True: "met", False: "MISSED", None: ""}[figure.met]
-        rate = f"{figure.value / 1e6:,.3f} M" if figure.unit == "/s" else f"{figure.value:,.4g}"
-        print(
-            f"  {figure.what:<52} {rate:>10} {figure.unit:<6} {figure.target:<9} {verdict:<7} {figure.note}",
-            flush=True,
-        )
+    def beside(self, ours: Rate, theirs: Rate, least: float) -> None:
+        peer = theirs.figure.name.rpartition(": ")[2]
+        note = f"{theirs.cpu_of_row / ours.cpu_of_row:.2f} × by CPU"
+        self.versus(ours.figure, peer, theirs.figure.value, at_least(least), note=note)
 
 
-def timed(work: Callable[[], object]) -> Cost:
+def cost_of(work: Callable[[], object]) -> Cost:
     wall, cpu = time.perf_counter(), tree_cpu()
     work()
     return Cost(time.perf_counter() - wall, max(tree_cpu() - cpu, 1e-9))
@@ -156,27 +147,27 @@ def driver_bytes() -> int:
 
 def bench_read(bench: Bench) -> None:
     rows, path = bench.rows, bench.stream(bench.rows)
-    print(f"\nRead: {rows:,} messages, sealed, clustered by region")
+    bench.part(f"Read: {rows:,} messages, sealed, clustered by region")
     parquet = unsorted_parquet(bench, rows)
     native = bench.spark.read.parquet(parquet)
 
     one_percent = "amount < 50"
-    ours = bench.best(lambda: consume(orders(bench, path, one_percent)))
+    cost = bench.best(lambda: consume(orders(bench, path, one_percent)))
+    ours = bench.rate("1 % matches: our filter", cost, rows, note=one_percent)
     with pushdown_off(bench.spark):
-        theirs = bench.best(lambda: consume(orders(bench, path).where(one_percent)))
-    columnar = bench.best(lambda: consume(native.where(one_percent)))
-    bench.rate("1 % matches: our filter", ours, rows, note=one_percent)
-    bench.rate("1 % matches: Spark's filter on our source", theirs, rows)
-    bench.rate("1 % matches: Parquet, pushdown and Bloom filters", columnar, rows)
-    bench.ratio("our filter against Spark's", theirs, ours, 2)
-    bench.ratio("our filter against Parquet", columnar, ours, 1)
+        cost = bench.best(lambda: consume(orders(bench, path).where(one_percent)))
+    theirs = bench.rate("1 % matches: Spark's filter on our source", cost, rows)
+    cost = bench.best(lambda: consume(native.where(one_percent)))
+    columnar = bench.rate("1 % matches: Parquet, pushdown and Bloom filters", cost, rows)
+    bench.beside(ours, theirs, 2)
+    bench.beside(ours, columnar, 1)
 
     rare = "region = 'v0007'"
-    ours = bench.best(lambda: consume(orders(bench, path, rare)))
-    columnar = bench.best(lambda: consume(native.where(rare)))
-    bench.rate("1 in 1,000 matches: our filter", ours, rows, note=rare)
-    bench.rate("1 in 1,000 matches: Parquet, unsorted", columnar, rows)
-    bench.ratio("our filter against unsorted Parquet", columnar, ours, 5)
+    cost = bench.best(lambda: consume(orders(bench, path, rare)))
+    ours = bench.rate("1 in 1,000 matches: our filter", cost, rows, note=rare)
+    cost = bench.best(lambda: consume(native.where(rare)))
+    columnar = bench.rate("1 in 1,000 matches: Parquet, unsorted", cost, rows)
+    bench.beside(ours, columnar, 5)
     shutil.rmtree(parquet)
 
 
@@ -257,19 +248,17 @@ def run_pipeline(bench: Bench, path: Path, bindings: int, to: str) -> tuple[Cost
 
 def bench_route(bench: Bench) -> None:
     rows, path = bench.rows, bench.stream(bench.rows)
-    print(f"\nRoute: {rows:,} messages, {BINDINGS:,} bindings, {QUEUES} queues")
+    bench.part(f"Route: {rows:,} messages, {BINDINGS:,} bindings, {QUEUES} queues")
     run_pipeline(bench, bench.stream(100_000), BINDINGS, "none:")
     cost, account, part = run_pipeline(bench, path, BINDINGS, "none:")
     assert account.counters.read == rows, account
     routed = f"{account.counters.routed / rows:.0%} routed"
-    bench.rate("into a sink that keeps nothing", cost, part, 1e6, routed)
+    bench.rate("routed, into a sink that keeps nothing", cost, part, 1e6, routed)
     out = bench.place / "out"
     cost, _, part = run_pipeline(bench, path, BINDINGS, f"stream:{out}/{{}}")
-    bench.rate("into 100 streams", cost, part)
-    by_row, few = row_udf(bench, path, min(rows, 200_000))
-    bench.rate("a row UDF, into one stream", by_row, few)
-    scaled = Cost(by_row.wall * part / few, by_row.cpu * part / few)
-    bench.ratio("into 100 streams against the row UDF", scaled, cost, 5)
+    ours = bench.rate("routed, into 100 streams", cost, part)
+    cost, few = row_udf(bench, path, min(rows, 200_000))
+    bench.beside(ours, bench.rate("a row UDF, into one stream", cost, few), 5)
     shutil.rmtree(out)
 
 
@@ -299,7 +288,7 @@ def row_udf(bench: Bench, path: Path, rows: int) -> tuple[Cost, int]:
 
 def bench_floor(bench: Bench) -> None:
     seconds, rate = (15, 2_000) if bench.quick else (60, 2_000)
-    print(f"\nDelay: {rate:,} messages a second, stream → route → stream, as fast as it goes")
+    bench.part(f"Delay: {rate:,} messages a second, stream → route → stream, as fast as it goes")
     path, out = bench.place / "live", bench.place / "live-out"
     source = Stream.create(path)
     name = f"live{time.monotonic_ns()}"
@@ -329,9 +318,7 @@ def bench_floor(bench: Bench) -> None:
     note = (
         f"p99 {p99:.2f} s; a batch {batch:.0f} ms; {used / took:.2f} CPUs; {len(late):,} messages"
     )
-    bench.add(
-        Figure("from sent to seen in the other stream, p50", p50, "s", "≤ 0.6", p50 <= 0.6, note)
-    )
+    bench.add("from sent to seen in the other stream, p50", p50, "s", at_most(0.6), note=note)
 
 
 def _fields(made: Pipeline) -> dict[str, object]:
@@ -359,13 +346,14 @@ def _delays(path: Path, late: list[float]) -> None:
 
 def bench_growth(bench: Bench) -> None:
     sizes = (100_000, 1_000_000) if bench.quick else (1_000_000, 10_000_000, 30_000_000)
-    print("\nGrowth: time, and memory of the driver (this process and its JVM)")
+    bench.part("Growth: time, and memory of the driver (this process and its JVM)")
     for rows in sizes:
         path = bench.stream(rows)
         cost = bench.best(lambda path=path: consume(orders(bench, path, "region = 'v0007'")))
         bench.rate(f"rare value, {rows:,} messages", cost, rows, note=_driver())
         cost, _, part = run_pipeline(bench, path, BINDINGS, "none:")
         bench.rate(f"routed, {rows:,} messages", cost, part, note=_driver())
+        bench.add(f"driver's memory, {rows:,} messages", driver_bytes() >> 20, "MiB")
     path = bench.stream(sizes[1])
     for bindings in (100, 10_000):
         cost, _, part = run_pipeline(bench, path, bindings, "none:")
@@ -380,32 +368,26 @@ PARTS = {"read": bench_read, "route": bench_route, "floor": bench_floor, "growth
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    options.add_argument("--seed", type=int, default=3)
-    options.add_argument("--json", type=Path, help="write the figures here too")
-    options.add_argument("--only", choices=PARTS, action="append", help="just these parts")
-    options.add_argument("--directory", type=Path, help="where the streams go, for a while")
-    options.add_argument("--master", default="local[2]", help="where Spark runs")
-    given = options.parse_args()
-    print(
-        f"seed {given.seed}, Python {platform.python_version()}, pyarrow {pa.__version__}, {given.master}, "
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    )
+    parser = options(__doc__, seed=3, parts=PARTS)
+    parser.add_argument("--directory", type=Path, help="where the streams go, for a while")
+    parser.add_argument("--master", default="local[2]", help="where Spark runs")
+    given = parser.parse_args()
     _TREE.start()
-    spark = session("headgate bench", given.master)
-    spark.dataSource.register(HeadgateSource)
-    try:
-        with tempfile.TemporaryDirectory(dir=given.directory) as place:
-            bench = Bench(spark, Data(given.seed), Path(place), given.quick)
+    with running(given.master) as spark, tempfile.TemporaryDirectory(dir=given.directory) as place:
+        bench = Bench(spark, Data(given.seed), Path(place), given.quick)
+        with recorded(bench, given):
             for name in given.only or PARTS:
                 PARTS[name](bench)
+
+
+@contextmanager
+def running(master: str) -> Iterator[SparkSession]:
+    spark = session("headgate bench", master)
+    spark.dataSource.register(HeadgateSource)
+    try:
+        yield spark
     finally:
         spark.stop()
-    missed = [figure.what for figure in bench.figures if figure.met is False]
-    print(f"\n{len(missed)} targets missed: {', '.join(missed)}" if missed else "\nAll targets met")
-    if given.json:
-        given.json.write_text(json.dumps([asdict(figure) for figure in bench.figures], indent=2))
 
 
 if __name__ == "__main__":

@@ -9,24 +9,22 @@ files are read from a warm page cache.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
-import os
-import platform
-import random
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
+from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
+from reports import options, recorded
 
 from headgate.filters.parser import parse
 from headgate.filters.targets.python import predicate
@@ -35,157 +33,36 @@ from headgate.streams.bloom import BloomShape
 from headgate.streams.reader import Scan
 from headgate.streams.stream import Stream
 
-PAYLOAD = 100  # bytes
-VALUES = 1_000
-WORDS = [f"v{i:04}" for i in range(VALUES)]
-REGIONS = ["AMER", "EMEA", "APAC"]
-SUBJECTS = ["order.created", *(f"subject.{i}" for i in range(20))]
-START_US = 1_750_000_000_000_000
 
-
-@dataclass(frozen=True)
-class Figure:
-    """A measured number, and what it should at least (or at most) be."""
-
-    what: str
-    value: float
-    unit: str
-    target: str = ""
-    met: bool | None = None
-    note: str = ""
-
-
-class Bench:
+class Bench(Recorder):
     def __init__(self, rounds: int) -> None:
+        super().__init__("streams")
         self.rounds = rounds
-        self.figures: list[Figure] = []
 
     def rate(
-        self, what: str, work: Callable[[], object], units: int, at_least: float = 0, note: str = ""
-    ) -> float:
+        self, name: str, work: Callable[[], object], units: int, least: float = 0, note: str = ""
+    ) -> Figure:
         """Units per second: the median of the rounds; the target is held against the processor's time."""
-        wall, cpu = self.time(work)
-        met = units / cpu >= at_least if at_least else None
-        target = f"≥ {_short(at_least)}" if at_least else ""
-        note = f"{_short(units / cpu)}/s of CPU  {note}"
-        self.add(Figure(what, units / wall, "/s", target, met, note))
-        return wall
+        return self.took(name, self.time(work), units, least, note)
+
+    def took(
+        self, name: str, spent: tuple[float, float], units: int, least: float = 0, note: str = ""
+    ) -> Figure:
+        """Units per second, from the seconds it took."""
+        wall, cpu = spent
+        bound = at_least(least) if least else None
+        return self.add(name, units / cpu, CPU_RATE, bound, clock=units / wall, note=note)
 
     def time(self, work: Callable[[], object]) -> tuple[float, float]:
         """Seconds by the clock and by the processor."""
         gc.collect()
-        rounds = [_timed(work) for _ in range(self.rounds)]
+        rounds = [timed(work) for _ in range(self.rounds)]
         return statistics.median(r[0] for r in rounds), statistics.median(r[1] for r in rounds)
 
     def ratio(self, work: Callable[[], object], base: Callable[[], object]) -> float:
         """How much longer one takes the processor than the other, taken in turns: what disturbs one disturbs both."""
-        rounds = [(_timed(work)[1], _timed(base)[1]) for _ in range(2 * self.rounds)]
+        rounds = [(timed(work)[1], timed(base)[1]) for _ in range(2 * self.rounds)]
         return statistics.median(a / b for a, b in rounds)
-
-    def most(self, what: str, value: float, unit: str, limit: float, note: str = "") -> None:
-        self.add(Figure(what, float(value), unit, f"≤ {limit:g}", bool(value <= limit), note))
-
-    def least(self, what: str, value: float, unit: str, limit: float, note: str = "") -> None:
-        self.add(Figure(what, float(value), unit, f"≥ {limit:g}", bool(value >= limit), note))
-
-    def add(self, figure: Figure) -> None:
-        self.figures.append(figure)
-        verdict = {True: "met", False: "MISSED", None: ""}[figure.met]
-        shown = _short(figure.value) if figure.unit == "/s" else f"{figure.value:,.4g}"
-        print(
-            f"  {figure.what:<50} {shown:>10} {figure.unit:<10} {figure.target:<10} {verdict:<7} {figure.note}",
-            flush=True,
-        )
-
-
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - wall, max(time.process_time() - cpu, 1e-9)
-
-
-def _short(rate: float) -> str:
-    return f"{rate / 1e6:,.2f} M" if rate >= 1e5 else f"{rate:,.0f}"
-
-
-# ---- data --------------------------------------------------------------------------------------------
-
-
-class Data:
-    """Everything random comes from one seed."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng, self.numbers = random.Random(seed), np.random.default_rng(seed)
-        self._bytes = self.numbers.bytes(PAYLOAD << 16)
-
-    def messages(self, count: int) -> list[Message]:
-        rng = self.rng
-        return [
-            Message(
-                self._bytes[(i % 65536) * PAYLOAD : (i % 65536 + 1) * PAYLOAD],
-                topic="orders.eu.created",
-                headers={
-                    "region": rng.choice(WORDS),
-                    "type": rng.choice("abcd"),
-                    "amount": rng.randrange(5000),
-                },
-            )
-            for i in range(count)
-        ]
-
-    def orders(self, rows: int, chunk: int = 65536) -> Iterator[pa.Table]:
-        """Headers region (one of 1,000), type and amount, payloads of 100 bytes."""
-        for first in range(0, rows, chunk):
-            size = min(chunk, rows - first)
-            yield pa.table(
-                {
-                    "timestamp": pa.array(START_US + np.arange(first, first + size)),
-                    "topic": _coded(np.zeros(size, np.int8), ["orders.eu.created"]),
-                    "payload": self.payloads(size),
-                    "region": _coded(self.numbers.integers(0, VALUES, size, np.int16), WORDS),
-                    "type": _coded(self.numbers.integers(0, 4, size, np.int8), list("abcd")),
-                    "amount": pa.array(self.numbers.integers(0, 5000, size)),
-                }
-            )
-
-    def published(self, rows: int, chunk: int = 65536) -> Iterator[pa.Table]:
-        """RabbitMQ's benchmark: an order.created every 100,000 messages, one in ten of them from AMER."""
-        for first in range(0, rows, chunk):
-            size = min(chunk, rows - first)
-            at = np.arange(first, first + size)
-            subjects = self.numbers.integers(1, len(SUBJECTS), size, np.int8)
-            regions = self.numbers.integers(0, 3, size, np.int8)
-            wanted = at % 100_000 == 50_000
-            subjects[wanted] = 0
-            regions[wanted] = 1
-            regions[at % 1_000_000 == 50_000] = 0
-            yield pa.table(
-                {
-                    "timestamp": pa.array(START_US + at),
-                    "topic": _coded(np.zeros(size, np.int8), ["orders"]),
-                    "payload": self.payloads(size),
-                    "subject": _coded(subjects, SUBJECTS),
-                    "region": _coded(regions, REGIONS),
-                    "ts": pa.array(START_US // 1000 + at),
-                }
-            )
-
-    def payloads(self, rows: int, size: int = PAYLOAD) -> pa.Array:
-        ends = pa.py_buffer(np.arange(0, (rows + 1) * size, size, dtype=np.int32))
-        return pa.Array.from_buffers(
-            pa.binary(), rows, [None, ends, pa.py_buffer(self.numbers.bytes(rows * size))]
-        )
-
-
-def _coded(codes: np.ndarray, words: Sequence[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(words))
-
-
-def fill(path: Path, tables: Iterator[pa.Table], **options: object) -> Stream:
-    stream = Stream.create(path, fsync="never", **options)
-    for table in tables:
-        stream.append(table)
-    return stream
 
 
 def run(scan: Scan) -> Scan:
@@ -199,8 +76,8 @@ def run(scan: Scan) -> Scan:
 
 def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     count = 100_000 if quick else 400_000
-    print(
-        f"\nPublish: {count:,} messages built beforehand, {PAYLOAD} bytes, 3 headers, fsync=interval"
+    bench.part(
+        f"Publish: {count:,} messages built beforehand, {PAYLOAD} bytes, 3 headers, fsync=interval"
     )
     messages = data.messages(count)
     places = (place / f"publish-{i}" for i in range(1000))
@@ -227,9 +104,11 @@ def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
                 line = {"topic": m.topic, "headers": m.headers, "payload": m.payload.hex()}
                 file.write(json.dumps(line) + "\n")
 
-    bench.rate("send, one by one", send, count, 500_000)
-    bench.rate("send_many, 4,096 at a time", send_many, count, 500_000)
-    bench.rate("JSON lines, nothing checked", write_json, count)
+    single = bench.rate("send, one by one", send, count, 500_000)
+    many = bench.rate("send_many, 4,096 at a time", send_many, count, 500_000)
+    lines = bench.rate("JSON lines, nothing checked", write_json, count)
+    for ours in (single, many):
+        bench.versus(ours, "JSON lines", lines.value)
     tables = list(data.orders(count))
 
     def append() -> None:
@@ -248,25 +127,21 @@ def print_sizes(bench: Bench, data: Data, place: Path, messages: list[Message]) 
         len(json.dumps({"topic": m.topic, "headers": m.headers, "payload": m.payload.hex()})) + 1
         for m in messages[:1000]
     )
-    bench.add(
-        Figure(
-            "bytes a message, JSON lines", lines / 1000, "B", note=f"payload {PAYLOAD} B, as hex"
-        )
-    )
+    note = f"payload {PAYLOAD} B, as hex"
+    plain = bench.add("bytes a message, JSON lines", lines / 1000, "B", note=note)
     with Stream.create(place / "sizes", indexed=["region"]) as stream:
         with stream.producer() as producer:
             producer.send_many(messages)
-        bench.add(Figure("bytes a message, hot", _bytes(stream.path) / len(messages), "B"))
+        bench.add("bytes a message, hot", _bytes(stream.path) / len(messages), "B")
         stream.seal(all=True)
-        bench.add(Figure("bytes a message, sealed", _bytes(stream.path) / len(messages), "B"))
+        ours = bench.add("bytes a message, sealed", _bytes(stream.path) / len(messages), "B")
+        bench.versus(ours, "JSON lines", plain.value)
     with Stream.create(place / "single", filter_size=16) as stream:
         with stream.producer() as producer:
             for message in messages[:1000]:
                 producer.send(message)
                 producer.flush()
-        bench.add(
-            Figure("bytes a message, hot, one message a chunk", _bytes(stream.path) / 1000, "B")
-        )
+        bench.add("bytes a message, hot, one message a chunk", _bytes(stream.path) / 1000, "B")
     shutil.rmtree(place / "sizes")
     shutil.rmtree(place / "single")
 
@@ -277,8 +152,8 @@ def _bytes(directory: Path) -> int:
 
 def bench_scan(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     rows = 500_000 if quick else 2_000_000
-    print(
-        f"\nScan: {rows:,} messages, hot, 4,096 a chunk; the Bloom filter knows none of these headers"
+    bench.part(
+        f"Scan: {rows:,} messages, hot, 4,096 a chunk; the Bloom filter knows none of these headers"
     )
     stream = fill(place / "scan", data.orders(rows, 4096), indexed=["other"])
     rare = "region = 'v0007' AND amount = 17 AND type = 'a'"
@@ -304,9 +179,12 @@ def bench_scan(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     )
     part = rows // 10
     matches = predicate(parse(common))
-    wall, _ = bench.time(lambda: sum(matches(m) for m in stream.consume(start=rows - part)))
-    bench.add(Figure("decode every message and test it", part / wall, "/s"))
-    bench.least("exact scan against decoding and testing", (rows / hot) / (part / wall), "x", 10)
+    decoded = bench.rate(
+        "decode every message and test it",
+        lambda: sum(matches(m) for m in stream.consume(start=rows - part)),
+        part,
+    )
+    bench.versus(hot, decoded.name, decoded.value, at_least(10))
     examined = run(stream.scan(common)).stats
     assert examined.rows_examined == rows, examined
     compare_with_no_filter(bench, stream, rows, "hot")
@@ -314,18 +192,8 @@ def bench_scan(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     stream.close()
     stream = Stream.open(place / "scan")
     stream.reconfigure(indexed=["region"])
-    wall, cpu = _timed(lambda: stream.seal(all=True))
-    bench.add(
-        Figure(
-            "seal",
-            rows / wall,
-            "/s",
-            "≥ 1.00 M",
-            rows / cpu >= 1e6,
-            f"{_short(rows / cpu)}/s of CPU",
-        )
-    )
-    print("  sealed, clustered by region:")
+    bench.took("seal", timed(lambda: stream.seal(all=True)), rows, 1e6)
+    bench.part("Sealed, clustered by region:")
     bench.rate(
         "sealed, 4 of 5 match, in offset order",
         lambda: run(stream.scan("amount > 1000")),
@@ -348,44 +216,31 @@ def compare_with_no_filter(bench: Bench, stream: Stream, rows: int, state: str) 
         ("nothing", "amount < 0", 1.0),
     ):
         ratio = bench.ratio(lambda filter=filter: run(stream.scan(filter)), plain)
-        bench.most(f"{state}, {what} matches / no filter", ratio, "x", limit, "time of CPU")
+        name = f"{state}, {what} matches / no filter"
+        bench.add(name, ratio, TIMES, at_most(limit), note="time of CPU")
 
 
 def bench_pruning(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     rows = 1_000_000
-    print(f"\nPruning: {rows:,} messages, {VALUES:,} uniform values, published in bursts")
+    bench.part(f"Pruning: {rows:,} messages, {VALUES:,} uniform values, published in bursts")
     stream = fill(place / "prune", data.orders(rows), indexed=["region"])
     hot = [_share(stream, f"region = '{word}'") for word in WORDS[::100]]
-    bench.add(
-        Figure(
-            "hot, one value: bytes read",
-            100 * float(np.mean(hot)),
-            "%",
-            note="each chunk holds most values",
-        )
-    )
+    note = "each chunk holds most values"
+    bench.add("hot, one value: bytes read", 100 * float(np.mean(hot)), "%", note=note)
     bloom_of_hot_chunks(bench, stream)
     stream.seal(all=True)
     shares = [_share(stream, f"region = '{word}'") for word in WORDS[::20]]
-    bench.most(
-        "sealed, one value: bytes read, mean",
-        100 * float(np.mean(shares)),
-        "%",
-        3,
-        "RabbitMQ 4.0.5: 99.8 %",
-    )
-    bench.most("sealed, one value: bytes read, worst", 100 * max(shares), "%", 6)
+    mean, worst = 100 * float(np.mean(shares)), 100 * max(shares)
+    note = "RabbitMQ 4.0.5: 99.8 %"
+    bench.add("sealed, one value: bytes read, mean", mean, "%", at_most(3), note=note)
+    bench.add("sealed, one value: bytes read, worst", worst, "%", at_most(6))
     absent = [_passed(stream, f"region = 'v{i:04}x'") for i in range(0, VALUES, 5)]
-    bench.most("sealed, absent values: chunks passed, mean", 100 * float(np.mean(absent)), "%", 2)
-    bench.most(
-        "sealed, absent values: chunks passed, worst",
-        100 * max(absent),
-        "%",
-        5,
-        "no value drags everything in",
-    )
+    mean, worst = 100 * float(np.mean(absent)), 100 * max(absent)
+    note = "no value drags everything in"
+    bench.add("sealed, absent values: chunks passed, mean", mean, "%", at_most(2))
+    bench.add("sealed, absent values: chunks passed, worst", worst, "%", at_most(5), note=note)
     wall, _ = bench.time(lambda: run(stream.scan("region = 'v0007'")))
-    bench.add(Figure("sealed, one value: time", wall * 1000, "ms"))
+    bench.add("sealed, one value: time", wall * 1000, "ms")
     stream.close()
     shutil.rmtree(place / "prune")
 
@@ -396,22 +251,14 @@ def bloom_of_hot_chunks(bench: Bench, stream: Stream) -> None:
     passed = [_passed(stream, f"region = 'absent{i}'") for i in range(200)]
     values = VALUES * (1 - (1 - 1 / VALUES) ** 4096)
     expected = (1 - np.exp(-shape.hashes * values / shape.bits)) ** shape.hashes
-    bench.add(
-        Figure(
-            "hot, absent values: chunks passed, mean",
-            100 * float(np.mean(passed)),
-            "%",
-            f"≈ {100 * expected:.2g}",
-            bool(abs(np.mean(passed) - expected) < 0.5 * expected + 0.01),
-        )
-    )
-    bench.most(
-        "hot, absent values: chunks passed, worst",
-        100 * max(passed),
-        "%",
-        100 * (expected + 0.1),
-        "RabbitMQ: 24 of 24 at 16 bytes",
-    )
+    mean = float(np.mean(passed))
+    bench.add("hot, absent values: chunks passed, mean", 100 * mean, "%")
+    off = 100 * abs(mean - expected)
+    note = f"expected {100 * expected:.2g} %"
+    most = at_most(100 * (0.5 * expected + 0.01))
+    bench.add("hot, absent values: off the formula by", off, "points", most, note=note)
+    most, note = at_most(100 * (expected + 0.1)), "RabbitMQ: 24 of 24 at 16 bytes"
+    bench.add("hot, absent values: chunks passed, worst", 100 * max(passed), "%", most, note=note)
 
 
 def _share(stream: Stream, filter: str) -> float:
@@ -427,49 +274,37 @@ def _passed(stream: Stream, filter: str) -> float:
 def bench_rabbitmq(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     rows = 1_000_000 if quick else 10_000_000
     filter = f"subject = 'order.created' AND ts > {START_US // 1000} AND region IN ('AMER', 'ANTARCTICA')"
-    print(f"\nRabbitMQ's published shape: {rows:,} messages, sealed\n  {filter}")
+    bench.part(f"RabbitMQ's published shape: {rows:,} messages, sealed\n  {filter}")
     stream = fill(place / "rabbitmq", data.published(rows), indexed=["subject", "region"])
-    wall, cpu = _timed(lambda: stream.seal(all=True))
-    bench.add(
-        Figure(
-            "seal",
-            rows / wall,
-            "/s",
-            "≥ 1.00 M",
-            rows / cpu >= 1e6,
-            f"{_short(rows / cpu)}/s of CPU",
-        )
-    )
+    bench.took("published shape, seal", timed(lambda: stream.seal(all=True)), rows, 1e6)
     found = run(stream.scan(filter)).stats
     assert found.rows_matched == rows // 1_000_000, found
     wall, cpu = bench.time(lambda: run(stream.scan(filter)))
-    bench.most(
-        "answered in",
-        wall,
-        "s",
-        0.05,
-        f"{cpu:.4f} s of CPU; RabbitMQ 2.05 s with Bloom filter and SQL, 24.7 s with SQL",
-    )
+    note = f"{cpu:.4f} s of CPU; RabbitMQ 2.05 s with Bloom filter and SQL, 24.7 s with SQL"
+    bench.add("published shape, answered in", wall * 1000, "ms", at_most(50), note=note)
     wall, cpu = bench.time(lambda: run(Stream.open(stream.path).scan(filter)))
-    bench.add(Figure("answered in, stream just opened", wall, "s", note=f"{cpu:.4f} s of CPU"))
-    bench.add(Figure("bytes read", 100 * found.bytes_read / found.bytes_total, "%"))
+    note = f"{cpu:.4f} s of CPU"
+    bench.add("published shape, answered in, stream just opened", wall * 1000, "ms", note=note)
+    share = 100 * found.bytes_read / found.bytes_total
+    bench.add("published shape, bytes read", share, "%")
     stream.close()
     shutil.rmtree(place / "rabbitmq")
 
 
 def bench_single(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     count = 10_000 if quick else 100_000
-    print(f"\n{count:,} chunks of one message")
+    bench.part(f"{count:,} chunks of one message")
     stream = Stream.create(place / "single", fsync="never", chunk_messages=1)
     with stream.producer() as producer:
         producer.send_many(data.messages(count))
-    hot, _ = _timed(lambda: run(stream.scan("amount > 1000")))
-    bench.add(Figure("hot scan", count / hot, "/s"))
-    wall, _ = _timed(lambda: stream.seal(all=True))
-    bench.add(Figure("seal", count / wall, "/s"))
-    sealed, _ = bench.time(lambda: run(stream.scan("amount > 1000")))
-    bench.add(Figure("sealed scan", count / sealed, "/s"))
-    bench.least("sealed against hot", hot / sealed, "x", 50)
+    spent = timed(lambda: run(stream.scan("amount > 1000")))
+    hot = bench.took("chunks of one message, hot scan", spent, count)
+    spent = timed(lambda: stream.seal(all=True))
+    bench.took("chunks of one message, seal", spent, count)
+    sealed = bench.rate(
+        "chunks of one message, sealed scan", lambda: run(stream.scan("amount > 1000")), count
+    )
+    bench.versus(sealed, "the same, hot", hot.value, at_least(50))
     stream.close()
     shutil.rmtree(place / "single")
 
@@ -529,7 +364,7 @@ print(rows, most, before)
 
 def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     count = 100 if quick else 500
-    print(f"\nWaking: {count} messages, one at a time, to a consumer in another process")
+    bench.part(f"Waking: {count} messages, one at a time, to a consumer in another process")
     with Stream.create(place / "wake", fsync="interval") as stream:
         python = [sys.executable, "-c"]
         with (
@@ -545,13 +380,13 @@ def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
                 producer.flush()
                 time.sleep(data.rng.uniform(0.002, 0.01))
             late = sorted(json.loads(tail.stdout.readline()))
-        bench.most("publish to wake, p50", late[count // 2] / 1e6, "ms", 5)
-        bench.add(Figure("publish to wake, p99", late[count * 99 // 100] / 1e6, "ms"))
+        bench.add("publish to wake, p50", late[count // 2] / 1e6, "ms", at_most(5))
+        bench.add("publish to wake, p99", late[count * 99 // 100] / 1e6, "ms")
         seconds = "3" if quick else "15"
         idle = subprocess.run(
             [*python, IDLE, str(stream.path), seconds], capture_output=True, text=True, check=True
         )
-        bench.most("idle tailing", 100 * float(idle.stdout), "% CPU", 0.5)
+        bench.add("idle tailing", 100 * float(idle.stdout), "% CPU", at_most(0.5))
     shutil.rmtree(place / "wake")
 
 
@@ -559,14 +394,14 @@ def bench_memory(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     size = (1 if quick else 5) * 10**9
     rows_a_table, payload = 20_000, 1000
     rows = size // payload
-    print(
-        f"\nMemory: a stream of {size / 1e9:g} GB, payloads of {payload} bytes, half of it sealed"
+    bench.part(
+        f"Memory: a stream of {size / 1e9:g} GB, payloads of {payload} bytes, half of it sealed"
     )
     stream = Stream.create(place / "memory", fsync="never", indexed=["region"])
     for first in range(0, rows, rows_a_table):
         columns = {
             "payload": data.payloads(rows_a_table, payload),
-            "region": _coded(data.numbers.integers(0, VALUES, rows_a_table, np.int16), WORDS),
+            "region": coded(data.numbers.integers(0, VALUES, rows_a_table, np.int16), WORDS),
             "amount": pa.array(data.numbers.integers(0, 5000, rows_a_table)),
         }
         stream.append(pa.table(columns))
@@ -582,7 +417,8 @@ def bench_memory(bench: Bench, data: Data, place: Path, quick: bool) -> None:
         )
         found, most, before = map(float, done.stdout.split())
         assert found > 0.9 * rows
-        bench.most(f"{how}, most anonymous memory", most, "MB", 300, f"{before:.0f} MB before")
+        note = f"{before:.0f} MB before, {size / 1e9:g} GB read"
+        bench.add(f"{how}, most anonymous memory", most, "MB", at_most(300), note=note)
     shutil.rmtree(place / "memory")
 
 
@@ -598,27 +434,15 @@ PARTS: dict[str, Callable[[Bench, Data, Path, bool], None]] = {
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    options.add_argument("--seed", type=int, default=3)
-    options.add_argument("--json", type=Path, help="write the figures here too")
-    options.add_argument("--only", choices=PARTS, action="append", help="just these parts")
-    options.add_argument("--directory", type=Path, help="where the streams go, for a while")
-    given = options.parse_args()
+    parser = options(__doc__, seed=3, parts=PARTS)
+    parser.add_argument("--directory", type=Path, help="where the streams go, for a while")
+    given = parser.parse_args()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    print(
-        f"seed {given.seed}, Python {platform.python_version()}, pyarrow {pa.__version__}, "
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    )
     bench = Bench(3 if given.quick else 7)
-    with tempfile.TemporaryDirectory(dir=given.directory) as place:
+    with recorded(bench, given), tempfile.TemporaryDirectory(dir=given.directory) as place:
         for name in given.only or PARTS:
             PARTS[name](bench, Data(given.seed), Path(place), given.quick)
-    missed = [figure.what for figure in bench.figures if figure.met is False]
-    print(f"\n{len(missed)} targets missed: {', '.join(missed)}" if missed else "\nAll targets met")
-    if given.json:
-        given.json.write_text(json.dumps([asdict(figure) for figure in bench.figures], indent=2))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ NOUNS: Final = {
 JOBS: Final = {
     "stream": ("stream_jobs", "stream_compact")
 }  # more verbs of a noun, in modules of their own
-VERBS: Final = ("explain", "route", "demo", "doctor")  # these need no noun
+VERBS: Final = ("explain", "route", "demo", "bench", "doctor")  # these need no noun
 
 
 def run(arguments: list[str]) -> int:

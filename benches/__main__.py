@@ -1,0 +1,157 @@
+"""All benches, one after the other, each in a process of its own; a table of what was found at the end.
+
+    python benches [--quick] [--only GROUP] [--json PATH] [--readme PATH] [--show PATH]
+
+GROUP is filters, streams, routing, queues or spark, or one part of one of them: spark/growth. With --only, --json adds to
+the file that is there. A bench that fails does not keep the others from running; the exit code is 1 then. A missed target
+is marked, and is no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import headlines
+from figures import TIMES, Figure, measure, number
+from reports import HERE, ORDER, PEERS, Report, load, save, verdict, version_of
+from rich.console import Console
+from rich.table import Table
+
+LIMIT_S = 3 * 3600  # what takes longer hangs
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
+
+
+def main() -> int:
+    given = arguments()
+    if given.show:
+        report, failed = load(given.show), []
+    else:
+        report, failed = measured(given.only or list(ORDER), given.quick)
+    show(report.figures)
+    console.print(f"\n{verdict(report.figures)}", markup=False)
+    if given.json and given.only and given.json.exists():
+        report = load(given.json).with_newer(report)
+    if given.json:
+        save(report, given.json)
+        report = load(given.json)  # as a reader of the file will see it
+    if given.readme:
+        write_table(report, given.readme)
+    if failed:
+        console.print(f"Did not finish: {', '.join(failed)}", style="red", markup=False)
+    return 1 if failed else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python benches", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds: minutes")
+    parser.add_argument("--json", type=Path, help="write all figures here")
+    parser.add_argument("--readme", type=_document, help="write the table of headlines in there")
+    parser.add_argument("--show", type=Path, help="measure nothing, take what is in this file")
+    help = f"just these: {', '.join(ORDER)}, or one part: spark/growth"
+    parser.add_argument("--only", type=_group, action="append", metavar="GROUP", help=help)
+    return parser.parse_args()
+
+
+def _group(text: str) -> str:
+    if text.partition("/")[0] not in ORDER:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(ORDER)}")
+    return text
+
+
+def _document(text: str) -> Path:
+    """Looked at now: who has measured for an hour wants no error at the end."""
+    try:
+        headlines.parts_of(Path(text))
+    except (OSError, ValueError) as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+    return Path(text)
+
+
+def write_table(report: Report, document: Path) -> None:
+    headlines.write_table(report, document)
+    if left_out := headlines.without_figure(report.figures):
+        console.print(
+            f"\nNot measured, not in {document.name}: {'; '.join(left_out)}", markup=False
+        )
+
+
+# ---- running -------------------------------------------------------------------------------------------
+
+
+def measured(chosen: list[str], quick: bool) -> tuple[Report, list[str]]:
+    """What the benches found, and which of them did not finish."""
+    if absent := [name for name in (*PEERS, "psutil") if version_of(name) is None]:
+        advice = "`pip install 'headgate[bench]'` has them; spark needs psutil"
+        console.print(f"Not there, so left out: {', '.join(absent)}. {advice}", markup=False)
+    report, failed, began = Report(), [], time.monotonic()
+    for turn, name in enumerate(chosen, 1):
+        spent = (time.monotonic() - began) / 60
+        console.rule(f"{name}, {turn} of {len(chosen)}, after {spent:.0f} minutes", align="left")
+        found, finished = measure_one(name, quick)
+        report = report.with_newer(found)
+        if not finished:
+            failed.append(name)
+    return report, failed
+
+
+def measure_one(name: str, quick: bool) -> tuple[Report, bool]:
+    """Memory, threads and a JVM are a bench's own, so it has a process of its own."""
+    group, _, part = name.partition("/")
+    with tempfile.TemporaryDirectory() as place:
+        found = Path(place) / "figures.json"
+        command = [sys.executable, str(HERE / f"{group}.py"), "--json", str(found)]
+        command += ["--quick"] * quick + ["--only", part] * bool(part)
+        finished = run(command) == 0
+        return (load(found) if found.exists() else Report()), finished
+
+
+def run(command: list[str]) -> int:
+    with subprocess.Popen(command) as process:
+        try:
+            return process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # it tidies up, and writes what it has
+            try:
+                return process.wait(60) or 1
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return 1
+
+
+# ---- the table -----------------------------------------------------------------------------------------
+
+
+def show(figures: Iterable[Figure]) -> None:
+    """What has a target or stands beside something; the rest was printed as it came."""
+    table = Table("figure", box=None, pad_edge=False)
+    for column in ("measured", "should be", "", "theirs", "ratio"):
+        table.add_column(column, justify="right")
+    table.add_column("instead")
+    group = ""
+    for figure in figures:
+        if figure.met is None and figure.ratio is None:
+            continue
+        if figure.group != group:
+            group = figure.group
+            table.add_row(f"\n[bold]{group}[/]")
+        table.add_row(*_cells(figure))
+    console.print(table)
+
+
+def _cells(figure: Figure) -> tuple[str, ...]:
+    mark = {True: "[green]met[/]", False: "[red]MISSED[/]", None: ""}[figure.met]
+    ratio = "" if figure.ratio is None else f"{number(figure.ratio, TIMES)} ×"
+    theirs = measure(figure.theirs, figure.unit)
+    ours = measure(figure.value, figure.unit)
+    return figure.name, ours, figure.target, mark, theirs, ratio, figure.against
+
+
+if __name__ == "__main__":
+    sys.exit(main())

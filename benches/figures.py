@@ -1,0 +1,169 @@
+"""What a bench finds: figures, printed as they come, with what they should be and what a user would use instead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+RATE = "/s"
+CPU_RATE = "/s CPU"  # per second of the processor: on a machine that others use too, only that says what the code does
+TIMES = "×"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured number, and what stands beside it from the same run.
+
+    `theirs` is in the same unit; `ratio` says how many times better ours is; `clock` is a rate by the clock where `value`
+    is by the processor.
+    """
+
+    group: str
+    name: str
+    value: float
+    unit: str
+    target: str = ""
+    met: bool | None = None
+    against: str = ""
+    theirs: float | None = None
+    ratio: float | None = None
+    clock: float | None = None
+    note: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.group, self.name, self.against
+
+
+class Bound(NamedTuple):
+    """What a number should at least or at most be."""
+
+    sign: str
+    limit: float
+
+    def holds(self, value: float) -> bool:
+        return bool(value >= self.limit if self.sign == "≥" else value <= self.limit)
+
+
+def at_least(limit: float) -> Bound:
+    return Bound("≥", limit)
+
+
+def at_most(limit: float) -> Bound:
+    return Bound("≤", limit)
+
+
+class Recorder:
+    """Keeps the figures of one bench, and prints each as it comes."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.figures: list[Figure] = []
+
+    def part(self, text: str) -> None:
+        print(f"\n{text}", flush=True)
+
+    def add(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        bound: Bound | None = None,
+        *,
+        clock: float | None = None,
+        note: str = "",
+    ) -> Figure:
+        """A number, held against its bound."""
+        target, met = _judged(bound, value, unit)
+        figure = Figure(
+            self.group, name, float(value), unit, target, met, clock=clock, note=note.strip()
+        )
+        return self._keep(figure)
+
+    def versus(
+        self,
+        ours: Figure,
+        against: str,
+        theirs: float,
+        bound: Bound | None = None,
+        *,
+        ratio: float | None = None,
+        note: str = "",
+    ) -> Figure:
+        """The same number beside a peer's; the bound is of the ratio."""
+        ratio = _times_better(ours, theirs) if ratio is None else ratio
+        target, met = _judged(bound, ratio, TIMES)
+        beside = replace(ours, against=against, theirs=float(theirs), ratio=float(ratio))
+        return self._keep(replace(beside, target=target, met=met, note=note.strip()))
+
+    def _keep(self, figure: Figure) -> Figure:
+        self.figures.append(figure)
+        print(line(figure), flush=True)
+        return figure
+
+
+def _judged(bound: Bound | None, value: float, unit: str) -> tuple[str, bool | None]:
+    if bound is None:
+        return "", None
+    return f"{bound.sign} {measure(bound.limit, unit)}", bound.holds(value)
+
+
+def _times_better(ours: Figure, theirs: float) -> float:
+    """More of a rate is better, less of everything else."""
+    more, less = (ours.value, theirs) if is_rate(ours.unit) else (theirs, ours.value)
+    return more / max(less, 1e-12)
+
+
+# ---- measuring -----------------------------------------------------------------------------------------
+
+
+def timed(work: Callable[[], object], repeats: int = 1) -> tuple[float, float]:
+    """Seconds by the clock and by the processor."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(repeats):
+        work()
+    return time.perf_counter() - wall, max(time.process_time() - cpu, 1e-9)
+
+
+# ---- in words ------------------------------------------------------------------------------------------
+
+
+def line(figure: Figure) -> str:
+    """A figure as it is printed during the run; a comparison shows the ratio."""
+    verdict = f"{figure.target} {verdict_of(figure)}".strip()
+    if figure.ratio is not None:
+        value, unit = figure.ratio, TIMES
+        more = f"{figure.against} ({measure(figure.theirs, figure.unit)})"
+    else:
+        value, unit = figure.value, figure.unit
+        more = "" if figure.clock is None else f"{number(figure.clock, RATE)}/s by the clock"
+    rest = "  ".join(part for part in (verdict, more, figure.note) if part)
+    return f"  {figure.name:<58} {number(value, unit):>10} {unit:<6} {rest}".rstrip()
+
+
+def verdict_of(figure: Figure) -> str:
+    return {True: "met", False: "MISSED", None: ""}[figure.met]
+
+
+def measure(value: float | None, unit: str) -> str:
+    """A number with its unit; nothing for nothing."""
+    if value is None:
+        return ""
+    if is_rate(unit):
+        return f"{number(value, unit)}/s"
+    return f"{number(value, unit)} {unit}"
+
+
+def number(value: float, unit: str) -> str:
+    """Three or four digits that matter."""
+    if is_rate(unit) and value >= 1e6:
+        return f"{value / 1e6:,.2f} M" if value < 1e8 else f"{value / 1e6:,.0f} M"
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def is_rate(unit: str) -> bool:
+    return unit in (RATE, CPU_RATE)

@@ -1,0 +1,62 @@
+"""headgate bench: what everything costs on this machine, beside what one would use instead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+import headgate
+from headgate.errors import HeadgateError
+
+_CLONE: Final = Path(headgate.__file__).parents[2]  # when installed from one: pip install -e
+
+
+def bench(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Less data and fewer rounds: minutes, not an hour.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP",
+            help="Just filters, streams, routing, queues or spark, or a part: spark/growth.",
+        ),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure here; --only adds to it.")
+    ] = None,
+    readme: Annotated[
+        Path | None,
+        typer.Option(help="Write the table of headlines between its markers in this document."),
+    ] = None,
+    show: Annotated[
+        Path | None, typer.Option(help="Measure nothing: take the figures from this file.")
+    ] = None,
+) -> None:
+    """Measure filters, streams, routing, queues and Spark beside what one would use instead.
+
+    The benches are in a clone of the repository; peers that are not installed are left out. Exit code 1 when a bench
+    did not finish; a missed target is marked, and is no failure.
+    """
+    command = [sys.executable, str(_benches(_CLONE))]
+    command += ["--quick"] * quick
+    for group in only or ():
+        command += ["--only", group]
+    for option, path in (("--json", json), ("--readme", readme), ("--show", show)):
+        command += [option, str(path)] if path else []
+    if code := subprocess.run(command, check=False).returncode:
+        raise typer.Exit(code)
+
+
+def _benches(clone: Path) -> Path:
+    found = clone / "benches"
+    if not (found / "__main__.py").exists():
+        raise HeadgateError(
+            "the benches are not part of the package: clone the repository and run `make bench` there, "
+            "or `pip install -e '.[all,dev,bench]'` in the clone and then `headgate bench`"
+        )
+    return found

@@ -1,0 +1,137 @@
+"""The table of benchmarks in the README is what the figures beside it say, and the benches can be asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from headgate.cli import bench as command
+from headgate.cli.app import run
+
+ROOT = Path(__file__).parent.parent.parent
+RESULTS = ROOT / "benches/results/latest.json"
+
+
+@pytest.fixture
+def benches(monkeypatch):
+    """The modules every bench shares."""
+    monkeypatch.syspath_prepend(ROOT / "benches")
+    names = ("figures", "reports", "headlines")
+    yield SimpleNamespace(**{name: import_module(name) for name in names})
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def bench(benches):
+    return benches.figures.Recorder("streams")
+
+
+def report_of(benches, bench, **changes):
+    known = benches.reports.load(RESULTS).runs["streams"]
+    made = benches.reports.Run(**{**asdict(known), "quick": False, "finished": True, **changes})
+    return benches.reports.Report({bench.group: made}, tuple(bench.figures))
+
+
+def test_the_table_in_the_readme_is_what_the_results_say(benches):
+    section = benches.headlines.section(benches.reports.load(RESULTS))
+    begin, end = benches.headlines.BEGIN, benches.headlines.END
+    assert f"{begin}\n{section}\n{end}" in (ROOT / "README.md").read_text()
+
+
+def test_results_are_of_every_bench_and_no_figure_is_there_twice(benches):
+    found = benches.reports.load(RESULTS)
+    assert tuple(found.runs) == benches.reports.ORDER
+    keys = [figure.key for figure in found.figures]
+    assert len(set(keys)) == len(keys)
+
+
+def test_what_is_saved_is_loaded_again(benches, bench, tmp_path):
+    sent = bench.add("send", 2e6, "/s CPU", benches.figures.at_least(1e6), clock=1.5e6, note="x")
+    bench.versus(sent, "JSON lines", 5e5)
+    report = report_of(benches, bench)
+    benches.reports.save(report, tmp_path / "figures.json")
+    assert benches.reports.load(tmp_path / "figures.json") == report
+
+
+def test_a_ratio_says_how_many_times_better_ours_is(benches, bench):
+    rate = bench.add("send", 2e6, "/s CPU")
+    size = bench.add("bytes", 100.0, "B")
+    assert bench.versus(rate, "JSON lines", 5e5).ratio == 4
+    assert bench.versus(size, "JSON lines", 250.0).ratio == 2.5
+
+
+def test_a_missed_target_is_marked_wherever_figures_are_shown(benches, bench, capsys):
+    bench.add("send, one by one", 1e5, "/s CPU", benches.figures.at_least(5e5))
+    bench.add("publish to wake, p50", 1.0, "ms", benches.figures.at_most(5))
+    assert "MISSED" in capsys.readouterr().out.splitlines()[0]
+    assert benches.reports.verdict(bench.figures) == "1 of 2 targets missed: send, one by one"
+    missed, met = benches.headlines.table(bench.figures).splitlines()[2:]
+    assert "**missed**" in missed
+    assert "missed" not in met
+
+
+def test_a_quick_or_unfinished_run_is_called_so(benches, bench):
+    assert "**" not in benches.headlines.section(report_of(benches, bench))
+    assert "quick run" in benches.headlines.section(report_of(benches, bench, quick=True))
+    assert "Not finished: streams" in benches.headlines.section(
+        report_of(benches, bench, finished=False)
+    )
+
+
+def test_a_part_measured_again_replaces_only_its_own_figures(benches, bench):
+    again = benches.figures.Recorder("streams")
+    for name, value in (("seal", 1.0), ("scan", 1.0)):
+        bench.add(name, value, "/s")
+    again.add("scan", 2.0, "/s")
+    old = report_of(benches, bench)
+    part = report_of(benches, again, command="python benches/streams.py --only scan")
+    whole = report_of(benches, again, command="python benches/streams.py")
+    assert [(f.name, f.value) for f in old.with_newer(part).figures] == [("seal", 1), ("scan", 2)]
+    assert [(f.name, f.value) for f in old.with_newer(whole).figures] == [("scan", 2)]
+
+
+def test_a_bench_that_fails_keeps_what_it_found(benches, bench, tmp_path):
+    options = benches.reports.options("A bench.", seed=1)
+    given = options.parse_args(["--json", str(tmp_path / "figures.json")])
+    bench.add("send", 1.0, "/s")
+    with pytest.raises(SystemExit), benches.reports.recorded(bench, given):
+        sys.exit("wrong answer")
+    found = benches.reports.load(tmp_path / "figures.json")
+    assert [figure.name for figure in found.figures] == ["send"]
+    assert not found.runs["streams"].finished
+
+
+def test_the_command_writes_the_table_from_a_file_of_figures(tmp_path):
+    document = tmp_path / "page.md"
+    document.write_text(
+        "before\n<!-- benchmarks: written by `make bench` -->\nold\n<!-- end of benchmarks -->\nafter\n"
+    )
+    assert run(["bench", "--show", str(RESULTS), "--readme", str(document)]) == 0
+    written = document.read_text()
+    assert "old" not in written
+    assert written.startswith("before\n")
+    assert written.endswith("\nafter\n")
+    assert written[7:-7] in (ROOT / "README.md").read_text()
+
+
+def test_a_document_without_the_markers_is_refused_before_anything_is_measured(tmp_path):
+    document = tmp_path / "page.md"
+    document.write_text("no place for a table\n")
+    command = [sys.executable, ROOT / "benches", "--readme", document]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "end of benchmarks" in done.stderr
+    assert document.read_text() == "no place for a table\n"
+
+
+def test_without_a_clone_the_command_says_where_the_benches_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "_CLONE", tmp_path)
+    assert run(["bench", "--quick"]) == 2
+    assert "clone the repository and run `make bench`" in capsys.readouterr().err
