@@ -65,7 +65,8 @@ class AccessTree(Generic[Answer]):
         else:
             pairs = pairs or [NONE]
             self._settled.add(pairs[0])
-        insert(self.pairs.node(pairs[0]), tuple(pairs[1:]), member, check)
+        first = pairs[0]
+        insert(self.pairs.nodes[first] or self.pairs.node(first), tuple(pairs[1:]), member, check)
         self.forget()
 
     def remove(self, wanted: Iterable[Wanted], member: Hashable, check: Check = None) -> bool:

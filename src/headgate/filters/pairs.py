@@ -45,7 +45,10 @@ class Pairs:
         """Their numbers, one more asking for each."""
         columns, counts, taken = self.columns, self.counts, []
         for column, key in wanted:
-            pair = columns.get(column, _NOTHING).get(key) or self._number(column, key)
+            try:
+                pair = columns[column][key]
+            except KeyError:
+                pair = self._number(column, key)
             counts[pair] += 1
             taken.append(pair)
         return taken

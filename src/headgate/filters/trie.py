@@ -63,21 +63,25 @@ class _Place:
 class TopicTrie(Generic[Answer]):
     """Members under topic patterns. `match` answers with `finish(members)`, and remembers it.
 
-    `recall` is the remembering alone, for callers to whom one call more matters.
+    `settled` is what is remembered, by topic, for callers to whom one call more matters. Answers of the
+    type `open` are not among them: whoever finds one there has nothing more to ask about it.
     """
 
-    def __init__(self, finish: Callable[[Set[Any]], Answer]) -> None:
+    def __init__(
+        self, finish: Callable[[Set[Any]], Answer], open: type[Answer] | None = None
+    ) -> None:
         self._finish = finish
+        self._open_type = open
         self._exact: dict[str, Slot] = {}
         self._root = _Place()
-        self._remembered: dict[str, Answer] = {}
-        self.recall: Callable[[str], Answer | None] = self._remembered.get
+        self.settled: dict[str, Answer] = {}
+        self._open: dict[str, Answer] = {}
 
     def add(self, pattern: str, member: Hashable) -> None:
         words = canonical(pattern)
         if ONE not in words and MANY not in words:
             self._exact[pattern] = include(self._exact.get(pattern), member)
-            self._remembered.pop(pattern, None)
+            self._forget_one(pattern)
             return
         place = self._root
         for word in words:
@@ -106,12 +110,13 @@ class TopicTrie(Generic[Answer]):
 
     def match(self, topic: str) -> Answer:
         """The answer for everyone whose pattern matches the topic."""
-        answer = self._remembered.get(topic)
-        return self._learn(topic) if answer is None else answer
+        answer = self.settled.get(topic)
+        return self._recall_or_learn(topic) if answer is None else answer
 
     def forget(self) -> None:
         """Drop the remembered answers: what `finish` makes of the members has changed."""
-        self._remembered.clear()
+        self.settled.clear()
+        self._open.clear()
 
     @property
     def leading_many(self) -> int:
@@ -119,12 +124,20 @@ class TopicTrie(Generic[Answer]):
         many = self._root.many
         return 0 if many is None else sum(size(place.slot) for place in _below(many))
 
-    def _learn(self, topic: str) -> Answer:
+    def _recall_or_learn(self, topic: str) -> Answer:
+        answer = self._open.get(topic)
+        if answer is not None:
+            return answer
         answer = self._finish(self._members(topic))
-        if len(self._remembered) >= REMEMBERED:
-            self._remembered.clear()
-        self._remembered[topic] = answer
+        if len(self.settled) + len(self._open) >= REMEMBERED:
+            self.forget()
+        memory = self._open if type(answer) is self._open_type else self.settled
+        memory[topic] = answer
         return answer
+
+    def _forget_one(self, topic: str) -> None:
+        self.settled.pop(topic, None)
+        self._open.pop(topic, None)
 
     def _members(self, topic: str) -> Set[Any]:
         singles: list[Any] = []
@@ -168,7 +181,7 @@ class TopicTrie(Generic[Answer]):
         slot, found = exclude(self._exact.get(pattern), member)
         if slot is None:
             self._exact.pop(pattern, None)
-        self._remembered.pop(pattern, None)
+        self._forget_one(pattern)
         return found
 
 

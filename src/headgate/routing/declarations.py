@@ -35,7 +35,6 @@ from headgate.routing.exchanges import (
 )
 from headgate.routing.rabbitmq_file import ALTERNATE
 from headgate.routing.values import (
-    ONLY_PLAIN,
     Arguments,
     arguments_key,
     holds_opaque,
@@ -183,9 +182,10 @@ class Declarations:
 
     def bind_all(self, bindings: Iterable[Mapping[str, Any]]) -> None:
         """Many at once, each given as the arguments of a `bind`."""
+        bind = self.bind
         with collector_paused():
             for given in bindings:
-                self.bind(**given)
+                bind(**given)
 
     def unbind(
         self,
@@ -274,8 +274,9 @@ class Declarations:
                 raise BindingRefused(f"give the filter once: as filter, or as {X_FILTER}")
             arguments = {**(arguments or {}), X_FILTER: filter if isinstance(filter, str) else ""}
         frozen = arguments_key(arguments) if arguments else ()
-        if not ONLY_PLAIN.issuperset(map(type, frozen)) and any(map(holds_opaque, frozen)):
-            raise BindingRefused(f"the arguments {arguments!r} hold what AMQP has no value for")
+        for part in frozen:
+            if type(part) is tuple and holds_opaque(part):
+                raise BindingRefused(f"the arguments {arguments!r} hold what AMQP has no value for")
         if queue is not None:
             binding = _binding_of((source, queue, "queue", key, frozen))
         else:
@@ -296,12 +297,10 @@ class Declarations:
 
     def _arrive(self, binding: Binding) -> None:
         target = binding.target
-        arrived = self._arriving.get(target)
-        if arrived is None:
-            self._arriving[target] = binding
-        elif isinstance(arrived, dict):
+        arrived = self._arriving.setdefault(target, binding)
+        if isinstance(arrived, dict):
             arrived[binding] = None
-        else:
+        elif arrived is not binding:
             self._arriving[target] = {arrived: None, binding: None}
 
     def _unbind_all(self, target: Target) -> None:
@@ -319,7 +318,15 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_running:
+            _call_everything_old()
             gc.enable()
+
+
+def _call_everything_old() -> None:
+    """What was built is here to stay: the collector need not look through it twice to come to that."""
+    if not gc.get_freeze_count():  # what somebody else has frozen must stay so
+        gc.freeze()
+        gc.unfreeze()  # to the oldest generation, without a look at anything
 
 
 def _must_equal(what: str, declared: Any, given: Any) -> None:

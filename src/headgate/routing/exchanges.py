@@ -7,7 +7,7 @@ An index answers with a `Routed` when there is nothing more to say, and remember
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -50,12 +50,12 @@ class Exchange:
 class Index(ABC):
     """The bindings of one exchange. `find` is the whole of what a message asks.
 
-    Where the topic decides, `recall` says what was found for it before: without a call of our own.
+    Where the topic decides, `settled` is what was found for it before: to be looked up without a call.
     """
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.recall: Callable[[str], Answer | None] | None = None
+        self.settled: dict[str, Routed] = {}  # never another dictionary
         self.bindings: dict[Binding, Filter | None] = {}
         self.via = (exchange.name,)
         self.special = 0  # members that are no queues
@@ -76,7 +76,8 @@ class Index(ABC):
         self.bindings.setdefault(binding, tree)
         if len(self.bindings) == before:
             return False
-        self.special += binding.kind == "exchange"
+        if binding.kind == "exchange":
+            self.special += 1
         self.insert(place, binding.target, tree)
         return True
 
@@ -85,7 +86,8 @@ class Index(ABC):
         if binding not in self.bindings:
             return False
         tree = self.bindings.pop(binding)
-        self.special -= binding.kind == "exchange"
+        if binding.kind == "exchange":
+            self.special -= 1
         self.drop(self.place(binding, tree), binding.target, tree)
         return True
 
@@ -166,20 +168,19 @@ class DirectIndex(KeyedIndex):
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
         self._slots: dict[str, Slot] = {}
-        self._answers: dict[str, Answer] = {}
-        self.recall = self._answers.get
+        self._pending: dict[str, Pending] = {}
 
     def find(self, message: Routable) -> Answer:
-        answer = self._answers.get(message.topic)
-        return self._learn(message.topic) if answer is None else answer
+        topic = message.topic
+        return self.settled.get(topic) or self._pending.get(topic) or self._learn(topic)
 
     def put(self, key: str, member: Any) -> None:
         self._slots[key] = include(self._slots.get(key), member)
-        self._answers.pop(key, None)
+        self._forget(key)
 
     def take(self, key: str, member: Any) -> None:
         slot, _ = exclude(self._slots.get(key), member)
-        self._answers.pop(key, None)
+        self._forget(key)
         if slot is None:
             self._slots.pop(key, None)
         else:
@@ -190,8 +191,16 @@ class DirectIndex(KeyedIndex):
         if slot is None:
             return self.finish(frozenset())
         members = slot.members if isinstance(slot, Group) else frozenset((slot,))
-        answer = self._answers[key] = self.finish(members)
+        answer = self.finish(members)
+        if isinstance(answer, Routed):
+            self.settled[key] = answer
+        else:
+            self._pending[key] = answer
         return answer
+
+    def _forget(self, key: str) -> None:
+        self.settled.pop(key, None)
+        self._pending.pop(key, None)
 
 
 class DefaultIndex(DirectIndex):
@@ -240,8 +249,8 @@ class TopicIndex(KeyedIndex):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self.trie: TopicTrie[Answer] = TopicTrie(self.finish)
-        self.recall = self.trie.recall
+        self.trie: TopicTrie[Answer] = TopicTrie(self.finish, open=Pending)
+        self.settled = self.trie.settled  # type: ignore[assignment]
 
     def find(self, message: Routable) -> Answer:
         return self.trie.match(message.topic)

@@ -49,14 +49,17 @@ class Topology(Declarations):
 
     def route(self, exchange: str, message: Routable | tuple[str, Mapping[str, Any]]) -> Routed:
         """Where the message goes. For what came over AMQP, an `Envelope` or (routing key, headers)."""
-        index = self._doors.get(exchange)
-        if index is None:
-            raise self._no_door(exchange)
+        try:
+            index = self._doors[exchange]
+        except KeyError:
+            raise self._no_door(exchange) from None
         if type(message) is tuple:
             message = Envelope(*message)
-        answer = index.recall and index.recall(message.topic)  # type: ignore[union-attr]
-        if answer is None:
-            answer = index.find(message)  # type: ignore[arg-type]
+        if index.settled:  # where the topic does not decide, it is not even touched
+            known = index.settled.get(message.topic)  # type: ignore[union-attr]
+            if known is not None:
+                return known
+        answer = index.find(message)  # type: ignore[arg-type]
         if type(answer) is Routed:
             return answer
         return self._walk(index, answer, message)  # type: ignore[arg-type]

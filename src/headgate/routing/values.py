@@ -17,7 +17,6 @@ from headgate.message import OPAQUE, HeaderValue, Message
 Arguments: TypeAlias = tuple[Hashable, ...]  # name, key, name, key, … sorted by name
 
 PLAIN: Final = (str, int)  # types whose values are their own keys
-ONLY_PLAIN: Final = frozenset(PLAIN)
 
 _TRUE: Final = ("bool", True)
 _FALSE: Final = ("bool", False)
@@ -96,7 +95,8 @@ def arguments_key(arguments: Mapping[str, Any]) -> Arguments:
     flat: list[Hashable] = []
     for name in sorted(arguments):
         value = arguments[name]
-        flat += (name, value if type(value) in PLAIN else key_of(value))
+        flat.append(name)
+        flat.append(value if type(value) in PLAIN else key_of(value))
     return tuple(flat)
 
 

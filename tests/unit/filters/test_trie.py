@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -66,9 +68,9 @@ def test_two_spellings_of_a_pattern_are_one_place():
 def test_a_remembered_answer_is_forgotten_when_it_changes():
     trie = trie_of("a.b")
     assert trie.match("a.b") == {"a.b"}
-    assert trie.recall("a.b") == {"a.b"}
+    assert trie.settled == {"a.b": {"a.b"}}
     trie.add("a.#", "more")
-    assert trie.recall("a.b") is None
+    assert not trie.settled
     assert trie.match("a.b") == {"a.b", "more"}
     trie.remove("a.b", "a.b")
     assert trie.match("a.b") == {"more"}
@@ -79,7 +81,35 @@ def test_the_memory_is_bounded(monkeypatch):
     trie = trie_of("#")
     for n in range(100):
         trie.match(f"topic.{n}")
-    assert len(trie._remembered) <= 10
+    assert 0 < len(trie.settled) <= 10
+
+
+def crowd(members: Set[Any]) -> set | tuple:
+    """One is a set, more are a tuple."""
+    return tuple(sorted(members)) if len(members) > 1 else set(members)
+
+
+def test_the_memory_of_open_answers_is_part_of_the_bound(monkeypatch):
+    monkeypatch.setattr(trie_module, "REMEMBERED", 10)
+    trie: TopicTrie[set | tuple] = TopicTrie(crowd, open=tuple)
+    trie.add("#", "all")
+    trie.add("*.odd", "odd")
+    for n in range(100):
+        assert trie.match(f"{n}.odd") == ("all", "odd")
+        assert trie.match(f"{n}.even") == {"all"}
+        assert len(trie.settled) + len(trie._open) <= 10
+
+
+def test_an_open_answer_is_remembered_but_never_settled():
+    trie: TopicTrie[set | tuple] = TopicTrie(crowd, open=tuple)
+    trie.add("a.b", 1)
+    trie.add("a.b", 2)
+    both = trie.match("a.b")
+    assert trie.match("a.b") is both
+    assert not trie.settled
+    trie.remove("a.b", 2)
+    assert trie.match("a.b") == {1}
+    assert trie.settled == {"a.b": {1}}
 
 
 def test_what_is_not_there_cannot_be_removed():

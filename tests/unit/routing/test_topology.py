@@ -229,6 +229,25 @@ def test_many_can_be_bound_at_once():
     assert gc.isenabled()
 
 
+def test_binding_many_leaves_the_collector_as_it_was():
+    made = topology("q", x="fanout")
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        made.bind_all([{"source": "x", "queue": "q"}])
+        assert gc.get_freeze_count() == frozen > 0
+    finally:
+        gc.unfreeze()
+    gc.disable()
+    try:
+        made.bind_all([{"source": "x", "queue": "q", "key": "k"}])
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    made.bind_all([{"source": "x", "queue": "q", "key": "l"}])
+    assert gc.get_freeze_count() == 0
+
+
 def test_to_unbind_what_is_not_bound_is_no_error():
     made = topology("q", x="direct")
     assert not made.unbind("x", queue="q", key="k")
@@ -289,6 +308,28 @@ def test_what_was_routed_does_not_change_afterwards():
     made.bind("x", queue="r")
     assert set(routed.queues) == {"q"}
     assert queues_of(made, "x") == {"q", "r"}
+
+
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_a_remembered_topic_follows_whatever_is_bound_and_unbound(kind):
+    made = topology("q", "r", "s", x=kind, y="headers")
+    made.bind("y", queue="s", arguments={"region": "EU"})
+    made.bind("x", queue="q", key="a.b")
+    assert queues_of(made, "x", "a.b", region="EU") == {"q"}
+    assert made.route("x", Message(topic="a.b")) is made.route("x", Message(topic="a.b"))
+    made.bind("x", exchange="y", key="a.b")
+    for region, found in (("EU", {"q", "s"}), ("US", {"q"}), ("EU", {"q", "s"})):
+        assert queues_of(made, "x", "a.b", region=region) == found
+    made.unbind("x", exchange="y", key="a.b")
+    made.bind("x", queue="r", key="a.b", filter="region = 'US'")
+    for region, found in (("EU", {"q"}), ("US", {"q", "r"}), ("EU", {"q"})):
+        assert queues_of(made, "x", "a.b", region=region) == found
+    made.delete_queue("r")
+    made.unbind("x", queue="q", key="a.b")
+    assert made.route("x", Message(topic="a.b")).unroutable
+    made.delete_exchange("x")
+    with pytest.raises(UnknownExchange):
+        made.route("x", Message(topic="a.b"))
 
 
 def test_a_large_group_is_shared_and_not_copied():
