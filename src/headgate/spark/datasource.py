@@ -1,10 +1,10 @@
-"""`format("headgate")`: streams as a source and a sink of Spark, in batches and as they come."""
+"""`format("headgate")`: streams and queues as a source and a sink of Spark, in batches and as they come."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -14,11 +14,13 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, SparkOptionsError
 from headgate.spark.options import (
+    QUEUE_OPTIONS,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     check_known,
+    names_queue,
     source_options,
     stream_paths,
     wants_text,
@@ -27,6 +29,11 @@ from headgate.spark.options import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+
+NO_STREAM: Final = (
+    "a queue is not read as a stream: its consumers take messages away before a query comes to them; read what it holds "
+    "in batches with spark.read, or publish to a stream and read that with readStream"
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,7 +53,7 @@ def plainly(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class HeadgateSource(DataSource):
-    """Streams, read with a filter and written exactly once.
+    """Streams and queues, read with a filter and written exactly once.
 
         spark.read.format("headgate").schema("offset long, region string, amount long")
              .option("filter", "region = 'EU' AND amount > 1000").load("data/events")
@@ -56,12 +63,18 @@ class HeadgateSource(DataSource):
     (first, last, next, an offset, a moment, 1h: a batch's beginning, a new query's too), `endingOffset` (batches end
     before it), `partitions` (at most so many tasks), `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `cursor` (the name
     under which a query's progress is shown; empty for none), `failOnDataLoss` (true).
+
+        spark.read.format("headgate").option("filter", "region = 'EU'").load("queue:postgresql://host/db#orders")
+
+    Options of a queue, which is read in batches only and nothing in it claimed: `path`, `queue` (its name, where the
+    path ends without one), `filter`, `headers`, `partitions`, `states` (ready; some of ready, delayed, leased, dead, or
+    all, or archived).
     """
 
     @plainly
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        check_known(options, dict.fromkeys((*SOURCE_OPTIONS, *SINK_OPTIONS)))
+        check_known(options, dict.fromkeys((*SOURCE_OPTIONS, *QUEUE_OPTIONS, *SINK_OPTIONS)))
 
     @classmethod
     def name(cls) -> str:
@@ -72,17 +85,25 @@ class HeadgateSource(DataSource):
         """The lossless default: what is read with it and written again is the same."""
         from headgate.spark.schema import LOSSLESS, TEXTUAL
 
-        stream_paths(self.options)
+        if not names_queue(self.options):
+            stream_paths(self.options)
         return TEXTUAL if wants_text(self.options) else LOSSLESS
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
+        if names_queue(self.options):
+            from headgate.spark.queues.options import queue_read
+            from headgate.spark.queues.reading import QueueReader
+
+            return QueueReader(schema, queue_read(self.options))
         from headgate.spark.reading import HeadgateReader
 
         return HeadgateReader(schema, source_options(self.options))
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if names_queue(self.options):
+            raise SparkOptionsError(NO_STREAM)
         from headgate.spark.streaming import HeadgateStreamReader
 
         return HeadgateStreamReader(schema, source_options(self.options))

@@ -36,6 +36,7 @@ SOURCE_OPTIONS: Final = (
     "cursor",
     "failOnDataLoss",
 )
+QUEUE_OPTIONS: Final = ("path", "queue", "filter", "headers", "states", "partitions")
 SINK_OPTIONS: Final = ("path", "to", "checkpointLocation", "queryName", "destinations", "queue")
 _SUPER_FILE: Final = "super.json"
 
@@ -71,18 +72,23 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     check_known(given, SOURCE_OPTIONS)
     options = {key.lower(): value for key, value in given.items()}
     paths = stream_paths(options)
-    filter = _filter(options.get("filter", ""))
+    filter = filter_of(options.get("filter", ""))
     return SourceOptions(
         paths,
         filter,
         _start(options),
         _end(options.get("endingoffset", "next")),
-        _count(options, "maxMessagesPerTrigger"),
-        _count(options, "maxBytesPerTrigger"),
-        _count(options, "partitions") or 0,
+        positive(options, "maxMessagesPerTrigger"),
+        positive(options, "maxBytesPerTrigger"),
+        positive(options, "partitions") or 0,
         options["cursor"] if "cursor" in options else default_cursor(paths, filter),
         _truth(options, "failOnDataLoss", True),
     )
+
+
+def names_queue(given: Mapping[str, str]) -> bool:
+    """Whether one queue is to be read, and no stream."""
+    return "paths" not in given and given.get("path", "").startswith("queue:")
 
 
 def wants_text(given: Mapping[str, str]) -> bool:
@@ -93,7 +99,8 @@ def wants_text(given: Mapping[str, str]) -> bool:
     return wanted == "text"
 
 
-def _filter(text: str) -> Filter:
+def filter_of(text: str) -> Filter:
+    """The filter of a text; everything when there is none."""
     from headgate.filters.builder import as_filter
     from headgate.filters.nodes import TRUE
 
@@ -137,7 +144,8 @@ def _moment(name: str, text: str) -> Start:
         raise SparkOptionsError(f"{name}: {problem}") from None
 
 
-def _count(options: Mapping[str, str], name: str) -> int | None:
+def positive(options: Mapping[str, str], name: str) -> int | None:
+    """A number of at least 1, if the option is given."""
     text = options.get(name.lower())
     if text is None:
         return None
@@ -159,6 +167,10 @@ def _truth(options: Mapping[str, str], name: str, otherwise: bool) -> bool:
 def stream_paths(options: Mapping[str, str]) -> tuple[str, ...]:
     """The directories of all streams that are asked for, a super stream's partitions one by one."""
     given = [*_listed(options.get("paths", "")), *filter(str.strip, [options.get("path", "")])]
+    if any(one.startswith("queue:") for one in given):
+        raise SparkOptionsError(
+            'paths: are for streams; read one queue with .load("queue:…#name"), and several with union()'
+        )
     if not given:
         raise SparkOptionsError(
             'which stream? give its directory: .load("data/events") or .option("paths", "data/a,data/b")'

@@ -249,6 +249,7 @@ def _mapped(parts: list[Part], values: pa.Array, count: int, kind: pa.DataType) 
 _ARRAY_OF: Final[dict[str, Callable[[Source, Column, pa.DataType], pa.Array]]] = {
     "offset": _system,
     "system": _system,
+    "standing": _system,
     "stream": _stream,
     "field": _field,
     "values": _values,

@@ -170,6 +170,8 @@ def _escaped(text: str) -> str:
 
 
 def _presence(column: Column) -> Pushed | None:
+    if column.holds == "standing":
+        return Pushed(required=frozenset({column.name}))
     if column.field is None:
         return Pushed()  # the payload, the maps and the stream's name are always there
     if column.views == ("opaque",):

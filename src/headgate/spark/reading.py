@@ -6,16 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
-from headgate.filters.nodes import And, Filter, joined
 from headgate.filters.targets.python import now_ms
+from headgate.spark.answering import AnsweringReader
 from headgate.spark.options import SourceOptions
 from headgate.spark.project import Projection, evened
-from headgate.spark.pushdown import Pushed, translate
 from headgate.spark.ranges import Range, plan, scan, sweep
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
 from headgate.streams.catalog import Catalog
@@ -23,35 +22,23 @@ from headgate.streams.query import Query
 from headgate.streams.start import Start, resolve_start
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter as SparkFilter
     from pyspark.sql.types import StructType
 
 Reader: TypeAlias = Callable[[Range, Query, Catalog], Iterator[pa.RecordBatch]]
 
 
-class HeadgateReader(DataSourceReader):
+class HeadgateReader(AnsweringReader):
     """Reads what is there now, in whatever order. `UTC()` is the moment at which the reader is made."""
 
     def __init__(
         self, schema: StructType, options: SourceOptions, clock: Callable[[], int] = now_ms
     ) -> None:
-        self.columns, self.arrow = reading_columns(schema), arrow_schema(schema)
-        self.options, self.pushed, self.now_ms = options, Pushed(), clock()
-        self.pushFilters = Offer(self)  # type: ignore[method-assign]
-
-    def take(self, filters: Iterable[SparkFilter]) -> Iterator[SparkFilter]:
-        """Take over what can be answered here; gives back the rest."""
-        known = {column.name: column for column in self.columns}
-        for filter in filters:
-            taken = translate(filter, known)
-            if taken is None:
-                yield filter
-            else:
-                self.pushed = self.pushed.and_also(taken)
+        super().__init__(reading_columns(schema), arrow_schema(schema), clock())
+        self.options = options
 
     def query(self) -> Query:
-        whole: Filter = joined(And, (self.options.filter, self.pushed.filter))
-        return Query(whole, columns=stream_columns(self.columns)).at(self.now_ms)
+        columns = stream_columns(self.columns)
+        return Query(self.whole(self.options.filter), columns=columns).at(self.now_ms)
 
     def partitions(self) -> list[InputPartition]:
         low, high, options = self.pushed.low, self.pushed.high, self.options
@@ -66,24 +53,7 @@ class HeadgateReader(DataSourceReader):
         return [InputPartition(ranges) for ranges in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        projection = Projection(self.columns, self.arrow, self.pushed.required)
-        return read_ranges(partition.value or (), self.query(), projection, sweep)
-
-
-class Offer:
-    """The reader's `pushFilters`.
-
-    Spark refuses a reader with a method of that name while `spark.sql.python.filterPushdown.enabled` is off, and a
-    reader cannot know whether it is. To Spark this looks like the method that was never overridden.
-    """
-
-    __func__: Final = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: HeadgateReader) -> None:
-        self.reader = reader
-
-    def __call__(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
-        return list(self.reader.take(filters))
+        return read_ranges(partition.value or (), self.query(), self.projection(), sweep)
 
 
 def resolved(paths: Iterable[str], start: Start) -> dict[str, int]:

@@ -3,7 +3,10 @@
     offset bigint                        where the message stands; the sink ignores it
     timestamp timestamp | bigint         when it was published; a bigint is microseconds since 1970 UTC
     topic, id, filter_value, key string  priority int | bigint | smallint         payload binary
-    _stream string                       the directory of the stream the message is from; the sink ignores it
+    _stream string                       the directory of the stream, or the queue, the message is from; the sink
+                                         ignores it
+    _state, _group, _reason string       of a queue only: ready, delayed, …; the group; why it is dead
+    _attempts int                        of a queue only: how often it was claimed; the sink makes headers of these
     headers map<string, struct<s: string, i: bigint, f: double, b: boolean>>      every header with its type; one
                                          that nothing can be compared with is an entry of four nulls
     headers map<string, string>          every header as text
@@ -40,7 +43,7 @@ _SYSTEM: Final = "offset bigint, timestamp timestamp, topic string, priority int
 LOSSLESS: Final = f"{_SYSTEM}, headers {VALUES}, properties {VALUES}, payload binary"
 TEXTUAL: Final = f"{_SYSTEM}, headers {TEXTS}, properties {TEXTS}, payload binary"
 
-Holds: TypeAlias = Literal["offset", "stream", "system", "field", "values", "texts"]
+Holds: TypeAlias = Literal["offset", "stream", "standing", "system", "field", "values", "texts"]
 
 _SYSTEM_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "offset": ("bigint",),
@@ -53,7 +56,16 @@ _SYSTEM_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "priority": ("int", "bigint", "smallint"),
     "payload": ("binary",),
 }
-_ALWAYS_THERE: Final = frozenset({"offset", STREAM, "timestamp", "topic", "priority", "payload"})
+# How a message stands in a queue. In a stream, these are names of headers like any others.
+STANDING: Final[dict[str, tuple[str, ...]]] = {
+    "_state": ("string",),
+    "_attempts": ("int",),
+    "_group": ("string",),
+    "_reason": ("string",),
+}
+_ALWAYS_THERE: Final = frozenset(
+    {"offset", STREAM, "timestamp", "topic", "priority", "payload", "_state", "_attempts"}
+)
 _MAPS: Final[dict[str, Scope]] = {"headers": "header", "properties": "property"}
 _VIEWS_OF_TYPE: Final[dict[str, tuple[View, ...]]] = {
     "string": ("string",),
@@ -88,13 +100,21 @@ class Column:
 
 
 def reading_columns(schema: StructType) -> tuple[Column, ...]:
-    """What each column is to be filled with; refuses what could not be."""
-    columns = _columns(schema)
+    """What each column is to be filled with out of a stream; refuses what could not be."""
+    return _filled(_columns(schema))
+
+
+def queue_columns(schema: StructType) -> tuple[Column, ...]:
+    """What each column is to be filled with out of a queue."""
+    return _filled(_columns(schema, {**_SYSTEM_TYPES, **STANDING}))
+
+
+def _filled(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     for column in columns:
         if (
             not column.nullable
             and column.name not in _ALWAYS_THERE
-            and column.holds in ("system", "field")
+            and column.holds in ("standing", "system", "field")
         ):
             raise SparkSchemaError(column.name, "not every message has one: leave out NOT NULL")
     return columns
@@ -122,14 +142,19 @@ def _column(field: StructField, system: dict[str, tuple[str, ...]]) -> Column:
     name, type_ = field.name, field.dataType.simpleString()
     if name in system:
         _need(name, type_, system[name])
-        holds: Holds = "offset" if name == "offset" else "stream" if name == STREAM else "system"
         known = Field("sys", name) if name in SYS_KINDS else None
-        return Column(name, holds, type_, field.nullable, known)
+        return Column(name, _holds(name), type_, field.nullable, known)
     if name in _MAPS:
         _need(name, type_, (VALUES, TEXTS))
-        holds = "values" if type_ == VALUES else "texts"
+        holds: Holds = "values" if type_ == VALUES else "texts"
         return Column(name, holds, type_, field.nullable, scope=_MAPS[name])
     return _field_column(name, type_, field.nullable)
+
+
+def _holds(name: str) -> Holds:
+    if name in STANDING:
+        return "standing"
+    return "offset" if name == "offset" else "stream" if name == STREAM else "system"
 
 
 def _field_column(name: str, type_: str, nullable: bool) -> Column:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -247,3 +248,35 @@ def test_sigterm_ends_a_running_pipeline_cleanly_and_its_metrics_stay(
         f'headgate_pipeline_read_total{{pipeline="p"}} {len(wanted)}'
         in (tmp_path / "m").read_text()
     )
+
+
+@pytest.mark.postgres
+def test_two_sinks_that_spell_one_database_differently_both_deliver(
+    tmp_path: Path, spark: SparkSession, postgres_url: str
+) -> None:
+    url = f"{postgres_url}&schema=s_{uuid.uuid4().hex[:12]}"
+    other = url.replace("postgresql://", "postgres://") + "&application_name=other"
+    file = tmp_path / "p.toml"
+    file.write_text(
+        dedent(f"""
+        [source]
+        stream = "events"
+        [exchange]
+        type = "direct"
+        [[binding]]
+        queue = "a"
+        key = "a"
+        [[binding]]
+        queue = "b"
+        key = "b"
+        [[sink]]
+        queue = "a"
+        to = "queue:{url}#all"
+        [[sink]]
+        queue = "b"
+        to = "queue:{other}#all"
+        """)
+    )
+    publish(tmp_path / "events", [Message(f"{n}".encode(), "ab"[n % 2]) for n in range(20)])
+    run_once(file, spark)
+    assert sorted(in_queue(url, "all"), key=int) == [str(n) for n in range(20)]

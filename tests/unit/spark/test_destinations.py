@@ -336,6 +336,23 @@ def test_two_destinations_that_are_one_place_get_the_files_of_both(tmp_path):
     assert place.payloads() == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("place", KINDS[1:3], indirect=True)
+def test_a_database_that_is_spelled_in_two_ways_is_one_place(place):
+    """Else the second would find the batch remembered by the first, and drop its messages."""
+    if place.kind == "sqlite":
+        spelled = place.to.replace("/q.db", f"/../{place.folder.name}/q.db?synchronous=NORMAL")
+    else:
+        spelled = place.to.replace("postgresql://postgres:@", "postgres://postgres@").replace(
+            "#", "&application_name=me#"
+        )
+    assert spelled != place.to
+    sink = Sink((place.destination, parse(spelled, "orders", place.owner)), None)
+    sink.open()
+    sink.commit(FIRST, [staged(place, b"a"), replace(staged(place, b"b"), destination=1)])
+    sink.commit(FIRST, [staged(place, b"again"), replace(staged(place, b"again"), destination=1)])
+    assert place.payloads() == [b"a", b"b"]
+
+
 # ---- whose work it is --------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ parquet:out/orders                   Parquet files
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from headgate.errors import SparkOptionsError
@@ -17,10 +16,9 @@ from headgate.spark.destinations.contract import Destination
 from headgate.spark.destinations.parquet import ParquetDestination
 from headgate.spark.destinations.queue import QueueDestination
 from headgate.spark.destinations.stream import StreamDestination
+from headgate.spark.queues.place import queue_place
 
 KINDS: Final = ("stream", "queue", "parquet")
-_SQLITE: Final = "sqlite:///"
-_SERVERS: Final = ("postgresql://", "postgres://")
 _HOW: Final = "write stream:PATH, queue:sqlite:///PATH, queue:postgresql://… or parquet:PATH"
 
 
@@ -38,7 +36,7 @@ def parse(to: str, queue: str, owner: Owner | None = None) -> Destination:
         return StreamDestination(_directory(to, rest), owner)
     if kind == "parquet":
         return ParquetDestination(_directory(to, rest), owner)
-    return _queue(to, rest, queue, owner)
+    return _queue(to, queue, owner)
 
 
 def _directory(to: str, text: str) -> str:
@@ -48,13 +46,6 @@ def _directory(to: str, text: str) -> str:
     return str(path)
 
 
-def _queue(to: str, rest: str, queue: str, owner: Owner) -> QueueDestination:
-    url, _, name = rest.partition("#")
-    file = url.removeprefix(_SQLITE)
-    if not url.startswith(_SERVERS) and file in ("", url):
-        raise SparkOptionsError(f"{to!r} is no database; {_HOW}")
-    if not name and not queue:
-        raise SparkOptionsError(f"{to!r} names no queue; write {to}#name, or set option 'queue'")
-    if file != url:
-        url = _SQLITE + str(Path(file).resolve())
-    return QueueDestination(url, name or queue, owner)
+def _queue(to: str, queue: str, owner: Owner) -> QueueDestination:
+    place = queue_place(to, queue)
+    return QueueDestination(place.url, place.name, owner)

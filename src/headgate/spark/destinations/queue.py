@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from headgate.spark.destinations.folders import (
     remove_folder,
     remove_orphans,
 )
+from headgate.spark.queues.place import Tables, sqlite_file, tables_of
 from headgate.spark.staging import Staged
 from headgate.streams.decode import decode
 from headgate.streams.staged import STAGED_SUFFIX, read_staged
@@ -32,22 +32,27 @@ AT_ONCE: Final = 1000  # messages in one statement
 
 @dataclass(frozen=True, slots=True)
 class QueueDestination:
-    """The queue of that name, made when there is none."""
+    """The queue of that name, made when there is none. However its database is spelled, it is the same place: a batch
+    is remembered there once, and would be refused as a second one."""
 
-    url: str
+    url: str = field(compare=False)
     queue: str
     owner: Owner
+    tables: Tables = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tables", tables_of(self.url))
 
     @property
     def staging(self) -> str:
-        file = _sqlite_file(self.url)
+        file = sqlite_file(self.url)
         folder = self.owner.scratch if file is None else f"{file}.staged"
         return str(Path(folder) / self.owner.name)
 
     def check(self) -> None:
         from headgate.queues.database import connect
 
-        file = _sqlite_file(self.url)
+        file = sqlite_file(self.url)
         if file is None or file.exists():
             connect(self.url).close()
 
@@ -107,8 +112,3 @@ def _batches(staged: Sequence[Staged]) -> Iterator[pa.RecordBatch]:
                 f"{each.file} was staged by an executor and is not to be seen by the driver; "
                 "let both see the same file system there"
             ) from missing
-
-
-def _sqlite_file(url: str) -> Path | None:
-    """The file of a SQLite database; None for one on a server."""
-    return Path(unquote(urlsplit(url).path[1:])) if url.startswith("sqlite:") else None

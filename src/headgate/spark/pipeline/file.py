@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -112,6 +112,7 @@ def _source(document: dict[str, Any], base: Path, problems: Problems) -> Source 
 def _streams(entry: Entry, base: Path) -> StreamSource:
     entry.only(*_STREAM_KEYS)
     _check(entry, "start", parse_start)
+    _no_queue(entry, "stream", entry.texts("stream"))
     paths = tuple(absolute(path, base) for path in entry.texts("stream"))
     if len(set(paths)) < len(paths) or not paths:
         entry.note("stream: give at least one, and each only once")
@@ -121,6 +122,7 @@ def _streams(entry: Entry, base: Path) -> StreamSource:
 def _format(entry: Entry, base: Path) -> FormatSource:
     entry.only(*_FORMAT_KEYS)
     path = entry.text("path")
+    _no_queue(entry, "path", [path or ""])
     columns = entry.table("columns")
     columns.only(*PARTS)
     return FormatSource(
@@ -132,6 +134,14 @@ def _format(entry: Entry, base: Path) -> FormatSource:
         _headers(entry),
         entry.text("filter"),
     )
+
+
+def _no_queue(entry: Entry, key: str, places: Iterable[str]) -> None:
+    if any(place.startswith("queue:") for place in places):
+        entry.note(
+            f"{key}: a pipeline follows what is appended, and from a queue its consumers take away; send it to a stream "
+            'and name that, or read the queue in batches with spark.read.format("headgate")'
+        )
 
 
 def _headers(entry: Entry) -> tuple[tuple[str, str], ...] | None:

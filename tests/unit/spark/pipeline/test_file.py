@@ -238,6 +238,14 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
             '[source]\nstream = ["a", "a"]',
             "[source]: stream: give at least one, and each only once",
         ),
+        (
+            '[source]\nstream = "queue:sqlite:///q.db#orders"',
+            "[source]: stream: a pipeline follows what is appended, and from a queue",
+        ),
+        (
+            '[source]\nformat = "headgate"\npath = "queue:postgresql://host/db#orders"',
+            "[source]: path: a pipeline follows what is appended, and from a queue",
+        ),
         ('source = "a"', "[source]: expected a table, not 'a'"),
         ('exchange = "orders"', "exchange: a bare name goes with topology"),
         ("", "[source]: is missing"),

@@ -1,0 +1,35 @@
+-- Reading a queue without claiming, in ranges of ids: what Spark does. A role that may only SELECT can do it too.
+
+-- name: tables_version
+SELECT coalesce(max(version), 0)::bigint FROM migration
+
+-- name: queue_named
+SELECT id::bigint FROM queue WHERE name = $1
+
+-- name: last_delivery
+SELECT d.message FROM delivery d WHERE d.queue = $1 AND d.state IN ({states}) ORDER BY d.message DESC LIMIT 1
+
+-- name: delivery_borders
+-- Queue, the first id, the id behind the last, how many lie between two borders.
+SELECT n.message FROM (
+    SELECT d.message, row_number() OVER (ORDER BY d.message) - 1 AS at FROM delivery d
+    WHERE d.queue = $1 AND d.message >= $2 AND d.message < $3 AND d.state IN ({states})) n
+WHERE n.at % $4 = 0 ORDER BY n.message
+
+-- name: deliveries
+-- Queue, the first id, the id behind the last, how many, then what the gap needs.
+SELECT {columns} FROM delivery d CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
+WHERE d.queue = $1 AND d.message >= $2 AND d.message < $3 AND d.state IN ({states}) AND {where}
+ORDER BY d.message LIMIT $4
+
+-- name: last_archived
+SELECT m.id FROM archive m WHERE m.queue = $1 ORDER BY m.id DESC LIMIT 1
+
+-- name: archive_borders
+SELECT n.id FROM (
+    SELECT m.id, row_number() OVER (ORDER BY m.id) - 1 AS at FROM archive m
+    WHERE m.queue = $1 AND m.id >= $2 AND m.id < $3) n
+WHERE n.at % $4 = 0 ORDER BY n.id
+
+-- name: archived_messages
+SELECT {columns} FROM archive m WHERE m.queue = $1 AND m.id >= $2 AND m.id < $3 AND {where} ORDER BY m.id LIMIT $4

@@ -1,0 +1,37 @@
+-- Reading a queue without claiming, in ranges of ids: what Spark does. The + keeps SQLite from an index that is in
+-- another order than that of ids.
+
+-- name: tables_version
+SELECT coalesce(max(version), 0) FROM headgate_migration
+
+-- name: queue_named
+SELECT id FROM headgate_queue WHERE name = ?1
+
+-- name: last_delivery
+SELECT d.message FROM headgate_delivery d WHERE +d.queue = ?1 AND d.state IN ({states}) ORDER BY d.message DESC LIMIT 1
+
+-- name: delivery_borders
+-- Queue, the first id, the id behind the last, how many lie between two borders.
+SELECT n.message FROM (
+    SELECT d.message, row_number() OVER (ORDER BY d.message) - 1 AS at FROM headgate_delivery d
+    WHERE +d.queue = ?1 AND d.message >= ?2 AND d.message < ?3 AND d.state IN ({states})) n
+WHERE n.at % ?4 = 0 ORDER BY n.message
+
+-- name: deliveries
+-- Queue, the first id, the id behind the last, how many, then what the gap needs.
+SELECT {columns} FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
+WHERE +d.queue = ?1 AND d.message >= ?2 AND d.message < ?3 AND d.state IN ({states}) AND {where}
+ORDER BY d.message LIMIT ?4
+
+-- name: last_archived
+SELECT m.id FROM headgate_archive m WHERE m.queue = ?1 ORDER BY m.id DESC LIMIT 1
+
+-- name: archive_borders
+SELECT n.id FROM (
+    SELECT m.id, row_number() OVER (ORDER BY m.id) - 1 AS at FROM headgate_archive m
+    WHERE m.queue = ?1 AND m.id >= ?2 AND m.id < ?3) n
+WHERE n.at % ?4 = 0 ORDER BY n.id
+
+-- name: archived_messages
+SELECT {columns} FROM headgate_archive m WHERE m.queue = ?1 AND m.id >= ?2 AND m.id < ?3 AND {where}
+ORDER BY m.id LIMIT ?4

@@ -1,0 +1,59 @@
+"""A reader that takes over what it can of Spark's own conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader
+
+from headgate.filters.nodes import And, Filter, joined
+from headgate.spark.project import Projection
+from headgate.spark.pushdown import Pushed, translate
+from headgate.spark.schema import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter as SparkFilter
+
+
+class AnsweringReader(DataSourceReader):
+    """Fills these columns. `UTC()` in a filter is `now_ms`."""
+
+    def __init__(self, columns: Sequence[Column], arrow: pa.Schema, now_ms: int) -> None:
+        self.columns, self.arrow, self.now_ms = columns, arrow, now_ms
+        self.pushed = Pushed()
+        self.pushFilters = Offer(self)  # type: ignore[method-assign]
+
+    def take(self, filters: Iterable[SparkFilter]) -> Iterator[SparkFilter]:
+        """Take over what can be answered here; gives back the rest."""
+        known = {column.name: column for column in self.columns}
+        for filter in filters:
+            taken = translate(filter, known)
+            if taken is None:
+                yield filter
+            else:
+                self.pushed = self.pushed.and_also(taken)
+
+    def whole(self, asked: Filter) -> Filter:
+        """What was asked for, and what Spark asks on top of it."""
+        return joined(And, (asked, self.pushed.filter))
+
+    def projection(self) -> Projection:
+        return Projection(self.columns, self.arrow, self.pushed.required)
+
+
+class Offer:
+    """The reader's `pushFilters`.
+
+    Spark refuses a reader with a method of that name while `spark.sql.python.filterPushdown.enabled` is off, and a
+    reader cannot know whether it is. To Spark this looks like the method that was never overridden.
+    """
+
+    __func__: Final = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: AnsweringReader) -> None:
+        self.reader = reader
+
+    def __call__(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
+        return list(self.reader.take(filters))

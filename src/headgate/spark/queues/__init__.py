@@ -1,0 +1,1 @@
+"""Queues as a source of Spark: looked at, never claimed."""

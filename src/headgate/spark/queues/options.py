@@ -1,0 +1,68 @@
+"""What a read of a queue asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.errors import SparkOptionsError
+from headgate.filters.nodes import Filter
+from headgate.queues.contract import State
+from headgate.spark.options import QUEUE_OPTIONS, SOURCE_OPTIONS, check_known, filter_of, positive
+from headgate.spark.queues.place import QueuePlace, queue_place
+
+ARCHIVED: Final = "archived"
+STATES: Final = tuple(state.name.lower() for state in State)  # by their numbers
+_ALL: Final = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRead:
+    """Which messages of which queue. No states: those that were acked and are kept in the archive."""
+
+    place: QueuePlace
+    filter: Filter
+    states: tuple[State, ...] = (State.READY,)
+    partitions: int = 0  # 0: as many as the rows are worth
+
+
+def queue_read(given: Mapping[str, str]) -> QueueRead:
+    """The options of a read of a queue, checked."""
+    options = {key.lower(): value for key, value in given.items()}
+    _refuse_foreign(options)
+    return QueueRead(
+        queue_place(options.get("path", ""), options.get("queue", "")),
+        filter_of(options.get("filter", "")),
+        states_of(options.get("states", "ready")),
+        positive(options, "partitions") or 0,
+    )
+
+
+def _refuse_foreign(options: Mapping[str, str]) -> None:
+    known = {name.lower() for name in QUEUE_OPTIONS}
+    for name in SOURCE_OPTIONS:
+        if name.lower() in options and name.lower() not in known:
+            raise SparkOptionsError(
+                f"{name}: is for streams; a queue is read with {', '.join(QUEUE_OPTIONS)}, and by ids with "
+                "WHERE offset >= …"
+            )
+    check_known(options, QUEUE_OPTIONS)
+
+
+def states_of(text: str) -> tuple[State, ...]:
+    """The states that a text lists; none for the archive."""
+    names = [name.strip().lower() for name in text.split(",")]
+    if names == [ARCHIVED]:
+        return ()
+    if names == [_ALL]:
+        return tuple(State)
+    unknown = [name for name in names if name not in STATES]
+    if unknown:
+        alone = (
+            f"{unknown[0]!r} stands alone" if unknown[0] in (ARCHIVED, _ALL) else f"not {text!r}"
+        )
+        raise SparkOptionsError(
+            f"states: give some of {', '.join(STATES)}, or {_ALL}, or {ARCHIVED}; {alone}"
+        )
+    return tuple(State(STATES.index(name)) for name in STATES if name in names)

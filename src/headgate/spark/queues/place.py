@@ -1,0 +1,103 @@
+"""Which queue of which database a text names, however it is spelled.
+
+queue:sqlite:///orders.db#eu-high        a file; its path is made absolute
+queue:postgresql://user@host/db#eu-high  a database on a server; ?schema=… where it is not `headgate`
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from headgate.errors import SparkOptionsError
+from headgate.queues.postgres_target import DEFAULT_SCHEMA, target_of
+
+KIND: Final = "queue:"
+SERVERS: Final = ("postgresql://", "postgres://")
+_SQLITE: Final = "sqlite:///"
+_HOW: Final = "write queue:sqlite:///PATH#name or queue:postgresql://host/database#name"
+
+Tables: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """A queue and the URL of its database, in its one spelling."""
+
+    url: str
+    name: str
+
+    @property
+    def file(self) -> Path | None:
+        """Of a SQLite database; None for one on a server."""
+        return sqlite_file(self.url)
+
+    @property
+    def shown(self) -> str:
+        """The text for people: without user, password and settings."""
+        parts = urlsplit(self.url)
+        if self.file is not None:
+            return f"{KIND}{_SQLITE}{parts.path[1:]}#{self.name}"
+        schema = target_of(self.url).schema
+        query = "" if schema == DEFAULT_SCHEMA else f"schema={schema}"
+        host = parts.netloc.rpartition("@")[2]
+        return f"{KIND}postgresql://{host}{parts.path}{'?' if query else ''}{query}#{self.name}"
+
+
+def queue_place(text: str, queue: str = "") -> QueuePlace:
+    """The place of a `queue:…`; `queue` is the queue's name where the text gives none."""
+    url, _, name = text.removeprefix(KIND).partition("#")
+    if not url.startswith(SERVERS) and url.removeprefix(_SQLITE) in ("", url):
+        raise SparkOptionsError(f"{text!r} is no database; {_HOW}")
+    if not name and not queue:
+        raise SparkOptionsError(
+            f"{text!r} names no queue; write {text}#name, or set option 'queue'"
+        )
+    return QueuePlace(one_spelling(url), name or queue)
+
+
+def one_spelling(url: str) -> str:
+    """The URL as we write it: one name for the scheme, and the path of a file without links and dots."""
+    if url.startswith(SERVERS):
+        return SERVERS[0] + url.partition("://")[2]
+    parts = urlsplit(url)
+    path = Path(unquote(parts.path[1:])).resolve()
+    return f"{_SQLITE}{quote(str(path))}{'?' if parts.query else ''}{parts.query}"
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of a SQLite database; None for a database on a server."""
+    return Path(unquote(urlsplit(url).path[1:])) if url.startswith("sqlite:") else None
+
+
+# ---- the same database -------------------------------------------------------------------------------
+
+
+def tables_of(url: str) -> Tables:
+    """What two URLs have in common when they lead to the same tables: nothing that says who asks, or how."""
+    file = sqlite_file(url)
+    return _on_server(url) if file is None else ("sqlite", str(file.resolve()))
+
+
+def _on_server(url: str) -> Tables:
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    who, _, where = parts.netloc.rpartition("@")
+    user = unquote(who.partition(":")[0]) or options.get("user", "")
+    name = options.get("dbname") or unquote(parts.path[1:]) or os.environ.get("PGDATABASE") or user
+    hosts = options.get("host") or unquote(where) or os.environ.get("PGHOST", "")
+    port = options.get("port") or os.environ.get("PGPORT", "5432")
+    return ("postgresql", *_addresses(hosts, port), name, target_of(url).schema)
+
+
+def _addresses(hosts: str, port: str) -> Iterator[str]:
+    for host in hosts.split(","):
+        name, colon, own = host.rpartition(":")
+        if colon and own.isdigit() and not host.startswith("/"):
+            yield f"{name.lower()}:{own}"
+        else:
+            yield f"{host if host.startswith('/') else host.lower()}:{port}"

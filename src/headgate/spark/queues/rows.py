@@ -1,0 +1,43 @@
+"""A connection that only reads and gives its rows as Arrow batches, whichever database it is to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import pyarrow as pa
+
+from headgate.queues.contract import SqlValue
+from headgate.queues.dialect import Dialect
+from headgate.spark.queues.place import QueuePlace
+
+
+class Rows(Protocol):
+    """Each statement is a transaction of its own: nobody's vacuum or checkpoint waits for Spark."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def batches(
+        self, text: str, params: Sequence[SqlValue], names: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """What the statement selects, its columns under these names."""
+        ...
+
+
+def open_rows(place: QueuePlace) -> AbstractContextManager[Rows]:
+    """The database of the place, for reading. Nothing is created, and nothing brought up to date."""
+    if place.file is not None:
+        from headgate.spark.queues.sqlite import sqlite_rows
+
+        return sqlite_rows(place.file)
+    from headgate.spark.queues.postgres import postgres_rows
+
+    return postgres_rows(place.url)
+
+
+def column(rows: Rows, name: str, *params: SqlValue, **gaps: str) -> pa.Array:
+    """The one column of numbers that a named statement selects."""
+    found = rows.batches(rows.dialect.text(name, **gaps), params, ["offset"])
+    return pa.concat_arrays([pa.array([], pa.int64()), *(batch.column(0) for batch in found)])
