@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from headgate.filters.targets.python import now_ms
 from headgate.spark.answering import AnsweringReader
 from headgate.spark.options import SourceOptions
 from headgate.spark.project import Projection, evened
-from headgate.spark.ranges import Range, plan, scan, sweep
+from headgate.spark.ranges import Range, listing, plan, scan, sweep
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
 from headgate.streams.catalog import Catalog
 from headgate.streams.query import Query
@@ -42,13 +41,15 @@ class HeadgateReader(AnsweringReader):
 
     def partitions(self) -> list[InputPartition]:
         low, high, options = self.pushed.low, self.pushed.high, self.options
-        start, end = resolved(options.paths, options.start), resolved(options.paths, options.end)
+        catalogs = {path: listing(path) for path in options.paths}
+        start, end = resolved(catalogs, options.start), resolved(catalogs, options.end)
         found = plan(
             options.paths,
             self.query(),
             start={path: max(offset, low) for path, offset in start.items()},
             end={path: min(offset, high) for path, offset in end.items()},
             parts=options.partitions,
+            catalog_of=catalogs.__getitem__,
         )
         return [InputPartition(ranges) for ranges in found]
 
@@ -56,9 +57,9 @@ class HeadgateReader(AnsweringReader):
         return read_ranges(partition.value or (), self.query(), self.projection(), sweep)
 
 
-def resolved(paths: Iterable[str], start: Start) -> dict[str, int]:
+def resolved(catalogs: Mapping[str, Catalog], start: Start) -> dict[str, int]:
     """The offset that `start` means in each stream."""
-    return {path: resolve_start(start, Catalog(Path(path)), _now_us) for path in paths}
+    return {path: resolve_start(start, catalog, _now_us) for path, catalog in catalogs.items()}
 
 
 def _now_us() -> int:
@@ -76,7 +77,7 @@ def _projected(
     ranges: Iterable[Range], query: Query, projection: Projection, reader: Reader
 ) -> Iterator[pa.RecordBatch]:
     for path, some in groupby(ranges, key=lambda one: one.path):
-        catalog = Catalog(Path(path))
+        catalog = listing(path)
         for one in some:
             for batch in reader(one, query, catalog):
                 yield projection.batch(batch, path)

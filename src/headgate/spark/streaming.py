@@ -26,7 +26,7 @@ from headgate.errors import DataLost, StreamError
 from headgate.filters.targets.python import now_ms
 from headgate.spark.options import SourceOptions
 from headgate.spark.project import Projection
-from headgate.spark.ranges import Range, in_sequence, plan
+from headgate.spark.ranges import Range, in_sequence, listing, plan
 from headgate.spark.reading import read_ranges, resolved
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
 from headgate.streams.catalog import Catalog
@@ -70,7 +70,7 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- how far -------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Offsets:
-        wanted = resolved(self._paths, self.options.start)
+        wanted = resolved({path: listing(path) for path in self._paths}, self.options.start)
         return {path: max(offset, self._first(path)) for path, offset in wanted.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
