@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from headgate.cli.on_spark import Conf, Master, settings_of
 from headgate.cli.pipeline_view import final_table, live_table
 from headgate.errors import HeadgateError
 from headgate.spark.pipeline.definition import Pipeline, StreamSource, Trigger
@@ -32,9 +33,8 @@ def run(
     continuous: Annotated[
         bool, typer.Option("--continuous", help="Go on until stopped, as fast as it goes.")
     ] = False,
-    master: Annotated[
-        str | None, typer.Option(help="Where Spark runs: local[2], spark://host:7077, …")
-    ] = None,
+    master: Master = None,
+    conf: Conf = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON for every batch.")
     ] = False,
@@ -59,7 +59,8 @@ def run(
         tell = stack.enter_context(_telling(account, as_json))
         if metrics_port is not None:
             stack.enter_context(_served(account, metrics_port))
-        _run(pipeline, trigger, master, account, _also_written(tell, account, metrics))
+        settings = {**_java(pipeline, master), **settings_of(conf)}
+        _run(pipeline, trigger, master, settings, account, _also_written(tell, account, metrics))
     if not as_json:
         Console(highlight=False).print(final_table(account, time.monotonic() - started))
 
@@ -68,6 +69,7 @@ def _run(
     pipeline: Pipeline,
     trigger: Trigger | None,
     master: str | None,
+    settings: Mapping[str, str],
     account: Account,
     tell: Callable[[list[Batch]], None],
 ) -> None:
@@ -78,7 +80,7 @@ def _run(
     check(pipeline)  # before Spark is started, which takes seconds
     with _asked_to_stop() as stopping:
         ours = running_session() is None
-        spark = session(f"headgate pipeline {pipeline.name}", master, **_java(pipeline, master))
+        spark = session(f"headgate pipeline {pipeline.name}", master, **settings)
         try:
             query = start(pipeline, spark, trigger)
             for fresh in follow(query, account, stopping):

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from headgate.cli.arguments import parse_duration, size_text
-from headgate.cli.on_spark import on_spark
+from headgate.cli.on_spark import Conf, Master, on_spark
 from headgate.errors import HeadgateError, StreamError
 from headgate.streams.cold.compaction import Compacted, chosen, sources, tidied
 from headgate.streams.options import load_options
 from headgate.streams.stream import Stream
 from headgate.streams.writer import now_us
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer()
 
@@ -42,13 +39,8 @@ def compact(
         bool,
         typer.Option("--all", help="Everything: what is being written is sealed first."),
     ] = False,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            help="Where Spark runs: local[*] unless said otherwise, spark://host:7077, …",
-            envvar="HEADGATE_SPARK_MASTER",
-        ),
-    ] = None,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Rewrite sealed segments as Parquet that any engine reads; the stream reads them as before.
 
@@ -61,21 +53,17 @@ def compact(
     if everything:
         with Stream.open(stream) as opened:
             opened.seal(all=True)
-    _tell(stream, _compacted(stream, to, age, before, master))
-
-
-def _compacted(
-    stream: Path, to: str | None, age: timedelta | None, before: int | None, master: str | None
-) -> Compacted:
     horizon = None if age is None else now_us() - age // timedelta(microseconds=1)
     if not chosen(sources(stream), horizon_us=horizon, before_offset=before):
-        return tidied(stream)  # without starting Spark
-    with on_spark("compacting", master) as (spark, on_progress):
+        _tell(stream, tidied(stream))  # without starting Spark
+        return
+    with on_spark("compacting", master, conf) as (spark, on_progress):
         from headgate.spark.jobs.compact import compact as run
 
-        return run(
+        done = run(
             spark, stream, to=to, older_than=age, before_offset=before, on_progress=on_progress
         )
+    _tell(stream, done)
 
 
 def _tell(stream: Path, done: Compacted) -> None:

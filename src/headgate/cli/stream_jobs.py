@@ -6,20 +6,17 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
 
 from headgate.cli.arguments import parse_duration, parse_restriction, parse_size
-from headgate.cli.on_spark import on_spark
+from headgate.cli.on_spark import Conf, Master, on_spark
 from headgate.errors import HeadgateError
 from headgate.streams.layout import OPTIONS_FILE
 from headgate.streams.options import load_options
 from headgate.streams.stream import Stream
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer()
 
@@ -27,20 +24,15 @@ StreamPath: TypeAlias = Annotated[
     Path, typer.Argument(help="The stream's directory.", metavar="STREAM")
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Master: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        help="Where Spark runs: local[*] unless said otherwise, spark://host:7077, …",
-        envvar="HEADGATE_SPARK_MASTER",
-    ),
-]
 
 
 @app.command()
-def stats(stream: StreamPath, master: Master = None, as_json: AsJson = False) -> None:
+def stats(
+    stream: StreamPath, master: Master = None, conf: Conf = None, as_json: AsJson = False
+) -> None:
     """Measure a stream on Spark: messages, sizes, and every header's values."""
     load_options(stream)
-    with on_spark("measuring", master) as (spark, on_progress):
+    with on_spark("measuring", master, conf) as (spark, on_progress):
         from headgate.cli.stream_stats import stats_json, stats_tables
         from headgate.spark.jobs.stats import stream_stats
 
@@ -69,6 +61,7 @@ def advise(
     ] = "uniform",
     svg: Annotated[Path | None, typer.Option(help="Draw a chart into this file.")] = None,
     master: Master = None,
+    conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
     """Find out, on the stream's own messages, which headers to index and how large a filter to keep.
@@ -79,7 +72,7 @@ def advise(
     if weigh not in ("uniform", "use"):
         raise HeadgateError(f"--weigh is uniform or use, not {weigh!r}")
     load_options(stream)
-    with on_spark("trying designs", master) as (spark, on_progress):
+    with on_spark("trying designs", master, conf) as (spark, on_progress):
         from headgate.cli.stream_advice import advice_json, print_advice
         from headgate.spark.jobs import chart
         from headgate.spark.jobs.advise import advise as find_advice
@@ -126,6 +119,7 @@ def replay(
         typer.Option("--id", help="The same id again goes on, and replays nothing twice."),
     ] = None,
     master: Master = None,
+    conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
     """Send the messages a filter selects from all history to a stream, a queue or Parquet files, each exactly once.
@@ -133,7 +127,7 @@ def replay(
     A run that was stopped goes on under the same --id; what it had sent is not sent again.
     """
     load_options(stream)
-    with on_spark("replaying", master) as (spark, on_progress):
+    with on_spark("replaying", master, conf) as (spark, on_progress):
         from headgate.spark.jobs.replay import replay as run_replay
 
         def show(messages: int, done: int, of: int) -> None:

@@ -25,6 +25,7 @@ class Catalog:
         self.by_id = {info.id: info for info in infos}
         self._by_name = {info.name: info for info in self.by_id.values()}
         self._subscriptions = [info for info in self.by_id.values() if info.kind != "queue"]
+        self.has_subscriptions = bool(self._subscriptions)
         self._matcher: Matcher[int] | None = None
         self._clock = clock
         self._lock = Lock()
@@ -34,10 +35,6 @@ class Catalog:
         if info is None:
             raise QueueNotFound(name)
         return info
-
-    @property
-    def has_subscriptions(self) -> bool:
-        return bool(self._subscriptions)
 
     def receivers(self, message: Message, source: int | None) -> list[QueueInfo]:
         """The subscriptions that want a message published to `source`, in the order of their ids."""

@@ -21,11 +21,12 @@ def wall_us() -> int:
     return time.time_ns() // 1000
 
 
-def elapsed_us() -> int:
-    """Since the machine started, sleep included; where that cannot be had, the time of day."""
-    if sys.platform.startswith("linux"):
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-    return wall_us()
+def _since_boot_us() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+
+
+# Since the machine started, sleep included; where that cannot be had, the time of day.
+elapsed_us: Final = _since_boot_us if sys.platform.startswith("linux") else wall_us
 
 
 def boot_id() -> str:

@@ -33,6 +33,7 @@ SOURCE_OPTIONS: Final = (
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
     "partitions",
+    "cores",
     "cursor",
     "failOnDataLoss",
 )
@@ -62,7 +63,8 @@ class SourceOptions:
     end: Start = "next"
     max_messages: int | None = None
     max_bytes: int | None = None
-    partitions: int = 0
+    partitions: int = 0  # as many as the weight is worth
+    cores: int = 0  # those of this machine
     cursor: str = ""  # empty: progress is not stored
     fail_on_data_loss: bool = True
 
@@ -81,6 +83,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         positive(options, "maxMessagesPerTrigger"),
         positive(options, "maxBytesPerTrigger"),
         positive(options, "partitions") or 0,
+        positive(options, "cores") or 0,
         options["cursor"] if "cursor" in options else default_cursor(paths, filter),
         _truth(options, "failOnDataLoss", True),
     )

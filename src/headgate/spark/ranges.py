@@ -64,13 +64,15 @@ def plan(
     start: Mapping[str, int] | None = None,
     end: Mapping[str, int] | None = None,
     parts: int = 0,
+    cores: int = 0,
     catalog_of: Callable[[str], Catalog] | None = None,
     stats: ScanStats | None = None,
 ) -> list[tuple[Range, ...]]:
     """Tasks of about the same weight that together hold every match; none when there is none.
 
-    At most `parts`; 0 for as many as the weight is worth. A stream missing in `start` is read from its oldest
-    message, one missing in `end` up to its newest. `stats` counts what was come by and left out.
+    At most `parts`; 0 for as many as the weight is worth on so many cores, 0 for those of this machine. A stream
+    missing in `start` is read from its oldest message, one missing in `end` up to its newest. `stats` counts what was
+    come by and left out.
     """
     bound, listed = query.at(now_ms()), catalog_of or listing
     since, until = start or {}, end or {}
@@ -87,7 +89,7 @@ def plan(
         )
     ]
     total = sum(int(run.weights.sum()) for run in runs)
-    tasks = parts or worthwhile(total, os.cpu_count() or 1)
+    tasks = parts or worthwhile(total, cores or os.cpu_count() or 1)
     pieces = [piece for run in runs for piece in cut(run, -(-total // tasks))]
     return balanced(pieces, tasks)
 

@@ -49,6 +49,7 @@ class HeadgateReader(AnsweringReader):
             start={path: max(offset, low) for path, offset in start.items()},
             end={path: min(offset, high) for path, offset in end.items()},
             parts=options.partitions,
+            cores=options.cores,
             catalog_of=catalogs.__getitem__,
         )
         return [InputPartition(ranges) for ranges in found]

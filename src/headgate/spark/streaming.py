@@ -139,6 +139,7 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start=begin,
             end=until,
             parts=self.options.partitions,
+            cores=self.options.cores,
             catalog_of=self._catalog,
         )
         return [InputPartition(Share(ranges, moment)) for ranges in in_sequence(found)]

@@ -92,3 +92,13 @@ def test_the_tables_say_what_was_read_routed_skipped_and_who_got_it() -> None:
     assert "q24" in final
     assert "9.0 KiB of 10.0 KiB not read" in final
     assert "3 batches in 2.0 s" in final
+
+
+@pytest.mark.parametrize("setting", ["executor.memory=4g", "spark.executor.memory", "spark.x="])
+def test_what_is_no_setting_of_spark_is_refused_before_spark_starts(
+    setting: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["pipeline", "run", str(file), "--conf", setting]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"--conf {setting} is no setting of Spark" in said
+    assert "spark.executor.memory=4g" in said

@@ -146,3 +146,14 @@ def test_little_data_is_one_task_and_much_is_more_than_there_are_cores() -> None
     assert worthwhile(10_000, cores=8) == 1
     assert worthwhile(64 << 20, cores=8) == 8
     assert worthwhile(10 << 30, cores=8) == 24  # of half a gigabyte, and no core idle at the end
+
+
+def test_a_larger_cluster_gets_more_tasks(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with Stream.create(path, chunk_messages=100) as stream:
+        with stream.producer() as producer:
+            producer.send_many([Message(bytes(50_000)) for _ in range(200)])
+    query = make_query("size > 0")
+    assert len(plan([path], query, cores=2)) == 2
+    assert len(plan([path], query, cores=7)) == 7
+    assert len(plan([path], query, parts=1, cores=7)) == 1

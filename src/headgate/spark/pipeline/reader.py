@@ -47,6 +47,7 @@ class RoutingReader(HeadgateStreamReader):
             start=begin,
             end=until,
             parts=self.options.partitions,
+            cores=self.options.cores,
             catalog_of=self._catalog,
             stats=stats,
         )

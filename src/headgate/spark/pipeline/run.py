@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -59,7 +60,8 @@ def descriptor_rows(pipeline: Pipeline, spark: SparkSession, plan_file: str) -> 
     from headgate.spark.pipeline.source import FORMAT, PipelineSource
 
     spark.dataSource.register(PipelineSource)
-    options = {**stream_options(pipeline, pipeline.source), "plan": plan_file}
+    cores = {"cores": str(cores_of(spark))} if hasattr(spark, "sparkContext") else {}
+    options = {**stream_options(pipeline, pipeline.source), **cores, "plan": plan_file}
     return spark.readStream.format(FORMAT).options(**options).load()
 
 
@@ -74,6 +76,13 @@ def stream_options(pipeline: Pipeline, source: StreamSource) -> dict[str, str]:
         "partitions": pipeline.partitions,
     }
     return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks run at once; of a cluster, executors may still be on their way."""
+    context = spark.sparkContext
+    known, here = context.defaultParallelism, os.cpu_count() or 1
+    return known if (context.master or "").startswith("local") else max(known, here)
 
 
 def observed(rows: DataFrame) -> DataFrame:

@@ -1,8 +1,9 @@
 -- Queues, messages, deliveries. Tables begin with headgate_: they may live in an application's own database file.
 
--- One row: it counts the changes to headgate_queue, so that everyone who remembers queues knows when to look again.
-CREATE TABLE headgate_catalog (version INTEGER NOT NULL);
-INSERT INTO headgate_catalog VALUES (1);
+-- One row. version counts the changes to headgate_queue, so that everyone who remembers queues knows when to look again.
+-- last_message is the highest id of a message that was deleted while it was the last.
+CREATE TABLE headgate_catalog (version INTEGER NOT NULL, last_message INTEGER NOT NULL);
+INSERT INTO headgate_catalog VALUES (1, 0);
 
 CREATE TABLE headgate_queue (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -46,13 +47,11 @@ CREATE TABLE headgate_message (
 
 -- SQLite would give the id of a deleted last row to the next one. AUTOINCREMENT prevents that with one more page in every
 -- commit; here only the deletion of the last row is written down.
-CREATE TABLE headgate_last_message (id INTEGER NOT NULL);
-INSERT INTO headgate_last_message VALUES (0);
 CREATE TRIGGER headgate_message_deleted AFTER DELETE ON headgate_message
 WHEN OLD.id > coalesce((SELECT max(id) FROM headgate_message), 0)
-BEGIN UPDATE headgate_last_message SET id = OLD.id WHERE id < OLD.id; END;
-CREATE VIEW headgate_next_message (id) AS
-SELECT max(id, coalesce((SELECT max(id) FROM headgate_message), 0)) + 1 FROM headgate_last_message;
+BEGIN UPDATE headgate_catalog SET last_message = OLD.id WHERE last_message < OLD.id; END;
+CREATE VIEW headgate_next_message (id, version) AS
+SELECT max(last_message, coalesce((SELECT max(id) FROM headgate_message), 0)) + 1, version FROM headgate_catalog;
 
 -- One message in one queue. state: 0 ready, 1 delayed, 2 leased, 3 dead. rank = -priority, so that the order of a
 -- queue ascends in (rank, message). keys: the filter headers of the queue, copied from the message.

@@ -12,8 +12,8 @@ VALUES (?1, ?2, ?4 > 0, ?3, ?7 + ?4, ?5, ?6) ON CONFLICT DO NOTHING
 -- What insert_message takes, queue, rank, delay, group, keys, now, catalog version. A message and its one delivery in a
 -- single statement, which is its own transaction. Nothing is stored under another version of the catalog.
 INSERT INTO headgate_publication
-SELECT n.id, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12 > 0, ?11, ?15 + ?12, ?13, ?14
-FROM headgate_next_message n WHERE EXISTS (SELECT 1 FROM headgate_catalog WHERE version = ?16)
+SELECT id, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12 > 0, ?11, ?15 + ?12, ?13, ?14
+FROM headgate_next_message WHERE version = ?16
 RETURNING id
 
 -- name: seen_keys
