@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -89,31 +89,32 @@ class SqliteEngine:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle, []
             watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.close()
-        for connection in idle:
-            connection.close()
+        self._close_idle()
 
     def _borrow(self) -> _Connection:
         """A connection that nobody else uses meanwhile."""
-        with self._lock:
-            if self._closed:
-                raise _closed(self.path)
-            if self._idle:
-                return self._idle.pop()
-        return self._ready(self._open())
+        if self._closed:
+            raise _closed(self.path)
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._ready(self._open())
 
     def _ready(self, connection: apsw.Connection) -> _Connection:
         return _Connection(connection, self._writing, self._wakers, self._synchronous)
 
     def _give_back(self, connection: _Connection) -> None:
-        with self._lock:
-            if not self._closed:
-                self._idle.append(connection)
-                return
-        connection.close()
+        self._idle.append(connection)
+        if self._closed:  # meanwhile
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     def _open(self) -> apsw.Connection:
         with _our_errors(self.path):
@@ -219,12 +220,12 @@ class _Connection:
             self._hurries = False
 
     def _execute(self, text: str, params: tuple[SqlValue, ...]) -> Rows:
+        if list in map(type, params):
+            params = _bound(params)
         if self._holds or self._connection.in_transaction or text.startswith(_READING):
-            return self._connection.execute(text, _bound(params)).fetchall()
-        self._acquire()
-        rows = self._connection.execute(text, _bound(params)).fetchall()
-        self._release()  # after an exception, `_abandon` does it
-        return rows
+            return self._connection.execute(text, params).fetchall()
+        with self._writing:
+            return self._connection.execute(text, params).fetchall()
 
     def _execute_each(self, text: str, rows: tuple[tuple[SqlValue, ...], ...]) -> Rows:
         if self._connection.in_transaction:
@@ -246,9 +247,8 @@ class _Connection:
             self._writing.release()
 
 
-def _bound(params: tuple[SqlValue, ...]) -> tuple[Any, ...]:
-    if list not in map(type, params):
-        return params
+def _bound(params: tuple[SqlValue, ...]) -> tuple[SqlValue, ...]:
+    """Lists as the JSON that the statements take apart."""
     return tuple(json.dumps(value) if isinstance(value, list) else value for value in params)
 
 
