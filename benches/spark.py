@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -138,8 +138,12 @@ def tree() -> Iterator[psutil.Process]:
 
 def driver_bytes() -> int:
     """What the driver holds: this process and its JVM."""
-    found = [p for p in tree() if p.pid == os.getpid() or "java" in p.name()]
-    return sum(process.memory_info().rss for process in found)
+    total = 0
+    for process in tree():
+        with suppress(psutil.NoSuchProcess):  # a worker that ended meanwhile
+            if process.pid == os.getpid() or "java" in process.name():
+                total += process.memory_info().rss
+    return total
 
 
 # ---- reading -----------------------------------------------------------------------------------------
