@@ -13,7 +13,7 @@ from headgate.check.engine import Engine, Question
 from headgate.check.postgres import PostgresEngine
 from headgate.check.spark import SparkEngine
 from headgate.check.sqlite import SqliteEngine
-from headgate.filters.facts import DistinctSets, Facts, FieldFacts, facts_of_values
+from headgate.filters.facts import DistinctSets, Facts, FieldFacts
 from headgate.filters.logic import compare, field_value, matches_filter
 from headgate.filters.nodes import KIND_OF, Field, Filter, fields_read
 from headgate.filters.normal import bind_now, normalize
@@ -24,6 +24,7 @@ from headgate.filters.targets.verdict import Verdict, judge
 from headgate.message import Message
 from tests import generate
 from tests.conftest import FULL
+from tests.exact_facts import facts_of_values
 
 LOCAL_EXAMPLES = 50_000 if FULL else 2_000
 BULK_EXAMPLES = 5_000 if FULL else 300

@@ -7,9 +7,10 @@ async with await headgate.aio.connect("postgresql://…") as db:
         await delivery.ack()
 """
 
-from headgate.aio.consumer import Consumer, Member
+from headgate.aio.consumer import Consumer
 from headgate.aio.database import Database, connect
 from headgate.aio.delivery import Delivery
 from headgate.aio.queue import Queue, Subscription
+from headgate.queues.members import Member
 
 __all__ = ["Consumer", "Database", "Delivery", "Member", "Queue", "Subscription", "connect"]

@@ -11,11 +11,10 @@ from headgate.aio.engines import AsyncEngine, open_async_engine
 from headgate.aio.outbox import Outbox, Relay
 from headgate.aio.push import Pushes
 from headgate.aio.queue import Queue, Subscription
-from headgate.errors import QueueOptionsError
 from headgate.filters.builder import FilterLike
 from headgate.message import HeaderValue, Message
-from headgate.queues import arguments
-from headgate.queues.contract import QueueInfo, QueueOptions, Start
+from headgate.queues import arguments, requests
+from headgate.queues.contract import QueueInfo, Start
 
 
 async def connect(url: str, **options: Any) -> Database:
@@ -43,13 +42,10 @@ class Database:
         archive: bool | None = None,
     ) -> Queue:
         """The queue of that name, created when there is none; options given change it, the others stay."""
-        info = await self.engine.run(self._operations.declare(name, None))
-        options = arguments.queue_options(
-            filter_headers, max_attempts, dedup_window, archive, otherwise=info.options
+        operation = requests.declare(
+            self._operations, name, filter_headers, max_attempts, dedup_window, archive
         )
-        if options != info.options:
-            info = await self.engine.run(self._operations.declare(name, options))
-        return self._face(info)
+        return self._face(await self.engine.run(operation))
 
     async def find(self, name: str) -> Queue:
         """The queue or subscription of that name; QueueNotFound when there is none."""
@@ -110,15 +106,20 @@ class Database:
         name gets the new filter in place. With neither filter nor pattern: the one that exists.
         """
         if filter is None and pattern is None:
-            return _subscription(await self.find(name))
-        tree = arguments.subscription_filter(filter, pattern)
-        options = arguments.queue_options(
-            filter_headers, max_attempts, None, archive, otherwise=await self._options_of(name)
+            found = await self.engine.run(requests.find_subscription(self._operations, name))
+            return Subscription(self.engine, found)
+        operation = requests.subscribe(
+            self._operations,
+            name,
+            filter,
+            pattern,
+            queue=queue,
+            start=start,
+            filter_headers=filter_headers,
+            max_attempts=max_attempts,
+            archive=archive,
         )
-        info = await self.engine.run(
-            self._operations.subscribe(name, tree, source=queue, options=options, start=start)
-        )
-        return Subscription(self.engine, info)
+        return Subscription(self.engine, await self.engine.run(operation))
 
     async def subscribe(
         self, pattern: str, callback: Callable[[Message], object], *, id: str
@@ -162,16 +163,5 @@ class Database:
     ) -> None:
         await self.close()
 
-    async def _options_of(self, name: str) -> QueueOptions:
-        infos = await self.engine.run(self._operations.queues())
-        known = {info.name: info.options for info in infos}
-        return known.get(name, QueueOptions())
-
     def _face(self, info: QueueInfo) -> Queue:
         return Queue(self.engine, info) if info.kind == "queue" else Subscription(self.engine, info)
-
-
-def _subscription(queue: Queue) -> Subscription:
-    if isinstance(queue, Subscription):
-        return queue
-    raise QueueOptionsError(f"{queue.name!r} is a queue, not a subscription")

@@ -5,43 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from headgate.aio.engines import AsyncEngine
-from headgate.message import Message
 from headgate.queues import arguments
-from headgate.queues.contract import Claimed, Operation, Outcome, QueueInfo, Receipt
+from headgate.queues.contract import Operation, Outcome
+from headgate.queues.delivery import Leased
 
 
-class Delivery:
+class Delivery(Leased[AsyncEngine]):
     """A message that is leased to the caller. Exactly one of ack, nack and release ends that."""
-
-    def __init__(self, engine: AsyncEngine, queue: QueueInfo, claimed: Claimed) -> None:
-        self._engine, self._queue, self._claimed = engine, queue, claimed
-        self.message: Message = claimed.message
-        self.settled: str | None = None  # "acked", "nacked", "released"
-
-    def __repr__(self) -> str:
-        state = self.settled or "leased"
-        return f"<Delivery {self.id} of {self._queue.name!r}, attempt {self.attempts}, {state}>"
-
-    @property
-    def id(self) -> int:
-        return self._claimed.id
-
-    @property
-    def token(self) -> int:
-        return self._claimed.token
-
-    @property
-    def attempts(self) -> int:
-        """How often it was claimed, this time included."""
-        return self._claimed.attempts
-
-    @property
-    def group(self) -> str | None:
-        return self._claimed.group
-
-    @property
-    def receipt(self) -> Receipt:
-        return self._claimed.receipt
 
     async def ack(self) -> None:
         """Done with it. To say so twice is harmless; when the lease is over, StaleLease."""

@@ -8,19 +8,17 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 from headgate.aio.engines import AsyncEngine
 from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments
-from headgate.queues.operations import SqlOperations
-from headgate.queues.outbox import OUTBOX_QUEUE, entry_of, inserter, relay_within
+from headgate.queues.consuming import RECONNECT_S
+from headgate.queues.outbox import OUTBOX_QUEUE, entry_of, inserter, relay_within, with_outbox
+from headgate.queues.relay import BATCH
 
 _log = logging.getLogger(__name__)
-
-_BATCH: Final = 500
-_RECONNECT_S: Final = (0.1, 5.0)
 
 
 class Outbox:
@@ -63,12 +61,10 @@ class Outbox:
 
 
 class Relay:
-    """Open, it moves what is committed in the outbox into the queues of the same database."""
+    """Open, it moves what is committed in the outbox into the queues of the same database: `async with db.relay():`."""
 
     def __init__(self, engine: AsyncEngine, *, poll: timedelta = timedelta(seconds=5)) -> None:
-        if not isinstance(engine.operations, SqlOperations):
-            raise QueueOptionsError("there is no outbox in memory; use SQLite or PostgreSQL")
-        self._engine, self._operations = engine, engine.operations
+        self._engine, self._operations = engine, with_outbox(engine.operations)
         self._poll_s = poll.total_seconds()
         self._woken, self._stopping = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -76,15 +72,27 @@ class Relay:
     async def run_once(self) -> int:
         """Move everything that is committed now; how much."""
         moved = 0
-        while looked_at := await self._engine.run(relay_within(self._operations, _BATCH)):
+        while looked_at := await self._engine.run(relay_within(self._operations, BATCH)):
             moved += looked_at
         return moved
 
-    async def __aenter__(self) -> Relay:
+    async def start(self) -> Relay:
+        if self._task is not None:
+            raise QueueOptionsError("a relay is started once; make another one")
         self._loop = asyncio.get_running_loop()
         self._watch = self._engine.watch(self._wake)
         self._task = asyncio.create_task(self._run())
         return self
+
+    async def close(self) -> None:
+        self._stopping.set()
+        self._woken.set()
+        if self._task is not None:
+            await self._task
+            self._watch.close()
+
+    async def __aenter__(self) -> Relay:
+        return await self.start()
 
     async def __aexit__(
         self,
@@ -92,30 +100,26 @@ class Relay:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stopping.set()
-        self._woken.set()
-        if self._task is not None:
-            await self._task
-            self._watch.close()
+        await self.close()
 
     def _wake(self, queues: frozenset[int] | None) -> None:
         if (queues is None or OUTBOX_QUEUE in queues) and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._woken.set)
 
     async def _run(self) -> None:
-        pause = _RECONNECT_S[0]
+        pause = RECONNECT_S[0]
         while not self._stopping.is_set():
             self._woken.clear()
             try:
                 await self.run_once()
-                pause = _RECONNECT_S[0]
+                pause = RECONNECT_S[0]
                 await self._wait(self._poll_s)
             except DatabaseClosed:
                 return
             except QueueError as problem:
                 _log.warning("the outbox waits: %s", problem)
                 await self._wait(pause)
-                pause = min(pause * 2, _RECONNECT_S[1])
+                pause = min(pause * 2, RECONNECT_S[1])
 
     async def _wait(self, seconds: float) -> None:
         if self._stopping.is_set():

@@ -6,30 +6,19 @@ import asyncio
 import inspect
 import logging
 import uuid
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
 
 from headgate.aio.engines import AsyncEngine
 from headgate.aio.waiting import Waiting
-from headgate.errors import DatabaseClosed, QueueError
-from headgate.filters.nodes import FALSE, Filter, Or, TopicMatch, joined
+from headgate.errors import DatabaseClosed, QueueError, QueueNotFound
 from headgate.filters.topics import check_pattern, matches
 from headgate.message import Message
-from headgate.queues.contract import QueueInfo, QueueOptions
+from headgate.queues.contract import QueueInfo
+from headgate.queues.push import BATCH, LEASE_US, MOST_WAITING, Callback, Key, listen
 
 _log = logging.getLogger(__name__)
-
-Callback = Callable[[Message], object]
-
-_LEASE_US: Final = 60_000_000  # of the subscription, renewed three times as often
-_BATCH: Final = 200
-_WAITING_MOST: Final = 1_000  # messages for one slow callback, before everyone waits for it
-_OPTIONS: Final = QueueOptions(max_attempts=0)
-
-
-class _Key(NamedTuple):
-    pattern: str
-    id: str
 
 
 class Pushes:
@@ -38,7 +27,7 @@ class Pushes:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine, self._operations = engine, engine.operations
         self._name = f"push-{uuid.uuid4().hex}"
-        self._mailboxes: dict[_Key, _Mailbox] = {}
+        self._mailboxes: dict[Key, _Mailbox] = {}
         self._changing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -47,7 +36,7 @@ class Pushes:
     async def subscribe(self, pattern: str, callback: Callback, id: str) -> bool:
         """Whether it is new. When this returns, everything published from now on will come."""
         check_pattern(pattern)
-        key = _Key(pattern, id)
+        key = Key(pattern, id)
         async with self._changing:
             if key in self._mailboxes:
                 return False
@@ -55,7 +44,7 @@ class Pushes:
                 raise DatabaseClosed("this database was closed; connect again")
             self._mailboxes[key] = _Mailbox(id, callback)
             try:
-                self._start(await self._listen_for(self._mailboxes))
+                self._start(await self._listen())
             except BaseException:
                 self._mailboxes.pop(key).close()
                 raise
@@ -64,7 +53,7 @@ class Pushes:
     async def unsubscribe(self, pattern: str, id: str) -> bool:
         """Whether there was one."""
         async with self._changing:
-            return bool(await self._remove([_Key(pattern, id)]))
+            return bool(await self._remove([Key(pattern, id)]))
 
     async def unsubscribe_all(self, id: str) -> int:
         """How many there were."""
@@ -80,53 +69,55 @@ class Pushes:
             mailbox.close()
         if self._tasks:
             self._tasks = []
-            await self._engine.run(self._operations.drop(self._name))
+            with suppress(QueueNotFound):  # others drop what was away for too long
+                await self._engine.run(self._operations.drop(self._name))
 
     # -- the subscription behind them --
 
-    async def _remove(self, keys: Iterable[_Key]) -> int:
+    async def _remove(self, keys: Iterable[Key]) -> int:
         found = [self._mailboxes.pop(key) for key in keys if key in self._mailboxes]
         if found:
-            await self._listen_for(self._mailboxes)
+            await self._listen()
         for mailbox in found:
             mailbox.close()
         return len(found)
 
-    async def _listen_for(self, keys: Iterable[_Key]) -> QueueInfo:
-        terms = [TopicMatch(pattern) for pattern in sorted({key.pattern for key in keys})]
-        wanted: Filter = joined(Or, terms) if terms else FALSE
-        return await self._engine.run(
-            self._operations.subscribe(self._name, wanted, options=_OPTIONS, lease_us=_LEASE_US)
-        )
+    async def _listen(self) -> QueueInfo:
+        info = await self._engine.run(listen(self._operations, self._name, self._mailboxes))
+        if self._waiter is not None:  # it may be a new one, if the old one was away for too long
+            self._waiter.turn_to(info)
+        return info
 
     def _start(self, info: QueueInfo) -> None:
         if not self._tasks:
             self._waiter = Waiting(self._engine, info, notified=True, poll=None)
-            self._tasks.append(asyncio.create_task(self._deliver(info, self._waiter)))
+            self._tasks.append(asyncio.create_task(self._deliver(self._waiter)))
             self._tasks.append(asyncio.create_task(self._keep_alive()))
 
     async def _keep_alive(self) -> None:
         while not self._stopping.is_set():
             try:
-                async with asyncio.timeout(_LEASE_US / 3e6):
+                async with asyncio.timeout(LEASE_US / 3e6):
                     await self._stopping.wait()
             except TimeoutError:
-                await self._renew()
+                try:
+                    await self.renew()
+                except QueueError as problem:
+                    _log.warning("cannot keep the subscribers alive: %s", problem)
 
-    async def _renew(self) -> None:
-        try:
-            if not await self._engine.run(self._operations.keep_alive(self._name, _LEASE_US)):
-                _log.warning("subscribers were away for too long: messages in between are lost")
-                async with self._changing:
-                    await self._listen_for(self._mailboxes)
-        except QueueError as problem:
-            _log.warning("cannot keep the subscribers alive: %s", problem)
+    async def renew(self) -> None:
+        """The subscription lives on; if it is gone already, there is another from now on."""
+        if await self._engine.run(self._operations.keep_alive(self._name, LEASE_US)):
+            return
+        _log.warning("subscribers were away for too long: messages in between are lost")
+        async with self._changing:
+            await self._listen()
 
-    async def _deliver(self, info: QueueInfo, waiter: Waiting) -> None:
+    async def _deliver(self, waiter: Waiting) -> None:
         while not self._stopping.is_set():
             waiter.prepare()
             try:
-                if not await self._deliver_some(info) and not self._stopping.is_set():
+                if not await self._deliver_some(waiter.queue) and not self._stopping.is_set():
                     await waiter.wait()
             except DatabaseClosed:
                 break
@@ -136,7 +127,7 @@ class Pushes:
         waiter.close()
 
     async def _deliver_some(self, info: QueueInfo) -> int:
-        claimed, _ = await self._engine.run(self._operations.claim(info, _BATCH, _LEASE_US))
+        claimed, _ = await self._engine.run(self._operations.claim(info, BATCH, LEASE_US))
         for one in claimed:
             topic = one.message.topic
             boxes = [b for key, b in self._mailboxes.items() if matches(key.pattern, topic)]
@@ -153,7 +144,7 @@ class _Mailbox:
 
     def __init__(self, id: str, callback: Callback) -> None:
         self._id, self._callback = id, callback
-        self._messages: asyncio.Queue[Message] = asyncio.Queue(_WAITING_MOST)
+        self._messages: asyncio.Queue[Message] = asyncio.Queue(MOST_WAITING)
         self._task = asyncio.create_task(self._tell())
 
     async def put(self, message: Message) -> None:

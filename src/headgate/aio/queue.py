@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from headgate.aio.consumer import Consumer, Member
+from headgate.aio.consumer import Consumer
 from headgate.aio.delivery import Delivery
 from headgate.aio.engines import AsyncEngine
 from headgate.filters.builder import FilterLike, as_filter
 from headgate.message import HeaderValue, Message
-from headgate.queues import arguments
-from headgate.queues.consumer import Mode, Retry, Strategy
+from headgate.queues import arguments, requests
+from headgate.queues.consumer import Member, Mode, Retry, Strategy
 from headgate.queues.contract import (
     Advice,
     Claimed,
@@ -99,26 +99,9 @@ class Queue:
     ) -> list[Delivery]:
         """Ack those and claim the next, in one transaction. Those that were stale raise after the claim was
         given back."""
-        acked = list(done)
-        receipts = [delivery.receipt for delivery in acked]
-        claimed, outcomes = await self._engine.run(
-            self._operations.claim(
-                self.info,
-                arguments.limited(limit),
-                arguments.lease_us(lease),
-                filter=arguments.optional_filter(filter),
-                skip=frozenset(skip),
-                acks=receipts,
-            )
+        claimed = await self._engine.run(
+            requests.ack_and_claim(self._operations, self.info, done, limit, lease, filter, skip)
         )
-        for delivery in acked:
-            delivery.settled = "acked"
-        try:
-            arguments.check_settled(self.name, receipts, outcomes, "ack")
-        except BaseException:
-            given_back = [one.receipt for one in claimed]
-            await self._engine.run(self._operations.release(self.info, given_back))
-            raise
         return [Delivery(self._engine, self.info, one) for one in claimed]
 
     def delivery(self, id: int, token: int) -> Delivery:
@@ -142,7 +125,7 @@ class Queue:
 
     def consumer_group(
         self,
-        members: Sequence[Member],
+        members: Sequence[Member[Delivery]],
         *,
         strategy: Strategy = "round_robin",
         mode: Mode = "hybrid",
@@ -162,7 +145,7 @@ class Queue:
             strategy=strategy,
             mode=mode,
             tasks=tasks,
-            batch=arguments.limited(batch),
+            batch=batch,
             lease=lease,
             poll=poll,
             retry=retry or Retry(),
@@ -236,9 +219,8 @@ class Queue:
 
     async def index_add(self, header: str) -> None:
         """Declare one more filter header: it is copied for what is there, and indexed."""
-        known = (await self._engine.run(self._operations.find(self.name))).options
-        options = arguments.queue_options((*known.filter_headers, header), otherwise=known)
-        self.info = await self._engine.run(self._operations.declare(self.name, options))
+        operation = requests.add_filter_header(self._operations, self.name, header)
+        self.info = await self._engine.run(operation)
 
     async def index_advise(self, filter: FilterLike) -> Advice:
         """How a claim with this filter is answered, and which headers to declare."""
@@ -256,8 +238,5 @@ class Subscription(Queue):
         self, filter: FilterLike | None = None, *, pattern: str | None = None
     ) -> None:
         """Another filter from now on. What it holds stays; each message is judged by one version."""
-        tree = arguments.subscription_filter(filter, pattern)
-        infos = await self._engine.run(self._operations.queues())
-        source = next((info.name for info in infos if info.id == self.info.source), None)
-        operation = self._operations.subscribe(self.name, tree, source=source)
+        operation = requests.set_filter(self._operations, self.info, filter, pattern)
         self.info = await self._engine.run(operation)

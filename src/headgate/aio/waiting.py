@@ -15,7 +15,7 @@ class Waiting:
     def __init__(
         self, engine: AsyncEngine, queue: QueueInfo, *, notified: bool, poll: timedelta | None
     ) -> None:
-        self._engine, self._queue = engine, queue
+        self._engine, self.queue = engine, queue
         self._poll_s = None if poll is None else poll.total_seconds()
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -37,6 +37,11 @@ class Waiting:
         except TimeoutError:
             return
 
+    def turn_to(self, queue: QueueInfo) -> None:
+        """Wait for another queue from now on, after one more look."""
+        self.queue = queue
+        self._woken.set()
+
     def wake(self) -> None:
         self._woken.set()
 
@@ -45,12 +50,12 @@ class Waiting:
             self._watch.close()
 
     def _wake(self, queues: frozenset[int] | None) -> None:
-        if (queues is None or self._queue.id in queues) and not self._loop.is_closed():
+        if (queues is None or self.queue.id in queues) and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._woken.set)
 
     async def _timeout(self) -> float | None:
         if self._watch is None:
             return self._poll_s
-        due = await self._engine.run(self._engine.operations.next_due(self._queue))
+        due = await self._engine.run(self._engine.operations.next_due(self.queue))
         times = [self._poll_s, None if due is None else due / 1e6]
         return min((seconds for seconds in times if seconds is not None), default=None)

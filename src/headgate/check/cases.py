@@ -47,10 +47,13 @@ class Case:
 
 
 def load_cases(path: Path) -> list[Case]:
+    """The cases of a file, or CasesError with the first entry that is wrong."""
     try:
         table = json.loads(path.read_text())
     except OSError as problem:
-        raise CasesError(f"cannot read {path}: {problem.strerror}") from problem
+        raise CasesError(
+            f"cannot read {path}: {problem.strerror}; name a JSON file with a list of cases"
+        ) from problem
     except ValueError as problem:
         raise CasesError(f"{path} is no JSON: {problem}") from problem
     if not isinstance(table, list):
@@ -59,6 +62,7 @@ def load_cases(path: Path) -> list[Case]:
 
 
 def read_case(number: int, entry: Any) -> Case:
+    """One entry of a table; a filter or pattern that is refused makes a case too."""
     if not isinstance(entry, dict):
         raise CasesError(f"case {number} must be an object, not {type(entry).__name__}")
     expected = entry.get("expect")

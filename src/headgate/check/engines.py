@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from headgate.check.engine import Engine, Question
@@ -21,22 +21,21 @@ class PythonEngine:
         return [predicate(question.filter)(question.message) for question in questions]
 
 
-@contextmanager
-def open_engine(name: str, *, postgres_url: str | None = None) -> Iterator[Engine]:
+def unknown_engine(name: str) -> HeadgateError:
+    """What to say to a name that is none."""
+    return HeadgateError(f"there is no engine {name!r}; there are {', '.join(ENGINES)} and all")
+
+
+def open_engine(name: str, *, postgres_url: str | None = None) -> AbstractContextManager[Engine]:
     """The engine of that name, with its server or session, until the block ends."""
-    with _opened(name, postgres_url) as engine:
-        yield engine
-
-
-def _opened(name: str, postgres_url: str | None) -> AbstractContextManager[Engine]:
     # Each engine brings its own heavy import; only the one that is asked for is loaded.
     match name:
         case "python":
-            return _kept(PythonEngine())
+            return nullcontext(PythonEngine())
         case "arrow":
             from headgate.check.arrow import ArrowEngine
 
-            return _kept(ArrowEngine())
+            return nullcontext(ArrowEngine())
         case "sqlite":
             from headgate.check.sqlite import SqliteEngine
 
@@ -50,11 +49,4 @@ def _opened(name: str, postgres_url: str | None) -> AbstractContextManager[Engin
 
             return SparkEngine()
         case _:
-            raise HeadgateError(
-                f"there is no engine {name!r}; there are {', '.join(ENGINES)} and all"
-            )
-
-
-@contextmanager
-def _kept(engine: Engine) -> Iterator[Engine]:
-    yield engine
+            raise unknown_engine(name)

@@ -88,7 +88,7 @@ def private_server() -> Iterator[str]:
             server = get_server(Path(directory, "data"), cleanup_mode="stop")
         except Exception as problem:
             raise ServerNotFound(
-                f"a private PostgreSQL server does not start: {problem}"
+                f"a private PostgreSQL server does not start: {problem}; pass the URL of one that runs"
             ) from problem
         try:
             yield server.get_uri()
@@ -110,7 +110,9 @@ def _connect(url: str) -> Iterator[psycopg.Connection]:
     try:
         connection = psycopg.connect(url, autocommit=True)
     except psycopg.OperationalError as problem:
-        raise ServerNotFound(f"PostgreSQL does not answer: {problem}") from problem
+        raise ServerNotFound(
+            f"PostgreSQL does not answer: {str(problem).strip()}; is it running, and are host, user and password right?"
+        ) from problem
     with connection:
         yield connection
 

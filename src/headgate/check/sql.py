@@ -83,6 +83,7 @@ class SqlEngine(ABC):
 
 
 def tabulate(questions: Sequence[Question]) -> Tables:
+    """Every message and every filter once, however often it is asked about."""
     messages: dict[MessageRow, int] = {}
     filters: dict[Filter, int] = {}
     rows = tuple(
@@ -97,6 +98,7 @@ def tabulate(questions: Sequence[Question]) -> Tables:
 
 
 def message_row(message: Message) -> MessageRow:
+    """The message as its row in the table `message`."""
     return (
         headers_json(message.headers),
         headers_json(message.properties),

@@ -13,14 +13,15 @@ from headgate.errors import HeadgateError
 
 NOUNS: Final = {
     "filter": "Work with filters: check them against every engine.",
-    "stream": "Work with streams: publish, tail, scan, seal, look after.",
-    "queue": "Work with queues: publish, claim, look, tidy.",
+    "stream": "Work with streams: create, publish, tail, scan, seal, look after.",
+    "queue": "Work with queues: create, publish, claim, look, tidy.",
     "sub": "Work with durable subscriptions.",
     "pipeline": "Run pipelines on Spark: check, show, run.",
 }
-JOBS: Final = {
-    "stream": ("stream_jobs", "stream_compact")
-}  # more verbs of a noun, in modules of their own
+MORE_VERBS: Final = {  # of a noun, in modules of their own
+    "stream": ("stream_messages", "stream_care", "stream_jobs", "stream_compact"),
+    "queue": ("queue_messages",),
+}
 VERBS: Final = ("explain", "route", "demo", "bench", "doctor")  # these need no noun
 
 
@@ -60,11 +61,11 @@ def app_of(arguments: list[str]) -> typer.Typer:
 
 def _noun(word: str) -> typer.Typer:
     own: typer.Typer = import_module(f"headgate.cli.{word}").app
-    if word not in JOBS:
+    if word not in MORE_VERBS:
         return own
     together = typer.Typer(no_args_is_help=True)
     together.add_typer(own)
-    for module in JOBS[word]:
+    for module in MORE_VERBS[word]:
         together.add_typer(import_module(f"headgate.cli.{module}").app)
     return together
 

@@ -1,4 +1,4 @@
-"""What a person types, turned into values: headers, durations, sizes, restrictions."""
+"""What a person types, turned into values (headers, durations, sizes, restrictions), and back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final
+from pathlib import Path
+from typing import Final, overload
 
 from headgate.errors import HeadgateError
 from headgate.message import HeaderValue
@@ -39,6 +40,14 @@ def _json(pair: str, value: str) -> HeaderValue:
     return found
 
 
+@overload
+def parse_duration(text: str) -> timedelta: ...
+
+
+@overload
+def parse_duration(text: str | None) -> timedelta | None: ...
+
+
 def parse_duration(text: str | None) -> timedelta | None:
     """`500ms`, `90s`, `15m`, `12h`, `7d`, `2w`."""
     if text is None:
@@ -66,6 +75,16 @@ def parse_restriction(text: str) -> tuple[str, tuple[str, ...]]:
     if not equals or not values:
         raise HeadgateError(f"a restriction is written header=value,value, not {text!r}")
     return name, tuple(values.split(","))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Into the file that was asked for."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise HeadgateError(
+            f"{path} cannot be written: {problem.strerror}; choose another place"
+        ) from problem
 
 
 def size_text(count: int) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from headgate.cli.diagnosis import Finding, State, diagnose
+from headgate.cli.options import AsJson
 from headgate.settings import load_settings
 
 _MARKS: Final[dict[State, str]] = {
@@ -30,17 +31,16 @@ def doctor(
         str | None, typer.Option(help="A PostgreSQL server to look at: postgresql://…")
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Also start Spark and run a job.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check Python, Java, Spark, PostgreSQL, disk, limits and versions, and say what to do.
 
     Exit code 1 when something is missing that keeps a part from working.
     """
     console = Console(highlight=False, stderr=as_json)
-    findings: list[Finding] = []
     with console.status("looking …"):
-        url = database or load_settings(environment=os.environ).database
-        findings.extend(diagnose(directory, url, start_spark=deep))
+        url = database or load_settings().database
+        findings = list(diagnose(directory, url, start_spark=deep))
     if as_json:
         typer.echo(json.dumps([finding._asdict() for finding in findings], indent=2))
     else:
@@ -53,7 +53,8 @@ def doctor(
 def _table(findings: list[Finding]) -> Table:
     table = Table("", "part", "found", "what to do", box=None, pad_edge=False)
     for finding in findings:
-        table.add_row(_MARKS[finding.state], finding.part, finding.found, finding.advice)
+        told = (finding.part, finding.found, finding.advice)
+        table.add_row(_MARKS[finding.state], *map(Text, told))
     return table
 
 

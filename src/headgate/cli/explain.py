@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.arguments import size_text
+from headgate.cli.options import AsJson
 from headgate.filters.explain import DIALECTS, Explanation
 from headgate.filters.explain import explain as explain_filter
 from headgate.filters.nodes import Filter, depends_on_time
@@ -34,7 +35,7 @@ def explain(
         Path | None,
         typer.Option(help="Measure the filter on this stream: what is skipped, passed and read."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how a filter is understood, and term by term which layer answers what.
 

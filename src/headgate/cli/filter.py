@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,12 @@ import typer
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
-from headgate.check.cases import load_cases
-from headgate.check.engines import ENGINES, LOCAL, open_engine
+from headgate.check.cases import Expected, load_cases
+from headgate.check.engines import ENGINES, LOCAL, open_engine, unknown_engine
 from headgate.check.report import Disagreement, Report, check_cases
-from headgate.errors import HeadgateError
+from headgate.cli.options import AsJson
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -42,7 +44,7 @@ def check(
             help="The PostgreSQL server to ask; one is started if it is left out.", metavar="URL"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run every case through the engines and print where one disagrees with what was expected.
 
@@ -55,7 +57,10 @@ def check(
     for name in _chosen(engine):
         with _busy(name, quiet=as_json), open_engine(name, postgres_url=postgres) as opened:
             report = report + check_cases(table, opened)
-    typer.echo(json.dumps(_as_json(report), ensure_ascii=False)) if as_json else _print(report)
+    if as_json:
+        typer.echo(json.dumps(_as_json(report), ensure_ascii=False))
+    else:
+        _print(report)
     raise typer.Exit(1 if report.failed else 0)
 
 
@@ -63,9 +68,7 @@ def _chosen(names: list[str]) -> tuple[str, ...]:
     wanted = [part for name in names for part in name.split(",") if part]
     unknown = [name for name in wanted if name not in (*ENGINES, "all")]
     if unknown:
-        raise HeadgateError(
-            f"there is no engine {unknown[0]!r}; there are {', '.join(ENGINES)} and all"
-        )
+        raise unknown_engine(unknown[0])
     return ENGINES if "all" in wanted else tuple(dict.fromkeys(wanted))
 
 
@@ -75,27 +78,22 @@ def _busy(name: str, *, quiet: bool) -> Status:
 
 def _print(report: Report) -> None:
     if report.disagreements:
-        table = Table(
-            "case",
-            "engine",
-            "expected",
-            "got",
-            "filter",
-            title="Disagreements",
-            title_justify="left",
-        )
-        for d in report.disagreements:
-            table.add_row(
-                *map(_cell, (d.case.number, d.engine, d.case.expected, d.got, d.case.text))
-            )
-        Console(highlight=False).print(table)
+        Console(highlight=False).print(_table(report.disagreements))
     typer.echo(f"engines: {', '.join(report.engines)}")
     typer.echo(f"{report.passed} passed, {report.failed} failed")
 
 
-def _cell(value: object) -> str:
-    text = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
-    return str(text).replace("[", "\\[")
+def _table(disagreements: Iterable[Disagreement]) -> Table:
+    columns = ("case", "engine", "expected", "got", "filter")
+    table = Table(*columns, title="Disagreements", title_justify="left")
+    for d in disagreements:
+        answers = (_answer(d.case.expected), _answer(d.got))
+        table.add_row(*map(Text, (str(d.case.number), d.engine, *answers, d.case.text)))
+    return table
+
+
+def _answer(value: Expected) -> str:
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _as_json(report: Report) -> dict[str, object]:

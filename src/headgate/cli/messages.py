@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import typer
+from rich.console import Console
 from rich.text import Text
 
 from headgate.errors import HeadgateError
@@ -14,20 +19,35 @@ from headgate.message import OPAQUE, HeaderValue, Message
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS: Final = ("topic", "priority", "timestamp", "id", "filter_value", "key")
+_GIVEN: Final = ("payload", "payload_base64", *_FIELDS, "headers", "properties")
+_PRINTED: Final = ("offset", "delivery")  # what was printed with --json can be published again
+_EXAMPLE: Final = '{"payload": "…", "topic": "orders.eu"}'
 
 
-def time_text(microseconds: int | None) -> str:
-    if microseconds is None:
-        return "-"
-    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="milliseconds")[
-        :-6
-    ] + "Z"
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """How messages are printed: as lines of JSON or for a person, with their payloads or without."""
+
+    as_json: bool
+    headers_only: bool
+
+    def print(self, message: Message, number: int, facts: Mapping[str, Any]) -> None:
+        """One line: a person sees the message under its number, JSON tells the facts besides."""
+        payload = not self.headers_only
+        if self.as_json:
+            shown = {**facts, **as_json(message, payload=payload)}
+            typer.echo(json.dumps(shown, ensure_ascii=False))
+        else:
+            line = message_text(message, number, payload=payload)
+            Console(highlight=False, soft_wrap=True).print(line)
 
 
-def as_json(message: Message, *, offset: int | None = None, payload: bool = True) -> dict[str, Any]:
-    """What `from_json_line` reads back; a payload that is no UTF-8 is told apart as base64."""
-    shown: dict[str, Any] = {} if offset is None else {"offset": offset}
-    shown |= {
+# ---- JSON --------------------------------------------------------------------------------------------
+
+
+def as_json(message: Message, *, payload: bool = True) -> dict[str, Any]:
+    """What `from_json_lines` reads back; a payload that is no UTF-8 is told apart as base64."""
+    shown: dict[str, Any] = {
         name: value for name in _FIELDS if (value := getattr(message, name)) not in (None, "", 0)
     }
     for name in ("headers", "properties"):
@@ -47,45 +67,72 @@ def _payload_json(payload: bytes) -> dict[str, str]:
         return {"payload_base64": base64.b64encode(payload).decode()}
 
 
-def from_json_line(line: str, number: int) -> Message:
-    """A message from one line: {"payload": "…", "topic": "…", "headers": {…}, …}."""
+def from_json_lines(lines: Iterable[str], *, otherwise: str = "") -> Iterator[Message]:
+    """A message of each line that is not empty: {"payload": "…", "topic": "…", "headers": {…}, …}.
+
+    `otherwise` says what else can be done with a line that is no JSON.
+    """
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _from_json(line, number, otherwise)
+
+
+def _from_json(line: str, number: int, otherwise: str) -> Message:
     try:
         fields = json.loads(line)
     except ValueError as problem:
         raise HeadgateError(
-            f"line {number} is no JSON: {problem}; --raw sends lines as they are"
+            f"line {number} is no JSON: {problem}; write an object such as {_EXAMPLE}{otherwise}"
         ) from None
     if not isinstance(fields, dict):
-        raise HeadgateError(f"line {number} must be an object, not {type(fields).__name__}")
-    fields.pop("offset", None)  # what `scan --json` printed can be published again
-    raw = fields.pop("payload_base64", None)
-    text = fields.pop("payload", "")
-    known = {*_FIELDS, "headers", "properties"}
-    unknown = fields.keys() - known
+        raise HeadgateError(
+            f"line {number} must be an object such as {_EXAMPLE}, not {type(fields).__name__}"
+        )
+    unknown = fields.keys() - {*_GIVEN, *_PRINTED}
     if unknown:
-        raise HeadgateError(f"line {number}: a message has no field {min(unknown)!r}")
-    return Message(_payload(text, raw), **fields)
+        raise HeadgateError(
+            f"line {number}: a message has no field {min(unknown)!r}; it has {', '.join(_GIVEN)}"
+        )
+    given = {name: value for name, value in fields.items() if name not in _PRINTED}
+    text, raw = given.pop("payload", ""), given.pop("payload_base64", None)
+    return Message(_payload(text) if raw is None else _decoded(raw, number), **given)
 
 
-def _payload(text: Any, raw: str | None) -> bytes:
-    if raw is not None:
-        return base64.b64decode(raw)
+def _payload(text: Any) -> bytes:
     return text.encode() if isinstance(text, str) else json.dumps(text).encode()
 
 
-def message_text(message: Message, *, offset: int, payload: bool = True) -> Text:
-    """One message a line: offset, time, topic, headers, the beginning of the payload."""
+def _decoded(raw: Any, number: int) -> bytes:
+    try:
+        return base64.b64decode(raw)
+    except (binascii.Error, TypeError, ValueError) as problem:
+        raise HeadgateError(
+            f"line {number}: payload_base64 is no base64: {problem}; give text as payload"
+        ) from None
+
+
+# ---- for a person ------------------------------------------------------------------------------------
+
+
+def time_text(microseconds: int | None) -> str:
+    """UTC to the millisecond."""
+    if microseconds is None:
+        return "-"
+    moment = _EPOCH + timedelta(microseconds=microseconds)
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def message_text(message: Message, number: int, *, payload: bool = True) -> Text:
+    """One message a line: offset or id, time, topic, headers, the beginning of the payload."""
     line = Text.assemble(
-        (f"{offset:>10} ", "cyan"),
+        (f"{number:>10} ", "cyan"),
         (f"{time_text(message.timestamp)} ", "dim"),
         (message.topic or "-", "bold"),
     )
     for name, value in message.headers.items():
         line.append(f"  {name}=", "dim")
         line.append(
-            json.dumps(_json_value(value), ensure_ascii=False)
-            if not isinstance(value, str)
-            else value
+            value if isinstance(value, str) else json.dumps(_json_value(value), ensure_ascii=False)
         )
     if payload and message.payload:
         line.append("  ")

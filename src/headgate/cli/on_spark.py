@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
+from headgate.cli.progress import progress
 from headgate.errors import SparkOptionsError
 from headgate.spark.jobs.running import OnProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 
 Master: TypeAlias = Annotated[
     str | None,
@@ -29,7 +27,7 @@ Conf: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="A setting of Spark, such as spark.executor.memory=4g; repeatable.",
+        help="A setting of Spark, such as spark.executor.memory=4g; may be repeated.",
     ),
 ]
 
@@ -53,15 +51,7 @@ def on_spark(
     from headgate.spark.sessions import running_session, session
 
     settings = settings_of(conf)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+    bar = progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     mine = running_session() is None
     with bar:
         task = bar.add_task("starting Spark", total=None)

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.live import Live
 
+from headgate.cli.arguments import write_text
 from headgate.cli.on_spark import Conf, Master, settings_of
 from headgate.cli.pipeline_view import final_table, live_table
 from headgate.errors import HeadgateError
@@ -23,7 +24,7 @@ from headgate.spark.pipeline.progress import Account, Batch
 
 app = typer.Typer(no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(help="The pipeline: a TOML file.", metavar="FILE")]
+File: TypeAlias = Annotated[Path, typer.Argument(help="The pipeline: a TOML file.", metavar="FILE")]
 
 
 @app.command()
@@ -50,7 +51,7 @@ def run(
     Ctrl-C or SIGTERM stops it; the next run goes on where it stood.
     """
     if once and continuous:
-        raise HeadgateError("--once and --continuous exclude each other")
+        raise HeadgateError("--once and --continuous exclude each other; give one of them")
     trigger: Trigger | None = "once" if once else "continuous" if continuous else None
     pipeline = read_pipeline(file)
     account = Account(pipeline.name)
@@ -193,7 +194,7 @@ def show(
 
     drawn = figure(read_pipeline(file))
     if svg is not None:
-        svg.write_text(to_svg(drawn), "utf-8")
+        write_text(svg, to_svg(drawn))
     elif mermaid:
         typer.echo(to_mermaid(drawn), nl=False)
     else:

@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from headgate.cli.arguments import parse_headers
+from headgate.cli.options import AsJson, Headers
 from headgate.message import Message
 from headgate.routing.bindings import X_FILTER, X_MATCH
 from headgate.routing.explain import Explained, Reason
@@ -28,10 +30,7 @@ def route(
     ],
     exchange: Annotated[str, typer.Option(help="The exchange the message is published to.")],
     topic: Annotated[str, typer.Option(help="Its topic: the routing key.")] = "",
-    header: Annotated[
-        list[str] | None,
-        typer.Option(help="A header: name=text, or name:=json to keep its kind; may be repeated."),
-    ] = None,
+    header: Headers = [],  # noqa: B006
     priority: Annotated[int, typer.Option(help="Its priority, for filters that ask.")] = 0,
     vhost: Annotated[
         str | None,
@@ -41,14 +40,14 @@ def route(
         int,
         typer.Option(help="Print at most so many bindings that did not match; 0 for all.", min=0),
     ] = 50,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print who receives a message and, for every other binding, the first condition that failed.
 
     Nothing is published. Exit code 1 when no queue receives it.
     """
     loaded = Topology.load(topology, vhost=vhost)
-    headers: dict[str, Any] = parse_headers(header or ())
+    headers: dict[str, Any] = parse_headers(header)
     envelope = Envelope(topic, headers)
     asked = Envelope(
         topic, headers, lambda: Message(b"", topic, envelope.message.headers, priority)
@@ -87,7 +86,7 @@ def _table(title: str, reasons: list[Reason], topology: Topology) -> Table:
         kind = topology.exchanges[source].type
         for reason in part:
             cells = [f"{source} ({kind})", _target(reason), _condition(reason)]
-            table.add_row(*map(_plain, cells + ([reason.why_not] if why else [])))
+            table.add_row(*map(Text, cells + ([reason.why_not] if why else [])))
     return table
 
 
@@ -105,10 +104,6 @@ def _condition(reason: Reason) -> str:
     said += [(f"{match} of " if match else "") + ", ".join(pairs)] if pairs else []
     said += [f"filter {text}"] if text else []
     return "; ".join(said) or "everything"
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", "\\[")  # what looks like rich's markup is somebody's filter
 
 
 def _as_json(explained: Explained) -> dict[str, Any]:

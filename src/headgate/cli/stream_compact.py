@@ -10,6 +10,7 @@ import typer
 
 from headgate.cli.arguments import parse_duration, size_text
 from headgate.cli.on_spark import Conf, Master, on_spark
+from headgate.cli.options import StreamPath
 from headgate.errors import HeadgateError, StreamError
 from headgate.streams.cold.compaction import Compacted, chosen, sources, tidied
 from headgate.streams.options import load_options
@@ -21,7 +22,7 @@ app = typer.Typer()
 
 @app.command()
 def compact(
-    stream: Annotated[Path, typer.Argument(help="The stream's directory.", metavar="STREAM")],
+    stream: StreamPath,
     to: Annotated[
         str | None,
         typer.Option(
@@ -30,7 +31,8 @@ def compact(
         ),
     ] = None,
     older_than: Annotated[
-        str | None, typer.Option(help="Only segments whose messages are older than this: 7d.")
+        str | None,
+        typer.Option(help="Only segments whose messages are older than this, for example 7d."),
     ] = None,
     before: Annotated[
         int | None, typer.Option(help="Only segments that end before this offset.")

@@ -1,4 +1,4 @@
-"""headgate stream, the verbs that run on Spark: stats, advise, replay; and set, which applies advice."""
+"""headgate stream stats, advise and replay: the verbs that run on Spark."""
 
 from __future__ import annotations
 
@@ -6,24 +6,18 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from headgate.cli.arguments import parse_duration, parse_restriction, parse_size
+from headgate.cli.arguments import write_text
 from headgate.cli.on_spark import Conf, Master, on_spark
+from headgate.cli.options import AsJson, FilterText, From, StreamPath
 from headgate.errors import HeadgateError
-from headgate.streams.layout import OPTIONS_FILE
 from headgate.streams.options import load_options
-from headgate.streams.stream import Stream
 
 app = typer.Typer()
-
-StreamPath: TypeAlias = Annotated[
-    Path, typer.Argument(help="The stream's directory.", metavar="STREAM")
-]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command()
@@ -34,7 +28,7 @@ def stats(
     load_options(stream)
     with on_spark("measuring", master, conf) as (spark, on_progress):
         from headgate.cli.stream_stats import stats_json, stats_tables
-        from headgate.spark.jobs.stats import stream_stats
+        from headgate.spark.jobs.measuring import stream_stats
 
         found = stream_stats(spark, stream, on_progress)
     if as_json:
@@ -59,7 +53,9 @@ def advise(
         str,
         typer.Option(help="Without --filter: values asked for evenly (uniform) or as used (use)."),
     ] = "uniform",
-    svg: Annotated[Path | None, typer.Option(help="Draw a chart into this file.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw a chart into this SVG file.", metavar="FILE")
+    ] = None,
     master: Master = None,
     conf: Conf = None,
     as_json: AsJson = False,
@@ -86,7 +82,7 @@ def advise(
             on_progress=on_progress,
         )
     if svg is not None:
-        _write(svg, chart.svg(found))
+        write_text(svg, chart.svg(found))
     if as_json:
         typer.echo(json.dumps(advice_json(found), ensure_ascii=False))
     else:
@@ -102,15 +98,8 @@ def replay(
             help="stream:PATH, queue:sqlite:///FILE#NAME, queue:postgresql://…#NAME or parquet:PATH."
         ),
     ],
-    filter: Annotated[
-        str,
-        typer.Option(
-            "--filter", "-f", help="Only messages that match this filter.", metavar="FILTER"
-        ),
-    ] = "",
-    start: Annotated[
-        str, typer.Option("--from", help="Where to begin: first, an offset, a moment or 10m ago.")
-    ] = "first",
+    filter: FilterText = "",
+    start: From = "first",
     until: Annotated[
         str, typer.Option(help="Where to stop, not included; next is the end as it is now.")
     ] = "next",
@@ -146,46 +135,3 @@ def replay(
 
 def _without_password(to: str) -> str:
     return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:…@", to)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise HeadgateError(f"{path} cannot be written: {problem.strerror}") from problem
-
-
-@app.command(name="set")
-def set_options(
-    stream: StreamPath,
-    indexed: Annotated[
-        list[str] | None,
-        typer.Option(help="Index these headers and no others; repeat it, or give '' for none."),
-    ] = None,
-    filter_size: Annotated[
-        int | None, typer.Option(help="Bytes of a chunk's Bloom filter; 0 chooses.")
-    ] = None,
-    restrict: Annotated[
-        list[str] | None,
-        typer.Option(help="Batches hold equal values of a header: region=us,eu; '' for none."),
-    ] = None,
-    max_age: Annotated[str | None, typer.Option(help="Keep messages this long: 7d.")] = None,
-    max_size: Annotated[str | None, typer.Option(help="Keep this much: 10GB.")] = None,
-) -> None:
-    """Change a stream's options; what says how messages are stored holds from the next segment on, and for seal."""
-    given: dict[str, Any] = {
-        "indexed": None if indexed is None else tuple(name for name in indexed if name),
-        "filter_size": filter_size,
-        "restrict_same_values": None
-        if restrict is None
-        else dict(parse_restriction(text) for text in restrict if text),
-        "max_age": parse_duration(max_age),
-        "max_bytes": parse_size(max_size),
-    }
-    changes = {name: value for name, value in given.items() if value is not None}
-    if not changes:
-        raise HeadgateError("say what to change, for example --indexed region; --help lists it all")
-    with Stream.open(stream) as opened:
-        opened.reconfigure(**changes)
-    shown = ", ".join(f"{name} = {value!r}" for name, value in changes.items())
-    typer.echo(f"changed {stream / OPTIONS_FILE}: {shown}")

@@ -26,7 +26,7 @@ def stats_tables(path: str, stats: StreamStats) -> Group:
 
 
 def _overview(path: str, stats: StreamStats) -> Table:
-    table = Table(title=path, title_justify="left", show_header=False)
+    table = Table(title=Text(path), title_justify="left", show_header=False)
     table.add_row("messages", f"{stats.messages:,}")
     if stats.first_us is not None and stats.last_us is not None:
         table.add_row("from", time_text(stats.first_us))

@@ -8,8 +8,11 @@ from typing import Annotated, TypeAlias
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from headgate.cli.queue import AsJson, DatabaseUrl, info_json, opened
+from headgate.cli.database import DatabaseUrl, opened
+from headgate.cli.options import AsJsonLines, Yes, ask
+from headgate.cli.queue import info_json
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -25,7 +28,7 @@ Pattern: TypeAlias = Annotated[
 
 
 @app.command(name="ls")
-def list_subscriptions(db: DatabaseUrl = None, as_json: AsJson = False) -> None:
+def list_subscriptions(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
     """List durable subscriptions with their filters and what waits for them."""
     with opened(db) as database:
         found = [
@@ -41,9 +44,9 @@ def list_subscriptions(db: DatabaseUrl = None, as_json: AsJson = False) -> None:
         return
     table = Table("subscription", "filter", "version", "waiting", "dead", "state")
     for stats in found:
-        state = "paused" if stats.info.paused else "active"
-        counts = (f"{stats.ready:,}", f"{stats.dead:,}")
-        table.add_row(stats.info.name, stats.info.filter, str(stats.info.version), *counts, state)
+        info, state = stats.info, "paused" if stats.info.paused else "active"
+        counts = (str(info.version), f"{stats.ready:,}", f"{stats.dead:,}")
+        table.add_row(Text(info.name), Text(info.filter), *counts, state)
     Console(highlight=False).print(table)
 
 
@@ -55,7 +58,10 @@ def add(
     pattern: Pattern = None,
     queue: Annotated[str | None, typer.Option(help="Only what is published to this queue.")] = None,
     start: Annotated[
-        str, typer.Option("--from", help="next, or first: also what is stored already.")
+        str,
+        typer.Option(
+            "--from", help="Where to begin: next, or first for what is stored already too."
+        ),
     ] = "next",
 ) -> None:
     """Subscribe: from now on it gets a delivery of its own of every message that matches."""
@@ -65,7 +71,7 @@ def add(
             filter or ("" if pattern is None else None),
             pattern=pattern,
             queue=queue,
-            start=start,  # type: ignore[arg-type]  # refused by name when it is neither
+            start=start,  # type: ignore[arg-type]  # refused when it is neither
         )
     typer.echo(f"{subscription} gets {made.filter}")
 
@@ -86,7 +92,7 @@ def set_filter(
 
 @app.command()
 def pause(subscription: SubscriptionName, db: DatabaseUrl = None) -> None:
-    """Claims find nothing until it is resumed; messages keep arriving."""
+    """Pause a subscription: claims find nothing until it is resumed; messages keep arriving."""
     with opened(db) as database:
         database.subscription(subscription).pause()
     typer.echo(f"paused {subscription}")
@@ -104,11 +110,10 @@ def resume(subscription: SubscriptionName, db: DatabaseUrl = None) -> None:
 def rm(
     subscription: SubscriptionName,
     db: DatabaseUrl = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Remove a subscription with everything that waits for it."""
-    if not yes and not typer.confirm(f"Remove {subscription}?"):
-        raise typer.Exit(1)
+    ask(f"Remove {subscription}?", yes)
     with opened(db) as database:
         database.drop(database.subscription(subscription).name)
     typer.echo(f"removed {subscription}")

@@ -90,7 +90,9 @@ def publication(
     """A valid message and what the queue needs to know of it. A Message is taken as it is."""
     if isinstance(payload, Message):
         if topic is not None or headers is not None or priority or fields:
-            raise QueueOptionsError("a Message has its own topic, headers and priority already")
+            raise QueueOptionsError(
+                "a Message has its own topic, headers and priority already; leave them out, or publish its payload"
+            )
         message = payload
     else:
         chosen = default_topic if topic is None else topic

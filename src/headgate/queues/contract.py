@@ -1,8 +1,9 @@
 """What every queue engine promises.
 
 An operation is written once, as a generator: it yields steps (statements), is sent their rows, and returns its
-result. An engine runs it: apsw at once, psycopg at once or awaited. So the sync and the asyncio face cannot
-drift apart. The in-memory reference has operations that yield nothing.
+result. An engine runs it: apsw at once, psycopg at once or awaited. What callers ask for and takes several operations
+is composed the same way, see requests. So the sync and the asyncio face cannot drift apart. The in-memory reference has
+operations that yield nothing.
 
 The life of a delivery (one message in one queue):
 
@@ -22,16 +23,17 @@ Rules all engines share:
   the first `limit` that match and whose group is free, and of several in one group takes the first.
 - Deliveries are counted when claimed (`attempts`). DELAYED and LEASED deliveries that fall due become READY, or
   DEAD, at the beginning of the next claim on their queue (and by `promote`), never by themselves.
-- A receipt is (id, token); those of one call are of different deliveries. The token changes with every claim. A receipt holds as long as its delivery is LEASED
-  with that token, even past the end of the lease when nobody has noticed yet.
+- A receipt is (id, token); those of one call are of different deliveries. The token changes with every claim. A
+  receipt holds as long as its delivery is LEASED with that token, even past the end of the lease when nobody has
+  noticed yet.
 - A message row is stored once; it goes when its last delivery goes.
 - A publisher looks at the catalog version inside its transaction (Core.catalog), so that nobody publishes by an old
   list of subscriptions or filter headers once a change to them is committed. Where transactions overlap
   (PostgreSQL), declare and subscribe must wait for those that began before; FOR SHARE / FOR UPDATE on its row will do.
 - One SQLite file must never be opened by two SQLite libraries in one process (apsw brings its own, the standard
   library's sqlite3 another): the locks of one are invisible to the other and dropped when it closes, its close deletes
-  the WAL, and messages are lost (seen: a segfault). So an outbox on a sqlite3 connection must be in another file
-  than the queues', read by a relay through sqlite3; refuse the same file with a clear error.
+  the WAL, and messages are lost (seen: a segfault). So an outbox on a sqlite3 connection is in another file than the
+  queues', read by a relay through sqlite3; the same file is refused, see outbox.
 """
 
 from __future__ import annotations
@@ -132,9 +134,8 @@ class QueueInfo:
     name: str
     options: QueueOptions = field(default_factory=QueueOptions)
     kind: QueueKind = "queue"
-    indexed: tuple[
-        str, ...
-    ] = ()  # those filter headers whose copy is complete: claims may use them
+    # Those filter headers whose copy is complete: claims may use them.
+    indexed: tuple[str, ...] = ()
     filter: str = ""  # of a subscription: its text in canonical form
     source: int | None = None  # of a subscription: only what is published to this queue
     version: int = 1  # of the filter
@@ -178,9 +179,8 @@ class Standing:
     id: int
     state: State
     attempts: int
-    visible_at: (
-        int  # when it becomes READY (DELAYED), when its lease ends (LEASED), when it died (DEAD)
-    )
+    # When it becomes READY (DELAYED), when its lease ends (LEASED), when it died (DEAD).
+    visible_at: int
     message: Message
     group: str | None = None
     reason: str | None = None  # of the last nack, or why it is dead
@@ -309,8 +309,8 @@ class Operations(Protocol):
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
         """Up to `limit` READY deliveries that match, in order, leased; and what became of `acks`.
 
-        It may find fewer than there are (groups, races), but nothing only when nothing was claimable. `skip` are ids not to take.
-        The acks and the claim are one transaction, on PostgreSQL one statement.
+        It may find fewer than there are (groups, races), but nothing only when nothing was claimable. `skip` are ids
+        not to take. The acks and the claim are one transaction, on PostgreSQL one statement.
         """
         ...
 

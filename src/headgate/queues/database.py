@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from headgate.errors import MissingExtra, QueueOptionsError
 from headgate.filters.builder import FilterLike
 from headgate.message import HeaderValue, Message
-from headgate.queues import arguments
+from headgate.queues import arguments, requests
 from headgate.queues.clock import Clock
-from headgate.queues.contract import Engine, QueueInfo, QueueOptions, Start
+from headgate.queues.contract import Engine, QueueInfo, Start
 from headgate.queues.outbox import Outbox
 from headgate.queues.push import Pushes
 from headgate.queues.queue import Queue, Subscription
@@ -96,10 +96,10 @@ class Database:
         dedup_window    how long a dedup key is remembered (5 minutes)
         archive         acked messages are kept until pruned
         """
-        options = arguments.queue_options(
-            filter_headers, max_attempts, dedup_window, archive, otherwise=self._options_of(name)
+        operation = requests.declare(
+            self._operations, name, filter_headers, max_attempts, dedup_window, archive
         )
-        return self._face(self.engine.run(self._operations.declare(name, options)))
+        return self._face(self.engine.run(operation))
 
     def find(self, name: str) -> Queue:
         """The queue or subscription of that name; QueueNotFound when there is none."""
@@ -160,15 +160,20 @@ class Database:
         name gets the new filter in place. With neither filter nor pattern: the one that exists.
         """
         if filter is None and pattern is None:
-            return _subscription(self.find(name))
-        tree = arguments.subscription_filter(filter, pattern)
-        options = arguments.queue_options(
-            filter_headers, max_attempts, None, archive, otherwise=self._options_of(name)
+            found = self.engine.run(requests.find_subscription(self._operations, name))
+            return Subscription(self.engine, found)
+        operation = requests.subscribe(
+            self._operations,
+            name,
+            filter,
+            pattern,
+            queue=queue,
+            start=start,
+            filter_headers=filter_headers,
+            max_attempts=max_attempts,
+            archive=archive,
         )
-        info = self.engine.run(
-            self._operations.subscribe(name, tree, source=queue, options=options, start=start)
-        )
-        return Subscription(self.engine, info)
+        return Subscription(self.engine, self.engine.run(operation))
 
     def subscribe(self, pattern: str, callback: Callable[[Message], object], *, id: str) -> bool:
         """Call it for every message published from now on whose topic matches, by whatever program; False when
@@ -214,15 +219,5 @@ class Database:
     ) -> None:
         self.close()
 
-    def _options_of(self, name: str) -> QueueOptions:
-        known = {info.name: info for info in self.engine.run(self._operations.queues())}
-        return known[name].options if name in known else QueueOptions()
-
     def _face(self, info: QueueInfo) -> Queue:
         return Queue(self.engine, info) if info.kind == "queue" else Subscription(self.engine, info)
-
-
-def _subscription(queue: Queue) -> Subscription:
-    if isinstance(queue, Subscription):
-        return queue
-    raise QueueOptionsError(f"{queue.name!r} is a queue, not a subscription")

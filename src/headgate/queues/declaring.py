@@ -198,7 +198,9 @@ def check_queue(name: str, options: QueueOptions | None) -> None:
                 "and have at most 63 letters, digits, _ and -"
             )
     if options.max_attempts < 0 or options.dedup_window_us < 0:
-        raise QueueOptionsError("max_attempts and the dedup window cannot be negative")
+        raise QueueOptionsError(
+            "max_attempts and the dedup window cannot be negative; 0 attempts are no limit"
+        )
 
 
 def check_is_subscription(info: QueueInfo) -> None:

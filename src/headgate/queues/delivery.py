@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Generic, TypeVar
 
 from headgate.message import Message
 from headgate.queues import arguments
 from headgate.queues.contract import Claimed, Engine, Operation, Outcome, QueueInfo, Receipt
 
+E = TypeVar("E")
 
-class Delivery:
-    """A message that is leased to the caller. Exactly one of ack, nack and release ends that."""
 
-    def __init__(self, engine: Engine, queue: QueueInfo, claimed: Claimed) -> None:
+class Leased(Generic[E]):
+    """A message that is leased to the caller, and the engine it is settled by, at once or awaited."""
+
+    def __init__(self, engine: E, queue: QueueInfo, claimed: Claimed) -> None:
         self._engine, self._queue, self._claimed = engine, queue, claimed
         self.message: Message = claimed.message
         self.settled: str | None = None  # "acked", "nacked", "released"
@@ -41,6 +44,10 @@ class Delivery:
     @property
     def receipt(self) -> Receipt:
         return self._claimed.receipt
+
+
+class Delivery(Leased[Engine]):
+    """A message that is leased to the caller. Exactly one of ack, nack and release ends that."""
 
     def ack(self) -> None:
         """Done with it. To say so twice is harmless; when the lease is over, StaleLease."""

@@ -16,9 +16,7 @@ from headgate.queues.dialect import Condition, Dialect
 from headgate.queues.search import FIRST_GAP, Candidate, Examined, Search
 
 _PAGE: Final = 20_000  # deliveries read by one statement
-_MOST_KNOWN: Final = (
-    100  # matches; with more of them, reading the queue in its order soon meets some
-)
+_MOST_KNOWN: Final = 100  # matches; with more, reading the queue in its order soon meets some
 _REMEMBERED: Final = 256
 
 

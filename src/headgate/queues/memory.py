@@ -35,7 +35,7 @@ from headgate.queues.contract import (
 )
 from headgate.queues.declaring import check_queue
 from headgate.queues.memory_state import MemoryDelivery, MemoryQueue, MemoryState
-from headgate.queues.watch import Wakers
+from headgate.queues.wakers import Wakers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -313,22 +313,26 @@ class MemoryEngine:
         self._closed = False
 
     def run(self, operation: Operation[T]) -> T:
-        store = self._store
-        with store.lock:
-            if self._closed:
-                raise DatabaseClosed("this database was closed; connect again")
-            result = _result(operation)
-            queues = frozenset(store.notified)
-            store.notified.clear()
-        if queues:
-            store.wakers.wake(queues)
-        return result
+        try:
+            with self._store.lock:
+                if self._closed:
+                    raise DatabaseClosed("this database was closed; connect again")
+                return _result(operation)
+        finally:  # what raises may have changed something before
+            self._wake()
 
     def watch(self, wake: Wake) -> Watch:
         return self._store.wakers.add(wake)
 
     def close(self) -> None:
         self._closed = True
+
+    def _wake(self) -> None:
+        with self._store.lock:
+            queues = frozenset(self._store.notified)
+            self._store.notified.clear()
+        if queues:
+            self._store.wakers.wake(queues)
 
 
 def _result(operation: Operation[T]) -> T:

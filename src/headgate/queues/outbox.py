@@ -31,6 +31,7 @@ from headgate.queues import arguments
 from headgate.queues.contract import (
     Engine,
     Operation,
+    Operations,
     Publication,
     Row,
     Rows,
@@ -90,6 +91,13 @@ class Outbox:
         self._insert(values)
         delivery_key: str = values[0]
         return delivery_key
+
+
+def with_outbox(operations: Operations) -> SqlOperations:
+    """The operations, if they are those of a database that has an outbox."""
+    if not isinstance(operations, SqlOperations):
+        raise QueueOptionsError("there is no outbox in memory; use SQLite or PostgreSQL")
+    return operations
 
 
 def entry_of(queue: str, publication: Publication) -> Values:

@@ -23,7 +23,7 @@ from headgate.queues.postgres_dialect import PostgresDialect
 from headgate.queues.postgres_listener import Listener
 from headgate.queues.postgres_migrations import migrate
 from headgate.queues.postgres_operations import PostgresOperations
-from headgate.queues.postgres_target import Target, target_of
+from headgate.queues.postgres_target import target_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -58,7 +58,7 @@ class PostgresEngine:
     def run(self, operation: Operation[T]) -> T:
         with self._pool.connection() as connection:
             try:
-                return run_to_end(operation, connection)
+                return _run_to_end(operation, connection)
             finally:
                 operation.close()
 
@@ -70,7 +70,7 @@ class PostgresEngine:
         self._listener.close()
 
 
-def run_to_end(operation: Operation[T], connection: psycopg.Connection) -> T:
+def _run_to_end(operation: Operation[T], connection: psycopg.Connection) -> T:
     """What fails is thrown back into the operation, which may go on; its transaction has been rolled back."""
     try:
         step = next(operation)
@@ -200,6 +200,3 @@ async def _roll_back_awaited(connection: psycopg.AsyncConnection) -> None:
     if not connection.closed and connection.info.transaction_status:
         with translated(connection):
             await connection.execute("ROLLBACK")
-
-
-__all__ = ["AsyncPostgresEngine", "PostgresEngine", "Target", "run_to_end"]

@@ -155,7 +155,7 @@ def translated(
         yield
     except psycopg.errors.DiskFull as problem:
         raise DatabaseFull(
-            f"PostgreSQL has no room left ({problem}); nothing of this was stored"
+            f"PostgreSQL has no room left ({problem}); nothing of this was stored: make room and try again"
         ) from problem
     except (
         psycopg.errors.UniqueViolation,

@@ -19,9 +19,8 @@ from headgate.queues.contract import SqlValue
 from headgate.queues.dialect import Condition, Dialect
 from headgate.queues.planning import Branch, Probe
 
-LONGEST_KEY: Final = (
-    200  # characters of a header's text that its index holds; probe_key in the schema says the same
-)
+# Characters of a header's text that its index holds; probe_key in the schema says the same.
+LONGEST_KEY: Final = 200
 _PLACEHOLDER: Final = re.compile(r"\$(\d+)")
 # Always true, and only the index in the queue's order says so too: a claim that looks something up leaves it
 # out, and so cannot be answered by reading the whole queue.

@@ -13,9 +13,10 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
-from headgate.queues.contract import Wake
+from headgate.queues.contract import Wake, Watch
 from headgate.queues.postgres_connections import open_connection, psycopg_module, translated
 from headgate.queues.postgres_target import Target
+from headgate.queues.wakers import Wakers
 
 if TYPE_CHECKING:
     import psycopg
@@ -32,26 +33,21 @@ class Listener:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._lock = threading.Lock()
-        self._wakes: dict[ListenerWatch, Wake] = {}
+        self._wakers = Wakers()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._stop_read, self._stop_write = os.pipe()
 
-    def add(self, wake: Wake) -> ListenerWatch:
+    def add(self, wake: Wake) -> Watch:
         """Until the watch is closed, `wake` is called; it is woken once when the connection stands."""
-        watch = ListenerWatch(self)
+        watch = self._wakers.add(wake)
         with self._lock:
-            self._wakes[watch] = wake
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="headgate-listener", daemon=True
                 )
                 self._thread.start()
         return watch
-
-    def remove(self, watch: ListenerWatch) -> None:
-        with self._lock:
-            self._wakes.pop(watch, None)
 
     def close(self) -> None:
         if self._stopping.is_set():
@@ -81,7 +77,7 @@ class Listener:
         psycopg = psycopg_module()
         channel = psycopg.sql.Identifier(self._target.channel)
         connection.execute(psycopg.sql.SQL("LISTEN {}").format(channel), prepare=False)
-        self._wake(None)
+        self._wakers.wake(None)
         readable = select.poll()
         readable.register(connection.fileno(), select.POLLIN)
         readable.register(self._stop_read, select.POLLIN)
@@ -93,21 +89,7 @@ class Listener:
     def _tell(self, payloads: list[bytes]) -> None:
         if payloads:
             named = frozenset(int(payload) for payload in payloads if payload)
-            self._wake(None if b"" in payloads else named)
-
-    def _wake(self, queues: frozenset[int] | None) -> None:
-        with self._lock:
-            wakes = list(self._wakes.values())
-        for wake in wakes:
-            wake(queues)
-
-
-class ListenerWatch:
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-
-    def close(self) -> None:
-        self._listener.remove(self)
+            self._wakers.wake(None if b"" in payloads else named)
 
 
 def _payloads(connection: psycopg.Connection) -> list[bytes]:

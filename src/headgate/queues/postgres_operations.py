@@ -80,6 +80,13 @@ class PostgresOperations(PostgresPublishing):
 
     def _alone(self, operation: Operation[T]) -> Operation[T]:
         """The operation; once its transaction has begun, nobody else changes or uses the catalog."""
+        return self._locking("own_catalog", operation)
+
+    def _sharing(self, operation: Operation[T]) -> Operation[T]:
+        """The operation; until its transaction ends, nobody changes the catalog."""
+        return self._locking("share_catalog", operation)
+
+    def _locking(self, lock: str, operation: Operation[T]) -> Operation[T]:
         reply: Rows | None = None
         while True:
             try:
@@ -89,7 +96,7 @@ class PostgresOperations(PostgresPublishing):
                 return result
             reply = yield step
             if step is Transaction.WRITE:
-                yield self.dialect.statement("own_catalog")
+                yield self.dialect.statement(lock)
 
     def _take_stored(self, name: str, filter: Filter) -> Operation[None]:
         info = yield from self.find(name)
@@ -123,19 +130,6 @@ class PostgresOperations(PostgresPublishing):
     def _route_some(self) -> Operation[int]:
         route = super()._route_some
         return (yield from retried(lambda: self._sharing(route())))
-
-    def _sharing(self, operation: Operation[T]) -> Operation[T]:
-        """The operation; until its transaction ends, nobody changes the catalog."""
-        reply: Rows | None = None
-        while True:
-            try:
-                step = next(operation) if reply is None else operation.send(reply)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            reply = yield step
-            if step is Transaction.WRITE:
-                yield self.dialect.statement("share_catalog")
 
     # -- claiming --
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from headgate.filters.targets.sql import headers_json
 from headgate.message import HeaderValue
@@ -19,15 +19,13 @@ from headgate.queues.contract import (
 )
 from headgate.queues.operations import SqlOperations
 from headgate.queues.postgres_columns import Column, Columns, columns
-from headgate.queues.publishing import first_of_each_key, keys_in, rank_in
-
-
-class Chosen(NamedTuple):
-    """A publication somebody wants, its position among all, and who wants it."""
-
-    at: int
-    publication: Publication
-    receivers: list[QueueInfo]
+from headgate.queues.publishing import (
+    Chosen,
+    first_of_each_key,
+    keys_in,
+    rank_in,
+    receivers_of,
+)
 
 
 class PostgresPublishing(SqlOperations):
@@ -94,14 +92,8 @@ class PostgresPublishing(SqlOperations):
         wanted = [key for key in unknown if key is not None]
         if queue is not None and wanted:
             now = self.dialect.now_us()
-            keys.update(
-                {
-                    key: id
-                    for key, id in (
-                        yield self.dialect.statement("seen_keys", queue.id, wanted, now)
-                    )
-                }
-            )
+            seen = yield self.dialect.statement("seen_keys", queue.id, wanted, now)
+            keys.update({key: id for key, id in seen})
         if queue is not None and any(p.dedup_key is not None for p in publications):
             yield self.dialect.statement("forget_keys", self.dialect.now_us())
         return [
@@ -119,11 +111,9 @@ def _chosen(
         return [Chosen(at, publications[at], receivers) for at in fresh]
     found = []
     for at in first_of_each_key(publications, {}):
-        publication = publications[at]
-        others = catalog.receivers(publication.message, None if queue is None else queue.id)
-        receivers = others if queue is None else [queue, *others]
+        receivers = receivers_of(catalog, queue, publications[at].message)
         if receivers:
-            found.append(Chosen(at, publication, receivers))
+            found.append(Chosen(at, publications[at], receivers))
     return found
 
 

@@ -24,7 +24,9 @@ _ROUTED_AT_ONCE: Final = 500
 _Delivery = tuple[SqlValue, ...]  # message, queue, rank, delay, group, keys, now
 
 
-class _Stored(NamedTuple):
+class Chosen(NamedTuple):
+    """A publication somebody wants, and who wants it."""
+
     at: int  # its position among the publications
     publication: Publication
     receivers: list[QueueInfo]
@@ -41,16 +43,16 @@ class Publishing(Core):
         target = None if queue is None else catalog.find(queue.name)
         known = yield from self._known_ids(target, publications)
         stored = [
-            _Stored(at, publications[at], receivers)
+            Chosen(at, publications[at], receivers)
             for at in first_of_each_key(publications, known)
-            if (receivers := _receivers(catalog, target, publications[at].message))
+            if (receivers := receivers_of(catalog, target, publications[at].message))
         ]
         ids = yield from self._store(stored)
         yield from self._remember_keys(target, stored, ids)
         yield Transaction.COMMIT
         return _ids_of(publications, known, stored, ids)
 
-    def _store(self, stored: Sequence[_Stored]) -> Operation[list[int]]:
+    def _store(self, stored: Sequence[Chosen]) -> Operation[list[int]]:
         if not stored:
             return []
         timestamp, now = self.dialect.timestamp_us(), self.dialect.now_us()
@@ -78,7 +80,7 @@ class Publishing(Core):
         return {key: id for key, id in rows}
 
     def _remember_keys(
-        self, queue: QueueInfo | None, stored: Sequence[_Stored], ids: Sequence[int]
+        self, queue: QueueInfo | None, stored: Sequence[Chosen], ids: Sequence[int]
     ) -> Operation[None]:
         if queue is None:
             return
@@ -141,7 +143,8 @@ def keys_in(queue: QueueInfo, message: Message) -> str:
     return keys_json(message.headers, queue.options.filter_headers) if message.headers else "{}"
 
 
-def _receivers(catalog: Catalog, queue: QueueInfo | None, message: Message) -> list[QueueInfo]:
+def receivers_of(catalog: Catalog, queue: QueueInfo | None, message: Message) -> list[QueueInfo]:
+    """The queue it is published to, if there is one, and the subscriptions that want it."""
     others = catalog.receivers(message, None if queue is None else queue.id)
     return others if queue is None else [queue, *others]
 
@@ -170,7 +173,7 @@ def first_of_each_key(publications: Sequence[Publication], known: Mapping[str, i
 def _ids_of(
     publications: Iterable[Publication],
     known: Mapping[str, int],
-    stored: Sequence[_Stored],
+    stored: Sequence[Chosen],
     ids: Sequence[int],
 ) -> list[int]:
     by_position = {each.at: id for each, id in zip(stored, ids, strict=True)}

@@ -1,4 +1,4 @@
-"""A queue, and what is claimed from it."""
+"""A queue: publish to it, claim from it, look at it, tidy it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from headgate.filters.builder import FilterLike, as_filter
 from headgate.message import HeaderValue, Message
-from headgate.queues import arguments
+from headgate.queues import arguments, requests
 from headgate.queues.consumer import Consumer, Member, Mode, Retry, Strategy
 from headgate.queues.contract import (
     Advice,
     Claimed,
     Engine,
-    Outcome,
     Publication,
     QueueInfo,
     QueueStats,
@@ -100,26 +99,9 @@ class Queue:
     ) -> list[Delivery]:
         """Ack those and claim the next, in one transaction. Those that were stale raise after the claim was
         given back."""
-        acked = [delivery for delivery in done if delivery.settled != "acked"]
-        receipts = [delivery.receipt for delivery in acked]
-        claimed, outcomes = self._engine.run(
-            self._operations.claim(
-                self.info,
-                arguments.limited(limit),
-                arguments.lease_us(lease),
-                filter=arguments.optional_filter(filter),
-                skip=frozenset(skip),
-                acks=receipts,
-            )
+        claimed = self._engine.run(
+            requests.ack_and_claim(self._operations, self.info, done, limit, lease, filter, skip)
         )
-        for delivery, outcome in zip(acked, outcomes, strict=True):
-            delivery.settled = None if outcome is Outcome.STALE else "acked"
-        try:
-            arguments.check_settled(self.name, receipts, outcomes, "ack")
-        except BaseException:
-            given_back = [one.receipt for one in claimed]
-            self._engine.run(self._operations.release(self.info, given_back))
-            raise
         return [Delivery(self._engine, self.info, one) for one in claimed]
 
     def delivery(self, id: int, token: int) -> Delivery:
@@ -143,7 +125,7 @@ class Queue:
 
     def consumer_group(
         self,
-        members: Sequence[Member],
+        members: Sequence[Member[Delivery]],
         *,
         strategy: Strategy = "round_robin",
         mode: Mode = "hybrid",
@@ -163,7 +145,7 @@ class Queue:
             strategy=strategy,
             mode=mode,
             threads=threads,
-            batch=arguments.limited(batch),
+            batch=batch,
             lease=lease,
             poll=poll,
             retry=retry or Retry(),
@@ -232,10 +214,8 @@ class Queue:
 
     def index_add(self, header: str) -> None:
         """Declare one more filter header: it is copied for what is there, and indexed."""
-        known = self._engine.run(self._operations.find(self.name)).options
-        wanted = (*known.filter_headers, header)
-        options = arguments.queue_options(wanted, otherwise=known)
-        self.info = self._engine.run(self._operations.declare(self.name, options))
+        operation = requests.add_filter_header(self._operations, self.name, header)
+        self.info = self._engine.run(operation)
 
     def index_advise(self, filter: FilterLike) -> Advice:
         """How a claim with this filter is answered, and which headers to declare."""
@@ -251,11 +231,5 @@ class Subscription(Queue):
 
     def set_filter(self, filter: FilterLike | None = None, *, pattern: str | None = None) -> None:
         """Another filter from now on. What it holds stays; each message is judged by one version."""
-        tree = arguments.subscription_filter(filter, pattern)
-        source = self._source()
-        operation = self._operations.subscribe(self.name, tree, source=source)
+        operation = requests.set_filter(self._operations, self.info, filter, pattern)
         self.info = self._engine.run(operation)
-
-    def _source(self) -> str | None:
-        infos = self._engine.run(self._operations.queues())
-        return next((info.name for info in infos if info.id == self.info.source), None)

@@ -20,8 +20,8 @@ from headgate.errors import (
     QueueNotFound,
     QueueOptionsError,
 )
+from headgate.queues.consuming import RECONNECT_S
 from headgate.queues.contract import Engine
-from headgate.queues.operations import SqlOperations
 from headgate.queues.outbox import (
     OUTBOX_QUEUE,
     Entry,
@@ -29,14 +29,14 @@ from headgate.queues.outbox import (
     by_queue,
     entry,
     relay_within,
+    with_outbox,
 )
 from headgate.queues.records import columns_of
 from headgate.queues.statements import statements_of
 
 _log = logging.getLogger(__name__)
 
-_BATCH: Final = 500
-_RECONNECT_S: Final = (0.1, 5.0)
+BATCH: Final = 500  # entries moved at a time
 _SETTLED_S: Final = 0.02  # a commit's bytes are written a moment before it counts
 
 
@@ -94,12 +94,12 @@ class Relay:
         self.close()
 
     def _run(self) -> None:
-        pause = _RECONNECT_S[0]
+        pause = RECONNECT_S[0]
         while not self._stopping.is_set():
             self._woken.clear()
             try:
                 self.run_once()
-                pause = _RECONNECT_S[0]
+                pause = RECONNECT_S[0]
                 if not self._stopping.is_set():
                     self._woken.wait(self._poll_s)
             except DatabaseClosed:
@@ -107,19 +107,17 @@ class Relay:
             except QueueError as problem:
                 _log.warning("the outbox waits: %s", problem)
                 self._stopping.wait(pause)
-                pause = min(pause * 2, _RECONNECT_S[1])
+                pause = min(pause * 2, RECONNECT_S[1])
 
 
 class OwnOutbox:
     """The outbox in the queues' own database: a message moves in one transaction."""
 
     def __init__(self, engine: Engine) -> None:
-        if not isinstance(engine.operations, SqlOperations):
-            raise QueueOptionsError("there is no outbox in memory; use SQLite or PostgreSQL")
-        self._engine, self._operations = engine, engine.operations
+        self._engine, self._operations = engine, with_outbox(engine.operations)
 
     def move_some(self) -> int:
-        return self._engine.run(relay_within(self._operations, _BATCH))
+        return self._engine.run(relay_within(self._operations, BATCH))
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         def wake_for_outbox(queues: frozenset[int] | None) -> None:
@@ -176,7 +174,7 @@ class FileOutbox:
         if not connection.execute(query).fetchall():
             return []
         text = self._statements["outbox_read"].replace("{columns}", columns_of("o"))
-        return [entry(row) for row in connection.execute(text, (_BATCH,)).fetchall()]
+        return [entry(row) for row in connection.execute(text, (BATCH,)).fetchall()]
 
     def _move(self, connection: sqlite3.Connection, queue: str, entries: Sequence[Entry]) -> None:
         ids = "[" + ",".join(str(each.id) for each in entries) + "]"

@@ -36,7 +36,8 @@ from headgate.queues.contract import (
 )
 from headgate.queues.sqlite_operations import SqliteDialect, SqliteOperations
 from headgate.queues.statements import migrations_of
-from headgate.queues.watch import Wakers, Watcher
+from headgate.queues.wakers import Wakers
+from headgate.queues.watch import Watcher
 
 T = TypeVar("T")
 
@@ -367,8 +368,12 @@ def _ours(problem: apsw.Error, path: Path) -> HeadgateError:
         return DatabaseFull(
             f"{path}: the disk is full; what was confirmed is safe, make room and try again"
         )
-    if isinstance(problem, apsw.BusyError | apsw.LockedError | apsw.CantOpenError | apsw.IOError):
-        return DatabaseUnavailable(f"{path}: {problem}")
+    if isinstance(problem, apsw.CantOpenError):
+        return DatabaseUnavailable(
+            f"{path}: {problem}; is its directory there, and may it be written?"
+        )
+    if isinstance(problem, apsw.BusyError | apsw.LockedError | apsw.IOError):
+        return DatabaseUnavailable(f"{path}: {problem}; try again")
     return QueueError(f"{path}: {problem}")
 
 

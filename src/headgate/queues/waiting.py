@@ -15,7 +15,7 @@ class Waiting:
     def __init__(
         self, engine: Engine, queue: QueueInfo, *, notified: bool, poll: timedelta | None
     ) -> None:
-        self._engine, self._queue = engine, queue
+        self._engine, self.queue = engine, queue
         self._poll_s = None if poll is None else poll.total_seconds()
         self._woken = threading.Event()
         self._watch = engine.watch(self._wake) if notified else None
@@ -31,6 +31,11 @@ class Waiting:
     def nap(self, seconds: float) -> None:
         """Wait that long, or until stopped or woken."""
         self._woken.wait(seconds)
+
+    def turn_to(self, queue: QueueInfo) -> None:
+        """Wait for another queue from now on, after one more look."""
+        self.queue = queue
+        self._woken.set()
 
     def wake(self) -> None:
         self._woken.set()
@@ -51,12 +56,12 @@ class Waiting:
         self.close()
 
     def _wake(self, queues: frozenset[int] | None) -> None:
-        if queues is None or self._queue.id in queues:
+        if queues is None or self.queue.id in queues:
             self._woken.set()
 
     def _timeout(self) -> float | None:
         if self._watch is None:
             return self._poll_s
-        due = self._engine.run(self._engine.operations.next_due(self._queue))
+        due = self._engine.run(self._engine.operations.next_due(self.queue))
         times = [self._poll_s, None if due is None else due / 1e6]
         return min((seconds for seconds in times if seconds is not None), default=None)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import apsw
 
 from headgate import wake as files
-from headgate.queues.contract import Wake
+from headgate.queues.wakers import Wakers
 
 _log = logging.getLogger(__name__)
 
@@ -36,49 +36,13 @@ UNION ALL SELECT 0, EXISTS (SELECT 1 FROM headgate_outbox WHERE problem IS NULL)
 """  # 0 is the outbox, for relays
 
 
-class Wakers:
-    """Everyone who wants to be woken in this process."""
-
-    def __init__(self) -> None:
-        self._wakes: dict[_Registration, Wake] = {}
-        self._lock = threading.Lock()
-
-    def add(self, wake: Wake) -> _Registration:
-        registration = _Registration(self)
-        with self._lock:
-            self._wakes[registration] = wake
-        return registration
-
-    def remove(self, registration: _Registration) -> None:
-        with self._lock:
-            self._wakes.pop(registration, None)
-
-    def wake(self, queues: frozenset[int] | None) -> None:
-        if not self._wakes:
-            return
-        with self._lock:
-            wakes = list(self._wakes.values())
-        for wake in wakes:
-            wake(queues)
-
-
-class _Registration:
-    def __init__(self, wakers: Wakers) -> None:
-        self._wakers = wakers
-
-    def close(self) -> None:
-        self._wakers.remove(self)
-
-
 class Watcher:
     """A thread that notices the commits of others to one database file."""
 
     def __init__(self, path: Path, connect: Callable[[], apsw.Connection], wakers: Wakers) -> None:
         self._wakers, self._stopping = wakers, False
         self._connection = connect()
-        real = (
-            path.resolve()
-        )  # SQLite keeps its log beside the file itself, not beside a link to it
+        real = path.resolve()  # where SQLite keeps its log, and not beside a link to it
         self._files = files.Watch(real.parent, accepts=lambda name: name.startswith(real.name))
         self._version = self._data_version()
         self._due = self._look()[1]
@@ -103,9 +67,8 @@ class Watcher:
                     committed = True
                     self._tell()
                     time.sleep(_BREATH_S)
-            except (
-                apsw.Error
-            ) as problem:  # busy for a minute, or the file is gone: look again later
+            except apsw.Error as problem:
+                # Busy for a minute, or the file is gone: everybody looks for himself, and we look again later.
                 _log.warning(
                     "cannot look whether %s changed: %s", self._connection.filename, problem
                 )

@@ -78,7 +78,9 @@ def test_once_and_continuous_exclude_each_other(
 
 def test_the_tables_say_what_was_read_routed_skipped_and_who_got_it() -> None:
     queues = {f"q{n:02}": 100 - n for n in range(25)}
-    counted = Counters(90, 80, 10, 4, 1, 1024, 10240, queues)
+    counted = Counters(
+        read=90, routed=80, unroutable=10, chunks_skipped=4, bytes_read=1024, bytes_total=10240, queues=queues
+    )  # fmt: skip
     account = Account("p[1]", 3, counted, 1000, 7, Batch(2, 0.5, counted, 1000, 7))
     console = Console(width=100, record=True, file=StringIO())
     console.print(live_table(account, 2.0))

@@ -55,6 +55,34 @@ def test_lines_of_json_are_published_together(monkeypatch, capsys):
     assert len(answer(capsys, "queue", "peek", "orders", "--filter", "type = 'bulk'")) == 5
 
 
+def test_what_was_printed_as_json_can_be_published_again(monkeypatch, capsys):
+    publish("first", "-H", "type=created")
+    capsys.readouterr()
+    assert run(["queue", "claim", "orders", "--ack", "--json"]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO(capsys.readouterr().out))
+    assert run(["queue", "publish", "orders"]) == 0
+    (again,) = answer(capsys, "queue", "peek", "orders")
+    assert (again["payload"], again["headers"]) == ("first", {"type": "created"})
+
+
+def test_a_bad_line_is_named_by_its_number_in_the_input(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"payload": "a"}\n\n{\n'))
+    assert run(["queue", "publish", "orders"]) == 2
+    assert "line 3 is no JSON" in capsys.readouterr().err
+    assert answer(capsys, "queue", "peek", "orders") == []
+
+
+def test_what_looks_like_markup_is_shown_as_it_is(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(["sub", "add", "[red]", "note LIKE '[bold]%'"]) == 0
+    for noun in ("queue", "sub"):
+        capsys.readouterr()
+        assert run([noun, "ls"]) == 0
+        shown = capsys.readouterr().out
+        assert "[red]" in shown
+        assert "note LIKE '[bold]%'" in shown
+
+
 def test_ls_info_and_stats_agree(capsys):
     publish("x")
     (row,) = answer(capsys, "queue", "ls")
@@ -128,6 +156,7 @@ def test_a_paused_subscription_keeps_what_arrives(capsys):
         (["queue", "browse", "orders", "--state", "asleep"], "there is no state 'asleep'"),
         (["queue", "ls", "--db", "mysql://x"], "cannot connect to"),
         (["sub", "pause", "orders"], "is a queue, not a subscription"),
+        (["sub", "add", "s", "x = 1", "--from", "last"], "next or first, not at 'last'"),
         (["queue", "publish", "orders", "x", "-H", "broken"], "name=text or name:=json"),
     ],
 )

@@ -15,8 +15,9 @@ from headgate.cli.stream_stats import stats_json, stats_tables
 from headgate.message import Message
 from headgate.spark.jobs.advise import Advice, Outlook, RestrictionOutlook, SizeOutlook, Tried
 from headgate.spark.jobs.chart import svg
+from headgate.spark.jobs.measuring import measure_ranges
 from headgate.spark.jobs.running import segment_ranges
-from headgate.spark.jobs.stats import from_json, measure_ranges
+from headgate.spark.jobs.stats import from_json
 from headgate.streams.options import StreamOptions, load_options
 from headgate.streams.stream import Stream
 

@@ -8,8 +8,9 @@ from headgate.errors import QueueOptionsError, StaleLease
 from headgate.filters.printer import to_text
 from headgate.message import Message
 from headgate.queues import arguments
-from headgate.queues.consumer import Group, Member, Retry
+from headgate.queues.consuming import Retry
 from headgate.queues.contract import Outcome, QueueOptions, Receipt
+from headgate.queues.members import Group, Member
 
 
 def test_a_retry_waits_longer_each_time_and_never_too_long():

@@ -68,7 +68,7 @@ def test_what_could_not_be_settled_is_not_held_for_ever(engine, queue, caplog):
     with consumer:
         assert rejected.wait(PATIENCE)
     assert "nobody answers" in caplog.text
-    assert consumer._held == {}
+    assert consumer._ledger.held() == []
 
 
 def test_closing_ends_every_thread(tmp_path):

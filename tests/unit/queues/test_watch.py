@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from headgate.queues import watch
-from headgate.queues.watch import Wakers, Watcher
+from headgate.queues.wakers import Wakers
+from headgate.queues.watch import Watcher
 
 PATIENCE = 30
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import platform
 import shutil
 import tempfile
@@ -19,7 +20,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from headgate.cli.arguments import write_text
 from headgate.cli.demo.figures import Findings
+from headgate.cli.options import AsJson
+from headgate.errors import HeadgateError
 
 
 def demo(
@@ -31,7 +35,7 @@ def demo(
         "demo-report.html"
     ),
     seed: Annotated[int, typer.Option(help="The same seed makes the same orders.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Publish orders, route them on Spark, be notified, read, seal, compact and replay; then check it all.
 
@@ -42,7 +46,7 @@ def demo(
         findings = _tell(console, place, messages, seed)
     from headgate.cli.demo.page import page
 
-    report.write_text(page(findings, _machine(), datetime.now(UTC)))
+    write_text(report, page(findings, _machine(), datetime.now(UTC)))
     if as_json:
         typer.echo(json.dumps(asdict(findings), indent=2))
     else:
@@ -84,7 +88,7 @@ def _place(directory: Path | None) -> Iterator[Path]:
             yield Path(place)
         return
     if directory.exists() and any(directory.iterdir()):
-        raise typer.BadParameter(f"{directory} is not empty; choose another or remove it")
+        raise HeadgateError(f"{directory} is not empty; choose another or remove it")
     directory.mkdir(parents=True, exist_ok=True)
     yield directory.absolute()
 
@@ -98,8 +102,6 @@ def _explained(filter: str) -> str:
 
 
 def _machine() -> str:
-    import os
-
     cores = os.cpu_count()
     disk = shutil.disk_usage(Path()).total >> 30
     return (

@@ -16,9 +16,10 @@ from headgate.filters.builder import FilterLike
 from headgate.filters.targets.python import now_ms
 from headgate.message import Scalar
 from headgate.spark.jobs.bench import Bench, HotTrials
-from headgate.spark.jobs.running import OnProgress, run, segment_ranges, spread
+from headgate.spark.jobs.measuring import measured
+from headgate.spark.jobs.running import OnProgress, segment_ranges, spread
 from headgate.spark.jobs.simulate import Tally
-from headgate.spark.jobs.stats import StreamStats, from_json, measure_ranges, merged
+from headgate.spark.jobs.stats import StreamStats
 from headgate.spark.jobs.subjects import Weighing, filter_subject, header_subjects
 from headgate.streams.options import (
     DEFAULT_INDEXED_BYTES,
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_SAMPLE: Final = 16  # segments
-LEAST_GAIN: Final = (
-    0.01  # of the mean share skipped, for a header or a larger filter to be worth it
-)
+LEAST_GAIN: Final = 0.01  # of the mean share skipped, for a header or larger filter to be worth it
 MOST_INDEXED: Final = 6
 BEAM: Final = 3  # choices that are followed at the same time
 MOST_LISTED: Final = 16  # values of a header that batches could be restricted by
@@ -126,7 +125,7 @@ def advise(
     given = [filter_subject(filter, now_ms()) for filter in filters]
     options, every = load_options(Path(path)), segment_ranges(path)
     ranges = spread(every, sample or len(every))
-    stats = merged(map(from_json, run(spark, ranges, measure_ranges, on_progress)))
+    stats = measured(spark, ranges, on_progress)
     subjects = given or header_subjects(stats, weighing)
     if not stats.messages or not subjects:
         raise StreamError(

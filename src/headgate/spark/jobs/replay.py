@@ -210,7 +210,8 @@ def _folder(source: Path, name: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise StreamWriteError(
-            f"{folder} cannot be made, and a replay remembers there what it has done: {problem}"
+            f"{folder} cannot be made, and a replay remembers there what it has done: {problem}; "
+            "let this user write into the stream's directory"
         ) from problem
     return folder
 

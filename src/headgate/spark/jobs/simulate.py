@@ -7,7 +7,7 @@ typical of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import repeat
@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headgate.filters.facts import Chunks, Facts, FieldFacts, Flags, Range
+from headgate.filters.facts import Chunks, Facts, FieldFacts, Flags, Probe, Range
 from headgate.filters.nodes import Field, Filter
 from headgate.filters.targets.arrow import Mask, compile_mask
 from headgate.filters.targets.verdict import judge
@@ -60,12 +60,11 @@ class Tally:
 
 def added(one: Tally, other: Tally) -> Tally:
     """Two parts of a stream together."""
-    pairs = zip(one.chunks_read, other.chunks_read, strict=True)
     return Tally(
         one.chunks + other.chunks,
         one.nbytes + other.nbytes,
         one.summary_bytes + other.summary_bytes,
-        tuple(a + b for a, b in pairs),
+        tuple(a + b for a, b in zip(one.chunks_read, other.chunks_read, strict=True)),
         tuple(a + b for a, b in zip(one.bytes_read, other.bytes_read, strict=True)),
     )
 
@@ -73,9 +72,13 @@ def added(one: Tally, other: Tally) -> Tally:
 def _tally(
     facts: Facts, lengths: npt.NDArray[np.int64], filters: Sequence[Filter], summary_bytes: int
 ) -> Tally:
-    read = [judge(filter, facts).some for filter in filters]
+    return _tally_of([judge(filter, facts).some for filter in filters], lengths, summary_bytes)
+
+
+def _tally_of(read: Sequence[Flags], lengths: npt.NDArray[np.int64], summary_bytes: int) -> Tally:
+    """From the chunks that each filter reads."""
     return Tally(
-        len(facts),
+        len(lengths),
         int(lengths.sum()),
         summary_bytes,
         tuple(int(np.count_nonzero(some)) for some in read),
@@ -169,15 +172,7 @@ class Simulation:
             probe = _bloom_probe(shape, hashes, chunks.starts)
             found = [probe(FILTER_VALUE, value, everything) for value in values]
             read = [np.ones(len(everything), np.bool_) if f is None else f for f in found]
-            tallies.append(
-                Tally(
-                    len(everything),
-                    int(lengths.sum()),
-                    len(everything) * shape.dtype.itemsize,
-                    tuple(int(np.count_nonzero(some)) for some in read),
-                    tuple(int(lengths[some].sum()) for some in read),
-                )
-            )
+            tallies.append(_tally_of(read, lengths, len(everything) * shape.dtype.itemsize))
         return tallies
 
     def restricted(self, header: str, filters: Sequence[Filter]) -> Tally:
@@ -242,11 +237,7 @@ def _ranges(columns: Mapping[str, Whole], chunks: Clustering) -> dict[Field, Fie
     return found
 
 
-def _hot_facts(
-    chunks: Clustering,
-    known: Mapping[Field, FieldFacts],
-    probe: Callable[[Field, Scalar, Chunks], Flags | None],
-) -> Facts:
+def _hot_facts(chunks: Clustering, known: Mapping[Field, FieldFacts], probe: Probe) -> Facts:
     return Facts(chunks.ends - chunks.starts, known, probe)
 
 
@@ -262,7 +253,7 @@ def _hashes_in(
 
 def _bloom_probe(
     shape: IndexShape, hashes: Mapping[Field, Sequence[Hashes]], starts: Starts
-) -> Callable[[Field, Scalar, Chunks], Flags | None]:
+) -> Probe:
     """What the index of a hot segment answers; the salt of a chunk is its first row."""
     filled = [
         _filled(shape, {f: hashes[f][i] for f in shape.fields}, s) for i, s in enumerate(starts)

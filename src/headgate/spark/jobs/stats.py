@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import field as member
 from functools import reduce
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from headgate.filters.nodes import Field, Kind
+from headgate.filters.nodes import Kind
 from headgate.message import Scalar
-from headgate.spark.jobs.rows import SegmentRows, read_everything
-from headgate.spark.jobs.running import OnProgress, run, segment_ranges, segments
 from headgate.spark.jobs.sketches import (
     NO_VALUES,
     Distinct,
     Heavy,
     distinct_from_json,
     distinct_json,
-    distinct_of,
     heavy_from_json,
     heavy_json,
-    heavy_of,
     merge_distinct,
     merge_heavy,
 )
-from headgate.spark.ranges import Range
-from headgate.streams.bloom import hash_numbers, hash_texts
-from headgate.streams.names import field_and_view, field_key
-from headgate.streams.segment import Segment
-from headgate.streams.whole import Numbers, Scattered, Whole, Words
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SIZE_CLASSES: Final = 33  # class i holds payloads shorter than 2**i bytes
 
@@ -113,111 +97,7 @@ class StreamStats:
         return 2 ** int(np.argmax(reached)) if self.messages else 0
 
 
-def stream_stats(
-    spark: SparkSession, path: str | Path, on_progress: OnProgress | None = None
-) -> StreamStats:
-    """Measure the whole stream, one segment after the other on every core."""
-    answers = run(spark, segment_ranges(path), measure_ranges, on_progress)
-    return merged(map(from_json, answers))
-
-
-def measure_ranges(ranges: Sequence[Range]) -> str:
-    """What a task does: measure its segments, and answer with their sum."""
-    return to_json(merged(map(measure_segment, segments(ranges))))
-
-
-# ---- one segment -------------------------------------------------------------------------------------
-
-
-def measure_segment(segment: Segment) -> StreamStats:
-    """All there is to know about one segment."""
-    rows = read_everything(segment)
-    tier = Tier(1, len(segment), int(segment.lengths().sum()))
-    first, last = _time_span(rows)
-    return StreamStats(
-        messages=len(rows),
-        payload_bytes=int(rows.sizes.sum()),
-        largest_payload=int(rows.sizes.max(initial=0)),
-        size_classes=_size_classes(rows.sizes),
-        first_us=first,
-        last_us=last,
-        tiers={tier_of(segment): tier},
-        fields=_fields(rows),
-    )
-
-
-def tier_of(segment: Segment) -> str:
-    """In which form the segment is stored."""
-    return str(getattr(segment, "tier", "sealed" if segment.sealed else "hot"))
-
-
-def _time_span(rows: SegmentRows) -> tuple[int | None, int | None]:
-    column = rows.columns.get("timestamp")
-    if not isinstance(column, Numbers):
-        return None, None
-    return int(column.values.min()), int(column.values.max())
-
-
-def _size_classes(sizes: npt.NDArray[np.int64]) -> tuple[int, ...]:
-    classes = np.ceil(np.log2(sizes + 1.0)).astype(np.int64)
-    return tuple(np.bincount(classes, minlength=SIZE_CLASSES).tolist())
-
-
-def _fields(rows: SegmentRows) -> dict[str, FieldStats]:
-    found: dict[str, FieldStats] = {}
-    for name, column in rows.columns.items():
-        field, view = field_and_view(name)
-        if field is None or view is None or name == "timestamp":
-            continue
-        if view == "opaque":
-            assert isinstance(column, Numbers)
-            marked = column.values if column.valid is None else column.values & column.valid
-            measured = FieldStats(opaque=int(np.count_nonzero(marked)))
-        else:
-            measured = FieldStats({view: _values(field, column)})
-        key = field_key(field)
-        found[key] = _merge_fields(found.get(key, FieldStats()), measured)
-    return found
-
-
-def _values(field: Field, column: Whole) -> Values:
-    counted, counts = _counted(column)
-    texts = isinstance(counted, pa.Array)
-    hashes = (hash_texts if texts else hash_numbers)(field, counted)[:, 0]
-
-    def at(places: npt.NDArray[np.intp]) -> list[Scalar]:
-        found: list[Scalar] = counted.take(places).tolist()
-        return found
-
-    low, high = _bounds(counted)
-    return Values(int(counts.sum()), distinct_of(hashes, at), heavy_of(at, counts), low, high)
-
-
-def _bounds(counted: pa.Array | npt.NDArray[Any]) -> tuple[Scalar | None, Scalar | None]:
-    if not len(counted):
-        return None, None
-    if isinstance(counted, np.ndarray):
-        return counted[0].item(), counted[-1].item()
-    found = pc.min_max(counted)
-    return found["min"].as_py(), found["max"].as_py()
-
-
-def _counted(column: Whole) -> tuple[pa.Array | npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """The different values, numbers in ascending order, and how often each occurs."""
-    match column:
-        case Numbers(values=values, valid=valid):
-            return np.unique(values if valid is None else values[valid], return_counts=True)
-        case Words(codes=codes, words=words, valid=valid):
-            counts = np.bincount(codes if valid is None else codes[valid], minlength=len(words))
-            used = np.flatnonzero(counts)
-            return words.take(pa.array(used)), counts[used]
-        case Scattered():
-            text = column.take(np.arange(len(column.begins))).drop_null()
-            found = text.value_counts()
-            return found.field("values"), found.field("counts").to_numpy()
-
-
-# ---- many segments -----------------------------------------------------------------------------------
+# ---- the sum of parts --------------------------------------------------------------------------------
 
 
 def merged(parts: Iterable[StreamStats]) -> StreamStats:
@@ -241,7 +121,7 @@ def _merge(one: StreamStats, other: StreamStats) -> StreamStats:
             for name in {**one.tiers, **other.tiers}
         },
         fields={
-            key: _merge_fields(
+            key: merge_fields(
                 one.fields.get(key, FieldStats()), other.fields.get(key, FieldStats())
             )
             for key in {**one.fields, **other.fields}
@@ -253,7 +133,8 @@ def _merge_tiers(one: Tier, other: Tier) -> Tier:
     return Tier(one.segments + other.segments, one.chunks + other.chunks, one.nbytes + other.nbytes)
 
 
-def _merge_fields(one: FieldStats, other: FieldStats) -> FieldStats:
+def merge_fields(one: FieldStats, other: FieldStats) -> FieldStats:
+    """One field in two parts of a stream."""
     kinds = dict(one.kinds)
     for kind, values in other.kinds.items():
         kinds[kind] = _merge_values(kinds[kind], values) if kind in kinds else values

@@ -1,0 +1,28 @@
+"""The database that commands on queues and subscriptions work on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, TypeAlias
+
+import typer
+
+from headgate.queues.database import Database, connect
+from headgate.settings import load_settings
+
+DatabaseUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        help="sqlite:///orders.db or postgresql://…; by default the setting `database`.",
+        metavar="URL",
+    ),
+]
+
+
+@contextmanager
+def opened(url: str | None) -> Iterator[Database]:
+    """The database at that URL, or the one that is set."""
+    with connect(load_settings(database=url).database) as database:
+        yield database

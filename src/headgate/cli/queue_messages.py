@@ -1,0 +1,226 @@
+"""headgate queue publish, claim, peek, browse, tail, purge and dead: messages into a queue, and out of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from threading import Event
+from typing import Annotated, Final
+from uuid import uuid4
+
+import typer
+
+from headgate.cli.arguments import parse_duration, parse_headers
+from headgate.cli.database import DatabaseUrl, opened
+from headgate.cli.messages import Printer, from_json_lines
+from headgate.cli.options import (
+    AsJsonLines,
+    FilterText,
+    Headers,
+    HeadersOnly,
+    Priority,
+    QueueName,
+    Yes,
+    ask,
+)
+from headgate.errors import HeadgateError
+from headgate.queues.contract import Standing, State
+from headgate.queues.delivery import Delivery
+from headgate.queues.queue import Queue
+
+app = typer.Typer()
+dead_app = typer.Typer(no_args_is_help=True)
+app.add_typer(dead_app, name="dead", help="Dead letters: look at them, give them another life.")
+
+_BATCH: Final = 1000  # lines published in one transaction
+
+
+@app.command()
+def publish(
+    queue: QueueName,
+    payload: Annotated[
+        str | None, typer.Argument(help="The payload; without it, lines are read.")
+    ] = None,
+    db: DatabaseUrl = None,
+    topic: Annotated[
+        str | None, typer.Option(help="The topic; by default the queue's name.")
+    ] = None,
+    header: Headers = [],  # noqa: B006
+    priority: Priority = 0,
+    delay: Annotated[str | None, typer.Option(help="Not before so long, for example 30s.")] = None,
+    dedup_key: Annotated[str | None, typer.Option(help="Published once under this key.")] = None,
+    group: Annotated[str | None, typer.Option(help="One message of a group at a time.")] = None,
+) -> None:
+    """Publish one message, or every JSON line of standard input.
+
+    What `claim`, `peek` and `browse` print with --json can be published again.
+    """
+    with opened(db) as database:
+        found = database.find(queue)
+        if payload is None:
+            typer.echo(f"published {_publish_lines(found):,} messages")
+            return
+        id = found.publish(
+            payload.encode(),
+            topic=topic,
+            headers=parse_headers(header),
+            priority=priority,
+            delay=parse_duration(delay),
+            dedup_key=dedup_key,
+            group=group,
+        )
+    typer.echo(f"published {id}")
+
+
+def _publish_lines(queue: Queue) -> int:
+    source, count = from_json_lines(sys.stdin), 0
+    while batch := list(islice(source, _BATCH)):
+        count += len(queue.publish_many(batch))
+    return count
+
+
+@app.command()
+def claim(
+    queue: QueueName,
+    db: DatabaseUrl = None,
+    limit: Annotated[int, typer.Option("-n", "--limit", help="So many at most.")] = 1,
+    lease: Annotated[str, typer.Option(help="How long they are ours.")] = "30s",
+    filter: FilterText = "",
+    ack: Annotated[bool, typer.Option("--ack", help="Ack what was printed.")] = False,
+    as_json: AsJsonLines = False,
+    headers_only: HeadersOnly = False,
+) -> None:
+    """Claim messages and print them; without --ack they come back when the lease ends. Exit code 1: none."""
+    printer = Printer(as_json, headers_only)
+    with opened(db) as database:
+        found = database.find(queue).claim(limit, parse_duration(lease), filter or None)
+        for delivery in found:
+            _print_claimed(delivery, printer)
+            if ack:
+                delivery.ack()
+    raise typer.Exit(0 if found else 1)
+
+
+def _print_claimed(delivery: Delivery, printer: Printer) -> None:
+    facts = {"id": delivery.id, "token": delivery.token, "attempts": delivery.attempts}
+    printer.print(delivery.message, delivery.id, {"delivery": facts})
+
+
+@app.command()
+def peek(
+    queue: QueueName,
+    db: DatabaseUrl = None,
+    limit: Annotated[int, typer.Option("-n", "--limit", help="So many at most.")] = 10,
+    filter: FilterText = "",
+    as_json: AsJsonLines = False,
+    headers_only: HeadersOnly = False,
+) -> None:
+    """Show what a claim would take first; nothing changes."""
+    with opened(db) as database:
+        found = database.find(queue).peek(limit, filter or None)
+        _print_standings(found, Printer(as_json, headers_only))
+
+
+@app.command()
+def browse(
+    queue: QueueName,
+    db: DatabaseUrl = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only those that are ready, delayed, leased or dead.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", help="So many at most.")] = None,
+    filter: FilterText = "",
+    as_json: AsJsonLines = False,
+    headers_only: HeadersOnly = False,
+) -> None:
+    """Show everything in a queue, in the order it was published."""
+    with opened(db) as database:
+        found = database.find(queue).browse(_state(state), filter or None)
+        _print_standings(islice(found, limit), Printer(as_json, headers_only))
+
+
+def _state(name: str | None) -> State | None:
+    if name is None:
+        return None
+    try:
+        return State[name.upper()]
+    except KeyError:
+        known = ", ".join(state.name.lower() for state in State)
+        raise HeadgateError(f"there is no state {name!r}; there are {known}") from None
+
+
+def _print_standings(found: Iterable[Standing], printer: Printer) -> None:
+    for standing in found:
+        facts = {
+            "id": standing.id,
+            "state": standing.state.name.lower(),
+            "attempts": standing.attempts,
+            **({"group": standing.group} if standing.group else {}),
+            **({"reason": standing.reason} if standing.reason else {}),
+        }
+        printer.print(standing.message, standing.id, {"delivery": facts})
+
+
+@app.command()
+def tail(
+    queue: QueueName,
+    db: DatabaseUrl = None,
+    filter: FilterText = "",
+    as_json: AsJsonLines = False,
+    headers_only: HeadersOnly = False,
+) -> None:
+    """Show what is published to a queue from now on, whoever consumes it, until interrupted."""
+    name = f"tail-{uuid4().hex[:12]}"
+    with opened(db) as database:
+        watching = database.subscription(name, filter, queue=database.find(queue).name)
+        try:
+            _follow(watching, Printer(as_json, headers_only))
+        finally:
+            database.drop(name)
+
+
+def _follow(watching: Queue, printer: Printer) -> None:
+    with watching.consumer(partial(_print_claimed, printer=printer)), suppress(KeyboardInterrupt):
+        Event().wait()
+
+
+@app.command()
+def purge(
+    queue: QueueName,
+    db: DatabaseUrl = None,
+    state: Annotated[
+        str | None, typer.Option(help="Everything that is ready, delayed, leased or dead.")
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Delete what waits in a queue, or everything in one state."""
+    ask(f"Purge {queue}?", yes)
+    with opened(db) as database:
+        typer.echo(f"purged {database.find(queue).purge(_state(state)):,} messages")
+
+
+@dead_app.command(name="ls")
+def list_dead(
+    queue: QueueName,
+    db: DatabaseUrl = None,
+    filter: FilterText = "",
+    as_json: AsJsonLines = False,
+    headers_only: HeadersOnly = False,
+) -> None:
+    """Show the dead letters of a queue."""
+    with opened(db) as database:
+        _print_standings(database.find(queue).dead(filter or None), Printer(as_json, headers_only))
+
+
+@dead_app.command()
+def requeue(
+    queue: QueueName,
+    ids: Annotated[list[int] | None, typer.Argument(help="Which; without any, all.")] = None,
+    db: DatabaseUrl = None,
+) -> None:
+    """Give dead letters another life: ready again, with no attempts counted."""
+    with opened(db) as database:
+        typer.echo(f"requeued {database.find(queue).requeue(ids or None):,} messages")

@@ -1,0 +1,154 @@
+"""headgate stream publish, tail and scan: messages into a stream, and out of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headgate.cli.arguments import parse_headers, size_text
+from headgate.cli.messages import Printer, from_json_lines
+from headgate.cli.options import (
+    AsJsonLines,
+    FilterText,
+    From,
+    Headers,
+    HeadersOnly,
+    Priority,
+    StreamPath,
+)
+from headgate.cli.progress import spinner
+from headgate.message import Message
+from headgate.streams.layout import segment_files
+from headgate.streams.plan import ScanStats
+from headgate.streams.stream import Stream
+
+app = typer.Typer()
+
+
+@app.command()
+def publish(
+    stream: StreamPath,
+    payload: Annotated[
+        str | None, typer.Argument(help="The payload; without it, lines are read.")
+    ] = None,
+    topic: Annotated[str, typer.Option(help="The topic.")] = "",
+    header: Headers = [],  # noqa: B006
+    priority: Priority = 0,
+    producer: Annotated[
+        str | None, typer.Option(help="Publish under this producer's name.")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Every line is a payload, not JSON.")] = False,
+) -> None:
+    """Publish one message, or every line of standard input.
+
+    A line is a JSON object such as {"payload": "…", "topic": "orders.eu", "headers": {"amount": 1200}}; what
+    `scan --json` prints can be published again. With --raw a line is a payload, with the given topic and headers.
+    """
+    common: dict[str, Any] = {
+        "topic": topic,
+        "headers": parse_headers(header),
+        "priority": priority,
+    }
+    source: Iterator[Message]
+    if payload is not None:
+        source = iter([Message(payload.encode(), **common)])
+    elif raw:
+        source = (Message(line.rstrip("\n").encode(), **common) for line in sys.stdin)
+    else:
+        source = from_json_lines(sys.stdin, otherwise=", or send lines as they are with --raw")
+    count = 0
+    with Stream.open(stream) as opened, spinner("publishing") as progress:
+        task = progress.add_task("messages", total=None)
+        with opened.producer(producer) as out:
+            while batch := list(islice(source, 4096)):
+                out.send_many(batch)
+                count += len(batch)
+                progress.update(task, completed=count, description=f"{count:,} messages")
+            out.flush()
+    typer.echo(f"published {count:,} messages")
+
+
+@app.command()
+def tail(
+    stream: StreamPath,
+    filter: FilterText = "",
+    start: From = "",
+    number: Annotated[
+        int, typer.Option("-n", "--number", help="How many of the last messages to show.")
+    ] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-F", help="Go on with what is published.")
+    ] = False,
+    as_json: AsJsonLines = False,
+    headers_only: HeadersOnly = False,
+) -> None:
+    """Show the last messages, and with --follow those to come."""
+    printer = Printer(as_json, headers_only)
+    with Stream.open(stream) as opened:
+        begin = start or str(_last(opened, filter, number))
+        with opened.consume(filter, start=begin, follow=follow) as consumer:
+            for record in consumer.records():
+                printer.print(record.message, record.offset, {"offset": record.offset})
+
+
+def _last(stream: Stream, filter: str, number: int) -> int:
+    """The offset of the n-th last match; segments are looked at from the newest back."""
+    needed, end = number, stream.next_offset
+    if needed <= 0:
+        return end
+    for file in reversed(segment_files(stream.path)):
+        scan = stream.scan(filter, start=file.first_offset, end=end, columns=["offset"])
+        offsets = [offset for batch in scan for offset in batch.column("offset").to_pylist()]
+        if len(offsets) >= needed:
+            return int(offsets[-needed])
+        needed, end = needed - len(offsets), file.first_offset
+    return stream.first_offset
+
+
+@app.command()
+def scan(
+    stream: StreamPath,
+    filter: FilterText = "",
+    start: From = "first",
+    limit: Annotated[int | None, typer.Option(help="Stop after so many messages.")] = None,
+    count: Annotated[bool, typer.Option("--count", help="Print only how many match.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Say what was skipped and read.")] = False,
+    as_json: AsJsonLines = False,
+    headers_only: HeadersOnly = False,
+) -> None:
+    """Print the messages a filter selects, in the order of their offsets."""
+    printer = Printer(as_json, headers_only)
+    with Stream.open(stream) as opened:
+        if count:
+            counting = opened.scan(filter, start=start, columns=["offset"])
+            typer.echo(str(sum(batch.num_rows for batch in counting)))
+            found = counting.stats
+        else:
+            with opened.consume(filter, start=start) as consumer:
+                for record in islice(consumer.records(), limit):
+                    printer.print(record.message, record.offset, {"offset": record.offset})
+                found = consumer.stats
+    if stats:
+        Console(stderr=True, highlight=False).print(_stats_table(found))
+
+
+def _stats_table(stats: ScanStats) -> Table:
+    table = Table(
+        "chunks skipped", "passed whole", "looked into", "bytes read", "rows examined", "matched"
+    )
+    share = stats.bytes_read / stats.bytes_total if stats.bytes_total else 0
+    table.add_row(
+        f"{stats.chunks_none:,}",
+        f"{stats.chunks_all:,}",
+        f"{stats.chunks_some:,}",
+        f"{size_text(stats.bytes_read)} of {size_text(stats.bytes_total)} ({share:.1%})",
+        f"{stats.rows_examined:,}",
+        f"{stats.rows_matched:,}",
+    )
+    return table

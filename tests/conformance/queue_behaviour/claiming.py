@@ -1,0 +1,235 @@
+"""What a claim gives, to whom and for how long, alone and in groups."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from headgate.errors import QueueOptionsError, StaleLease
+from headgate.message import Message
+from headgate.queues.contract import Publication, State
+from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
+
+
+class ClaimBehaviour(Surroundings):
+    def test_the_most_urgent_comes_first_and_then_the_oldest(self, orders):
+        for at, priority in enumerate([0, 5, 0, 255, 5]):
+            orders.publish(b"%d" % at, priority=priority)
+        assert payloads(orders.claim(10)) == [b"3", b"1", b"4", b"0", b"2"]
+
+    def test_nobody_else_gets_what_is_leased(self, orders):
+        orders.publish_many([b"a", b"b"])
+        assert payloads(orders.claim(1)) == [b"a"]
+        assert payloads(orders.claim(5)) == [b"b"]
+        assert orders.claim(5) == []
+
+    def test_queues_do_not_mix(self, db, orders):
+        other = db.queue("other")
+        orders.publish(b"a")
+        assert other.claim() == []
+        assert payloads(orders.claim()) == [b"a"]
+
+    def test_an_acked_message_is_gone(self, orders):
+        orders.publish(b"a")
+        orders.claim(lease=SECOND)[0].ack()
+        assert list(orders.browse()) == []
+
+    def test_a_lease_that_ends_gives_the_message_back_and_counts(self, orders, time):
+        orders.publish(b"a")
+        [first] = orders.claim(lease=30 * SECOND)
+        time.advance(30 * SECOND - timedelta(microseconds=1))
+        assert orders.claim() == []
+        time.advance(timedelta(microseconds=1))
+        [second] = orders.claim()
+        assert (first.attempts, second.attempts) == (1, 2)
+        assert second.token != first.token
+
+    def test_a_stale_lease_can_neither_ack_nor_nack_nor_extend_nor_release(self, orders, time):
+        orders.publish(b"a")
+        [stale] = orders.claim(lease=SECOND)
+        time.advance(2 * SECOND)
+        [held] = orders.claim(lease=MINUTE)
+        for settle in (stale.ack, stale.nack, lambda: stale.extend(MINUTE), stale.release):
+            with pytest.raises(StaleLease, match="orders"):
+                settle()
+        assert orders.claim() == []
+        held.ack()
+
+    def test_an_ack_twice_is_harmless(self, orders):
+        orders.publish(b"a")
+        [delivery] = orders.claim()
+        delivery.ack()
+        delivery.ack()
+        orders.delivery(delivery.id, delivery.token).ack()
+
+    def test_an_id_is_never_given_again_though_the_last_message_is_gone(self, orders):
+        ids = []
+        for publish in (
+            lambda: orders.publish(b"one"),
+            lambda: orders.publish_many([b"two", b"three"])[-1],
+            lambda: orders.publish(b"keyed", dedup_key="k"),
+        ):
+            ids.append(publish())
+            for delivery in orders.claim(10):
+                delivery.ack()
+        orders.publish(b"purged")
+        orders.purge()
+        ids.append(orders.publish(b"last"))
+        assert ids == sorted(set(ids))
+        assert ids[-1] > ids[-2] + 1
+
+    def test_what_is_gone_cannot_be_nacked_or_extended(self, orders):
+        orders.publish(b"a")
+        [delivery] = orders.claim()
+        delivery.ack()
+        again = orders.delivery(delivery.id, delivery.token)
+        for settle in (again.nack, again.release, lambda: again.extend(MINUTE)):
+            with pytest.raises(StaleLease):
+                settle()
+
+    def test_an_ack_after_the_lease_counts_when_nobody_took_over(self, orders, time):
+        orders.publish(b"a")
+        [delivery] = orders.claim(lease=SECOND)
+        time.advance(MINUTE)
+        delivery.ack()
+        assert orders.claim() == []
+
+    def test_a_nack_gives_it_back_at_once_or_after_a_delay(self, orders, time):
+        orders.publish(b"a")
+        orders.claim()[0].nack()
+        orders.claim()[0].nack(delay=10 * SECOND)
+        assert orders.claim() == []
+        time.advance(10 * SECOND)
+        assert [d.attempts for d in orders.claim()] == [3]
+
+    def test_a_nack_without_requeue_is_a_dead_letter(self, orders):
+        orders.publish(b"a")
+        orders.claim()[0].nack(requeue=False, reason="not ours")
+        [dead] = orders.dead()
+        assert (dead.state, dead.reason, dead.message.payload) == (State.DEAD, "not ours", b"a")
+
+    def test_an_extended_lease_lasts_longer(self, orders, time):
+        orders.publish(b"a")
+        [delivery] = orders.claim(lease=SECOND)
+        delivery.extend(MINUTE)
+        time.advance(59 * SECOND)
+        assert orders.claim() == []
+        time.advance(SECOND)
+        assert len(orders.claim()) == 1
+
+    def test_a_released_message_is_ready_at_once_and_not_counted(self, orders):
+        orders.publish(b"a")
+        for _ in range(10):
+            [delivery] = orders.claim()
+            assert delivery.attempts == 1
+            delivery.release()
+        assert list(orders.dead()) == []
+
+    def test_ack_and_claim_is_one_step(self, orders):
+        orders.publish_many([b"a", b"b"])
+        first = orders.claim(1)
+        second = orders.ack_and_claim(first, 1)
+        assert payloads(second) == [b"b"]
+        assert orders.ack_and_claim(second, 1) == []
+        assert list(orders.browse()) == []
+
+    def test_ack_and_claim_with_a_stale_lease_raises_and_keeps_nothing(self, orders, time):
+        orders.publish_many([b"a", b"b"])
+        stale = orders.claim(1, lease=SECOND)
+        time.advance(MINUTE)
+        assert payloads(orders.claim(1)) == [b"a"]
+        with pytest.raises(StaleLease):
+            orders.ack_and_claim(stale, 1)
+        assert [delivery.settled for delivery in stale] == [None]
+        assert payloads(orders.claim(5)) == [b"b"]
+
+    def test_ack_and_claim_leaves_out_what_is_acked_already(self, orders, time):
+        orders.publish_many([b"a", b"b"])
+        [first] = orders.claim(1)
+        first.ack()
+        [second] = orders.ack_and_claim([first], 1)
+        assert (first.settled, second.message.payload) == ("acked", b"b")
+
+    def test_skipped_ids_are_not_claimed(self, orders):
+        first, second = orders.publish_many([b"a", b"b"])
+        assert payloads(orders.claim(5, skip=[first])) == [b"b"]
+        assert second > first
+
+    def test_a_limit_or_lease_of_nothing_is_refused(self, orders):
+        with pytest.raises(QueueOptionsError, match="limit"):
+            orders.claim(0)
+        with pytest.raises(QueueOptionsError, match="lease"):
+            orders.claim(1, timedelta())
+
+    def test_a_message_that_kills_its_consumers_becomes_a_dead_letter(self, orders, time):
+        orders.publish(b"a")
+        for attempt in (1, 2, 3):
+            assert [d.attempts for d in orders.claim(lease=SECOND)] == [attempt]
+            time.advance(2 * SECOND)
+        assert orders.claim() == []
+        [dead] = orders.dead()
+        assert dead.attempts == 3
+        assert "lease ended" in dead.reason
+
+    def test_a_message_that_fails_too_often_becomes_a_dead_letter(self, orders):
+        orders.publish(b"a")
+        for _ in range(3):
+            orders.claim()[0].nack(reason="broken")
+        assert orders.claim() == []
+        assert [dead.reason for dead in orders.dead()] == ["broken"]
+
+    def test_without_a_limit_of_attempts_nothing_dies(self, db):
+        queue = db.queue("patient", max_attempts=0)
+        queue.publish(b"a")
+        for _ in range(20):
+            queue.claim()[0].nack()
+        assert [d.attempts for d in queue.claim()] == [21]
+
+    def test_delayed_and_leased_messages_are_not_in_the_way_of_the_others(self, orders):
+        orders.publish_many([Publication(Message(b"z", priority=255), delay_us=10**9)] * 50)
+        orders.publish(b"a")
+        assert payloads(orders.claim(5)) == [b"a"]
+
+
+class GroupBehaviour(Surroundings):
+    def test_a_group_has_one_message_at_work_at_a_time(self, orders):
+        for name in (b"1", b"2", b"3"):
+            orders.publish(name, group="g")
+        orders.publish(b"other", group="h")
+        orders.publish(b"free")
+        assert payloads(orders.claim(10)) == [b"1", b"other", b"free"]
+        assert orders.claim(10) == []
+
+    def test_a_group_goes_on_in_order_after_an_ack(self, orders):
+        orders.publish_many(Publication(Message(b"%d" % at), group="g") for at in range(3))
+        seen = []
+        while found := orders.claim(10):
+            seen += payloads(found)
+            found[0].ack()
+        assert seen == [b"0", b"1", b"2"]
+
+    def test_a_member_that_waits_for_its_retry_holds_its_group(self, orders, time):
+        orders.publish_many(Publication(Message(b"%d" % at), group="g") for at in range(2))
+        orders.claim()[0].nack(delay=MINUTE)
+        assert orders.claim() == []
+        time.advance(MINUTE)
+        assert payloads(orders.claim()) == [b"0"]
+
+    def test_a_member_that_does_not_match_holds_nobody(self, orders):
+        orders.publish(b"eu", group="g", headers={"region": "EU"})
+        orders.publish(b"us", group="g", headers={"region": "US"})
+        assert payloads(orders.claim(10, filter="region = 'US'")) == [b"us"]
+        assert orders.claim(10) == []
+
+    def test_a_dead_member_holds_nobody(self, orders):
+        orders.publish_many(Publication(Message(b"%d" % at), group="g") for at in range(2))
+        orders.claim()[0].nack(requeue=False)
+        assert payloads(orders.claim()) == [b"1"]
+
+    def test_groups_of_different_queues_have_nothing_in_common(self, db, orders):
+        other = db.queue("other")
+        orders.publish(b"a", group="g")
+        other.publish(b"b", group="g")
+        orders.claim()
+        assert payloads(other.claim()) == [b"b"]

@@ -1,0 +1,180 @@
+"""Consumers, their handlers and their groups."""
+
+from __future__ import annotations
+
+import queue as queues
+
+import pytest
+
+from headgate.errors import QueueOptionsError
+from headgate.message import Message
+from headgate.queues.consumer import Member, Retry
+from headgate.queues.contract import State
+from headgate.queues.delivery import Delivery
+from tests.conformance.queue_behaviour.surroundings import MINUTE, PATIENCE, SECOND, Surroundings
+
+
+class ConsumerBehaviour(Surroundings):
+    @pytest.mark.parametrize("mode", ["notify", "poll", "hybrid"])
+    def test_a_handler_that_returns_acks(self, orders, mode):
+        seen: queues.Queue[bytes] = queues.Queue()
+        orders.publish(b"before")
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode=mode, poll=SECOND / 100):
+            assert seen.get(timeout=PATIENCE) == b"before"
+            orders.publish(b"after")
+            assert seen.get(timeout=PATIENCE) == b"after"
+        assert list(orders.browse()) == []
+
+    def test_a_handler_that_raises_nacks_with_a_growing_delay(self, orders, time):
+        seen: queues.Queue[int] = queues.Queue()
+
+        def fail(delivery: Delivery) -> None:
+            seen.put(delivery.attempts)
+            raise ValueError("not today")
+
+        orders.publish(b"a")
+        with orders.consumer(fail, retry=Retry(first=MINUTE)):
+            assert seen.get(timeout=PATIENCE) == 1
+        [waiting] = orders.browse()
+        assert waiting.state == State.DELAYED
+        assert waiting.reason == "ValueError: not today"
+        time.advance(MINUTE)
+        with orders.consumer(fail, retry=Retry(first=MINUTE)):
+            assert seen.get(timeout=PATIENCE) == 2
+        time.advance(MINUTE)
+        assert orders.claim() == []
+        time.advance(MINUTE)
+        assert [d.attempts for d in orders.claim()] == [3]
+
+    def test_a_consumer_gets_what_its_filter_matches(self, orders):
+        seen: queues.Queue[bytes] = queues.Queue()
+        with orders.consumer(
+            lambda d: seen.put(d.message.payload), filter="region IN ('EU', 'US')"
+        ):
+            for region in ("APAC", "EU", "US"):
+                orders.publish(region.encode(), headers={"region": region})
+            assert {seen.get(timeout=PATIENCE), seen.get(timeout=PATIENCE)} == {b"EU", b"US"}
+        assert [s.message.payload for s in orders.peek()] == [b"APAC"]
+
+    def test_what_a_predicate_rejects_is_not_counted_and_never_dies(self, orders):
+        seen: queues.Queue[bytes] = queues.Queue()
+        orders.publish_many([b"no"] * 3)
+        wanted = orders.consumer(
+            lambda d: seen.put(d.message.payload), predicate=lambda m: m.payload == b"yes", batch=1
+        )
+        with wanted:
+            for _ in range(5):
+                orders.publish(b"yes")
+                assert seen.get(timeout=PATIENCE) == b"yes"
+        assert list(orders.dead()) == []
+        assert [(s.message.payload, s.attempts) for s in orders.browse()] == [(b"no", 0)] * 3
+
+    def test_threads_share_the_work_and_nothing_is_handled_twice(self, orders):
+        seen: queues.Queue[bytes] = queues.Queue()
+        names = [b"%d" % at for at in range(200)]
+        orders.publish_many(names)
+        with orders.consumer(lambda d: seen.put(d.message.payload), threads=3, batch=7):
+            found = [seen.get(timeout=PATIENCE) for _ in names]
+        assert sorted(found) == sorted(names)
+        assert list(orders.browse()) == []
+
+    def test_a_group_offers_a_message_to_the_next_who_wants_it(self, orders):
+        seen: queues.Queue[tuple[str, bytes]] = queues.Queue()
+
+        def member(id: str, wants: bytes) -> Member:
+            return Member(
+                id,
+                lambda d: seen.put((id, d.message.payload)),
+                predicate=lambda m: m.payload == wants,
+            )
+
+        orders.publish_many([b"a", b"b", b"c"] * 5)
+        with orders.consumer_group([member("A", b"a"), member("B", b"b")]):
+            found = [seen.get(timeout=PATIENCE) for _ in range(10)]
+        assert sorted(found) == [("A", b"a")] * 5 + [("B", b"b")] * 5
+        assert [(s.message.payload, s.attempts) for s in orders.browse()] == [(b"c", 0)] * 5
+
+    def test_round_robin_gives_everybody_a_turn(self, orders):
+        seen: queues.Queue[str] = queues.Queue()
+        members = [Member(id, lambda d, id=id: seen.put(id)) for id in "ABC"]
+        orders.publish_many([b"x"] * 9)
+        with orders.consumer_group(members):
+            assert sorted(seen.get(timeout=PATIENCE) for _ in range(9)) == [*"AAABBBCCC"]
+
+    def test_a_sticky_group_gives_a_key_always_to_the_same_member(self, orders):
+        seen: queues.Queue[tuple[str, str]] = queues.Queue()
+        members = [Member(id, lambda d, id=id: seen.put((d.message.key, id))) for id in "ABC"]
+        orders.publish_many(Message(b"", key=f"k{at % 10}") for at in range(60))
+        with orders.consumer_group(members, strategy="sticky"):
+            found = {seen.get(timeout=PATIENCE) for _ in range(60)}
+        assert len(found) == 10
+
+    def test_a_handler_may_settle_by_itself(self, orders):
+        seen: queues.Queue[int] = queues.Queue()
+
+        def later(delivery: Delivery) -> None:
+            delivery.nack(delay=MINUTE)
+            seen.put(delivery.id)
+
+        orders.publish(b"a")
+        with orders.consumer(later):
+            seen.get(timeout=PATIENCE)
+        assert [s.state for s in orders.browse()] == [State.DELAYED]
+
+    def test_leases_at_work_can_be_extended(self, orders, time):
+        begun: queues.Queue[int] = queues.Queue()
+        go_on: queues.Queue[None] = queues.Queue()
+
+        def slow(delivery: Delivery) -> None:
+            begun.put(delivery.id)
+            go_on.get(timeout=PATIENCE)
+
+        orders.publish(b"a")
+        consumer = orders.consumer(slow, lease=MINUTE)
+        with consumer:
+            begun.get(timeout=PATIENCE)
+            for _ in range(5):
+                time.advance(MINUTE / 2)
+                consumer.extend_leases()
+                assert orders.claim() == []
+            go_on.put(None)
+        assert list(orders.browse()) == []
+
+    def test_statistics_tell_what_a_consumer_did(self, orders):
+        seen: queues.Queue[int] = queues.Queue()
+        orders.publish_many([Message(b"no", priority=9), b"a", b"b"])
+        with orders.consumer(
+            lambda d: seen.put(d.id),
+            predicate=lambda m: m.payload != b"no",
+            name="counted",
+        ):
+            seen.get(timeout=PATIENCE)
+            seen.get(timeout=PATIENCE)
+        usage = orders.stats().usage["counted"]
+        assert (usage.acked, usage.failures) == (2, 0)
+        assert (usage.rows, usage.unmatched) == (3, 1)
+        assert usage.claims >= 1
+        assert usage.claim_us > 0
+
+    def test_a_consumer_is_woken_by_a_publish_from_another_connection(self, connect, orders):
+        seen: queues.Queue[bytes] = queues.Queue()
+        with (
+            connect() as elsewhere,
+            orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"),
+        ):
+            for name in (b"a", b"b"):
+                elsewhere.queue("orders").publish(name)
+                assert seen.get(timeout=PATIENCE) == name
+
+    def test_a_consumer_of_a_subscription_is_woken(self, db, orders):
+        seen: queues.Queue[bytes] = queues.Queue()
+        subscription = db.subscription("s", pattern="#")
+        with subscription.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            orders.publish(b"a")
+            assert seen.get(timeout=PATIENCE) == b"a"
+
+    def test_an_unknown_mode_or_strategy_is_refused(self, orders):
+        with pytest.raises(QueueOptionsError, match="hybrid"):
+            orders.consumer(print, mode="sometimes")
+        with pytest.raises(QueueOptionsError, match="round_robin"):
+            orders.consumer_group([Member("a", print)], strategy="best")

@@ -1,0 +1,96 @@
+"""Plain SQL from any other program."""
+
+from __future__ import annotations
+
+import queue as queues
+
+import pytest
+
+from headgate.message import OPAQUE
+from tests.conformance.queue_behaviour.surroundings import PATIENCE, Surroundings, payloads
+
+
+class DoorBehaviour(Surroundings):
+    """Plain SQL from any other program. The fixture `door` runs a statement elsewhere, and commits unless told not to."""
+
+    def test_an_insert_into_the_inbox_is_a_publish(self, orders, door):
+        door(
+            "INSERT INTO inbox (queue, topic, headers, payload, priority) VALUES ('orders', 'orders.eu', "
+            """'{"type": "created", "n": 5, "f": 0.1, "b": true, "list": [1], "gone": null}', 'hello', 3)"""
+        )
+        [delivery] = orders.claim(filter="type = 'created' AND n = 5")
+        message = delivery.message
+        assert (message.payload, message.topic, message.priority) == (b"hello", "orders.eu", 3)
+        assert message.headers == {"type": "created", "n": 5, "f": 0.1, "b": True, "list": OPAQUE}
+        delivery.ack()
+        assert list(orders.browse()) == []
+
+    def test_only_the_queue_is_needed(self, orders, door):
+        door("INSERT INTO inbox (queue) VALUES ('orders')")
+        [delivery] = orders.claim()
+        assert (delivery.message.payload, delivery.message.topic) == (b"", "orders")
+
+    def test_several_rows_are_several_messages(self, orders, door):
+        door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'a'), ('orders', 'b')")
+        assert payloads(orders.claim(5)) == [b"a", b"b"]
+
+    def test_delay_group_and_dedup_key_work_there_too(self, orders, door):
+        door("INSERT INTO inbox (queue, payload, delay) VALUES ('orders', 'later', 60)")
+        assert orders.claim() == []
+        insert = "INSERT INTO inbox (queue, payload, group_key, dedup_key) VALUES ('orders', '{}', 'g', '{}')"
+        for name, key in (("a", "1"), ("again", "1"), ("b", "2")):
+            door(insert.format(name, key))
+        assert payloads(orders.claim(5)) == [b"a"]
+
+    @pytest.mark.parametrize(
+        "row",
+        [
+            "('nowhere', '{}', 0)",
+            "('orders', '[1]', 0)",
+            "('orders', '{}', 256)",
+        ],
+    )
+    def test_what_cannot_be_published_is_refused(self, orders, door, row):
+        with pytest.raises(Exception, match="headgate"):
+            door(f"INSERT INTO inbox (queue, headers, priority) VALUES {row}")
+        assert list(orders.browse()) == []
+
+    def test_a_consumer_is_woken(self, orders, door):
+        seen: queues.Queue[bytes] = queues.Queue()
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            for name in ("a", "b"):
+                door(f"INSERT INTO inbox (queue, payload) VALUES ('orders', '{name}')")
+                assert seen.get(timeout=PATIENCE) == name.encode()
+
+    def test_subscriptions_and_subscribers_get_it(self, db, orders, door):
+        seen: queues.Queue[bytes] = queues.Queue()
+        eu = db.subscription("eu", "region = 'EU'")
+        db.subscribe("orders", lambda m: seen.put(m.payload), id="s")
+        for region in ("EU", "US"):
+            door(
+                "INSERT INTO inbox (queue, headers, payload) "
+                f"""VALUES ('orders', '{{"region": "{region}"}}', '{region}')"""
+            )
+        assert [seen.get(timeout=PATIENCE) for _ in range(2)] == [b"EU", b"US"]
+        assert payloads(eu.claim(5)) == [b"EU"]
+        assert payloads(orders.claim(5)) == [b"EU", b"US"]
+
+    def test_it_is_not_lost_when_a_consumer_acks_before_it_was_given_to_subscriptions(
+        self, db, orders, door
+    ):
+        everything = db.subscription("all", pattern="#")
+        door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'a')")
+        orders.claim()[0].ack()
+        assert payloads(everything.claim()) == [b"a"]
+
+    def test_what_was_rolled_back_wakes_nobody_and_is_told_to_nobody(self, db, orders, door):
+        seen: queues.Queue[bytes] = queues.Queue()
+        db.subscribe("#", lambda m: seen.put(m.payload), id="s")
+        door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'undone')", commit=False)
+        orders.publish(b"done")
+        assert seen.get(timeout=PATIENCE) == b"done"
+        assert payloads(orders.claim(5)) == [b"done"]
+
+    def test_what_waits_can_be_read_there(self, orders, door):
+        orders.publish(b"a", headers={"n": 1}, priority=2)
+        assert door("SELECT queue, topic, priority FROM inbox") == [("orders", "orders", 2)]

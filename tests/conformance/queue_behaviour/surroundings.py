@@ -1,0 +1,44 @@
+"""What the tests of a queue share: a clock, a database, and a queue of orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from headgate.queues.database import Database
+from headgate.queues.delivery import Delivery
+from headgate.queues.queue import Queue
+from tests.manual_clock import ManualClock
+
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+PATIENCE = 20  # seconds until a thread that does nothing counts as broken
+
+Connect = Callable[[], Database]
+
+
+def payloads(deliveries: list[Delivery]) -> list[bytes]:
+    return [delivery.message.payload for delivery in deliveries]
+
+
+def claim_all(queue: Queue, filter: str | None = None) -> set[bytes]:
+    return set(payloads(queue.claim(100, filter=filter)))
+
+
+class Surroundings:
+    """An engine brings the fixture `connect`, whose databases go by the clock `time`."""
+
+    @pytest.fixture
+    def time(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest.fixture
+    def db(self, connect: Connect):
+        with connect() as database:
+            yield database
+
+    @pytest.fixture
+    def orders(self, db: Database) -> Queue:
+        return db.queue("orders", filter_headers=["type", "region"], max_attempts=3)
