@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from headgate.message import OPAQUE as OPAQUE
     from headgate.message import Message as Message
     from headgate.queues.database import connect as connect
+    from headgate.routing.topology import Topology as Topology
     from headgate.settings import Settings as Settings
+    from headgate.streams.stream import Stream as Stream
+    from headgate.streams.superstream import SuperStream as SuperStream
 
 __all__ = [
     "OPAQUE",

@@ -36,6 +36,7 @@ HeadgateError
 ├── PipelineError (ValueError)      a pipeline file cannot be run; lists every problem with its place
 ├── SparkError                      something is wrong with what Spark is asked to do
 │   ├── SparkOptionsError (ValueError)  an option of format("headgate") is unknown or cannot be used
+│   │   └── NoQueues                 the database that is named holds no queues yet
 │   ├── SparkSchemaError (ValueError)  a column's type cannot hold what the column stands for
 │   ├── StagingError                a staged file, or its folder, is not where driver and executors both see it
 │   └── DataLost                    messages a query has yet to read were dropped by retention
@@ -289,6 +290,10 @@ class SparkError(HeadgateError):
 
 class SparkOptionsError(SparkError, ValueError):
     """An option of `format("headgate")` is unknown or has a value that cannot be used."""
+
+
+class NoQueues(SparkOptionsError):
+    """The database that is named holds no queues yet."""
 
 
 class SparkSchemaError(SparkError, ValueError):

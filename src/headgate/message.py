@@ -179,8 +179,9 @@ def _gather_properties(
 
 # ---- what may be published ---------------------------------------------------------------------------
 
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+# What no engine, file or protocol stores in a text, and what no name may hold besides.
+UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+CONTROL: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def validate(message: Message) -> None:
@@ -220,7 +221,7 @@ def check_header_name(name: object) -> None:
             f"header {name!r}", f"header names must be str, not {type(name).__name__}"
         )
     _check_size(f"header {name[:40]!r}", name)
-    if _CONTROL.search(name):
+    if CONTROL.search(name):
         raise InvalidMessage(
             f"header {name!r}", "header names cannot hold control characters or lone surrogates"
         )
@@ -230,7 +231,7 @@ def check_header_value(where: str, value: object) -> None:
     """A header value is text, an int64, a finite float, a bool, OPAQUE, or None for absent."""
     kind = type(value)
     if kind is str:
-        if _UNSTORABLE.search(cast(str, value)):
+        if UNSTORABLE.search(cast(str, value)):
             raise InvalidMessage(
                 where, "text cannot hold NUL or lone surrogates; move it to the payload"
             )
@@ -254,7 +255,7 @@ def _check_name(where: str, value: object) -> None:
     if type(value) is not str:
         raise InvalidMessage(where, f"must be str, not {type(value).__name__}")
     _check_size(where, value)
-    if _UNSTORABLE.search(value):
+    if UNSTORABLE.search(value):
         raise InvalidMessage(where, "cannot hold NUL or lone surrogates")
 
 

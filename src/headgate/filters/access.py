@@ -209,10 +209,13 @@ class AccessTree(Generic[Answer]):
         return held
 
     def _match_by_header(self, headers: Mapping[Any, Any]) -> Answer:
-        held = self._held_by_header(headers)
+        held, memory = self._held_by_header(headers), self._memory
         combination = frozenset(held)
-        answer = self._memory.known.get(combination)
-        return self._learn(self._memory, combination, held) if answer is None else answer
+        answer = memory.known.get(combination)
+        if answer is None:
+            return self._learn(memory, combination, held)
+        memory.hits += 1
+        return answer
 
     def _learn(self, memory: Memory[Answer], question: Hashable, held: set[PairId]) -> Answer:
         members, checked = self.find(held)

@@ -62,9 +62,8 @@ class Explanation:
     tree: tuple[str, ...]
     terms: tuple[TermPlan, ...]
     sql: dict[Dialect, SqlPlan]
-    indexes: dict[
-        str, tuple[str, ...]
-    ]  # per dialect: the statements that create what would serve it
+    # Per dialect: the statements that create what would serve it.
+    indexes: dict[str, tuple[str, ...]]
     probes: tuple[str, ...]
     residual: dict[Dialect, str | None]
     warnings: tuple[str, ...]

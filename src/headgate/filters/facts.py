@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headgate.filters.nodes import KIND_OF, KINDS, Field, Kind
+from headgate.filters.nodes import Field, Kind
 from headgate.message import Scalar
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -94,34 +94,3 @@ class Facts:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-
-def facts_of_values(values_of_chunks: Sequence[Sequence[object]]) -> FieldFacts:
-    """The exact facts of one field, from its value (or None) in every message of every chunk."""
-    ranges = {kind: _range_of(kind, values_of_chunks) for kind in KINDS}
-    opaque = [sum(v is not None and type(v) not in KIND_OF for v in vs) for vs in values_of_chunks]
-    return FieldFacts(
-        {kind: found for kind, found in ranges.items() if found.count.any()},
-        opaque=np.array(opaque, np.int64),
-    )
-
-
-_FILLER: Mapping[Kind, Scalar] = {"string": "", "int": 0, "float": 0.0, "bool": False}
-_DTYPE: Mapping[Kind, Any] = {
-    "string": object,
-    "int": np.int64,
-    "float": np.float64,
-    "bool": np.bool_,
-}
-
-
-def _range_of(kind: Kind, values_of_chunks: Sequence[Sequence[object]]) -> Range:
-    of_kind: list[list[Any]] = [
-        [v for v in values if KIND_OF.get(type(v)) == kind] for values in values_of_chunks
-    ]
-    dtype, filler = _DTYPE[kind], _FILLER[kind]
-    return Range(
-        np.array([len(values) for values in of_kind], np.int64),
-        np.array([min(values, default=filler) for values in of_kind], dtype),
-        np.array([max(values, default=filler) for values in of_kind], dtype),
-    )

@@ -23,9 +23,8 @@ PairId: TypeAlias = int
 Entry: TypeAlias = tuple[tuple[PairId, ...], Any, Check]  # the pairs left to compare, who, and if
 
 FEW: Final = 16  # checks; for fewer, sorting bounds is not worth it
-PATIENCE: Final = (
-    8  # questions before bounds are sorted: a listing that changes all the time never is
-)
+# Questions before bounds are sorted: a listing that changes all the time never is.
+PATIENCE: Final = 8
 
 
 class Conditional(NamedTuple):

@@ -27,9 +27,8 @@ class Memory(Generic[Answer]):
     def __init__(self) -> None:
         self.known: dict[Any, Answer] = {}
         self.hits = 0  # counted by who asks: a call would cost as much as the question
-        self.resting = (
-            0  # questions for which nothing is looked up or kept; counted down by who asks
-        )
+        # Questions for which nothing is looked up or kept; counted down by who asks.
+        self.resting = 0
         self._weight = 0
         self._room = FIRST
         self._tries = 0

@@ -11,7 +11,6 @@ compiler is a function over them.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -19,7 +18,7 @@ from typing import Literal as OneOf
 
 from headgate.errors import FilterLimitError, FilterTypeError, InvalidMessage
 from headgate.filters.topics import check_pattern
-from headgate.message import INT64_MAX, INT64_MIN, Scalar, check_header_name
+from headgate.message import INT64_MAX, INT64_MIN, UNSTORABLE, Scalar, check_header_name
 
 Kind: TypeAlias = OneOf["string", "int", "float", "bool"]
 Scope: TypeAlias = OneOf["header", "sys", "property"]
@@ -44,8 +43,6 @@ SYS_KINDS: Final[dict[str, Kind]] = {
 MAX_DEPTH: Final = 64
 MAX_IN_ITEMS: Final = 1024
 
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-
 
 # ---- operands: what a condition compares -------------------------------------------------------------
 
@@ -55,9 +52,8 @@ class Literal:
     """A constant. `Literal(1)`, `Literal(1.0)` and `Literal(True)` are three different things."""
 
     value: Scalar
-    form: LiteralForm = field(
-        default="", compare=False
-    )  # how it was written; only the printer looks
+    # How it was written; only the printer looks.
+    form: LiteralForm = field(default="", compare=False)
     kind: Kind = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +62,7 @@ class Literal:
             raise FilterTypeError(
                 f"a filter compares str, int, float or bool, not {type(self.value).__name__}: {self.value!r}"
             )
-        if isinstance(self.value, str) and _UNSTORABLE.search(self.value):
+        if isinstance(self.value, str) and UNSTORABLE.search(self.value):
             raise FilterTypeError(
                 f"text in a filter cannot hold NUL or lone surrogates: {self.value!r}"
             )
@@ -185,7 +181,7 @@ class Like:
 
     def __post_init__(self) -> None:
         _need_operand(self.value, "LIKE")
-        if not isinstance(self.pattern, str) or _UNSTORABLE.search(self.pattern):
+        if not isinstance(self.pattern, str) or UNSTORABLE.search(self.pattern):
             raise FilterTypeError(
                 f"LIKE needs a text pattern without NUL or lone surrogates, not {self.pattern!r}"
             )

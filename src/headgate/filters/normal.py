@@ -41,7 +41,7 @@ from headgate.filters.nodes import (
 from headgate.message import Message, Scalar
 
 _NOBODY: Final = Message()  # what a constant is evaluated against
-# Up to here ints and doubles are the same numbers, so one order holds for both.
+# Below this, a double equals one int at most, so one order holds for both.
 EXACT_AS_DOUBLE: Final = 2**53
 
 
@@ -179,7 +179,7 @@ def _bounds_by_operand(
             op, values = "=", tuple(i.value for i in leaf.items if isinstance(i, Literal))
         else:
             continue
-        if all(isinstance(v, str | bool) or abs(v) <= EXACT_AS_DOUBLE for v in values):
+        if all(isinstance(v, str | bool) or abs(v) < EXACT_AS_DOUBLE for v in values):
             bounds.setdefault(_operand_of(leaf), []).append((op, values))
     return bounds
 

@@ -34,9 +34,8 @@ class Pairs:
         self.nexts: list[Set[PairId]] = [_NO_PAIRS]  # of the nodes, but one step nearer
         self.after: list[dict[PairId, Any]] = [_NOTHING]
         self.counts: list[int] = [0]
-        self.stale = (
-            True  # columns, or the kinds of keys in one, are not what a reader was made for
-        )
+        # Columns, or the kinds of keys in one, are not what a reader was made for.
+        self.stale = True
         self._wanted: list[Wanted] = [(None, None)]
         self._free: list[PairId] = []
         self._not_text: dict[Column, int] = {}

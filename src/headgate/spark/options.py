@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from headgate.errors import SparkOptionsError, StreamOptionsError
+from headgate.spark.queues.place import QUEUE
+from headgate.streams.layout import SUPER_FILE
 from headgate.streams.options import load_options
 
 if TYPE_CHECKING:
@@ -39,7 +41,6 @@ SOURCE_OPTIONS: Final = (
 )
 QUEUE_OPTIONS: Final = ("path", "queue", "filter", "headers", "states", "partitions")
 SINK_OPTIONS: Final = ("path", "to", "checkpointLocation", "queryName", "destinations", "queue")
-_SUPER_FILE: Final = "super.json"
 
 
 def check_known(options: Mapping[str, str], known: Collection[str]) -> None:
@@ -91,7 +92,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
 
 def names_queue(given: Mapping[str, str]) -> bool:
     """Whether one queue is to be read, and no stream."""
-    return "paths" not in given and given.get("path", "").startswith("queue:")
+    return "paths" not in given and given.get("path", "").startswith(QUEUE)
 
 
 def wants_text(given: Mapping[str, str]) -> bool:
@@ -170,7 +171,7 @@ def _truth(options: Mapping[str, str], name: str, otherwise: bool) -> bool:
 def stream_paths(options: Mapping[str, str]) -> tuple[str, ...]:
     """The directories of all streams that are asked for, a super stream's partitions one by one."""
     given = [*_listed(options.get("paths", "")), *filter(str.strip, [options.get("path", "")])]
-    if any(one.startswith("queue:") for one in given):
+    if any(one.startswith(QUEUE) for one in given):
         raise SparkOptionsError(
             'paths: are for streams; read one queue with .load("queue:…#name"), and several with union()'
         )
@@ -178,7 +179,7 @@ def stream_paths(options: Mapping[str, str]) -> tuple[str, ...]:
         raise SparkOptionsError(
             'which stream? give its directory: .load("data/events") or .option("paths", "data/a,data/b")'
         )
-    found = [path for one in given for path in _expanded(local_path(one))]
+    found = [path for one in given for path in _expanded(directory_of(one))]
     if len(set(found)) < len(found):
         raise SparkOptionsError(f"{max(found, key=found.count)} is asked for twice")
     return tuple(found)
@@ -196,7 +197,7 @@ def _listed(text: str) -> list[str]:
     return list(found)
 
 
-def local_path(text: str) -> str:
+def directory_of(text: str) -> str:
     """A directory as an absolute path: executors may run elsewhere in the file system."""
     scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
     if scheme == "file":
@@ -209,12 +210,11 @@ def local_path(text: str) -> str:
 
 
 def _expanded(path: str) -> Iterator[str]:
-    if not (Path(path) / _SUPER_FILE).exists():
+    if not (Path(path) / SUPER_FILE).exists():
         load_options(Path(path))  # refuses what is no stream
         yield path
         return
-    from headgate.streams.superstream import (
-        SuperStream,
-    )  # brings SQLite, which executors do without
+    # Brings SQLite, which executors do without.
+    from headgate.streams.superstream import SuperStream
 
     yield from (str(stream.path) for stream in SuperStream.open(path).partitions)

@@ -37,10 +37,6 @@ class Projection:
     ) -> None:
         self.columns, self.schema, self.required = columns, schema, required
 
-    def batches(self, found: Iterable[pa.RecordBatch], stream: str) -> Iterator[pa.RecordBatch]:
-        """What was found in a stream, as batches that are neither short nor long."""
-        return evened(self.batch(batch, stream) for batch in found)
-
     def batch(self, batch: pa.RecordBatch, stream: str = "") -> pa.RecordBatch:
         """A batch of stream columns as a batch of this schema."""
         source = Source(batch, stream)

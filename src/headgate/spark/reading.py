@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,6 +16,7 @@ from headgate.spark.project import Projection, evened
 from headgate.spark.ranges import Range, listing, plan, scan, sweep
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
 from headgate.streams.catalog import Catalog
+from headgate.streams.clock import now_us
 from headgate.streams.query import Query
 from headgate.streams.start import Start, resolve_start
 
@@ -60,11 +60,7 @@ class HeadgateReader(AnsweringReader):
 
 def resolved(catalogs: Mapping[str, Catalog], start: Start) -> dict[str, int]:
     """The offset that `start` means in each stream."""
-    return {path: resolve_start(start, catalog, _now_us) for path, catalog in catalogs.items()}
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
+    return {path: resolve_start(start, catalog, now_us) for path, catalog in catalogs.items()}
 
 
 def read_ranges(

@@ -111,13 +111,16 @@ def queue_columns(schema: StructType) -> tuple[Column, ...]:
 
 def _filled(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     for column in columns:
-        if (
-            not column.nullable
-            and column.name not in _ALWAYS_THERE
-            and column.holds in ("standing", "system", "field")
-        ):
+        if not column.nullable and _may_be_absent(column):
             raise SparkSchemaError(column.name, "not every message has one: leave out NOT NULL")
     return columns
+
+
+def _may_be_absent(column: Column) -> bool:
+    """Whether a message may be without it. A header may, whatever it is called: `_state` is one in a stream."""
+    if column.holds in ("standing", "system"):
+        return column.name not in _ALWAYS_THERE
+    return column.holds == "field"
 
 
 def writing_columns(schema: StructType) -> tuple[Column, ...]:
@@ -131,9 +134,8 @@ def _columns(
     if not len(schema):
         raise SparkSchemaError("", "a schema needs at least one column")
     found = tuple(_column(field, system) for field in schema)
-    twice = {column.name for column in found}
-    if len(twice) < len(found):
-        names = [column.name for column in found]
+    names = [column.name for column in found]
+    if len(set(names)) < len(names):
         raise SparkSchemaError(max(names, key=names.count), "is there twice")
     return found
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.errors import MissingExtra
+from headgate.settings import load_settings
 from headgate.spark.java import java_home
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 def session(name: str = "headgate", master: str | None = None, **config: object) -> SparkSession:
-    """The running session, or a new one on this machine; `config` wins over our settings.
+    """The running session, or a new one where `master` or else the setting `spark_master` says; `config` wins.
 
     Spark's settings have dots in their names: `session(**{"spark.driver.memory": "4g"})`.
     """
@@ -91,15 +92,21 @@ class Place(NamedTuple):
 def chosen_place(
     master: str | None, given: Mapping[str, str], environ: Mapping[str, str]
 ) -> Place | None:
-    """As asked, else on this machine; None when spark-submit has decided already."""
+    """As asked, else as set (`spark_master`); None when spark-submit has decided already."""
     remote = given.get(_REMOTE) or environ.get("SPARK_REMOTE")
     if master is not None:
-        return Place(_REMOTE if master.startswith("sc://") else _MASTER, master)
+        return _named(master)
     if remote is not None:
         return Place(_REMOTE, remote)
     if _MASTER in given:
         return Place(_MASTER, given[_MASTER])
-    return None if "PYSPARK_GATEWAY_PORT" in environ else Place(_MASTER, "local[*]")
+    if "PYSPARK_GATEWAY_PORT" in environ:
+        return None
+    return _named(load_settings(environment=environ).spark_master)
+
+
+def _named(url: str) -> Place:
+    return Place(_REMOTE if url.startswith("sc://") else _MASTER, url)
 
 
 def settings(

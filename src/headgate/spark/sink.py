@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from headgate.errors import SparkOptionsError, SparkSchemaError
 from headgate.spark.checkpoint import Owner, fresh_owner, owner_of, query_id
 from headgate.spark.compose import to_stream_columns
 from headgate.spark.destinations import BatchMark, Destination, parse
+from headgate.spark.destinations.parsing import KINDS
 from headgate.spark.schema import Column, writing_columns
 from headgate.spark.staging import Staged, stage, valid_columns
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 DESCRIPTOR_SCHEMA: Final = "destination int, file string, rows long, nbytes long, crc long"
 DESCRIPTOR_NAMES: Final = ("destination", "file", "rows", "nbytes", "crc")
 COMMITTERS: Final = 8
-_PLACES: Final = ("stream:", "queue:", "parquet:")
+_PLACES: Final = tuple(f"{kind}:" for kind in KINDS)
 
 
 def batch_writer(
@@ -192,11 +193,6 @@ def described(batches: Iterable[pa.RecordBatch]) -> Iterator[Staged]:
         for row in zip(*columns, strict=True):
             if row[1] is not None:
                 yield Staged(*row)
-
-
-def descriptor_columns(staged: Sequence[Staged]) -> dict[str, list[Any]]:
-    """The columns of DESCRIPTOR_SCHEMA for these files."""
-    return {name: [getattr(each, name) for each in staged] for name in DESCRIPTOR_NAMES}
 
 
 # ---- Spark's writers ---------------------------------------------------------------------------------

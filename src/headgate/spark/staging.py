@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headgate.errors import StagingError
+from headgate.streams.clock import now_us
 from headgate.streams.staged import STAGED_SUFFIX, write_staged
 from headgate.streams.tables import columns_of
 
@@ -51,7 +51,7 @@ def stage(folder: str, batches: Iterable[pa.RecordBatch], destination: int = 0) 
 
 def valid_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch under the rules for messages; InvalidMessage names the column and what is wrong with it."""
-    return pa.record_batch(columns_of(batch, time.time_ns() // 1000))
+    return pa.record_batch(columns_of(batch, now_us()))
 
 
 def _without_offset(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -116,7 +116,7 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _catalog(self, path: str) -> Catalog:
         if path not in self._catalogs:
-            self._catalogs[path] = Catalog(Path(path))
+            self._catalogs[path] = listing(path)
         return self._catalogs[path]
 
     def _message_bytes(self, path: str, offset: int) -> float:
@@ -192,7 +192,7 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_there(self, ranges: Iterable[Range]) -> None:
         """Retention goes on between planning and reading."""
         for path, some in groupby(ranges, key=lambda one: one.path):
-            low, first = next(some).low, Catalog(Path(path)).first_offset()
+            low, first = next(some).low, listing(path).first_offset()
             if first > low:
                 self._lose(path, low, first)
 

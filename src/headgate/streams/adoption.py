@@ -7,10 +7,11 @@ from contextlib import suppress
 import pyarrow as pa
 
 from headgate.errors import InvalidMessage, StreamCorrupt
+from headgate.streams.clock import now_us
 from headgate.streams.inbox import DepositFile, deposits, named_files, read_deposit, reject
 from headgate.streams.staged import StagedFile, remove_staged
 from headgate.streams.tables import columns_of
-from headgate.streams.writer import Writer, now_us
+from headgate.streams.writer import Writer
 
 
 def adopt(writer: Writer) -> int:
@@ -36,9 +37,8 @@ def _adopt(writer: Writer, deposit: DepositFile) -> None:
         if writer.options.fsync == "interval":
             writer.sync()  # before the only other copy goes
     deposit.path.unlink(missing_ok=True)
-    remove_staged(
-        writer.directory, staged
-    )  # last: as long as a deposit is there, so is what it names
+    # Last: as long as a deposit is there, so is what it names.
+    remove_staged(writer.directory, staged)
 
 
 def _append(writer: Writer, deposit: DepositFile, staged_bytes: int) -> None:

@@ -13,8 +13,9 @@ from headgate.errors import InvalidMessage
 from headgate.filters.columns import BatchColumns
 from headgate.message import Message, validate
 from headgate.streams.layout import MAX_BODY_BYTES
+from headgate.streams.names import OVERFLOW
 from headgate.streams.options import StreamOptions
-from headgate.streams.overflow import OVERFLOW, overflowing
+from headgate.streams.overflow import overflowing
 from headgate.streams.restriction import Restriction, runs, runs_of_rows
 from headgate.streams.rows import Arrays, row_count
 

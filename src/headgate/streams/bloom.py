@@ -26,9 +26,8 @@ Filters = npt.NDArray[np.uint8]  # one row a chunk
 Positions = npt.NDArray[np.int64]
 
 HASHED_BYTES: Final = 256  # of a text; beyond, only its length counts
-_BLOCK: Final = (
-    1 << 15
-)  # chunks probed at a time: what they need stays in the cache of the processor
+# Chunks probed at a time: what they need stays in the cache of the processor.
+_BLOCK: Final = 1 << 15
 
 
 class Hash(NamedTuple):

@@ -38,11 +38,10 @@ from headgate.streams.layout import (
 )
 from headgate.streams.segment import ChunkMetadata
 
-MORE: Final = (
-    1  # flag: the next chunk belongs to the same append, and neither counts without the last
-)
-HOLE: Final = 2  # flag: what was here is lost; repair put this in its place
-DAMAGED: Final = 4  # flag in an index only: the chunk's header cannot be read
+# Flags. MORE: the next chunk belongs to the same append, and neither counts without the last.
+MORE: Final = 1
+HOLE: Final = 2  # what was here is lost; repair put this in its place
+DAMAGED: Final = 4  # in an index only: the chunk's header cannot be read
 
 ALWAYS: Final = ("timestamp", "topic", "priority", "payload")
 

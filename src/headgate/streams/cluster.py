@@ -17,9 +17,8 @@ import numpy.typing as npt
 from headgate.streams.gather import Positions, Rows
 from headgate.streams.whole import Ranks, Whole, ranks
 
-CHUNK_ROWS: Final = (
-    8192  # a chunk has so many rows, or up to twice as many to end where a key changes
-)
+# A chunk has so many rows, or up to twice as many to end where a key changes.
+CHUNK_ROWS: Final = 8192
 CHUNK_BYTES: Final = 1 << 20  # or fewer, when its rows are large
 
 

@@ -13,9 +13,10 @@ from typing import Final
 
 from headgate.errors import StreamClosed, StreamError
 from headgate.streams.adoption import adopt
+from headgate.streams.clock import now_us
 from headgate.streams.layout import INBOX
 from headgate.streams.maintenance import drop_segments
-from headgate.streams.writer import Writer, now_us
+from headgate.streams.writer import Writer
 from headgate.wake import Watch
 
 _log = logging.getLogger(__name__)

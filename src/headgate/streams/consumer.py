@@ -10,13 +10,11 @@ Following sleeps until the directory changes; it does not poll.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import Final
 
 from headgate.errors import StreamOptionsError
 from headgate.filters.targets.python import now_ms
@@ -24,16 +22,13 @@ from headgate.message import Message
 from headgate.streams.catalog import Catalog, SealedSegments
 from headgate.streams.cursors import Cursors
 from headgate.streams.decode import Record, decode_records
-from headgate.streams.layout import INDEX_SUFFIX, SEALED_SUFFIX
+from headgate.streams.following import Following
 from headgate.streams.plan import ScanStats
 from headgate.streams.query import Query
 from headgate.streams.reader import Scan
 from headgate.streams.start import Start, resolve_start
-from headgate.wake import Watch
 
 PostFilter = Callable[[Message], bool]
-
-LONGEST_SLEEP: Final = 5.0  # seconds; should the kernel ever forget to say that something changed
 
 
 class Consumer(Iterator[Message]):
@@ -54,13 +49,11 @@ class Consumer(Iterator[Message]):
     ) -> None:
         """`timeout`: stop following after so long without a message."""
         self._closed, self._running = False, RLock()
-        self._directory, self.stats = directory, ScanStats()
+        self.stats = ScanStats()
         self.offset: int | None = None  # of the message handed out last
         self._query, self._post_filter, self._clock = query, post_filter, clock
-        self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
         self._cursors, self._cursor = Cursors(directory), cursor
-        self._follow = follow
-        self._watch: Watch | None = None
+        self._follow, self._following = follow, Following(directory, timeout=timeout)
         self._catalog = Catalog(directory, sealed)
         self.position = self._first_position(start)
         self._records: Iterator[Record] = iter(())
@@ -96,15 +89,13 @@ class Consumer(Iterator[Message]):
 
     def next_record(self) -> Record:
         """The next message with its offset; StopIteration at the end."""
-        deadline = None if self._timeout is None else time.monotonic() + self._timeout
         with self._running:
-            while not self._closed:
-                record = self.poll()
-                if record is not None:
-                    return record
-                if not (self._follow and self._sleep(deadline)):
-                    break
-        raise StopIteration
+            record = self.poll()
+            if record is None and self._follow:
+                record = self._following.first(self.poll)
+        if record is None:
+            raise StopIteration
+        return record
 
     def poll(self) -> Record | None:
         """The next message that is there by now, or None; never waits."""
@@ -145,17 +136,6 @@ class Consumer(Iterator[Message]):
         self._scan = self._scan_until(segment.next_offset)
         return True
 
-    def _sleep(self, deadline: float | None) -> bool:
-        """Wait until something changes; False when the time is up."""
-        if self._watch is None:
-            self._watch = Watch(self._directory, accepts=matters)
-            return True  # what came before the watch began is found by one more look
-        left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
-        if left <= 0:
-            return False
-        self._watch.wait(min(left, LONGEST_SLEEP))
-        return True
-
     # ---- cursors -------------------------------------------------------------------------------------
 
     def commit(self) -> None:
@@ -173,13 +153,10 @@ class Consumer(Iterator[Message]):
     def close(self) -> None:
         """Stop; a thread that waits for the next message gets none."""
         self._closed = True
-        if self._watch is not None:
-            self._watch.wake()
+        self._following.stop()
         with self._running:  # whoever waits has let go of the watch
             self._records = iter(())
-            if self._watch is not None:
-                self._watch.close()
-                self._watch = None
+            self._following.close()
             self._cursors.close()
 
     def __enter__(self) -> Consumer:
@@ -192,8 +169,3 @@ class Consumer(Iterator[Message]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def matters(name: str) -> bool:
-    """Whether a change of this file may mean that there is more to read."""
-    return name.endswith((INDEX_SUFFIX, SEALED_SUFFIX))

@@ -6,7 +6,6 @@ disk when `commit` returns.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import apsw
 
 from headgate.errors import StreamError, StreamOptionsError
 from headgate.message import MAX_NAME_BYTES
+from headgate.streams.clock import now_us
 from headgate.streams.layout import CURSORS_FILE
 
 _BUSY_MS: Final = 10_000
@@ -39,10 +39,6 @@ class Cursor(NamedTuple):
     name: str
     position: int  # the next offset its consumer wants
     updated: int  # microseconds UTC
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
 
 
 class Cursors:

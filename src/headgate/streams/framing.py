@@ -38,7 +38,6 @@ _CODE_OF: Final = {
     pa.string(): UTF8,
     pa.binary(): BINARY,
 }
-STORABLE: Final = frozenset(_CODE_OF)  # and dictionaries of strings
 BUFFERS_OF: Final = {INT64: 2, UINT8: 2, DOUBLE: 2, BOOL: 2, UTF8: 3, BINARY: 3, DICTIONARY: 4}
 
 # Made once: a stream may have very many small chunks.

@@ -50,9 +50,8 @@ def _one(parts: Sequence[Arrays]) -> pa.RecordBatch:
 def _column(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> pa.Array:
     kinds = {part.type for part in parts if part is not None}
     kind = next(iter(kinds))
-    if (
-        len(kinds) > 1
-    ):  # text, with and without a dictionary, or dictionaries with codes of two widths
+    if len(kinds) > 1:
+        # Text, with and without a dictionary, or dictionaries with codes of two widths.
         kind = pa.string()
         parts = [None if part is None else part.cast(kind) for part in parts]
     arrays = [

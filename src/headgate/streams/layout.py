@@ -7,7 +7,7 @@
     <first offset, 20 digits>.arrow  sealed segment; wins over a hot pair with the same first offset
     <first>-<next offset>.cold       the manifest of a cold segment, whose data is a Parquet file; wins over what it covers
     cold/                            the Parquet files, unless they are kept elsewhere
-    inbox/                           complete chunks from outsiders, waiting to be adopted
+    inbox/                           deposits from outsiders, waiting to be adopted
     cursors.db                       where named consumers stand
 
 All numbers are little-endian. Every part begins at a multiple of 8 bytes.
@@ -36,6 +36,7 @@ ALIGNMENT: Final = 8
 # ---- the directory -----------------------------------------------------------------------------------
 
 OPTIONS_FILE: Final = "stream.json"
+SUPER_FILE: Final = "super.json"  # of a super stream; its partitions have their own directories
 LOCK_FILE: Final = "lock"
 CURSORS_FILE: Final = "cursors.db"
 INBOX: Final = "inbox"

@@ -27,9 +27,8 @@ def seal_segments(writer: Writer, *, all: bool, created_us: int) -> list[Path]:
             try:
                 sealed.append(_seal(writer, file, created_us))
             except StreamError as problem:
-                problems.append(
-                    problem
-                )  # one damaged segment does not keep the others from being sealed
+                # One damaged segment does not keep the others from being sealed.
+                problems.append(problem)
         if problems:
             raise problems[0]
         return sealed

@@ -21,8 +21,8 @@ from headgate.filters.nodes import KIND_OF
 from headgate.filters.transposed import column
 from headgate.message import OPAQUE, HeaderValue, Message
 from headgate.streams.layout import MAX_HEADER_COLUMNS
+from headgate.streams.names import OVERFLOW as OVERFLOW
 
-OVERFLOW: Final = "overflow"
 _HEADER_PREFIX: Final = "h."
 
 Rest = list[dict[str, HeaderValue] | None]
@@ -62,12 +62,8 @@ def cap(
     if OVERFLOW in arrays:
         rest = [dict(row) for row in overflowing(arrays[OVERFLOW])]
     wanted = sorted(headers, key=lambda name: _eagerness(name, arrays[name], indexed))
-    moved = wanted[MAX_HEADER_COLUMNS:]
     rows = rest or [None] * len(next(iter(arrays.values())))
-    for name in moved:
-        _move(name, arrays[name], rows)
-    kept = {name: array for name, array in arrays.items() if name not in moved}
-    return {**kept, OVERFLOW: pa.array([_json(row) for row in rows], pa.binary())}
+    return _with_overflow(arrays, wanted[MAX_HEADER_COLUMNS:], rows)
 
 
 def moved(arrays: Mapping[str, pa.Array], names: Collection[str]) -> dict[str, pa.Array]:
@@ -78,6 +74,13 @@ def moved(arrays: Mapping[str, pa.Array], names: Collection[str]) -> dict[str, p
     rows: Rest = (
         [None] * len(next(iter(arrays.values()))) if before is None else list(overflowing(before))
     )
+    return _with_overflow(arrays, names, rows)
+
+
+def _with_overflow(
+    arrays: Mapping[str, pa.Array], names: Collection[str], rows: Rest
+) -> dict[str, pa.Array]:
+    """The columns without these, which join what overflows in the rows already."""
     for name in names:
         _move(name, arrays[name], rows)
     kept = {name: array for name, array in arrays.items() if name not in names}

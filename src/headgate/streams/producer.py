@@ -19,11 +19,12 @@ from headgate.filters.columns import shred_valid
 from headgate.filters.validation import validate_batch
 from headgate.message import Message, validate
 from headgate.streams.batching import MAX_MESSAGE_BYTES, Piece, check_sizes, prepare
+from headgate.streams.clock import now_us
 from headgate.streams.pending import Mark
 from headgate.streams.producers import check_publishing_id
 from headgate.streams.quick import ONE_DIGIT, ZERO, is_int64, is_surely_valid
 from headgate.streams.rows import arrays_of
-from headgate.streams.writer import Writer, now_us
+from headgate.streams.writer import Writer
 
 FilterValue: TypeAlias = Callable[[Message], str | None]
 

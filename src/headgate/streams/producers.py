@@ -6,21 +6,15 @@ every segment begins with the table of all, so the table survives crashes, seali
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 from headgate.errors import InvalidMessage
-from headgate.message import INT64_MAX
-
-MAX_NAME_BYTES: Final = 255
-_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+from headgate.message import CONTROL, INT64_MAX, MAX_NAME_BYTES
 
 
 def check_producer_name(name: object) -> None:
     """A producer's name is text of 1 to 255 bytes without control characters."""
     if not isinstance(name, str) or not name:
         raise InvalidMessage("producer", f"a producer's name must be some text, not {name!r}")
-    if _CONTROL.search(name):
+    if CONTROL.search(name):
         raise InvalidMessage("producer", f"{name!r} holds control characters or lone surrogates")
     if len(name.encode()) > MAX_NAME_BYTES:
         raise InvalidMessage("producer", f"{name[:40]!r}… is longer than {MAX_NAME_BYTES} bytes")

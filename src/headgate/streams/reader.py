@@ -165,10 +165,7 @@ def _gathered(
     if not chunks:
         return
     ordered = in_offset_order(offsets, places, segment.first_offset, segment.next_offset)
-    gathered, size = segment.gather(chunks, columns), _batch_rows(chunks)
-    for start in range(0, len(ordered), size):
-        wanted = ordered[start : start + size]
-        yield gathered.take(wanted >> _ROW_BITS, wanted & _ROW_MASK)
+    yield from _handed_out(segment.gather(chunks, columns), ordered, _batch_rows(chunks))
 
 
 def _collected(
@@ -194,9 +191,16 @@ def _collected(
         return
     offsets = [part.column("offset").to_numpy() for part in parts]
     ordered = in_offset_order(offsets, places, segment.first_offset, segment.next_offset)
-    gathered, size = Gathered(united(parts), parts[0].schema.names), _batch_rows(parts)
-    for start in range(0, len(ordered), size):
-        wanted = ordered[start : start + size]
+    gathered = Gathered(united(parts), parts[0].schema.names)
+    yield from _handed_out(gathered, ordered, _batch_rows(parts))
+
+
+def _handed_out(
+    gathered: Gathered, places: npt.NDArray[np.int64], size: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows at these places, so many in a batch."""
+    for start in range(0, len(places), size):
+        wanted = places[start : start + size]
         yield gathered.take(wanted >> _ROW_BITS, wanted & _ROW_MASK)
 
 

@@ -38,9 +38,8 @@ from headgate.streams.whole import Scattered, Whole, count_of, whole_column
 
 FILTER_VALUE: Final = Field("sys", "filter_value")
 UNFINISHED: Final = ".unfinished"
-_FILLER: Final = (
-    b"headgate.checks "  # holds the place of the checks in the footer until they are known
-)
+# Holds the place of the checks in the footer until they are known.
+_FILLER: Final = b"headgate.checks "
 
 TINY_ROWS: Final = 256  # of a chunk that is not worth being looked at on its own
 MOST_TINY: Final = 1024

@@ -43,27 +43,29 @@ _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 def parse_start(start: Start) -> Start:
     """One of "first", "last", "next", an offset, a moment or an interval; anything else is refused."""
-    if isinstance(start, str):
-        return _parse_text(start.strip())
-    if isinstance(start, datetime) and start.tzinfo is None:
-        raise _unusable(start, "a moment needs a time zone, for example datetime.now(timezone.utc)")
-    if isinstance(start, bool) or not isinstance(start, int | datetime | timedelta):
+    meant = _read(start.strip()) if isinstance(start, str) else start
+    if isinstance(meant, str):
+        return meant
+    if isinstance(meant, datetime) and meant.tzinfo is None:
+        raise _unusable(start, "a moment needs a time zone, for example 2026-11-15T10:00:00Z")
+    if isinstance(meant, bool) or not isinstance(meant, int | datetime | timedelta):
         raise _unusable(start)
-    if isinstance(start, int) and not 0 <= start <= INT64_MAX:
+    if isinstance(meant, int) and not 0 <= meant <= INT64_MAX:
         raise _unusable(start, "offsets count from 0")
-    return start
+    return meant
 
 
-def _parse_text(text: str) -> Start:
+def _read(text: str) -> Start:
+    """What a text says; of words, only the three that mean something."""
     if text in ("first", "last", "next"):
         return text
-    if text.isascii() and text.isdigit():
-        return parse_start(int(text))
-    if found := _INTERVAL.fullmatch(text):
-        return int(found[1]) * _UNITS[found[2]]
     try:
-        return parse_start(datetime.fromisoformat(text))
-    except ValueError:
+        if text.isascii() and text.isdigit():
+            return int(text)
+        if found := _INTERVAL.fullmatch(text):
+            return int(found[1]) * _UNITS[found[2]]
+        return datetime.fromisoformat(text)
+    except (ValueError, OverflowError):  # no moment, or more digits than there is time
         raise _unusable(text) from None
 
 

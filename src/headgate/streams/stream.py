@@ -23,6 +23,7 @@ from headgate.errors import (
 from headgate.filters.builder import FilterLike
 from headgate.streams.adoption import adopt
 from headgate.streams.catalog import Catalog, SealedSegments
+from headgate.streams.clock import now_us
 from headgate.streams.cold.tier import delete_data
 from headgate.streams.committer import Committer
 from headgate.streams.consumer import Consumer, PostFilter
@@ -41,7 +42,7 @@ from headgate.streams.retention import SegmentInfo
 from headgate.streams.staged import StagedFile
 from headgate.streams.start import Start, resolve_start
 from headgate.streams.tables import batches_of, columns_of
-from headgate.streams.writer import Writer, now_us
+from headgate.streams.writer import Writer
 
 
 class Stream:

@@ -32,9 +32,8 @@ from headgate.streams.whole import Numbers, Scattered, Whole, Words
 Starts: TypeAlias = npt.NDArray[np.intp]
 
 MAX_SET: Final = 64  # values of one chunk
-MAX_SETS: Final = (
-    256  # different values of one column in all chunks: every one is tried by every filter
-)
+# Different values of one column in all chunks: every one is tried by every filter.
+MAX_SETS: Final = 256
 MAX_BOUND: Final = 64  # code points of a bound
 LAST: Final = "\U0010ffff"
 BLOOM_BYTES: Final = range(16, 4097)
@@ -123,9 +122,8 @@ def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 def _facts_of_words(name: str, column: Words, clustering: Clustering) -> dict[str, pa.Array]:
     low, high = _bounds(column.codes, column.valid, clustering)
-    last = (
-        len(column.words) - 1
-    )  # what stands for nothing in a chunk without a word is never looked at
+    # What stands for nothing in a chunk without a word is never looked at.
+    last = len(column.words) - 1
     facts = {f"count:{name}": _count(column.valid, clustering)}
     facts |= _text_bounds(
         name,

@@ -7,7 +7,6 @@ in a sub-directory, with its own writer, segments and cursors.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -22,17 +21,16 @@ import pyarrow as pa
 from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNotFound
 from headgate.filters.builder import FilterLike
 from headgate.message import Message
-from headgate.streams.consumer import LONGEST_SLEEP, Consumer, matters
+from headgate.streams.consumer import Consumer
 from headgate.streams.files import replace_file
-from headgate.streams.layout import FORMAT_VERSION
+from headgate.streams.following import Following
+from headgate.streams.layout import FORMAT_VERSION, SUPER_FILE
 from headgate.streams.partition import partition_of
 from headgate.streams.plan import ScanStats
 from headgate.streams.producer import Producer
 from headgate.streams.reader import Scan
 from headgate.streams.stream import Stream
-from headgate.wake import Watch
 
-SUPER_FILE: Final = "super.json"
 MAX_PARTITIONS: Final = 1024
 
 RoutingKey = Callable[[Message], str | None]
@@ -210,10 +208,8 @@ class SuperConsumer(Iterator[Message]):
     ) -> None:
         self.consumers = consumers
         self.partition: int | None = None  # of the message handed out last
-        self._directories, self._follow = directories, follow
-        self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
-        self._watch: Watch | None = None
-        self._turn, self._closed, self._running = 0, False, RLock()
+        self._follow, self._following = follow, Following(*directories, timeout=timeout)
+        self._turn, self._running = 0, RLock()
 
     def __iter__(self) -> SuperConsumer:
         return self
@@ -223,15 +219,13 @@ class SuperConsumer(Iterator[Message]):
 
     def next_record(self) -> PartitionRecord:
         """The next message with its partition and offset; StopIteration at the end."""
-        deadline = None if self._timeout is None else time.monotonic() + self._timeout
         with self._running:
-            while not self._closed:
-                record = self.poll()
-                if record is not None:
-                    return record
-                if not (self._follow and self._sleep(deadline)):
-                    break
-        raise StopIteration
+            record = self.poll()
+            if record is None and self._follow:
+                record = self._following.first(self.poll)
+        if record is None:
+            raise StopIteration
+        return record
 
     def poll(self) -> PartitionRecord | None:
         """A message that is there by now, from the next partition that has one; never waits."""
@@ -243,16 +237,6 @@ class SuperConsumer(Iterator[Message]):
                 return PartitionRecord(self._turn, *record)
         return None
 
-    def _sleep(self, deadline: float | None) -> bool:
-        if self._watch is None:
-            self._watch = Watch(*self._directories, accepts=matters)
-            return True  # what came before the watch began is found by one more look
-        left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
-        if left <= 0:
-            return False
-        self._watch.wait(min(left, LONGEST_SLEEP))
-        return True
-
     def commit(self) -> None:
         """Store every partition's position under the consumer's name."""
         for consumer in self.consumers:
@@ -263,13 +247,9 @@ class SuperConsumer(Iterator[Message]):
         return sum(consumer.lag() for consumer in self.consumers)
 
     def close(self) -> None:
-        self._closed = True
-        if self._watch is not None:
-            self._watch.wake()
+        self._following.stop()
         with self._running:
-            if self._watch is not None:
-                self._watch.close()
-                self._watch = None
+            self._following.close()
             for consumer in self.consumers:
                 consumer.close()
 

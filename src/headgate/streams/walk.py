@@ -35,9 +35,8 @@ class LogHead:
     producers: Mapping[str, int]
     crc: int
     length: int
-    problem: str | None = (
-        None  # why the header cannot be believed; then nothing is known of the producers
-    )
+    # Why the header cannot be believed; then nothing is known of the producers.
+    problem: str | None = None
 
 
 def encode_log_header(

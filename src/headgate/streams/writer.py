@@ -8,7 +8,6 @@ keeps the files from being closed under somebody who syncs them.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -25,6 +24,7 @@ from headgate.errors import (
 from headgate.message import Message
 from headgate.streams.batching import Piece, cuts_of_columns, prepare
 from headgate.streams.chunk import MORE, ChunkMeta
+from headgate.streams.clock import now_us as now_us
 from headgate.streams.encode import encode_chunk
 from headgate.streams.index import IndexShape, index_entry
 from headgate.streams.lock import WriterLock
@@ -36,11 +36,6 @@ from headgate.streams.producers import ProducerTable
 from headgate.streams.recovery import open_last_segment
 from headgate.streams.rows import Arrays, arrays_of, plain_arrays_of, row_count
 from headgate.streams.tables import cut
-
-
-def now_us() -> int:
-    """Microseconds since 1970 UTC."""
-    return time.time_ns() // 1000
 
 
 class Writer:

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from headgate.filters import batches
+from headgate.filters import batches, memory
+from headgate.filters.access import WIDE
 from headgate.filters.columns import shred
 from headgate.filters.logic import matches_filter
 from headgate.filters.matcher import Matcher
@@ -177,3 +178,12 @@ def test_an_integer_that_is_no_double_is_compared_and_not_looked_up():
     matcher = matcher_of(big="a = 9007199254740993")
     assert matcher.match(Message(headers={"a": 9007199254740992.0})) == {"big"}
     assert matcher.match(Message(headers={"a": 9007199254740992})) == set()
+
+
+def test_of_very_many_headers_the_answers_that_come_back_are_remembered(monkeypatch):
+    monkeypatch.setattr(memory, "FIRST", 8)
+    matcher = Matcher((n, parse(f"h{n} = 1")) for n in range(WIDE + 1))
+    for n in range(WIDE + 1):
+        for _ in range(2):
+            assert matcher.match(Message(headers={f"h{n}": 1})) == {n}
+    assert len(matcher.tree._memory.known) == WIDE + 1

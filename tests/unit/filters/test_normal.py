@@ -57,7 +57,15 @@ from headgate.filters.printer import to_text
         ("a IS NULL OR a IS NOT NULL", "TRUE"),
         # not certainties: a missing header makes both sides UNKNOWN
         ("a = 1 OR a <> 1", "a = 1 OR a <> 1"),
-        # past 2**53 ints and floats overlap, so nothing may be concluded
+        # from 2**53 on ints and floats overlap, so nothing may be concluded: 2**53 + 1 is a match of these
+        (
+            "a > 9007199254740992 AND a <= 9007199254740992.0",
+            "a > 9007199254740992 AND a <= 9007199254740992.0",
+        ),
+        (
+            "a = 9007199254740992.0 AND a <> 9007199254740992",
+            "a = 9007199254740992.0 AND a <> 9007199254740992",
+        ),
         (
             "a = 9007199254740993 AND a = 9007199254740992.0",
             "a = 9007199254740993 AND a = 9007199254740992.0",

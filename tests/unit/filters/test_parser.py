@@ -246,3 +246,10 @@ def test_what_is_within_the_limits_is_accepted():
     assert parse("(" * 64 + "a = 1" + ")" * 64) == Compare("=", A, ONE)
     assert len(parse("a IN (" + ",".join(map(str, range(1_024))) + ")").items) == 1_024
     assert len(parse(" AND ".join(f"h{i} = {i}" for i in range(1_000))).terms) == 1_000
+
+
+def test_more_digits_than_python_reads_are_refused_where_they_begin():
+    with pytest.raises(FilterSyntaxError, match="does not fit into 64 bits") as refused:
+        parse("a = " + "9" * 5000)
+    assert refused.value.at == 4
+    assert parse("a = " + "0" * 5000 + "7") == parse("a = 7")

@@ -96,7 +96,6 @@ def test_every_double_comes_back_from_sqlite_as_it_was(seed):
 def test_fragments_join_with_their_parameters():
     a, b = Sql("a = ?", (1,)), Sql("b = ?", ("x",))
     assert a.and_also(b) == Sql("(a = ?) AND (b = ?)", (1, "x"))
-    assert a.or_else(b) == Sql("(a = ?) OR (b = ?)", (1, "x"))
 
 
 def test_placeholders_are_question_marks_or_numbered_from_where_they_are_told_to():

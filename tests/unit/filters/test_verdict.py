@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from headgate.filters.facts import DistinctSets, Facts, FieldFacts, Range, facts_of_values
+from headgate.filters.facts import DistinctSets, Facts, FieldFacts, Range
 from headgate.filters.nodes import Field
 from headgate.filters.parser import parse
 from headgate.filters.targets.verdict import Verdict, judge
 from headgate.message import OPAQUE
+from tests.exact_facts import facts_of_values
 
 NONE, SOME, ALL = Verdict.NONE, Verdict.SOME, Verdict.ALL
 A, B = Field("header", "a"), Field("header", "b")

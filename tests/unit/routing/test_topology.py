@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+from enum import StrEnum
 
 import pytest
 
@@ -44,6 +45,18 @@ def test_the_default_exchange_knows_every_queue_by_its_name():
     assert made.route("", Message(topic="b")).unroutable
     made.delete_queue("a")
     assert made.route("", Message(topic="a")).unroutable
+
+
+def test_a_queue_named_by_an_enumeration_is_reached_beside_exchanges_and_filters():
+    class Name(StrEnum):
+        ORDERS = "orders"
+
+    made = topology(Name.ORDERS, "large", x="direct", other="fanout")
+    made.bind("x", queue=Name.ORDERS)
+    assert queues_of(made, "x") == {"orders"}
+    made.bind("x", exchange="other")
+    made.bind("x", queue="large", filter="amount > 1000")
+    assert queues_of(made, "x", amount=2000) == {"orders", "large"}
 
 
 def test_a_queue_gets_one_copy_through_many_bindings_diamonds_and_cycles():
@@ -419,6 +432,14 @@ def test_a_bad_filter_is_refused_where_it_is_bound_with_a_caret():
         made.bind("x", queue="q", filter="a = 1", arguments={"x-filter": "a = 1"})
     assert len(made) == 0
     assert queues_of(made, "x", region="EU") == set()
+
+
+@pytest.mark.parametrize("kind", ["direct", "headers", "filter"])
+def test_a_void_filter_is_refused_and_does_not_match_everything(kind):
+    made = topology("q", x=kind)
+    with pytest.raises(BindingRefused, match="x-filter is there and holds nothing"):
+        made.bind("x", queue="q", arguments={"x-filter": None})
+    assert len(made) == 0
 
 
 def test_a_binding_needs_one_destination_and_values_amqp_has():

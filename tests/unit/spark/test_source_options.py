@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import FilterSyntaxError, SparkOptionsError, StreamNotFound
 from headgate.filters.parser import parse
-from headgate.spark.options import default_cursor, local_path, source_options, stream_paths
+from headgate.spark.options import default_cursor, directory_of, source_options, stream_paths
 from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
 
@@ -84,8 +84,8 @@ def test_a_super_stream_counts_as_its_partitions(tmp_path: Path) -> None:
 
 def test_paths_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert local_path("data/x") == str(tmp_path / "data/x")
-    assert local_path("file:///data/a%20b") == "/data/a b"
+    assert directory_of("data/x") == str(tmp_path / "data/x")
+    assert directory_of("file:///data/a%20b") == "/data/a b"
 
 
 def test_a_query_has_the_same_cursor_after_a_restart_and_another_one_has_another() -> None:

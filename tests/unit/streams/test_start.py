@@ -55,7 +55,24 @@ def test_an_empty_stream_begins_at_zero_from_everywhere(tmp_path: Path) -> None:
         assert resolve_start(start, Catalog(tmp_path), lambda: NOW) == 0
 
 
-@pytest.mark.parametrize("start", ["", "begin", "1x", "-5", -1, True, None, 1.5, "1h30m", 2**63])
+@pytest.mark.parametrize(
+    "start",
+    [
+        "",
+        "begin",
+        "1x",
+        "-5",
+        -1,
+        True,
+        None,
+        1.5,
+        "1h30m",
+        2**63,
+        "9999999999w",
+        "9" * 5000,
+        "9" * 5000 + "s",
+    ],
+)
 def test_anything_else_is_refused_with_what_would_do(start: object) -> None:
     with pytest.raises(StreamOptionsError, match="cannot start at"):
         parse_start(start)  # type: ignore[arg-type]
@@ -64,5 +81,7 @@ def test_anything_else_is_refused_with_what_would_do(start: object) -> None:
 def test_a_moment_needs_a_time_zone() -> None:
     with pytest.raises(StreamOptionsError, match="time zone"):
         parse_start(datetime(2026, 11, 15))
-    with pytest.raises(StreamOptionsError):
+    with pytest.raises(
+        StreamOptionsError, match="'2026-11-15T10:00:00': a moment needs a time zone"
+    ):
         parse_start("2026-11-15T10:00:00")

@@ -95,9 +95,8 @@ def _facts_before_probes(terms: tuple[Filter, ...], facts: Facts) -> list[Filter
 
 def _all_of(terms: list[Filter], facts: Facts, chunks: Chunks) -> Verdicts:
     some, every = np.ones(len(chunks), np.bool_), np.ones(len(chunks), np.bool_)
-    left = np.arange(
-        len(chunks)
-    )  # later terms are asked only about chunks that earlier ones let through
+    # Later terms are asked only about chunks that earlier ones let through.
+    left = np.arange(len(chunks))
     for term in terms:
         judged = _judge(term, facts, chunks[left])
         some[left], every[left] = judged.some, every[left] & judged.all

@@ -26,6 +26,14 @@ def make_folder(folder: str) -> None:
         ) from problem
 
 
+def not_seen(file: str) -> StagingError:
+    """What is said when the driver does not find what an executor has staged."""
+    return StagingError(
+        f"{file} was staged by an executor and is not to be seen by the driver; "
+        "let both see the same file system there"
+    )
+
+
 def remove_files(staged: Iterable[Staged], named: Collection[Path] = ()) -> None:
     """Delete them, except those that are named."""
     for each in staged:

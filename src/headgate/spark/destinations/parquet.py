@@ -22,11 +22,12 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.errors import SparkOptionsError, StagingError
+from headgate.errors import SparkOptionsError
 from headgate.spark.checkpoint import Owner
 from headgate.spark.destinations.contract import BatchMark
 from headgate.spark.destinations.folders import (
     make_folder,
+    not_seen,
     remove_files,
     remove_folder,
     remove_orphans,
@@ -110,10 +111,7 @@ class ParquetDestination:
     def _begin(self, manifest: Path, mark: BatchMark, staged: Sequence[Staged]) -> None:
         for each in staged:
             if not Path(each.file).is_file():
-                raise StagingError(
-                    f"{each.file} was staged by an executor and is not to be seen by the driver; "
-                    "let both see the same file system there"
-                )
+                raise not_seen(each.file)
         names = [Path(each.file).relative_to(self.path) for each in staged]
         files = {str(name): _final_name(mark, n) for n, name in enumerate(names)}
         content = {"batch": mark.batch, "files": files}

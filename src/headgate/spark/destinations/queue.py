@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -10,16 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headgate.errors import StagingError
+from headgate.errors import MissingExtra, NoQueues
 from headgate.spark.checkpoint import Owner
 from headgate.spark.destinations.contract import BatchMark
 from headgate.spark.destinations.folders import (
     make_folder,
+    not_seen,
     remove_files,
     remove_folder,
     remove_orphans,
 )
-from headgate.spark.queues.place import Tables, sqlite_file, tables_of
+from headgate.spark.queues.place import QueuePlace, Tables, sqlite_file, tables_of
 from headgate.spark.staging import Staged
 from headgate.streams.decode import decode
 from headgate.streams.staged import STAGED_SUFFIX, read_staged
@@ -50,11 +52,15 @@ class QueueDestination:
         return str(Path(folder) / self.owner.name)
 
     def check(self) -> None:
-        from headgate.queues.database import connect
+        """Tables that are missing come with `open`; connecting as a publisher would make them."""
+        from headgate.spark.queues.rows import open_rows, refuse_newer
 
         file = sqlite_file(self.url)
+        if file is None:
+            _need_driver()
         if file is None or file.exists():
-            connect(self.url).close()
+            with suppress(NoQueues), open_rows(QueuePlace(self.url, self.queue)) as rows:
+                refuse_newer(rows)
 
     def open(self) -> None:
         make_folder(self.staging)
@@ -94,6 +100,13 @@ class QueueDestination:
         remove_folder(self.staging)
 
 
+def _need_driver() -> None:
+    try:
+        import headgate.queues.postgres  # noqa: F401
+    except ImportError as missing:
+        raise MissingExtra("postgres", "a queue on PostgreSQL") from missing
+
+
 @lru_cache(maxsize=256)
 def _declare(url: str, queue: str) -> None:
     """Once in a process: a writer is made, and opened, for every commit."""
@@ -108,7 +121,4 @@ def _batches(staged: Sequence[Staged]) -> Iterator[pa.RecordBatch]:
         try:
             yield from read_staged(Path(each.file), each.nbytes, each.crc)
         except FileNotFoundError as missing:
-            raise StagingError(
-                f"{each.file} was staged by an executor and is not to be seen by the driver; "
-                "let both see the same file system there"
-            ) from missing
+            raise not_seen(each.file) from missing

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.errors import StagingError, StreamExists
+from headgate.errors import StreamExists
 from headgate.spark.checkpoint import Owner
 from headgate.spark.destinations.contract import BatchMark
 from headgate.spark.destinations.folders import (
     make_folder,
+    not_seen,
     remove_files,
     remove_folder,
     remove_orphans,
@@ -71,9 +72,7 @@ class StreamDestination:
     def _named(self, staged: Staged) -> StagedFile:
         path = Path(staged.file)
         if not path.is_file():
-            raise StagingError(
-                f"{path} was staged by an executor and is not to be seen by the driver; let both see the same file system"
-            )
+            raise not_seen(staged.file)
         name = path.relative_to(staged_folder(Path(self.path)))
         return StagedFile(str(name), staged.nbytes, staged.crc)
 

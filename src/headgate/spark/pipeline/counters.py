@@ -22,6 +22,7 @@ class Counters:
     bytes_read: int = 0
     bytes_total: int = 0  # of all chunks that were come by, read or skipped
     queues: dict[str, int] = field(default_factory=dict)
+    came_by: int = 0  # messages of the source, those its filter left out too
 
     def add(self, other: Counters) -> None:
         for each in fields(self):

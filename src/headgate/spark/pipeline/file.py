@@ -34,6 +34,7 @@ from headgate.spark.pipeline.definition import (
 from headgate.spark.pipeline.entries import Entry, Problems
 from headgate.spark.pipeline.places import absolute, place
 from headgate.spark.pipeline.routes import Routes, read_routes, without_partner
+from headgate.spark.queues.place import QUEUE
 from headgate.streams.start import parse_start
 
 TABLES: Final = (
@@ -43,7 +44,7 @@ PARTS: Final = ("topic", "payload", "key", "id", "priority", "timestamp", "filte
 _STREAM_KEYS: Final = ("stream", "filter", "start")
 _FORMAT_KEYS: Final = ("format", "path", "schema", "options", "columns", "headers", "filter")
 _SETTINGS: Final = ("name", "checkpoint", "trigger", "max_messages_per_trigger", "partitions")
-_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)")
+_DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h)")
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
@@ -137,7 +138,7 @@ def _format(entry: Entry, base: Path) -> FormatSource:
 
 
 def _no_queue(entry: Entry, key: str, places: Iterable[str]) -> None:
-    if any(place.startswith("queue:") for place in places):
+    if any(place.startswith(QUEUE) for place in places):
         entry.note(
             f"{key}: a pipeline follows what is appended, and from a queue its consumers take away; send it to a stream "
             'and name that, or read the queue in batches with spark.read.format("headgate")'

@@ -67,9 +67,13 @@ def _route(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def route(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counters, chosen = Counters(), router(plan_file)
-        messages = (
-            valid_columns(to_stream_columns(batch, columns)) for batch in batches if batch.num_rows
-        )
-        yield descriptors(chosen.stage(chosen.passing(messages), counters), counters)
+
+        def messages() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                if batch.num_rows:
+                    counters.came_by += batch.num_rows
+                    yield valid_columns(to_stream_columns(batch, columns))
+
+        yield descriptors(chosen.stage(chosen.passing(messages()), counters), counters)
 
     return route

@@ -56,10 +56,14 @@ def serving_metrics(account: Account, port: int) -> Iterator[int]:
         server = ThreadingHTTPServer(("127.0.0.1", port), Answer)
     except OSError as problem:
         raise HeadgateError(f"port {port} cannot be served: {problem}; give another") from problem
+    serving = Thread(target=server.serve_forever, daemon=True)
     with server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+        serving.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 def _lines(account: Account) -> Iterator[str]:

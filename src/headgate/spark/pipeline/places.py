@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from headgate.spark.pipeline.definition import NOWHERE
+from headgate.spark.queues.place import QUEUE, SERVERS, SQLITE
 
-KINDS: Final = ("stream:", "queue:", "parquet:", NOWHERE)
-_SQLITE: Final = "sqlite:///"
-_SERVERS: Final = ("postgresql://", "postgres://")
+KINDS: Final = ("stream:", QUEUE, "parquet:", NOWHERE)
+_IN_URLS: Final = {ord(c): quote(c) for c in "%#?"}  # what would end a path, or be read as a code
 
 
 def absolute(path: str, base: Path) -> str:
@@ -51,9 +52,9 @@ def _queue(rest: str, queue: str, base: Path) -> str:
     url, hash_, name = rest.partition("#")
     if hash_ and not name:
         raise ValueError(f"'queue:{rest}' names no queue behind the #; write #name or leave it out")
-    if url.startswith(_SERVERS):
+    if url.startswith(SERVERS):
         return f"{url}#{name or queue}"
-    if not url.startswith(_SQLITE):
+    if not url.startswith(SQLITE):
         raise ValueError(
             f"'queue:{rest}' is no database; write queue:sqlite:///orders.db or queue:postgresql://host/name"
         )
@@ -61,7 +62,8 @@ def _queue(rest: str, queue: str, base: Path) -> str:
 
 
 def _sqlite(url: str, base: Path) -> str:
-    file, mark, options = url.removeprefix(_SQLITE).partition("?")
+    file, mark, options = url.removeprefix(SQLITE).partition("?")
     if not file:
         raise ValueError(f"{url!r} names no file; write sqlite:///orders.db")
-    return f"{_SQLITE}{absolute(file, base)}{mark}{options}"
+    lying = Path(str(base).translate(_IN_URLS))
+    return f"{SQLITE}{absolute(file, lying)}{mark}{options}"

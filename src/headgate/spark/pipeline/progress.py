@@ -19,14 +19,14 @@ class Batch:
     number: int
     seconds: float
     counters: Counters
-    came_by: int | None = None  # messages of the source, those the filter left out too
+    came_by: int = 0  # messages of the source, those the filter left out too
     lag: int | None = None  # messages that were there and not in the batch
 
     def line(self) -> str:
         """As a line of JSON, for scripts."""
         counted = asdict(self.counters)
         known = {"batch": self.number, "seconds": round(self.seconds, 3), "lag": self.lag}
-        return json.dumps({**known, "came_by": self.came_by, **counted}, ensure_ascii=False)
+        return json.dumps({**known, **counted}, ensure_ascii=False)
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Account:
             self._known = batch.number
             self.batches += 1
             self.counters.add(batch.counters)
-            self.came_by += batch.came_by or batch.counters.read
+            self.came_by += batch.came_by
             self.lag, self.last = batch.lag, batch
         return fresh
 
@@ -62,25 +62,20 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     if "addBatch" not in report.get("durationMs", {}):
         return None
     seen = report.get("observedMetrics", {}).get(OBSERVED, {})
-    sources = report.get("sources", [])
-    return Batch(
-        report["batchId"],
-        report["durationMs"].get("triggerExecution", 0) / 1000,
-        total(seen.get("counters") or ()),
-        _distance(sources, "startOffset", "endOffset"),
-        _distance(sources, "endOffset", "latestOffset"),
-    )
+    counted = total(seen.get("counters") or ())
+    seconds = report["durationMs"].get("triggerExecution", 0) / 1000
+    return Batch(report["batchId"], seconds, counted, counted.came_by, _lag(report))
 
 
-def _distance(sources: Iterable[Mapping[str, Any]], start: str, end: str) -> int | None:
-    """Messages between two positions of all sources, where positions count messages."""
-    gone = 0
-    for source in sources:
-        before, after = _positions(source.get(start)), _positions(source.get(end))
-        if after is None:
+def _lag(report: Mapping[str, Any]) -> int | None:
+    """Messages between the end of the batch and that of all sources, where positions count messages."""
+    lag = 0
+    for source in report.get("sources", []):
+        reached, latest = map(_positions, (source.get("endOffset"), source.get("latestOffset")))
+        if latest is None:
             return None
-        gone += sum(offset - (before or {}).get(path, 0) for path, offset in after.items())
-    return gone
+        lag += sum(offset - (reached or {}).get(path, 0) for path, offset in latest.items())
+    return lag
 
 
 def _positions(offset: Any) -> dict[str, int] | None:

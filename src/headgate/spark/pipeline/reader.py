@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -14,19 +13,19 @@ from pyspark.sql.types import StructType
 from headgate.spark.options import SourceOptions
 from headgate.spark.pipeline.counters import Counters
 from headgate.spark.pipeline.route import descriptors, router
-from headgate.spark.ranges import Range, in_sequence, plan, scan
+from headgate.spark.ranges import Range, in_sequence, listing, plan, scan
 from headgate.spark.streaming import HeadgateStreamReader
-from headgate.streams.catalog import Catalog
 from headgate.streams.plan import ScanStats
 from headgate.streams.query import Query
 
 
 class Share(NamedTuple):
-    """What one task of a micro-batch reads, and what planning left out before; `UTC()` is the same for all."""
+    """What one task of a micro-batch reads; the first one also tells what planning came by and left out."""
 
     ranges: tuple[Range, ...]
     now_ms: int
     planned: ScanStats
+    came_by: int = 0
 
 
 class RoutingReader(HeadgateStreamReader):
@@ -53,12 +52,13 @@ class RoutingReader(HeadgateStreamReader):
         )
         # When nothing is left to read, what was left out is still to be told.
         first, *others = in_sequence(shares) or [()]
-        shared = [Share(first, now, stats), *(Share(ranges, now, ScanStats()) for ranges in others)]
-        return [InputPartition(share) for share in shared]
+        came_by = sum(until[path] - offset for path, offset in begin.items())
+        shared = [Share(ranges, now, ScanStats()) for ranges in others]
+        return [InputPartition(s) for s in (Share(first, now, stats, came_by), *shared)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         share: Share = partition.value
-        counters = Counters()
+        counters = Counters(came_by=share.came_by)
         counters.add_planned(share.planned)
         scanned = scanned_batches(share.ranges, self._query(share.now_ms), counters)
         yield descriptors(router(self.plan_file).stage(scanned, counters), counters)
@@ -72,7 +72,7 @@ def scanned_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The matches of all ranges, in order; what is opened is counted."""
     for path, some in groupby(ranges, key=lambda one: one.path):
-        catalog = Catalog(Path(path))
+        catalog = listing(path)
         for one in some:
             found = scan(one, query, catalog)
             yield from found

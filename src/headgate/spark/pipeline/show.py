@@ -10,11 +10,13 @@ from typing import Literal as OneOf
 
 from headgate.routing.bindings import X_FILTER, X_MATCH, Binding
 from headgate.spark.pipeline.definition import FormatSource, Pipeline
+from headgate.spark.queues.place import QUEUE, SERVERS, queue_place
 
 Kind: TypeAlias = OneOf["source", "exchange", "queue", "place", "nobody"]
 
 MOST_CONDITIONS: Final = 4  # of one edge; the rest is a number
 NOBODY: Final = "no queue"
+_ON_SERVERS: Final = tuple(QUEUE + scheme for scheme in SERVERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,9 @@ def condition(binding: Binding) -> str:
 
 
 def _near(place: str, pipeline: Pipeline) -> str:
-    """The place as the file would say it, without its directory and without a password."""
+    """The place as the file would say it, without its directory, and without who asks and how."""
+    if place.startswith(_ON_SERVERS):
+        return queue_place(place).shown
     base = f"{pipeline.file.absolute().parent}{os.sep}"
     place = place.replace(base, "")
     head, at, tail = place.rpartition("@")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -45,9 +45,4 @@ def parsed(documents: pa.Array) -> list[dict[str, HeaderValue]]:
 
 
 def _marked(document: dict[str, Any]) -> dict[str, Any]:
-    return dict(_values(document))
-
-
-def _values(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in document.items():
-        yield name, OPAQUE if value is None else value
+    return {name: OPAQUE if value is None else value for name, value in document.items()}

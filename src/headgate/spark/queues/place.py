@@ -16,9 +16,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from headgate.errors import SparkOptionsError
 from headgate.queues.postgres_target import DEFAULT_SCHEMA, target_of
 
-KIND: Final = "queue:"
+QUEUE: Final = "queue:"  # begins the text that names one
 SERVERS: Final = ("postgresql://", "postgres://")
-_SQLITE: Final = "sqlite:///"
+SQLITE: Final = "sqlite:///"
 _HOW: Final = "write queue:sqlite:///PATH#name or queue:postgresql://host/database#name"
 
 Tables: TypeAlias = tuple[str, ...]
@@ -41,17 +41,17 @@ class QueuePlace:
         """The text for people: without user, password and settings."""
         parts = urlsplit(self.url)
         if self.file is not None:
-            return f"{KIND}{_SQLITE}{parts.path[1:]}#{self.name}"
+            return f"{QUEUE}{SQLITE}{parts.path[1:]}#{self.name}"
         schema = target_of(self.url).schema
         query = "" if schema == DEFAULT_SCHEMA else f"schema={schema}"
         host = parts.netloc.rpartition("@")[2]
-        return f"{KIND}postgresql://{host}{parts.path}{'?' if query else ''}{query}#{self.name}"
+        return f"{QUEUE}postgresql://{host}{parts.path}{'?' if query else ''}{query}#{self.name}"
 
 
 def queue_place(text: str, queue: str = "") -> QueuePlace:
     """The place of a `queue:…`; `queue` is the queue's name where the text gives none."""
-    url, _, name = text.removeprefix(KIND).partition("#")
-    if not url.startswith(SERVERS) and url.removeprefix(_SQLITE) in ("", url):
+    url, _, name = text.removeprefix(QUEUE).partition("#")
+    if not url.startswith(SERVERS) and url.removeprefix(SQLITE) in ("", url):
         raise SparkOptionsError(f"{text!r} is no database; {_HOW}")
     if not name and not queue:
         raise SparkOptionsError(
@@ -66,7 +66,7 @@ def one_spelling(url: str) -> str:
         return SERVERS[0] + url.partition("://")[2]
     parts = urlsplit(url)
     path = Path(unquote(parts.path[1:])).resolve()
-    return f"{_SQLITE}{quote(str(path))}{'?' if parts.query else ''}{parts.query}"
+    return f"{SQLITE}{quote(str(path))}{'?' if parts.query else ''}{parts.query}"
 
 
 def sqlite_file(url: str) -> Path | None:

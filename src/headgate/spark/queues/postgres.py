@@ -12,9 +12,9 @@ from headgate.errors import (
     DatabaseUnavailable,
     HeadgateError,
     MissingExtra,
+    NoQueues,
     QueueError,
     QueueOptionsError,
-    SparkOptionsError,
 )
 from headgate.queues.contract import SqlValue
 from headgate.queues.postgres_connections import SESSION
@@ -89,7 +89,7 @@ def _set_up(connection: Connection, target: Target) -> None:
 def _ours(problem: Any, target: Target) -> HeadgateError:
     """The same trouble, in the words of Headgate."""
     if problem.sqlstate in _NO_TABLES:
-        return SparkOptionsError(
+        return NoQueues(
             f"the database holds no queues in schema {target.schema!r}; publish to one first, or name the "
             "schema in the URL: postgresql://host/database?schema=name"
         )

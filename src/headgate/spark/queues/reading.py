@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headgate.errors import QueueNotFound, SchemaTooNew
+from headgate.errors import QueueNotFound
 from headgate.filters.targets.python import now_ms
-from headgate.queues.statements import migrations_of
 from headgate.spark.answering import AnsweringReader
 from headgate.spark.datasource import plainly
 from headgate.spark.project import evened
 from headgate.spark.queues.options import QueueRead
-from headgate.spark.queues.rows import Rows, column, open_rows
+from headgate.spark.queues.rows import Rows, column, open_rows, refuse_newer
 from headgate.spark.queues.scan import listed, matches, scan_of, spans
 from headgate.spark.schema import arrow_schema, queue_columns
 
@@ -78,11 +77,7 @@ class QueueReader(AnsweringReader):
 
 def queue_id(rows: Rows, name: str) -> int:
     """The number of the queue or subscription; refuses tables that a newer Headgate made."""
-    known, version = migrations_of(rows.dialect.name)[-1][0], column(rows, "tables_version")
-    if version[0].as_py() > known:
-        raise SchemaTooNew(
-            f"the tables are of version {version[0]}, this Headgate knows {known}; upgrade it"
-        )
+    refuse_newer(rows)
     found = column(rows, "queue_named", name)
     if not len(found):
         raise QueueNotFound(name)

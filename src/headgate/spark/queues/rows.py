@@ -8,8 +8,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headgate.errors import SchemaTooNew
 from headgate.queues.contract import SqlValue
 from headgate.queues.dialect import Dialect
+from headgate.queues.statements import migrations_of
 from headgate.spark.queues.place import QueuePlace
 
 
@@ -41,3 +43,12 @@ def column(rows: Rows, name: str, *params: SqlValue, **gaps: str) -> pa.Array:
     """The one column of numbers that a named statement selects."""
     found = rows.batches(rows.dialect.text(name, **gaps), params, ["offset"])
     return pa.concat_arrays([pa.array([], pa.int64()), *(batch.column(0) for batch in found)])
+
+
+def refuse_newer(rows: Rows) -> None:
+    """Refuse tables that a newer Headgate made."""
+    known, version = migrations_of(rows.dialect.name)[-1][0], column(rows, "tables_version")
+    if version[0].as_py() > known:
+        raise SchemaTooNew(
+            f"the tables are of version {version[0]}, this Headgate knows {known}; upgrade it"
+        )

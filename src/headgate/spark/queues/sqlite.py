@@ -10,7 +10,7 @@ from typing import Final
 import apsw
 import pyarrow as pa
 
-from headgate.errors import DatabaseUnavailable, QueueError, SparkOptionsError
+from headgate.errors import DatabaseUnavailable, NoQueues, QueueError, SparkOptionsError
 from headgate.queues.clock import Clock
 from headgate.queues.contract import SqlValue
 from headgate.queues.sqlite_operations import SqliteDialect
@@ -50,7 +50,7 @@ def sqlite_rows(file: Path) -> Iterator[SqliteRows]:
         try:
             connection.set_busy_timeout(_PATIENCE_MS)
             if not connection.table_exists("main", "headgate_queue"):
-                raise SparkOptionsError(f"{file} holds no queues; publish to one first")
+                raise NoQueues(f"{file} holds no queues; publish to one first")
             yield SqliteRows(connection)
         finally:
             connection.close()

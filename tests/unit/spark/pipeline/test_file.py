@@ -11,6 +11,7 @@ import pytest
 from headgate.errors import PipelineError
 from headgate.spark.pipeline.definition import FormatSource, Pipeline, Sink, StreamSource
 from headgate.spark.pipeline.file import read_pipeline
+from headgate.spark.queues.place import queue_place
 
 ISSUE = """
     [source]
@@ -80,6 +81,19 @@ def test_a_queue_in_a_database_is_the_sinks_own_unless_another_is_named(tmp_path
         "queue:postgresql://u:p@host/db#other",
     )
     assert pipeline.outlets() == {"eu-high": (0, 1, 2)}
+
+
+def test_a_database_may_lie_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "100%25 #1?"
+    folder.mkdir()
+    text = ISSUE.replace("stream:data/eu-high", "queue:sqlite:///q.db")
+    place = queue_place(read(folder, text).places()[0])
+    assert (place.file, place.name) == (folder.resolve() / "q.db", "eu-high")
+
+
+def test_a_trigger_longer_than_time_is_a_problem_like_others(tmp_path: Path) -> None:
+    [problem] = problems(tmp_path, ISSUE + '\n    [pipeline]\n    trigger = "9999999999999h"\n')
+    assert problem.startswith("[pipeline]: trigger is ")
 
 
 def test_places_are_each_there_once_and_nowhere_is_no_place(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -31,9 +32,10 @@ def report(number: int, *counted: Counters, **more: object) -> dict[str, object]
 
 
 def test_a_batch_is_the_sum_of_its_tasks_and_the_way_its_source_went() -> None:
-    batch = batch_of(report(7, Counters(read=3, queues={"q": 1}), Counters(read=4, unroutable=2)))
+    counted = (Counters(came_by=70, read=3, queues={"q": 1}), Counters(read=4, unroutable=2))
+    batch = batch_of(report(7, *counted))
     assert batch is not None
-    assert batch.counters == Counters(read=7, unroutable=2, queues={"q": 1})
+    assert batch.counters == Counters(came_by=70, read=7, unroutable=2, queues={"q": 1})
     assert (batch.number, batch.seconds, batch.came_by, batch.lag) == (7, 0.25, 70, 5)
     assert json.loads(batch.line())["came_by"] == 70
 
@@ -42,7 +44,6 @@ def test_positions_that_count_no_messages_say_nothing_about_lag() -> None:
     foreign = report(0, sources=[{"startOffset": None, "endOffset": {"logOffset": "x"}}])
     batch = batch_of(foreign)
     assert batch is not None
-    assert batch.came_by is None
     assert batch.lag is None
 
 
@@ -89,3 +90,10 @@ def test_metrics_are_served_while_the_pipeline_runs(account: Account) -> None:
         with pytest.raises(HTTPError) as refused:
             urlopen(f"http://127.0.0.1:{port}/other")
         refused.value.close()
+
+
+def test_nothing_goes_on_serving_when_the_pipeline_fails(account: Account) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(RuntimeError), serving_metrics(account, 0):
+        raise RuntimeError
+    assert set(threading.enumerate()) <= before

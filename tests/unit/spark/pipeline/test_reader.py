@@ -90,6 +90,7 @@ def test_the_tasks_of_a_batch_stage_the_matches_in_the_order_of_the_stream(
     assert eu == [m.payload.decode() for m in wanted if m.headers["region"] == "EU"]
     assert lost == [m.payload.decode() for m in wanted if m.headers["region"] != "EU"]
     assert (counted.read, counted.routed, counted.unroutable) == (len(wanted), len(eu), len(lost))
+    assert counted.came_by == 2400
     assert counted.chunks_opened > 0
 
 
@@ -99,6 +100,7 @@ def test_a_batch_without_a_match_stages_nothing_and_still_tells_what_it_skipped(
     reading = reader(tmp_path, plan_file, filter="region = 'nowhere'")
     found, counted = run_tasks(reading, 0, 2000)
     assert found == [[], []]
+    assert counted.came_by == 2000
     assert (counted.read, counted.chunks_opened, counted.bytes_read) == (0, 0, 0)
     assert counted.chunks_skipped > 0
     assert counted.bytes_total > 0

@@ -42,7 +42,7 @@ TEXT = """
     to = "stream:out/eu"
     [[sink]]
     queue = "eu"
-    to = "queue:postgresql://anna:secret@host/db"
+    to = "queue:postgresql://anna:secret@host/db?password=secret"
     [dead_letter]
     to = "parquet:lost"
 """
@@ -61,7 +61,7 @@ def test_the_terminal_gets_a_tree_with_what_has_to_hold_on_the_way(drawn: Figure
         "└─ exchange orders (headers): type = 'order'\n"
         "   ├─ queue eu: region = 'EU' or vip = True; amount > 1000\n"
         "   │  ├─ → stream:out/eu\n"
-        "   │  └─ → queue:postgresql://anna@host/db#eu\n"
+        "   │  └─ → queue:postgresql://host/db#eu\n"
         "   ├─ exchange audit (topic): audit is there\n"
         "   │  ├─ queue eu: key eu.# ↑\n"
         "   │  └─ exchange orders (headers): key again ↑\n"

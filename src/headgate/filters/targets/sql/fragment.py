@@ -31,9 +31,6 @@ class Sql:
     def and_also(self, other: Sql) -> Sql:
         return Sql(f"({self.text}) AND ({other.text})", self.params + other.params)
 
-    def or_else(self, other: Sql) -> Sql:
-        return Sql(f"({self.text}) OR ({other.text})", self.params + other.params)
-
 
 ALWAYS: Final = Sql("TRUE")
 NEVER: Final = Sql("FALSE")
