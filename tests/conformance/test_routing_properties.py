@@ -208,6 +208,8 @@ def test_they_agree_when_every_limit_of_the_index_is_reached(seed, monkeypatch):
     rng, asked = Random(seed), 0
     while asked < 6_000:
         monkeypatch.setattr(access, "WIDE", rng.choice((0, 2, 64)))
+        monkeypatch.setattr(access, "PATIENCE", rng.choice((0, 1, 100)))
+        monkeypatch.setattr(access, "KNOWN", rng.choice((1, 100)))
         asked += play(rng, rounds=12, messages=20)
 
 

@@ -19,16 +19,19 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from headgate.filters.branches import NONE, Node, insert, remove_below
-from headgate.filters.groups import gathered, weight
+from headgate.filters.branches import NONE, Node, collected, insert, remove_below
+from headgate.filters.groups import weight
 from headgate.filters.listings import Check, Entry, Few, Listing, PairId
 from headgate.filters.memory import Memory
 from headgate.filters.pairs import PRESENT, Pairs, Wanted
+from headgate.filters.planes import Plane
 from headgate.filters.readers import compile_readers
 
 Answer = TypeVar("Answer")
 Checked: TypeAlias = tuple[Listing | Few, ...]  # who matches if a check says so
 
+PATIENCE: Final = 1  # walks for each conjunction before a plane pays
+KNOWN: Final = 1 << 14  # answers kept by who was found
 WIDE: Final = 64  # from here on a message is read by its own headers, not by the tree's columns
 
 
@@ -52,6 +55,11 @@ class AccessTree(Generic[Answer]):
         self._settled: set[PairId] = set()  # the pairs under which someone asks for no other
         self._wide = False
         self._presence: Mapping[Any, PairId] = {}
+        self._size = 0
+        self._plane: Plane | None = None
+        self._laid = False  # whether it was considered
+        self._known_bits: dict[int, Answer] = {}  # who is found together is often the same
+        self._walked = 0  # how often, since the last change
         self._memory: Memory[Answer] = Memory()
         self._rows: Memory[Answer] = Memory()
 
@@ -67,7 +75,9 @@ class AccessTree(Generic[Answer]):
             self._settled.add(pairs[0])
         first = pairs[0]
         insert(self.pairs.nodes[first] or self.pairs.node(first), tuple(pairs[1:]), member, check)
-        self.forget()
+        self._size += 1
+        if self._walked:  # when a million are bound, nobody asks in between
+            self._change()
 
     def remove(self, wanted: Iterable[Wanted], member: Hashable, check: Check = None) -> bool:
         """Take the member from under the pairs; whether it was there."""
@@ -76,7 +86,9 @@ class AccessTree(Generic[Answer]):
             return False
         for pair in pairs:
             self.pairs.release(pair)
-        self.forget()
+        self._size -= 1
+        if self._walked:
+            self._change()
         return True
 
     # ---- matching
@@ -87,25 +99,10 @@ class AccessTree(Generic[Answer]):
             self._refresh()
         if self._wide:
             return self._match_by_header(headers)
-        memory = self._memory
         try:
-            if memory.resting:
-                memory.resting -= 1
-                held = self._look_up(headers)
-                if self._presence:
-                    self._add_presence(held, headers)
-                members, checked = self.find(held)
-                return self._finish(members, checked)
-            values = self._read(headers)
-            answer = memory.known.get(values)
+            return self._match(headers)
         except TypeError:  # a list or a table where only text is asked for
             return self._finish(*self.find(self._held_by_header(headers)))
-        if answer is not None:
-            memory.hits += 1
-            return answer
-        held = self._look_up(headers)
-        self._add_presence(held, headers)
-        return self._learn(memory, values, held)
 
     def find(self, held: set[PairId]) -> tuple[Set[Any], Checked]:
         """Everyone under these pairs, NONE among them: for certain, and if a check says so."""
@@ -114,6 +111,7 @@ class AccessTree(Generic[Answer]):
         singles: list[Any] = []
         few: list[Entry] = []
         nodes: list[Node] = []
+        self._walked += 1
         for pair in held:
             nexts = nexts_of[pair]
             if nexts and not apart(nexts):
@@ -134,7 +132,7 @@ class AccessTree(Generic[Answer]):
             nodes += map(self.pairs.node, held & self._settled)
         if not nodes:
             return frozenset(singles), ((Few(few),) if few else ())
-        return _collected(nodes, singles, few)
+        return collected(nodes, singles, few, [])
 
     def match_ids(self, rows: npt.NDArray[np.int32]) -> list[Answer]:
         """The answer to each row of pairs, or NONE; a pair says its column too, so any order will do."""
@@ -147,15 +145,9 @@ class AccessTree(Generic[Answer]):
         for at, answer in enumerate(answers):
             if answer is None:
                 held = self._with_presence({NONE, *rows[at].tolist()})
-                answers[at] = self._learn(self._rows, keys[at], held)
+                answers[at] = self._learn(self._rows, keys[at], self.find(held))
         self._rows.hits += len(answers)  # rows were found to be alike before: that is what helps
         return answers  # type: ignore[return-value]
-
-    def forget(self) -> None:
-        """Drop the remembered answers: what `finish` makes of them has changed."""
-        if self._memory.known or self._rows.known:  # when a million are bound, there are none
-            self._memory.forget()
-            self._rows.forget()
 
     def key_of(self, value: Any) -> Hashable:
         """What the value is compared by."""
@@ -167,6 +159,46 @@ class AccessTree(Generic[Answer]):
         return self.pairs.waiting(NONE)
 
     # ---- inside
+
+    def _change(self) -> None:
+        """What was remembered and made of the tree no longer holds."""
+        self._plane, self._laid, self._walked = None, False, 0
+        self._known_bits.clear()
+        self._memory.forget()
+        self._rows.forget()
+
+    def _match(self, headers: Mapping[Any, Any]) -> Answer:
+        memory = self._memory
+        if memory.resting:
+            memory.resting -= 1
+            plane = self._plane
+            if plane is None:
+                return self._finish(*self._found(headers))
+            bits = plane.bits(headers)
+            answer = self._known_bits.get(bits)
+            return self._learn_bits(plane, bits) if answer is None else answer
+        values = self._read(headers)
+        answer = memory.known.get(values)
+        if answer is None:
+            return self._learn(memory, values, self._found(headers))
+        memory.hits += 1
+        return answer
+
+    def _found(self, headers: Mapping[Any, Any]) -> tuple[Set[Any], Checked]:
+        if self._plane is not None:
+            return self._plane.found(self._plane.bits(headers))
+        if self._walked >= PATIENCE * self._size and not self._laid:
+            self._lay_flat()
+        held = self._look_up(headers)
+        if self._presence:
+            self._add_presence(held, headers)
+        return self.find(held)
+
+    def _lay_flat(self) -> None:
+        """A tree that was walked as often as it is large pays for a plane, if that would not be too large."""
+        self._laid = True
+        if Plane.fits(self.pairs, self._size):
+            self._plane = Plane(self.pairs, self._plain, self._key)
 
     def _remove(self, pairs: frozenset[PairId], member: Any, check: Check) -> bool:
         for pair in pairs or (NONE,):
@@ -208,17 +240,26 @@ class AccessTree(Generic[Answer]):
             held |= {pair for column, pair in self._presence.items() if column in columns}
         return held
 
+    def _learn_bits(self, plane: Plane, bits: int) -> Answer:
+        answer = self._finish(*plane.found(bits))
+        if len(self._known_bits) >= KNOWN:
+            self._known_bits.clear()
+        self._known_bits[bits] = answer
+        return answer
+
     def _match_by_header(self, headers: Mapping[Any, Any]) -> Answer:
         held, memory = self._held_by_header(headers), self._memory
         combination = frozenset(held)
         answer = memory.known.get(combination)
         if answer is None:
-            return self._learn(memory, combination, held)
+            return self._learn(memory, combination, self.find(held))
         memory.hits += 1
         return answer
 
-    def _learn(self, memory: Memory[Answer], question: Hashable, held: set[PairId]) -> Answer:
-        members, checked = self.find(held)
+    def _learn(
+        self, memory: Memory[Answer], question: Hashable, found: tuple[Set[Any], Checked]
+    ) -> Answer:
+        members, checked = found
         answer = self._finish(members, checked)
         memory.keep(question, answer, weight(members))
         return answer
@@ -242,14 +283,3 @@ def _find_deeper(
                         singles.append(below[1])
                     else:
                         few.append(below)
-
-
-def _collected(nodes: list[Node], singles: list[Any], few: list[Entry]) -> tuple[Set[Any], Checked]:
-    """Who is settled at the nodes, and who was found alone."""
-    parts: list[frozenset[Any]] = []
-    checked: list[Listing | Few] = []
-    for node in nodes:
-        node.collect(singles, parts, few, checked)
-    if few:
-        checked.append(Few(few))
-    return (gathered(singles, parts) if parts else frozenset(singles)), tuple(checked)

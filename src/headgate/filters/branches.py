@@ -6,9 +6,10 @@ would otherwise visit every one of a million bindings, again and again.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Set
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from headgate.filters.groups import Group, Slot, exclude, include, size
+from headgate.filters.groups import Group, Slot, exclude, gathered, include, size
 from headgate.filters.listings import Check, Entry, Few, Listing, PairId, listed
 
 NONE: Final[PairId] = 0  # the pair every message holds
@@ -33,7 +34,7 @@ class Node:
     @property
     def settled(self) -> bool:
         """Whether there is anyone who asks for no more."""
-        return self.slot is not None or bool(self.checked)
+        return self.slot is not None or self.checked is not None
 
     @property
     def waiting(self) -> int:
@@ -61,6 +62,7 @@ class Node:
             self.checked[check] = slot
         else:
             del self.checked[check]
+            self.checked = self.checked or None
         self._listed = None
         return found
 
@@ -69,27 +71,46 @@ class Node:
         self.nexts.remove(pair)
         del self.after[pair]
 
-    def collect(
-        self,
-        singles: list[Any],
-        parts: list[frozenset[Any]],
-        few: list[Entry],
-        checked: list[Listing | Few],
-    ) -> None:
-        """Add who is here to who was found before."""
-        slot = self.slot
+    def list_checked(self, few: list[Entry], checked: list[Listing | Few]) -> None:
+        """Add who waits for a check to who was found before."""
+        if self._listed is None and self.checked:
+            self._listed = listed(self.checked)
+        if type(self._listed) is Listing:
+            checked.append(self._listed)
+        else:
+            few += self._listed
+
+    def conjunctions(self, above: tuple[PairId, ...]) -> Iterator[tuple[tuple[PairId, ...], Place]]:
+        """Everything from here on: the pairs that must hold, those above among them, and who is there."""
+        if self.settled:
+            yield above, self
+        for pair, below in self.after.items():
+            if isinstance(below, Node):
+                yield from below.conjunctions((*above, pair))
+            else:
+                yield (*above, pair, *below[0]), below
+
+
+Place: TypeAlias = Node | Entry  # where members are when all their pairs hold
+
+
+def collected(
+    nodes: list[Node], singles: list[Any], few: list[Entry], parts: list[frozenset[Any]]
+) -> tuple[Set[Any], tuple[Listing | Few, ...]]:
+    """Who is settled at the nodes, and who was found before: for certain, and if a check says so."""
+    checked: list[Listing | Few] = []
+    for node in nodes:
+        slot = node.slot
         if slot is not None:
             if type(slot) is Group:
-                parts.append(slot.members)
+                parts.append(slot.frozen or slot.members)
             else:
                 singles.append(slot)
-        if self.checked:
-            if self._listed is None:
-                self._listed = listed(self.checked)
-            if type(self._listed) is Listing:
-                checked.append(self._listed)
-            else:
-                few += self._listed
+        if node.checked is not None:
+            node.list_checked(few, checked)
+    if few:
+        checked.append(Few(few))
+    return (gathered(singles, parts) if parts else frozenset(singles)), tuple(checked)
 
 
 def insert(node: Node, rest: tuple[PairId, ...], member: Any, check: Check = None) -> None:

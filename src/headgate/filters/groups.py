@@ -19,11 +19,11 @@ MERGED: Final = 256  # up to here, a union that was looked through is kept in on
 class Group(Generic[Member]):
     """Members and how many reasons each has to be here."""
 
-    __slots__ = ("_counts", "_frozen")
+    __slots__ = ("_counts", "frozen")
 
     def __init__(self, *members: Member) -> None:
         self._counts: dict[Member, int] = {}
-        self._frozen: frozenset[Member] | None = None
+        self.frozen: frozenset[Member] | None = None  # `members`, once they were asked for
         for member in members:
             self.add(member)
 
@@ -32,7 +32,7 @@ class Group(Generic[Member]):
 
     def add(self, member: Member) -> None:
         self._counts[member] = self._counts.get(member, 0) + 1
-        self._frozen = None
+        self.frozen = None
 
     def discard(self, member: Member) -> bool:
         """One reason less; whether there was one."""
@@ -43,15 +43,15 @@ class Group(Generic[Member]):
             self._counts[member] = left
         else:
             del self._counts[member]
-            self._frozen = None
+            self.frozen = None
         return True
 
     @property
     def members(self) -> frozenset[Member]:
         """The members as they are now; the same object until somebody joins or leaves."""
-        if self._frozen is None:
-            self._frozen = frozenset(self._counts)
-        return self._frozen
+        if self.frozen is None:
+            self.frozen = frozenset(self._counts)
+        return self.frozen
 
 
 def include(slot: Slot, member: Hashable) -> Slot:
@@ -119,7 +119,7 @@ def gathered(singles: Collection[Member], parts: list[frozenset[Member]]) -> Set
     """All of them as one set: merged where there are few, side by side where a part is large."""
     large = [part for part in parts if len(part) > SMALL]
     if not large:
-        return frozenset(singles).union(*parts)
+        return parts[0].union(*parts[1:], singles) if parts else frozenset(singles)
     own = frozenset(singles).union(*(part for part in parts if len(part) <= SMALL))
     if own:
         large.append(own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headgate.filters.branches import Node
+from headgate.filters.branches import Node, Place
 from headgate.filters.listings import PairId
 
 Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
@@ -94,6 +94,16 @@ class Pairs:
     def presence(self) -> Mapping[Column, PairId]:
         """The pairs that ask only whether there is a value."""
         return {name: keys[PRESENT] for name, keys in self.columns.items() if PRESENT in keys}
+
+    def __len__(self) -> int:
+        """How many pairs somebody asks for."""
+        return len(self._wanted) - 1 - len(self._free)
+
+    def conjunctions(self) -> Iterator[tuple[tuple[PairId, ...], Place]]:
+        """All that hangs under any pair: the pairs that must hold, and who is there then."""
+        for pair, node in enumerate(self.nodes):
+            if node is not None:
+                yield from node.conjunctions((pair,) if pair else ())
 
     def __iter__(self) -> Iterator[Pair]:
         for column, keys in self.columns.items():
