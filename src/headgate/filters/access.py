@@ -52,6 +52,7 @@ class AccessTree(Generic[Answer]):
         self._key = key
         self._plain = frozenset((*plain, type(None)))
         self.pairs = Pairs()
+        self._count_of = self.pairs.counts.__getitem__
         self._settled: set[PairId] = set()  # the pairs under which someone asks for no other
         self._wide = False
         self._presence: Mapping[Any, PairId] = {}
@@ -69,7 +70,7 @@ class AccessTree(Generic[Answer]):
         """Put the member under the pairs, all of which must hold; no pairs: under everything."""
         pairs = self.pairs.take(wanted)
         if len(pairs) > 1:
-            pairs.sort(key=self.pairs.counts.__getitem__)
+            pairs.sort(key=self._count_of)
         else:
             pairs = pairs or [NONE]
             self._settled.add(pairs[0])

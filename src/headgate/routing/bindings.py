@@ -106,10 +106,10 @@ def wanted_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
 def ways(binding: Binding) -> Iterable[Iterable[tuple[str, Any]]]:
     """The conjunctions of pairs any of which will do; refuses a bad x-match."""
     frozen: tuple[Any, ...] = binding.frozen
-    names, keys = frozen[::2], frozen[1::2]
     # Names are sorted: with the last before x- there is no x-match and nothing to leave out.
-    if not names or (names[-1] < "x-" and _VOID not in keys):
-        return (zip(names, keys),)  # noqa: B905
+    if not frozen or (frozen[-2] < "x-" and _VOID not in frozen):
+        flat = iter(frozen)
+        return (zip(flat, flat),)  # noqa: B905
     match = x_match(binding)
     wanted = wanted_headers(binding, match)
     return (wanted,) if match.startswith("all") else [(pair,) for pair in wanted]

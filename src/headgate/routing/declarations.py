@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from headgate.errors import (
     BindingRefused,
@@ -21,8 +21,6 @@ from headgate.routing.bindings import (
     X_FILTER,
     Binding,
     FilterText,
-    Target,
-    ToExchange,
     filter_and_text,
 )
 from headgate.routing.exchanges import (
@@ -50,6 +48,9 @@ STANDARD: Final[dict[str, ExchangeType]] = {
     "amq.match": "headers",
 }
 
+# What is bound to a queue or an exchange: nothing, one binding as to most, or several.
+Arriving: TypeAlias = Binding | dict[Binding, None] | None
+
 _binding_of: Final = partial(tuple.__new__, Binding)  # half of what calling Binding costs
 
 
@@ -67,10 +68,11 @@ class Declarations:
     """What there is: exchanges with their indexes, queues, and the bindings between them."""
 
     def __init__(self) -> None:
-        self._queues: dict[str, Queue | None] = {}  # None: declared as most are, nothing to note
+        self._queues: dict[str, Arriving] = {}  # every queue, and what is bound to it
+        self._uncommon: dict[str, Queue] = {}  # those not declared as most are
         self._indexes: dict[str, Index] = {DEFAULT: DefaultIndex(Exchange(DEFAULT), self._queues)}
         self._doors = dict(self._indexes)  # the exchanges one may publish to
-        self._arriving: dict[Target, Binding | dict[Binding, None]] = {}
+        self._onward: dict[str, Arriving] = {}  # every exchange, and what is bound to it
         for name, kind in STANDARD.items():
             self._add(Exchange(name, kind))
 
@@ -125,9 +127,9 @@ class Declarations:
         """A queue of that name, reachable through the default exchange at once."""
         queue = Queue(name, durable, auto_delete, arguments_key(arguments or {}))
         if name in self._queues:
-            _must_equal(f"queue {name!r}", self._queues[name] or Queue(name), queue)
+            _must_equal(f"queue {name!r}", self._uncommon.get(name, Queue(name)), queue)
         else:
-            self._queues[name] = None if queue == Queue(name) else queue
+            self._add_queue(queue)
         return queue
 
     def delete_exchange(self, name: str) -> bool:
@@ -141,15 +143,16 @@ class Declarations:
             self._let_go(binding)
         del self._indexes[name]
         self._doors.pop(name, None)
-        self._unbind_all(ToExchange(name))
+        self._remove_all(self._onward.pop(name))
         return True
 
     def delete_queue(self, name: str) -> bool:
         """Remove the queue and every binding to it; whether it was there."""
         if name not in self._queues:
             return False
-        del self._queues[name]
-        self._unbind_all(name)
+        arriving = self._queues.pop(name)
+        self._uncommon.pop(name, None)
+        self._remove_all(arriving)
         return True
 
     # ---- binding
@@ -169,15 +172,17 @@ class Declarations:
         if index is None:
             raise UnknownExchange(source)
         binding, given = self._binding(source, queue, exchange, key, arguments, filter)
-        if binding.destination not in (self._queues if queue is not None else self._indexes):
-            raise UnknownExchange(binding.destination) if queue is None else UnknownQueue(queue)
+        targets = self._onward if queue is None else self._queues
+        destination = binding.destination
+        if destination not in targets:
+            raise UnknownExchange(destination) if queue is None else UnknownQueue(destination)
         tree = None
         if given is not None:
             tree, text = filter_and_text(given, str(binding))
             if type(given) is not str:
                 binding = binding.with_filter(text)
         if index.bind(binding, tree):
-            self._arrive(binding)
+            targets[destination] = arrived(targets[destination], binding)
         return binding
 
     def bind_all(self, bindings: Iterable[Mapping[str, Any]]) -> None:
@@ -222,7 +227,7 @@ class Declarations:
 
     @property
     def queues(self) -> Mapping[str, Queue]:
-        return {name: queue or Queue(name) for name, queue in self._queues.items()}
+        return {name: self._uncommon.get(name) or Queue(name) for name in self._queues}
 
     def bindings(self, source: str | None = None) -> Iterator[Binding]:
         """The bindings of one exchange, or of all."""
@@ -240,6 +245,7 @@ class Declarations:
     def _add(self, exchange: Exchange) -> None:
         index = INDEXES[exchange.type](exchange)
         self._indexes[exchange.name] = index
+        self._onward[exchange.name] = None
         if not exchange.internal:
             self._doors[exchange.name] = index
 
@@ -265,7 +271,7 @@ class Declarations:
             )
         if type(key) is not str:
             raise BindingRefused(f"a binding from {source!r}: the key is text, not {key!r}")
-        if DEFAULT in (source, exchange):
+        if source == DEFAULT or exchange == DEFAULT:
             raise NotPermitted(
                 "the default exchange cannot be bound: it knows every queue by its name"
             )
@@ -289,25 +295,38 @@ class Declarations:
         index = self._indexes.get(binding.source)
         if index is None or not index.unbind(binding):
             return False
-        arrived = self._arriving[binding.target]
-        if isinstance(arrived, dict):
-            del arrived[binding]
-        if not arrived or arrived == binding:
-            del self._arriving[binding.target]
+        targets = self._targets(binding)
+        arriving = targets.get(binding.destination)  # None where the target is being deleted
+        if isinstance(arriving, dict):
+            del arriving[binding]
+        if arriving in (binding, {}):
+            targets[binding.destination] = None
         return True
 
-    def _arrive(self, binding: Binding) -> None:
-        target = binding.target
-        arrived = self._arriving.setdefault(target, binding)
-        if isinstance(arrived, dict):
-            arrived[binding] = None
-        elif arrived is not binding:
-            self._arriving[target] = {arrived: None, binding: None}
+    def _targets(self, binding: Binding) -> dict[str, Arriving]:
+        return self._queues if binding.kind == "queue" else self._onward
 
-    def _unbind_all(self, target: Target) -> None:
-        arrived = self._arriving.get(target, {})
-        for binding in list(arrived) if isinstance(arrived, dict) else [arrived]:
-            self.remove(binding)
+    def _remove_all(self, arriving: Arriving) -> None:
+        """Undo all that was bound to something that is gone."""
+        if isinstance(arriving, dict):
+            for binding in list(arriving):
+                self.remove(binding)
+        elif arriving is not None:
+            self.remove(arriving)
+
+    def _add_queue(self, queue: Queue) -> None:
+        self._queues[queue.name] = None
+        if queue != Queue(queue.name):
+            self._uncommon[queue.name] = queue
+
+
+def arrived(arriving: Arriving, binding: Binding) -> Arriving:
+    if arriving is None:
+        return binding
+    if isinstance(arriving, dict):
+        arriving[binding] = None
+        return arriving
+    return {arriving: None, binding: None}
 
 
 @contextmanager

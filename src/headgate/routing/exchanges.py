@@ -76,9 +76,11 @@ class Index(ABC):
         self.bindings.setdefault(binding, tree)
         if len(self.bindings) == before:
             return False
+        target: Target = binding.destination
         if binding.kind == "exchange":
             self.special += 1
-        self.insert(place, binding.target, tree)
+            target = binding.target
+        self.insert(place, target, tree)
         return True
 
     def unbind(self, binding: Binding) -> bool:

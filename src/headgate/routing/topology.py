@@ -26,6 +26,7 @@ from headgate.routing.declarations import (
     STANDARD,
     Declarations,
     Queue,
+    arrived,
     collector_paused,
 )
 from headgate.routing.definitions import Definitions
@@ -43,7 +44,7 @@ class Topology(Declarations):
         own = [index for name, index in self._indexes.items() if name != DEFAULT]
         exchanges = tuple(i.exchange for i in own if i.exchange.name not in STANDARD)
         bindings = tuple(pair for index in own for pair in index.bindings.items())
-        return _rebuilt, (exchanges, self._queues, bindings)
+        return _rebuilt, (exchanges, tuple(self._queues), tuple(self._uncommon.values()), bindings)
 
     # ---- routing
 
@@ -150,17 +151,21 @@ class Topology(Declarations):
 
 def _rebuilt(
     exchanges: tuple[Exchange, ...],
-    queues: Mapping[str, Queue | None],
+    queues: tuple[str, ...],
+    uncommon: tuple[Queue, ...],
     bindings: tuple[tuple[Binding, Filter | None], ...],
 ) -> Topology:
     topology = Topology()
     for exchange in exchanges:
         topology._add(exchange)
-    topology._queues.update(queues)
+    topology._queues.update(dict.fromkeys(queues))
+    for queue in uncommon:
+        topology._add_queue(queue)
     with collector_paused():
         for binding, tree in bindings:
             topology._indexes[binding.source].bind(binding, tree)
-            topology._arrive(binding)
+            targets, destination = topology._targets(binding), binding.destination
+            targets[destination] = arrived(targets[destination], binding)
     return topology
 
 
