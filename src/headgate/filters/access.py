@@ -14,7 +14,7 @@ along as a check, to be asked last.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Set
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,13 @@ Checked: TypeAlias = tuple[Listing | Few, ...]  # who matches if a check says so
 PATIENCE: Final = 1  # walks for each conjunction before a plane pays
 KNOWN: Final = 1 << 14  # answers kept by who was found
 WIDE: Final = 64  # from here on a message is read by its own headers, not by the tree's columns
+
+
+class HasHeaders(Protocol):
+    """A message, or whatever else is asked for its headers."""
+
+    @property
+    def headers(self) -> Mapping[Any, Any]: ...
 
 
 class AccessTree(Generic[Answer]):
@@ -94,16 +101,31 @@ class AccessTree(Generic[Answer]):
 
     # ---- matching
 
-    def match(self, headers: Mapping[Any, Any]) -> Answer:
+    def match(self, asked: HasHeaders) -> Answer:
         """The answer for everyone whose pairs the headers hold; a value None is absent."""
+        headers = asked.headers
         if self.pairs.stale:
             self._refresh()
         if self._wide:
             return self._match_by_header(headers)
+        memory = self._memory
         try:
-            return self._match(headers)
+            if memory.resting:
+                memory.resting -= 1
+                plane = self._plane
+                if plane is None:
+                    return self._finish(*self._found(headers))
+                bits = plane.bits(headers)
+                answer = self._known_bits.get(bits)
+                return self._learn_bits(plane, bits) if answer is None else answer
+            values = self._read(headers)
+            answer = memory.known.get(values)
+            if answer is None:
+                return self._learn(memory, values, self._found(headers))
         except TypeError:  # a list or a table where only text is asked for
             return self._finish(*self.find(self._held_by_header(headers)))
+        memory.hits += 1
+        return answer
 
     def find(self, held: set[PairId]) -> tuple[Set[Any], Checked]:
         """Everyone under these pairs, NONE among them: for certain, and if a check says so."""
@@ -167,23 +189,6 @@ class AccessTree(Generic[Answer]):
         self._known_bits.clear()
         self._memory.forget()
         self._rows.forget()
-
-    def _match(self, headers: Mapping[Any, Any]) -> Answer:
-        memory = self._memory
-        if memory.resting:
-            memory.resting -= 1
-            plane = self._plane
-            if plane is None:
-                return self._finish(*self._found(headers))
-            bits = plane.bits(headers)
-            answer = self._known_bits.get(bits)
-            return self._learn_bits(plane, bits) if answer is None else answer
-        values = self._read(headers)
-        answer = memory.known.get(values)
-        if answer is None:
-            return self._learn(memory, values, self._found(headers))
-        memory.hits += 1
-        return answer
 
     def _found(self, headers: Mapping[Any, Any]) -> tuple[Set[Any], Checked]:
         if self._plane is not None:

@@ -6,7 +6,7 @@ may match; what remains of those is a compiled test. Equal remainders share one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -43,6 +43,12 @@ _PLAIN: Final = (str, int, float)
 class _Entry(NamedTuple):
     times: int
     paths: tuple[Path, ...]
+
+
+class _Seen(NamedTuple):
+    """The headers of a message and, beside them, what else is asked for."""
+
+    headers: Mapping[Any, Any]
 
 
 class Matcher(Generic[Handle]):
@@ -111,9 +117,7 @@ class Matcher(Generic[Handle]):
 
     def match(self, message: Message) -> Set[Handle]:
         """Everyone one of whose filters matches the message."""
-        members, checked = self.tree.match(
-            self._seen(message) if self._outside else message.headers
-        )
+        members, checked = self.tree.match(self._seen(message) if self._outside else message)
         if self._patterns:
             members, checked = _both((members, checked), self.trie.match(message.topic))
         return passing(members, checked, message) if checked else members
@@ -138,11 +142,11 @@ class Matcher(Generic[Handle]):
         pairs = zip(alike.codes[first].tolist(), topics.codes[first].tolist(), strict=True)
         return Alike(codes, [_both(alike.answers[a], topics.answers[t]) for a, t in pairs])
 
-    def _seen(self, message: Message) -> dict[Any, Any]:
+    def _seen(self, message: Message) -> _Seen:
         seen: dict[Any, Any] = dict(message.headers)
         for column in self._outside:
             seen[column] = read(column, message)
-        return seen
+        return _Seen(seen)
 
     def _count_outside(self, path: Path, by: int) -> None:
         for column, _ in path.wanted:
