@@ -26,6 +26,7 @@ from headgate.filters.nodes import (
     Operand,
     Or,
     TopicMatch,
+    depends_on_time,
     joined,
     negation,
 )
@@ -169,3 +170,10 @@ def filter(rng: Random, depth: int = 3) -> Filter:
         return negation(filter(rng, depth - 1))
     joint = And if shape < 0.75 else Or
     return joined(joint, [filter(rng, depth - 1) for _ in range(rng.randint(2, 4))])
+
+
+def timeless(rng: Random) -> Filter:
+    """A filter that means the same at any time."""
+    while depends_on_time(found := filter(rng)):
+        pass
+    return found

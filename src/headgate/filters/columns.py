@@ -48,7 +48,8 @@ _OPTIONAL_FIELDS: Final[dict[str, Callable[[Column], pa.Array]]] = {
 
 def column_name(field: Field, view: View) -> str:
     """The column that holds this kind of the field's values."""
-    return field.name if field.scope == "sys" else _typed_name(field.scope, view, field.name)
+    scope, name = field.scope, field.name
+    return name if scope == "sys" else f"{_SCOPE_LETTER[scope]}.{view[0]}.{name}"
 
 
 def _typed_name(scope: Scope, view: View, name: str) -> str:

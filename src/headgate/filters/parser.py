@@ -10,12 +10,13 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, cast
 
-from lark import Lark, Token, Transformer, UnexpectedToken
-from lark.exceptions import VisitError
+from lark import Transformer
 
 from headgate.errors import FilterError, FilterSyntaxError, FilterTypeError
+from headgate.filters.automaton import END, Automaton, Lexeme, Unexpected
 from headgate.filters.nodes import (
     FILTER_TYPES,
+    MAX_DEPTH,
     OPERAND_TYPES,
     SYS_KINDS,
     TRUE,
@@ -42,7 +43,7 @@ from headgate.filters.nodes import (
     joined,
     negation,
 )
-from headgate.filters.scanner import Scanner
+from headgate.filters.scanner import scan
 from headgate.message import INT64_MAX, PROPERTY_NAMES
 
 _MOST_DIGITS: Final = len(str(INT64_MAX))  # Python refuses to read thousands of them
@@ -56,25 +57,23 @@ def parse(text: str) -> Filter:
         raise FilterTypeError(f"a filter is text, not {type(text).__name__}: {text!r}")
     if not text.strip(" \t\f\n\r"):
         return TRUE
+    lexemes = scan(text)
     try:
-        placed = cast(_Placed, _lark().parse(text))
-        tree = _TreeBuilder.condition(placed)
-    except UnexpectedToken as unexpected:
+        tree = _TreeBuilder.condition(_automaton().run(lexemes))
+    except Unexpected as unexpected:
         raise _syntax_error(unexpected, text) from None
-    except VisitError as wrapped:
-        raise _located(wrapped.orig_exc, text) from None
     except _Misplaced as misplaced:
         raise misplaced.located(text) from None
-    check_depth(tree)
+    if (
+        len(lexemes) >= MAX_DEPTH
+    ):  # every level took one at least, but for the `= TRUE` of a bare name
+        check_depth(tree)
     return tree
 
 
 @cache
-def _lark() -> Lark:
-    grammar = files(__package__).joinpath("grammar.lark").read_text()
-    return Lark(
-        grammar, parser="lalr", lexer=Scanner, transformer=_TreeBuilder(), maybe_placeholders=True
-    )
+def _automaton() -> Automaton:
+    return Automaton(files(__package__).joinpath("grammar.lark").read_text(), _TreeBuilder())
 
 
 # ---- building the tree -------------------------------------------------------------------------------
@@ -102,8 +101,8 @@ class _Misplaced(Exception):
         return FilterSyntaxError(self.problem, text, self.at)
 
 
-class _TreeBuilder(Transformer[Token, _Placed]):
-    """One method per rule of grammar.lark; every child is a `_Placed` or a token."""
+class _TreeBuilder(Transformer[Lexeme, _Placed]):
+    """One method per rule of grammar.lark; every child is a `_Placed` or a lexeme."""
 
     # -- conditions
 
@@ -118,7 +117,7 @@ class _TreeBuilder(Transformer[Token, _Placed]):
 
     def compare(self, children: list[Any]) -> _Placed:
         left, op, right = children
-        spelled = cast(CompareOp, "<>" if op == "!=" else str(op))
+        spelled = cast(CompareOp, "<>" if op.text == "!=" else op.text)
         return _Placed(Compare(spelled, self.operand(left), self.operand(right)), left.at)
 
     def is_in(self, children: list[Any], negated: bool = False) -> _Placed:
@@ -134,7 +133,7 @@ class _TreeBuilder(Transformer[Token, _Placed]):
     def like(self, children: list[Any], negated: bool = False) -> _Placed:
         value, pattern, escape = children
         escape_text = None if escape is None else _unquoted(escape)
-        where = pattern.start_pos if escape is None else escape.start_pos
+        where = pattern.at if escape is None else escape.at
         return self.build(
             where,
             Like,
@@ -168,9 +167,7 @@ class _TreeBuilder(Transformer[Token, _Placed]):
             raise _Misplaced(
                 "MATCHES compares sys.topic with a topic pattern; use LIKE for other text", value.at
             )
-        return self.build(
-            pattern.start_pos, TopicMatch, _unquoted(pattern), negated, begins=value.at
-        )
+        return self.build(pattern.at, TopicMatch, _unquoted(pattern), negated, begins=value.at)
 
     def not_topic_match(self, children: list[Any]) -> _Placed:
         return self.topic_match(children, negated=True)
@@ -183,19 +180,18 @@ class _TreeBuilder(Transformer[Token, _Placed]):
     def arith(self, children: list[Any]) -> _Placed:
         left, op, right = children
         self.number_wanted(left, op), self.number_wanted(right, op)
-        return _Placed(
-            Arith(cast(ArithOp, str(op)), self.operand(left), self.operand(right)), left.at
-        )
+        computed = Arith(cast(ArithOp, op.text), self.operand(left), self.operand(right))
+        return _Placed(computed, left.at)
 
     def minus(self, children: list[Any]) -> _Placed:
         sign, value = children
         if isinstance(value.node, _TooBig):
-            return _Placed(Literal(-(2**63)), sign.start_pos)
+            return _Placed(Literal(-(2**63)), sign.at)
         self.number_wanted(value, sign)
         operand = self.operand(value)
         folded = isinstance(operand, Literal) and operand.value != -(2**63)
         node = Literal(-cast(float, operand.value)) if folded else Negate(operand)  # type: ignore[union-attr]
-        return _Placed(node, sign.start_pos)
+        return _Placed(node, sign.at)
 
     def plus(self, children: list[Any]) -> _Placed:
         sign, value = children
@@ -203,52 +199,51 @@ class _TreeBuilder(Transformer[Token, _Placed]):
         operand = self.operand(value)
         # A plus changes no number, but it makes anything else UNKNOWN: it is not nothing.
         node = operand if isinstance(operand, Literal) else Arith("+", Literal(0), operand)
-        return _Placed(node, sign.start_pos)
+        return _Placed(node, sign.at)
 
-    def number(self, children: list[Token]) -> _Placed:
-        token = children[0]
-        if not token.isdigit():
-            value = float(token)
+    def number(self, children: list[Lexeme]) -> _Placed:
+        _, text, at = children[0]
+        if not text.isdigit():
+            value = float(text)
             if math.isinf(value):
-                raise _Misplaced("the number is too large for a float", _at(token))
-            return _Placed(Literal(value), _at(token))
-        digits = token.lstrip("0") or "0"
+                raise _Misplaced("the number is too large for a float", at)
+            return _Placed(Literal(value), at)
+        digits = text.lstrip("0") or "0"
         if len(digits) > _MOST_DIGITS:
-            raise _Misplaced(_TOO_LARGE, _at(token))
+            raise _Misplaced(_TOO_LARGE, at)
         whole = int(digits)
         if whole == INT64_MAX + 1:
-            return _Placed(_TooBig(), _at(token))
-        return self.build(_at(token), Literal, whole)
+            return _Placed(_TooBig(), at)
+        return self.build(at, Literal, whole)
 
-    def string(self, children: list[Token]) -> _Placed:
-        return self.build(_at(children[0]), Literal, _unquoted(children[0]))
+    def string(self, children: list[Lexeme]) -> _Placed:
+        return self.build(children[0].at, Literal, _unquoted(children[0]))
 
-    def boolean(self, children: list[Token]) -> _Placed:
-        return _Placed(Literal(children[0].type == "TRUE"), _at(children[0]))
+    def boolean(self, children: list[Lexeme]) -> _Placed:
+        return _Placed(Literal(children[0].type == "TRUE"), children[0].at)
 
-    def timestamp(self, children: list[Token]) -> _Placed:
+    def timestamp(self, children: list[Lexeme]) -> _Placed:
         return self.moment(children[0], _microseconds_at, "timestamp")
 
-    def interval(self, children: list[Token]) -> _Placed:
+    def interval(self, children: list[Lexeme]) -> _Placed:
         return self.moment(children[0], _microseconds_of, "interval")
 
-    def moment(self, token: Token, read: Callable[[str], int | None], form: Any) -> _Placed:
-        text = token[token.index("'") + 1 : -1]
+    def moment(self, lexeme: Lexeme, read: Callable[[str], int | None], form: Any) -> _Placed:
+        text = lexeme.text[lexeme.text.index("'") + 1 : -1]
         microseconds = read(text)
         if microseconds is None:
-            raise _Misplaced(f"{text!r} is no {form}; {_MOMENT_HINTS[form]}", _at(token))
-        return self.build(_at(token), Literal, microseconds, form)
+            raise _Misplaced(f"{text!r} is no {form}; {_MOMENT_HINTS[form]}", lexeme.at)
+        return self.build(lexeme.at, Literal, microseconds, form)
 
-    def name(self, children: list[Token]) -> _Placed:
-        token = children[0]
-        if token.type == "QUALIFIED":
-            return _Placed(_qualified(token), _at(token))
-        return self.build(
-            _at(token), Field, "header", _unquoted(token) if token.type == "QUOTED" else str(token)
-        )
+    def name(self, children: list[Lexeme]) -> _Placed:
+        lexeme = children[0]
+        if lexeme.type == "QUALIFIED":
+            return _Placed(_qualified(lexeme), lexeme.at)
+        name = _unquoted(lexeme) if lexeme.type == "QUOTED" else lexeme.text
+        return self.build(lexeme.at, Field, "header", name)
 
-    def now(self, children: list[Token]) -> _Placed:
-        return _Placed(Now(), _at(children[0]))
+    def now(self, children: list[Lexeme]) -> _Placed:
+        return _Placed(Now(), children[0].at)
 
     def parenthesis(self, children: list[_Placed]) -> _Placed:
         return children[0]
@@ -283,9 +278,9 @@ class _TreeBuilder(Transformer[Token, _Placed]):
         raise _Misplaced(f"{where} asks about a name", placed.at)
 
     @staticmethod
-    def number_wanted(placed: _Placed, op: str) -> None:
+    def number_wanted(placed: _Placed, op: Lexeme) -> None:
         if isinstance(placed.node, Literal) and placed.node.kind not in ("int", "float"):
-            raise _Misplaced(f"{op} needs a number here", placed.at)
+            raise _Misplaced(f"{op.text} needs a number here", placed.at)
 
     @staticmethod
     def build(
@@ -298,12 +293,8 @@ class _TreeBuilder(Transformer[Token, _Placed]):
             raise _Misplaced(str(refused), at) from None
 
 
-def _at(token: Token) -> int:
-    return token.start_pos or 0
-
-
-def _unquoted(token: Token) -> str:
-    quote, inner = token[0], token[1:-1]
+def _unquoted(lexeme: Lexeme) -> str:
+    quote, inner = lexeme.text[0], lexeme.text[1:-1]
     if quote == "[":
         return inner.replace("[[", "[").replace("]]", "]")
     return inner.replace(quote * 2, quote)
@@ -320,8 +311,8 @@ _SECTIONS: Final = {
 }
 
 
-def _qualified(token: Token) -> Field:
-    section, name = token.split(".", 1)
+def _qualified(lexeme: Lexeme) -> Field:
+    section, name = lexeme.text.split(".", 1)
     scope = _SECTIONS.get(section)
     if scope == "header":
         return Field("header", name)
@@ -339,9 +330,9 @@ def _qualified(token: Token) -> Field:
     hint = (
         f"{section} has {', '.join(known)}"
         if known
-        else f"write [{token}] for the header of that name"
+        else f"write [{lexeme.text}] for the header of that name"
     )
-    raise _Misplaced(f"unknown name {str(token)!r}; {hint}", _at(token))
+    raise _Misplaced(f"unknown name {lexeme.text!r}; {hint}", lexeme.at)
 
 
 # ---- moments and spans of time -----------------------------------------------------------------------
@@ -430,18 +421,13 @@ _IMPLIED: Final = frozenset(  # part of "a value", of "a name", or of no help to
 )
 
 
-def _syntax_error(unexpected: UnexpectedToken, text: str) -> FilterSyntaxError:
-    token = unexpected.token
-    expected = set(unexpected.accepts or unexpected.expected)
+def _syntax_error(unexpected: Unexpected, text: str) -> FilterSyntaxError:
+    lexeme, expected = unexpected.lexeme, set(unexpected.accepted)
     if "NUMBER" in expected:  # a value may stand here: that says it all
         expected -= {"STRING", "NAME", "_LPAR"}
     words = sorted(
         {_SPELLED[name] for name in expected if name in _SPELLED and name not in _IMPLIED}
     )
-    if token.type == "$END":
+    if lexeme.type == END:
         return FilterSyntaxError("the filter ends too early", text, len(text), tuple(words))
-    return FilterSyntaxError(f"unexpected {str(token)!r}", text, _at(token), tuple(words))
-
-
-def _located(problem: Exception, text: str) -> Exception:
-    return problem.located(text) if isinstance(problem, _Misplaced) else problem
+    return FilterSyntaxError(f"unexpected {lexeme.text!r}", text, lexeme.at, tuple(words))

@@ -1,29 +1,28 @@
-"""Text -> tokens, with the limits enforced before anything else happens."""
+"""Text -> lexemes, with the limits enforced before anything else happens."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
-from lark import Token
-from lark.lexer import Lexer
-
 from headgate.errors import FilterLimitError, FilterSyntaxError
+from headgate.filters.automaton import Lexeme
 from headgate.filters.nodes import MAX_DEPTH
 
 MAX_CHARACTERS: Final = 16_384
 MAX_TOKENS: Final = 4_096
 
+_BLANK: Final = " \t\f\n\r"
 _SCAN = re.compile(
     r"""
-      [ \t\f\n\r]+
-    | (?P<literal>   (?:TIMESTAMP|INTERVAL)[ \t\f\n\r]*'[^']*(?:''[^']*)*' )
-    | (?P<number>    (?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)? )
-    | (?P<name>      [A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)? )
-    | (?P<string>    '[^']*(?:''[^']*)*' | "[^"]*(?:""[^"]*)*" )
-    | (?P<quoted>    `[^`]*(?:``[^`]*)*` | \[(?:[^\[\]]|\[\[|\]\])*\] )
-    | (?P<operator>  <> | != | >= | <= | [=<>+\-*/%(),] )
+    [ \t\f\n\r]*
+    (?: (?P<literal>   (?:TIMESTAMP|INTERVAL)[ \t\f\n\r]*'[^']*(?:''[^']*)*' )
+      | (?P<number>    (?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)? )
+      | (?P<name>      [A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)? )
+      | (?P<string>    '[^']*(?:''[^']*)*' | "[^"]*(?:""[^"]*)*" )
+      | (?P<quoted>    `[^`]*(?:``[^`]*)*` | \[(?:[^\[\]]|\[\[|\]\])*\] )
+      | (?P<operator>  <> | != | >= | <= | [=<>+\-*/%(),] )
+    )
     """,
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
@@ -58,31 +57,35 @@ _OPERATORS: Final = {
 _NAMES: Final = frozenset({"NAME", "QUALIFIED", "QUOTED"})
 
 
-def scan(text: str) -> list[Token]:
-    """All tokens of a filter; FilterLimitError or FilterSyntaxError when it cannot be one."""
+def scan(text: str) -> list[Lexeme]:
+    """All lexemes of a filter; FilterLimitError or FilterSyntaxError when it cannot be one."""
     if len(text) > MAX_CHARACTERS:
         raise FilterLimitError("characters", len(text), MAX_CHARACTERS)
-    tokens: list[Token] = []
+    lexemes: list[Lexeme] = []
     at, depth, previous = 0, 0, ""
-    while at < len(text):
-        found = _SCAN.match(text, at)
-        if found is None:
-            raise FilterSyntaxError(_unreadable(text, at), text, at)
-        group, start, at = found.lastgroup, at, found.end()
-        if group is None:
-            continue
-        value = found.group()
+    while (found := _SCAN.match(text, at)) is not None:
+        group, at = found.lastgroup or "", found.end()
+        value = found[group]
+        start = at - len(value)
         if group == "operator":
             previous = _OPERATORS[value]
             depth += (value == "(") - (value == ")")
         else:
             previous = _token_type(group, value, previous, text, start, at)
-        tokens.append(Token(previous, value, start))
-        if len(tokens) > MAX_TOKENS:
-            raise FilterLimitError("tokens (or more)", len(tokens), MAX_TOKENS)
+        lexemes.append(Lexeme(previous, value, start))
+        if len(lexemes) > MAX_TOKENS:
+            raise FilterLimitError("tokens (or more)", len(lexemes), MAX_TOKENS)
         if depth > MAX_DEPTH:
             raise FilterLimitError("open parentheses", depth, MAX_DEPTH)
-    return tokens
+    _check_end(text, at)
+    return lexemes
+
+
+def _check_end(text: str, at: int) -> None:
+    """What is left when nothing more can be read is blank, or is no filter."""
+    if rest := text[at:].lstrip(_BLANK):
+        at = len(text) - len(rest)
+        raise FilterSyntaxError(_unreadable(text, at), text, at)
 
 
 def is_bare_name(name: str) -> bool:
@@ -126,13 +129,3 @@ def _unreadable(text: str, at: int) -> str:
     if c in "&|":
         return f"unexpected {c!r}: conditions are joined with AND and OR"
     return f"unexpected character {c!r}"
-
-
-class Scanner(Lexer):
-    """What lark asks for tokens."""
-
-    def __init__(self, lexer_conf: object) -> None:
-        pass
-
-    def lex(self, data: str) -> Iterator[Token]:  # type: ignore[override]
-        yield from scan(data)

@@ -121,30 +121,38 @@ def relaid(batch, layout):
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("rows", [(0, 120), (3, 117), (64, 65)], ids=str)
-def test_every_layout_gives_the_reference_answer(layout, rows, seed):
+@pytest.fixture(scope="module")
+def answered(seed):
+    """A batch, and filters with the answer of the reference for each of its messages."""
     rng = random.Random(seed)
     messages = generate.messages(rng, 120)
-    batch = relaid(shred(messages), layout).slice(rows[0], rows[1] - rows[0])
-    for _ in range(40):
-        tree = generate.filter(rng)
-        wanted = [matches_filter(tree, m, generate.NOW_MS) for m in messages[slice(*rows)]]
+    trees = [generate.filter(rng) for _ in range(40)]
+    answers = [[matches_filter(tree, m, generate.NOW_MS) for m in messages] for tree in trees]
+    return shred(messages), list(zip(trees, answers, strict=True))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("rows", [(0, 120), (3, 117), (64, 65)], ids=str)
+def test_every_layout_gives_the_reference_answer(layout, rows, answered):
+    whole, questions = answered
+    batch = relaid(whole, layout).slice(rows[0], rows[1] - rows[0])
+    for tree, answers in questions:
         found = compile_mask(tree, clock)(BatchColumns(batch))
         assert found.dtype == np.bool_
-        assert found.tolist() == wanted, to_text(tree)
+        assert found.tolist() == answers[slice(*rows)], to_text(tree)
 
 
 def test_left_and_right_may_be_laid_out_differently():
     words = ["a", "b", "c", None, "é", "z"]
     messages = [Message(headers={"s": a, "t": b}) for a in words for b in words] * 3
     batch = shred(messages)
+    texts = [f"s {op} t" for op in ("=", "<>", "<", "<=", ">", ">=")]
+    wanted = {text: reference(text, messages) for text in texts}
     for left in LAYOUTS.values():
         for right in LAYOUTS.values():
             columns = {"h.s.s": left(batch["h.s.s"]), "h.s.t": right(batch["h.s.t"])}
             mixed = pa.RecordBatch.from_pydict(columns)
-            for op in ("=", "<>", "<", "<=", ">", ">="):
-                assert mask_of(f"s {op} t", mixed) == reference(f"s {op} t", messages)
+            assert {text: mask_of(text, mixed) for text in texts} == wanted
 
 
 def test_no_rows_give_an_empty_mask():
@@ -262,6 +270,29 @@ def test_the_priority_compares_beyond_what_a_byte_holds():
 
 
 # ---- strings -----------------------------------------------------------------------------------------
+
+PREFIXES = ["o", "or", "ord", "orde", "order", "é", "éo", "€", "😀", "0", "z"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("last", ["", "o", "or", "ord", "orders", "é"])
+def test_a_prefix_is_found_wherever_the_text_ends(layout, last):
+    values = ["", *PREFIXES, *(f"{p}x" for p in PREFIXES), None, *map(str, range(SMALL)), last]
+    batch = relaid(shred(strings(values)), layout)
+    for prefix in PREFIXES:
+        wanted = [value is not None and value.startswith(prefix) for value in values]
+        assert mask_of(f"s LIKE '{prefix}%'", batch) == wanted
+        assert mask_of(f"s LIKE '{prefix}%'", batch.slice(3)) == wanted[3:]
+        others = [value is not None and not value.startswith(prefix) for value in values]
+        assert mask_of(f"s NOT LIKE '{prefix}%'", batch) == others
+
+
+def test_a_prefix_is_found_in_no_empty_string():
+    for values in (["", "", None], ["", "o", ""]):
+        batch = relaid(shred(strings(values)), as_plain)
+        assert mask_of("s LIKE 'or%'", batch) == [False] * 3
+        assert mask_of("s NOT LIKE 'or%'", batch) == [value is not None for value in values]
+
 
 WORDS = [f"{a}{b}" for a in generate.STRINGS for b in ("", "a", "%", "x\n")]
 

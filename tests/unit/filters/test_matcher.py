@@ -5,14 +5,11 @@ from __future__ import annotations
 import pickle
 from random import Random
 
-import pytest
-
-from headgate.filters import batches, memory
+from headgate.filters import memory
 from headgate.filters.access import WIDE
-from headgate.filters.columns import shred
 from headgate.filters.logic import matches_filter
 from headgate.filters.matcher import Matcher
-from headgate.filters.nodes import TRUE, depends_on_time
+from headgate.filters.nodes import TRUE
 from headgate.filters.pairs import PRESENT
 from headgate.filters.parser import parse
 from headgate.filters.paths import MAX_PATHS, Path, paths
@@ -24,19 +21,13 @@ def matcher_of(**filters: str) -> Matcher[str]:
     return Matcher((name, parse(text)) for name, text in filters.items())
 
 
-def timeless(rng: Random):
-    while depends_on_time(found := generate.filter(rng)):
-        pass
-    return found
-
-
 def test_random_filters_answer_as_they_do_alone(seed):
     rng = Random(seed)
     matcher: Matcher[int] = Matcher()
     present = []
     for _ in range(40):
         for _ in range(15):
-            entry = (rng.randrange(60), timeless(rng))
+            entry = (rng.randrange(60), generate.timeless(rng))
             matcher.add(*entry)
             present.append(entry)
         for _ in range(9):
@@ -46,23 +37,9 @@ def test_random_filters_answer_as_they_do_alone(seed):
             assert matcher.match(message) == {h for h, t in present if matches_filter(t, message)}
 
 
-@pytest.mark.parametrize("worth_a_mask", [1, 5, 1_000])
-def test_a_batch_is_matched_as_its_messages_are(seed, monkeypatch, worth_a_mask):
-    monkeypatch.setattr(batches, "WORTH_A_MASK", worth_a_mask)
-    rng = Random(seed)
-    matcher = Matcher((n, timeless(rng)) for n in range(80))
-    messages = generate.messages(rng, 100)
-    found = matcher.match_batch(shred(messages))
-    wanted = [matcher.match(message) for message in messages]
-    for handle in range(80):
-        rows = [at for at, handles in enumerate(wanted) if handle in handles]
-        assert found.rows_of(handle).tolist() == rows
-    assert found.reached.tolist() == [bool(handles) for handles in wanted]
-
-
 def test_nothing_is_left_when_everyone_has_gone(seed):
     rng = Random(seed)
-    entries = [(n % 7, timeless(rng)) for n in range(300)]
+    entries = [(n % 7, generate.timeless(rng)) for n in range(300)]
     matcher = Matcher(entries)
     for handle, tree in entries:
         assert matcher.remove(handle, tree)

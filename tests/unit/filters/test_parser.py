@@ -7,6 +7,7 @@ import pytest
 
 from headgate.errors import FilterError, FilterLimitError, FilterSyntaxError, FilterTypeError
 from headgate.filters.nodes import (
+    MAX_DEPTH,
     TRUE,
     And,
     Arith,
@@ -23,6 +24,7 @@ from headgate.filters.nodes import (
     Now,
     Or,
     TopicMatch,
+    check_depth,
 )
 from headgate.filters.parser import parse
 
@@ -240,6 +242,17 @@ def test_the_limits_are_named():
         parse("(" * 65 + "a" + ")" * 65)
     with pytest.raises(FilterLimitError, match="levels of nesting"):
         parse("NOT " * 70 + "a")
+
+
+@pytest.mark.parametrize(
+    ("inside", "levels"),
+    [("a", 2), ("a = 1", 2), ("a BETWEEN 1 AND 2", 3), ("a NOT BETWEEN 1 AND +b", 5)],
+)
+def test_every_form_is_refused_from_the_first_level_too_many(inside, levels):
+    most = MAX_DEPTH - levels
+    check_depth(parse("NOT " * most + inside))
+    with pytest.raises(FilterLimitError, match="65 levels of nesting"):
+        parse("NOT " * (most + 1) + inside)
 
 
 def test_what_is_within_the_limits_is_accepted():

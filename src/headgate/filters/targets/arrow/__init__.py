@@ -18,7 +18,7 @@ from headgate.filters.nodes import And, Filter, Not, Or
 from headgate.filters.normal import normalize
 from headgate.filters.targets.arrow.leaves import Test, leaf_test
 from headgate.filters.targets.arrow.rows import Bools, Rows
-from headgate.filters.targets.arrow.weights import weight_of, worth_picking
+from headgate.filters.targets.arrow.weights import saved_at_least, weight_of, worth_picking
 from headgate.filters.targets.python import now_ms
 
 Mask: TypeAlias = Callable[[Columns], Bools]
@@ -30,9 +30,8 @@ def compile_mask(node: Filter, clock: Callable[[], int] = now_ms) -> Mask:
     test = _test(normalize(node))
 
     def mask(columns: Columns) -> Bools:
-        if not columns.num_rows:
-            return np.zeros(0, np.bool_)
-        return test(Rows(columns, clock()))
+        rows = Rows(columns, clock())
+        return test(rows) if rows.count else np.zeros(0, np.bool_)
 
     return mask
 
@@ -54,15 +53,16 @@ def _joint(terms: list[Filter], *, undecided: bool) -> Test:
     steps = [(_test(term), weight_of(term)) for term in terms]
 
     def ask(rows: Rows, start: int = 0) -> Bools:
-        found = steps[start][0](rows)
+        found, count = steps[start][0](rows), rows.count
+        least = saved_at_least(count)
         for at in range(start + 1, len(steps)):
             test, weight = steps[at]
             left = int(np.count_nonzero(found))
             if not undecided:
-                left = rows.count - left
+                left = count - left
             if not left:
                 break
-            if worth_picking(rows, left, weight):
+            if (count - left) * weight.most > least and worth_picking(rows, left, weight):
                 picked = (found if undecided else ~found).nonzero()[0]
                 found[picked] = ask(rows.only(picked), at)
                 break

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.filters.targets.arrow.rows import Array, Bools, Codes, Text
+from headgate.filters.targets.arrow.rows import Array, Bools, Codes, Text, where_valid
 from headgate.filters.targets.arrow.text import TextTest
 
 SMALL: Final = 32  # values: up to here, asking Python costs less than remembering
@@ -45,43 +45,38 @@ def strings_pass(test: TextTest, text: Codes | Text) -> Bools:
     """The rows whose string passes the test."""
     if isinstance(text, Text):
         return test.answers(text.array)
-    if len(text.dictionary) <= SMALL:
-        return codes_pass(_asked_in_python(test, text.dictionary), text)
-    known = _memory.recall(text.dictionary)
+    codes, valid, dictionary = text
+    values = len(dictionary)
+    if values <= SMALL:
+        return where_valid(codes_pass(_asked_in_python(test, dictionary), codes), valid)
+    known = _memory.recall(dictionary)
     if known is not None:
-        return codes_pass(_remembered(test, known), text)
-    if len(text.dictionary) > MANY + 4 * len(text.codes):
+        return where_valid(codes_pass(_remembered(test, known), codes), valid)
+    if values > MANY + 4 * len(codes):
         return test.answers(text.decoded())
-    table = test.answers(text.dictionary)
-    plain = len(text.codes) < LARGE
-    return codes_pass(CodeTest("table", table=table) if plain else _cheapest(table), text)
+    table = test.answers(dictionary)
+    passing = CodeTest("table", table=table) if len(codes) < LARGE else _cheapest(table)
+    return where_valid(codes_pass(passing, codes), valid)
 
 
-def codes_pass(test: CodeTest, text: Codes) -> Bools:
-    """The rows whose code passes."""
-    if test.form == "none":
-        return np.zeros(len(text.codes), np.bool_)
-    if test.form == "all":
-        return np.ones(len(text.codes), np.bool_) if text.valid is None else text.valid.copy()
-    found = _passing(test, text.codes)
-    if text.valid is not None:
-        found &= text.valid
-    return found
-
-
-def _passing(test: CodeTest, codes: Array) -> Bools:
-    if test.table is not None:
-        return test.table.take(codes.astype(np.intp, copy=False), mode="clip")
-    if test.form == "run":
-        first, end = test.codes
-        found: Bools = codes >= first
-        found &= codes < end
-        return found
-    equal = test.form == "few"
-    compare, join = (np.equal, np.logical_or) if equal else (np.not_equal, np.logical_and)
-    found = compare(codes, test.codes[0])
-    for code in test.codes[1:]:
-        join(found, compare(codes, code), out=found)
+def codes_pass(test: CodeTest, codes: Array) -> Bools:
+    """Where the code passes, as if all were valid."""
+    form, chosen, table = test
+    if form == "few":
+        found: Bools = codes == chosen[0]
+        for code in chosen[1:]:
+            found |= codes == code
+    elif table is not None:
+        found = table.take(codes.astype(np.intp, copy=False), mode="clip")
+    elif form == "run":
+        found = codes >= chosen[0]
+        found &= codes < chosen[1]
+    elif form == "all but":
+        found = codes != chosen[0]
+        for code in chosen[1:]:
+            found &= codes != code
+    else:
+        found = np.full(len(codes), form == "all")
     return found
 
 
@@ -184,8 +179,9 @@ def _remembered(test: TextTest, known: _Known) -> CodeTest:
 
 
 def _key(dictionary: pa.Array) -> _Key:
-    text = dictionary.buffers()[-1]
-    if text is None:
+    buffer = dictionary.buffers()[-1]
+    if buffer is None:
         return dictionary.type.id, len(dictionary), 0, 0
-    ends = crc32(text[max(0, text.size - END) :], crc32(text[:END]))
-    return dictionary.type.id, len(dictionary), text.size, ends
+    text = memoryview(buffer)
+    ends = crc32(text[-END:], crc32(text[:END]))
+    return dictionary.type.id, len(dictionary), len(text), ends

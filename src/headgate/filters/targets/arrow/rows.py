@@ -8,6 +8,7 @@ Each knows where it holds a value: `valid` is None when it does everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -77,10 +78,12 @@ class Source(NamedTuple):
     field: Field
     view: View
     name: str
+    decode: Callable[[pa.Array], Vector | Codes | Text | None]
 
 
 def source(field: Field, view: View) -> Source:
-    return Source(field, view, column_name(field, view) + view[0])
+    decode = decode_text if view == "string" else decode_vector
+    return Source(field, view, column_name(field, view) + view[0], decode)
 
 
 class Rows:
@@ -112,16 +115,14 @@ class Rows:
         return self._decode(source) if found is _UNASKED else found
 
     def _decode(self, source: Source) -> Any:
-        found = self._decoded[source.name] = (
-            self._read(source) if self._parent is None else self._picked(self._parent, source)
-        )
+        field, view, name, decode = source
+        found: Any = None
+        if self._parent is not None:
+            found = self._picked(self._parent, source)
+        elif (array := self._columns.view(field, view)) is not None:
+            found = decode(array)
+        self._decoded[name] = found
         return found
-
-    def _read(self, source: Source) -> Vector | Codes | Text | None:
-        array = self._columns.view(source.field, source.view)
-        if array is None or array.null_count == len(array):
-            return None
-        return decode_text(array) if source.view == "string" else decode_vector(array)
 
     def _picked(self, parent: Rows, source: Source) -> Vector | Codes | Text | None:
         whole: Any = parent.text(source) if source.view == "string" else parent.vector(source)
@@ -131,22 +132,31 @@ class Rows:
 # ---- Arrow's buffers as numpy arrays -----------------------------------------------------------------
 
 
-def decode_vector(array: pa.Array) -> Vector:
-    buffer = array.buffers()[1]
-    if array.type.id == _BOOL:
-        return Vector(unpacked(buffer, array.offset, len(array)), validity(array))
-    return Vector(_numbers(buffer, array.type, array.offset, len(array)), validity(array))
+def decode_vector(array: pa.Array) -> Vector | None:
+    """Its numbers or booleans; None when there are only nulls."""
+    count, nulls = len(array), array.null_count
+    if nulls == count:
+        return None
+    valid = validity(array) if nulls else None
+    type_id, buffer = array.type.id, array.buffers()[1]
+    if type_id == _BOOL:
+        return Vector(unpacked(buffer, array.offset, count), valid)
+    return Vector(_numbers(buffer, type_id, array.offset, count), valid)
 
 
 def decode_text(array: pa.Array) -> Codes | Text | None:
-    if not isinstance(array, pa.DictionaryArray):
-        return Text(readable(array), validity(array))
-    dictionary = readable(array.dictionary)
-    if dictionary.null_count == len(dictionary):
+    """Its strings, as they are encoded; None when there are only nulls."""
+    count, nulls = len(array), array.null_count
+    if nulls == count:
         return None
-    codes = _numbers(array.buffers()[1], array.type.index_type, array.offset, len(array))
-    valid = validity(array)
-    if dictionary.null_count:  # a code may also stand for null
+    valid = validity(array) if nulls else None
+    if not isinstance(array, pa.DictionaryArray):
+        return Text(readable(array), valid)
+    dictionary, codes_id = readable(array.dictionary), array.type.index_type.id
+    codes = _numbers(array.buffers()[1], codes_id, array.offset, count)
+    if unnamed := dictionary.null_count:  # a code may also stand for null
+        if unnamed == len(dictionary):
+            return None
         present: Bools = validity(dictionary).take(codes, mode="clip")  # type: ignore[union-attr]
         valid = present if valid is None else valid & present
     return Codes(codes, valid, dictionary)
@@ -182,13 +192,14 @@ def truths(answers: pa.BooleanArray) -> Bools:
 
 def unpacked(bitmap: pa.Buffer, offset: int, count: int) -> Bools:
     first, skipped = divmod(offset, 8)
-    packed = np.frombuffer(bitmap, np.uint8, (skipped + count + 7) // 8, first)
-    bits = np.unpackbits(packed, count=skipped + count, bitorder="little")
-    return bits[skipped:].view(np.bool_)
+    end = skipped + count
+    packed = np.frombuffer(bitmap, np.uint8, (end + 7) // 8, first)
+    bits = np.unpackbits(packed, None, end, "little").view(np.bool_)
+    return bits[skipped:] if skipped else bits
 
 
-def _numbers(buffer: pa.Buffer, type_: pa.DataType, offset: int, count: int) -> Array:
-    dtype = _DTYPES[type_.id]
+def _numbers(buffer: pa.Buffer, type_id: int, offset: int, count: int) -> Array:
+    dtype = _DTYPES[type_id]
     return np.frombuffer(buffer, dtype, count, offset * dtype.itemsize)
 
 

@@ -47,7 +47,7 @@ class TextTest:
         found = unpacked(bits.buffers()[1], bits.offset, len(bits))
         if self._negated:
             np.logical_not(found, out=found)
-        return where_valid(found, validity(strings))
+        return where_valid(found, validity(strings)) if strings.null_count else found
 
 
 # Equal questions are one object, so that filters share what is remembered about a dictionary.

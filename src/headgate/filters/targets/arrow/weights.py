@@ -7,7 +7,7 @@ as codes, which are cheap to test everywhere, or as text, which is not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from headgate.filters.like import pieces_of
 from headgate.filters.nodes import (
@@ -23,7 +23,13 @@ from headgate.filters.nodes import (
 )
 from headgate.filters.targets.arrow.rows import Rows, Text, source
 
-Weight: TypeAlias = Callable[[Rows], float]
+
+class Weight(NamedTuple):
+    """What a term costs per row: at most, which is known before there are rows, and for these."""
+
+    most: float
+    of: Callable[[Rows], float]
+
 
 PLAIN: Final = 0.2  # a comparison of numbers
 CODES: Final = 0.5  # of dictionary codes
@@ -36,17 +42,23 @@ PICKING_PER_ROW: Final = 0.5
 PICKING_PER_ROW_PICKED: Final = 2.0
 
 
+def saved_at_least(count: int) -> float:
+    """What picking must save, of so many rows, however few are picked."""
+    return PICKING + PICKING_PER_ROW * count
+
+
 def worth_picking(rows: Rows, undecided: int, weight: Weight) -> bool:
     """Asking only about the undecided rows costs less than asking about all."""
-    saved = (rows.count - undecided) * weight(rows)
-    return saved > PICKING + PICKING_PER_ROW * rows.count + PICKING_PER_ROW_PICKED * undecided
+    saved = (rows.count - undecided) * weight.of(rows)
+    return saved > saved_at_least(rows.count) + PICKING_PER_ROW_PICKED * undecided
 
 
 def weight_of(node: Filter) -> Weight:
     match node:
         case And(terms=terms) | Or(terms=terms):
             weights = [weight_of(term) for term in terms]
-            return lambda rows: sum(weight(rows) for weight in weights)
+            most = sum(weight.most for weight in weights)
+            return Weight(most, lambda rows: sum(weight.of(rows) for weight in weights))
         case Compare(left=Field() as field, right=Literal(value=str())):
             return _text_weight(field, TEXT)
         case In(value=Field() as field, items=items) if _all_text(items):
@@ -56,19 +68,22 @@ def weight_of(node: Filter) -> Weight:
         case TopicMatch():
             return _text_weight(Field("sys", "topic"), SEARCHED)
         case Compare(right=right) if not isinstance(right, Literal):
-            return lambda rows: COMPUTED
+            return _always(COMPUTED)
         case Compare(left=left) | In(value=left) if not isinstance(left, Field):
-            return lambda rows: COMPUTED
+            return _always(COMPUTED)
         case In(items=items):
-            count = len(items)
-            return lambda rows: PLAIN * count
+            return _always(PLAIN * len(items))
         case _:
-            return lambda rows: PLAIN
+            return _always(PLAIN)
+
+
+def _always(cost: float) -> Weight:
+    return Weight(cost, lambda rows: cost)
 
 
 def _text_weight(field: Field, as_text: float) -> Weight:
     strings = source(field, "string")
-    return lambda rows: as_text if isinstance(rows.text(strings), Text) else CODES
+    return Weight(as_text, lambda rows: as_text if isinstance(rows.text(strings), Text) else CODES)
 
 
 def _all_text(items: tuple[object, ...]) -> bool:
