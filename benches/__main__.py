@@ -3,8 +3,9 @@
     python benches [--quick] [--only GROUP] [--json PATH] [--readme PATH] [--show PATH]
 
 GROUP is filters, streams, routing, queues or spark, or one part of one of them: spark/growth. With --only, --json adds to
-the file that is there. A bench that fails does not keep the others from running; the exit code is 1 then. A missed target
-is marked, and is no failure.
+the file that is there. A bench that fails does not keep the others from running, and what it found until then is kept; the
+exit code is 1 then. Ctrl-C ends the run, and what was found is shown and written all the same. A missed target is marked,
+and is no failure.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 LIMIT_S = 3 * 3600  # what takes longer hangs
+TIDYING_S = 60
+INTERRUPTED = 130  # the exit code of what was ended with Ctrl-C
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
 
 
@@ -53,7 +56,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="less data, fewer rounds: minutes")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--readme", type=_document, help="write the table of headlines in there")
-    parser.add_argument("--show", type=Path, help="measure nothing, take what is in this file")
+    parser.add_argument("--show", type=_file, help="measure nothing, take what is in this file")
     help = f"just these: {', '.join(ORDER)}, or one part: spark/growth"
     parser.add_argument("--only", type=_group, action="append", metavar="GROUP", help=help)
     return parser.parse_args()
@@ -63,6 +66,12 @@ def _group(text: str) -> str:
     if text.partition("/")[0] not in ORDER:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(ORDER)}")
     return text
+
+
+def _file(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return Path(text)
 
 
 def _document(text: str) -> Path:
@@ -94,35 +103,51 @@ def measured(chosen: list[str], quick: bool) -> tuple[Report, list[str]]:
     for turn, name in enumerate(chosen, 1):
         spent = (time.monotonic() - began) / 60
         console.rule(f"{name}, {turn} of {len(chosen)}, after {spent:.0f} minutes", align="left")
-        found, finished = measure_one(name, quick)
+        found, code = measure_one(name, quick)
         report = report.with_newer(found)
-        if not finished:
+        if code:
+            console.print(_unfinished(name, found, code), style="red", markup=False)
             failed.append(name)
+        if code == INTERRUPTED:
+            return report, failed + chosen[turn:]
     return report, failed
 
 
-def measure_one(name: str, quick: bool) -> tuple[Report, bool]:
+def _unfinished(name: str, found: Report, code: int) -> str:
+    why = "it was interrupted" if code == INTERRUPTED else f"exit code {code}, its error is above"
+    return f"{name} did not finish: {why}; figures kept: {len(found.figures)}"
+
+
+def measure_one(name: str, quick: bool) -> tuple[Report, int]:
     """Memory, threads and a JVM are a bench's own, so it has a process of its own."""
     group, _, part = name.partition("/")
     with tempfile.TemporaryDirectory() as place:
         found = Path(place) / "figures.json"
         command = [sys.executable, str(HERE / f"{group}.py"), "--json", str(found)]
         command += ["--quick"] * quick + ["--only", part] * bool(part)
-        finished = run(command) == 0
-        return (load(found) if found.exists() else Report()), finished
+        code = run(command)
+        return (load(found) if found.exists() else Report()), code
 
 
 def run(command: list[str]) -> int:
     with subprocess.Popen(command) as process:
         try:
             return process.wait(LIMIT_S)
+        except KeyboardInterrupt:  # the terminal has told the bench too
+            _tidied(process)
+            return INTERRUPTED
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)  # it tidies up, and writes what it has
-            try:
-                return process.wait(60) or 1
-            except subprocess.TimeoutExpired:
-                process.kill()
-                return 1
+            process.send_signal(signal.SIGINT)
+            return _tidied(process) or 1
+
+
+def _tidied(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a bench that was interrupted: it tidies up, and writes what it has; one that does not is killed."""
+    try:
+        return process.wait(TIDYING_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
+        return None
 
 
 # ---- the table -----------------------------------------------------------------------------------------

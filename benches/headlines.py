@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from figures import TIMES, Figure, measure, number
-from reports import Report, Run
+from reports import ORDER, Report, Run
 
 BEGIN = "<!-- benchmarks: written by `make bench` -->"
 END = "<!-- end of benchmarks -->"
@@ -167,11 +167,10 @@ def _each(found: Iterable[str]) -> str:
 def _reservations(runs: dict[str, Run]) -> str:
     quick = [group for group, run in runs.items() if run.quick]
     partial = [group for group, run in runs.items() if not run.finished]
-    return "".join(
-        (
-            f" **Of a quick run, with less data than the targets are for: {', '.join(quick)}.**"
-            if quick
-            else "",
-            f" **Not finished: {', '.join(partial)}.**" if partial else "",
-        )
-    )
+    absent = [group for group in ORDER if group not in runs]
+    said = {
+        "Of a quick run, with less data than the targets are for": quick,
+        "Not finished": partial,
+        "Not measured": absent,
+    }
+    return "".join(f" **{what}: {', '.join(groups)}.**" for what, groups in said.items() if groups)

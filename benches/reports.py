@@ -72,7 +72,9 @@ def save(report: Report, path: Path) -> None:
         json.dumps(_brief(figure), ensure_ascii=False) for figure in report.figures
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'{{"runs": {runs},\n"figures": [\n{figures}\n]}}\n')
+    written = path.with_name(f"{path.name}.new")
+    written.write_text(f'{{"runs": {runs},\n"figures": [\n{figures}\n]}}\n')
+    written.replace(path)  # killed here, an hour of figures is still there, or none of it
 
 
 def _brief(figure: Figure) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -77,12 +78,15 @@ def test_a_missed_target_is_marked_wherever_figures_are_shown(benches, bench, ca
     assert "missed" not in met
 
 
-def test_a_quick_or_unfinished_run_is_called_so(benches, bench):
-    assert "**" not in benches.headlines.section(report_of(benches, bench))
-    assert "quick run" in benches.headlines.section(report_of(benches, bench, quick=True))
-    assert "Not finished: streams" in benches.headlines.section(
-        report_of(benches, bench, finished=False)
-    )
+def test_a_quick_or_unfinished_or_partial_run_is_called_so(benches, bench):
+    def said_of(**changes):
+        return benches.headlines.circumstances(report_of(benches, bench, **changes).runs)
+
+    known = benches.reports.load(RESULTS).with_newer(report_of(benches, bench))
+    assert "**" not in benches.headlines.circumstances(known.runs)
+    assert "quick run" in said_of(quick=True)
+    assert "Not finished: streams" in said_of(finished=False)
+    assert "Not measured: filters, routing, queues, spark" in " ".join(said_of().split())
 
 
 def test_a_part_measured_again_replaces_only_its_own_figures(benches, bench):
@@ -106,6 +110,69 @@ def test_a_bench_that_fails_keeps_what_it_found(benches, bench, tmp_path):
     found = benches.reports.load(tmp_path / "figures.json")
     assert [figure.name for figure in found.figures] == ["send"]
     assert not found.runs["streams"].finished
+
+
+BENCH = """
+import os, signal
+from figures import Recorder
+from reports import options, recorded
+
+given = options("A bench.").parse_args()
+bench = Recorder({group!r})
+with recorded(bench, given):
+    bench.add("a figure", 1.0, "/s")
+    {then}
+"""
+
+
+@pytest.fixture
+def runner(tmp_path):
+    """The benches as a program, with groups that do as the test says; what it prints, its exit code, what it wrote."""
+
+    def run_groups(**groups):
+        place, found = tmp_path / "benches", tmp_path / "found.json"
+        place.mkdir()
+        for name in ("__main__", "figures", "reports", "headlines"):
+            shutil.copy(ROOT / f"benches/{name}.py", place)
+        for group, then in groups.items():
+            (place / f"{group}.py").write_text(BENCH.format(group=group, then=then))
+        only = [text for group in groups for text in ("--only", group)]
+        command = [sys.executable, place, "--json", found, *only]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout, done.returncode, found
+
+    return run_groups
+
+
+def test_a_group_that_fails_keeps_no_other_from_running(benches, runner):
+    said, code, found = runner(streams="pass", queues="raise OSError('no server')", spark="pass")
+    assert code == 1
+    assert "queues did not finish: exit code 1, its error is above; figures kept: 1" in said
+    assert said.rstrip().endswith("Did not finish: queues")
+    report = benches.reports.load(found)
+    assert {group: run.finished for group, run in report.runs.items()} == {
+        "streams": True,
+        "queues": False,
+        "spark": True,
+    }
+    assert [figure.group for figure in report.figures] == ["streams", "queues", "spark"]
+
+
+def test_an_interrupted_run_keeps_what_it_found(benches, runner):
+    interrupt = "os.kill(os.getppid(), signal.SIGINT); raise KeyboardInterrupt"
+    said, code, found = runner(streams="pass", queues=interrupt, spark="pass")
+    assert code == 1
+    assert "queues did not finish: it was interrupted" in said
+    assert said.rstrip().endswith("Did not finish: queues, spark")
+    groups = [figure.group for figure in benches.reports.load(found).figures]
+    assert groups == ["streams", "queues"]
+
+
+def test_a_file_of_figures_that_is_not_there_is_refused_in_a_line(tmp_path):
+    command = [sys.executable, ROOT / "benches", "--show", tmp_path / "gone.json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "there is no file" in done.stderr
 
 
 def test_the_command_writes_the_table_from_a_file_of_figures(tmp_path):

@@ -48,8 +48,19 @@ def bench(
         command += ["--only", group]
     for option, path in (("--json", json), ("--readme", readme), ("--show", show)):
         command += [option, str(path)] if path else []
-    if code := subprocess.run(command, check=False).returncode:
+    if code := _ran(command):
         raise typer.Exit(code)
+
+
+def _ran(command: list[str]) -> int:
+    with subprocess.Popen(command) as process:
+        while True:
+            try:
+                return process.wait()
+            except (
+                KeyboardInterrupt
+            ):  # the benches had it too: they end by showing and writing what they have
+                continue
 
 
 def _benches(clone: Path) -> Path:
