@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from headgate.spark.java import (
     choose,
     install_launcher,
     launcher_name,
+    launcher_script,
     parse_settings,
     probe,
     system_candidates,
@@ -163,11 +165,16 @@ def test_two_places_with_the_same_version_have_two_launchers():
 
 
 def test_programs_that_start_at_once_share_one_complete_launcher(tmp_path, echoing_java):
-    def install_and_run(_: int) -> list[str]:
-        return arguments_seen(install_launcher(echoing_java, tmp_path / "cache"), "-version")
+    def install_and_look(_: int) -> tuple[bool, str]:
+        """Not run here: a process that another thread starts just then still holds the file being written."""
+        java = install_launcher(echoing_java, tmp_path / "cache") / "bin" / "java"
+        return os.access(java, os.X_OK), java.read_text()
 
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(install_and_run, range(32))) == [["-version"]] * 32
+        seen = set(pool.map(install_and_look, range(32)))
+    assert seen == {(True, launcher_script(echoing_java))}
+    home = install_launcher(echoing_java, tmp_path / "cache")
+    assert arguments_seen(home, "-version") == ["-version"]
     assert [f.name for f in (tmp_path / "cache").rglob("*") if f.is_file()] == ["java"]
 
 
