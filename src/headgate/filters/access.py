@@ -278,7 +278,7 @@ def _find_deeper(
     covers, apart = held.issuperset, held.isdisjoint
     for node in nodes:
         nexts = node.nexts
-        if not apart(nexts):
+        if nexts and not apart(nexts):
             after = node.after
             for pair in held & nexts:
                 below = after[pair]
