@@ -87,6 +87,19 @@ class Pairs:
     def column_of(self, pair: PairId) -> Column:
         return self._wanted[pair][0]
 
+    def by_column(self, wanted: Iterable[PairId]) -> dict[Column, PairId] | None:
+        """What is asked for in each column; None where two values are asked for in one."""
+        found: dict[Column, PairId] = {}
+        for pair in wanted:
+            column, key = self._wanted[pair]
+            other = found.setdefault(column, pair)
+            if other == pair or key is PRESENT:
+                continue
+            if self._wanted[other][1] is not PRESENT:
+                return None
+            found[column] = pair
+        return found
+
     def compared_by_key(self, column: Column) -> bool:
         """Whether somebody asks for more than text there."""
         return column in self._not_text

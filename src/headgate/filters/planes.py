@@ -39,16 +39,18 @@ class Plane:
         # hold no value that is asked for there, and an AND is as short as the shorter of the two.
         columns = sorted(pairs.columns, key=lambda column: -len(pairs.columns[column]))
         weights = {column: 1 << at for at, column in enumerate(reversed(columns))}
-        found = sorted(
-            pairs.conjunctions(),
-            key=lambda conjunction: sum(weights[pairs.column_of(p)] for p in conjunction[0] if p),
-        )
+        found = [
+            (by_column, place)
+            for wanted, place in pairs.conjunctions()
+            if (by_column := pairs.by_column(wanted)) is not None
+        ]
+        found.sort(key=lambda conjunction: sum(map(weights.__getitem__, conjunction[0])))
         self._places = [place for _, place in found]
         self._members = list(map(_members, self._places))
         asking: defaultdict[PairId, int] = defaultdict(int)
-        for at, (wanted, _) in enumerate(found):
+        for at, (by_column, _) in enumerate(found):
             bit = 1 << at
-            for pair in wanted:
+            for pair in by_column.values():
                 asking[pair] |= bit
         tables, others = [], []
         for column in columns:

@@ -79,6 +79,17 @@ def _holds(value, key) -> bool:
     return type(value) is type(key) and value == key
 
 
+def test_two_values_of_one_column_are_never_held(at_once):
+    tree = tree_of(("q1", {"h": "a"}))
+    tree.add([("h", "a"), ("h", "b")], "q2")
+    tree.add([("h", "a"), ("h", PRESENT)], "q3")
+    tree.add([("h", PRESENT), ("h", "b"), ("h", "b")], "q4")
+    assert tree.match(Asked({"h": "a"})) == {"q1", "q3"}
+    assert tree.match(Asked({"h": "b"})) == {"q4"}
+    assert tree.match(Asked({"h": "c"})) == set()
+    assert tree._plane is not None
+
+
 def test_who_is_found_together_is_remembered(at_once):
     tree = tree_of(
         ("q1", {"region": "EU"}), ("q2", {"region": "EU", "type": "order"}), ("q3", {"customer": 7})
