@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -18,7 +19,7 @@ from headgate.cli.arguments import write_text
 from headgate.cli.on_spark import Conf, Master, settings_of
 from headgate.cli.pipeline_view import final_table, live_table
 from headgate.errors import HeadgateError
-from headgate.spark.pipeline.definition import Pipeline, StreamSource, Trigger
+from headgate.spark.pipeline.definition import Pipeline, QueueSource, StreamSource, Trigger
 from headgate.spark.pipeline.file import read_pipeline
 from headgate.spark.pipeline.progress import Account, Batch
 
@@ -54,6 +55,7 @@ def run(
         raise HeadgateError("--once and --continuous exclude each other; give one of them")
     trigger: Trigger | None = "once" if once else "continuous" if continuous else None
     pipeline = read_pipeline(file)
+    pipeline = replace(pipeline, trigger=trigger or pipeline.trigger)
     account = Account(pipeline.name)
     started = time.monotonic()
     with ExitStack() as stack:
@@ -61,14 +63,13 @@ def run(
         if metrics_port is not None:
             stack.enter_context(_served(account, metrics_port))
         settings = {**_java(pipeline, master), **settings_of(conf)}
-        _run(pipeline, trigger, master, settings, account, _also_written(tell, account, metrics))
+        _run(pipeline, master, settings, account, _also_written(tell, account, metrics))
     if not as_json:
         Console(highlight=False).print(final_table(account, time.monotonic() - started))
 
 
 def _run(
     pipeline: Pipeline,
-    trigger: Trigger | None,
     master: str | None,
     settings: Mapping[str, str],
     account: Account,
@@ -83,7 +84,7 @@ def _run(
         ours = running_session() is None
         spark = session(f"headgate pipeline {pipeline.name}", master, **settings)
         try:
-            query = start(pipeline, spark, trigger)
+            query = start(pipeline, spark)
             for fresh in follow(query, account, stopping):
                 tell(fresh)
             if ours and hasattr(spark, "sparkContext"):
@@ -96,7 +97,8 @@ def _run(
 
 def _java(pipeline: Pipeline, master: str | None) -> dict[str, str]:
     """Java compiles quickly instead of well where it only passes descriptors on."""
-    small = isinstance(pipeline.source, StreamSource) and (master or "local").startswith("local")
+    ours = isinstance(pipeline.source, StreamSource | QueueSource)
+    small = ours and (master or "local").startswith("local")
     return {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"} if small else {}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ from headgate.cli.arguments import write_text
 from headgate.cli.on_spark import Conf, Master, on_spark
 from headgate.cli.options import AsJson, FilterText, From, StreamPath
 from headgate.errors import HeadgateError
+from headgate.spark.queues.place import without_password
 from headgate.streams.options import load_options
 
 app = typer.Typer()
@@ -129,9 +129,5 @@ def replay(
     if as_json:
         typer.echo(json.dumps(asdict(found)))
         return
-    typer.echo(f"replayed {found.messages:,} messages to {_without_password(to)}")
+    typer.echo(f"replayed {found.messages:,} messages to {without_password(to)}")
     typer.echo(f"run {found.run_id}: {found.batches} batches, {found.batches_before} done before")
-
-
-def _without_password(to: str) -> str:
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:…@", to)

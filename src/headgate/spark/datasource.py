@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 
 NO_STREAM: Final = (
-    "a queue is not read as a stream: its consumers take messages away before a query comes to them; read what it holds "
-    "in batches with spark.read, or publish to a stream and read that with readStream"
+    "a queue is not read as a stream: its consumers take messages away before a query comes to them; follow what they "
+    "acked with option states = archived, read what it holds in batches with spark.read, or publish to a stream and read "
+    "that with readStream"
 )
 
 P = ParamSpec("P")
@@ -67,9 +68,9 @@ class HeadgateSource(DataSource):
 
         spark.read.format("headgate").option("filter", "region = 'EU'").load("queue:postgresql://host/db#orders")
 
-    Options of a queue, which is read in batches only and nothing in it claimed: `path`, `queue` (its name, where the
-    path ends without one), `filter`, `headers`, `partitions`, `states` (ready; some of ready, delayed, leased, dead, or
-    all, or archived).
+    Options of a queue, in which nothing is claimed: `path`, `queue` (its name, where the path ends without one), `filter`,
+    `headers`, `partitions`, `cores`, `states` (ready; some of ready, delayed, leased, dead, or all, or archived). It is read
+    in batches; its archive, states = archived, also as it grows, with `maxMessagesPerTrigger`.
     """
 
     @plainly
@@ -104,7 +105,13 @@ class HeadgateSource(DataSource):
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if names_queue(self.options):
-            raise SparkOptionsError(NO_STREAM)
+            from headgate.spark.queues.following import QueueStreamReader
+            from headgate.spark.queues.options import followed
+
+            asked = followed(self.options)
+            if asked.states:
+                raise SparkOptionsError(NO_STREAM)
+            return QueueStreamReader(schema, asked)
         from headgate.spark.streaming import HeadgateStreamReader
 
         return HeadgateStreamReader(schema, source_options(self.options))

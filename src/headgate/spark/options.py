@@ -39,7 +39,7 @@ SOURCE_OPTIONS: Final = (
     "cursor",
     "failOnDataLoss",
 )
-QUEUE_OPTIONS: Final = ("path", "queue", "filter", "headers", "states", "partitions")
+QUEUE_OPTIONS: Final = ("path", "queue", "filter", "headers", "states", "partitions", "cores")
 SINK_OPTIONS: Final = ("path", "to", "checkpointLocation", "queryName", "destinations", "queue")
 
 

@@ -19,6 +19,7 @@ from headgate.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+UNSEEN_CORES: Final = 16  # taken for granted by who needs a number where Spark does not say
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _MASTER: Final = "spark.master"
 _REMOTE: Final = "spark.remote"
@@ -107,6 +108,16 @@ def chosen_place(
 
 def _named(url: str) -> Place:
     return Place(_REMOTE if url.startswith("sc://") else _MASTER, url)
+
+
+def cores_of(spark: SparkSession) -> int | None:
+    """How many tasks run at once; of a cluster, executors may still be on their way. None behind Spark Connect, which
+    does not say."""
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        return None
+    known: int = context.defaultParallelism
+    return known if (context.master or "").startswith("local") else max(known, os.cpu_count() or 1)
 
 
 def settings(

@@ -311,6 +311,20 @@ frame = spark.read.format("headgate").schema("offset long, n long").option("filt
 assert sorted(row.n for row in frame.where("n > 10").collect()) == [11, 12, 13, 14]
 spark.stop()
 """
+STREAMING_CONNECTED = """
+import sys
+from pyspark.sql import SparkSession
+source, out, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.remote("local[1]").getOrCreate()
+def run():
+    rows = spark.readStream.format("headgate").option("filter", "n < 15").option("maxMessagesPerTrigger", "8").load(source)
+    writer = rows.writeStream.format("headgate").option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    query = writer.start(out)
+    assert query.awaitTermination(200), query.status
+    return [report["batchId"] for report in query.recentProgress if "addBatch" in report["durationMs"]]
+print(run(), run())
+spark.stop()
+"""
 
 
 def test_an_executor_loads_no_database_and_no_server() -> None:
@@ -325,3 +339,19 @@ def test_spark_connect_reads_a_stream(full: bool, tmp_path: Path) -> None:
     environ = {**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable}
     program = [sys.executable, "-c", CONNECTED, str(tmp_path / "s")]
     subprocess.run(program, check=True, timeout=300, env=environ)
+
+
+def test_spark_connect_reads_a_stream_as_it_comes(full: bool, tmp_path: Path) -> None:
+    if not full:
+        pytest.skip("a server of its own takes a while: HEADGATE_FULL=1 runs this")
+    with Stream.create(tmp_path / "s") as stream:
+        publish(stream, [Message(b"%d" % i, headers={"n": i}) for i in range(20)])
+    environ = {**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable}
+    places = [str(tmp_path / name) for name in ("s", "out", "ck")]
+    program = [sys.executable, "-c", STREAMING_CONNECTED, *places]
+    done = subprocess.run(
+        program, check=True, timeout=300, env=environ, stdout=subprocess.PIPE, text=True
+    )
+    assert done.stdout.split("\n")[-2] == "[0, 1, 2] []"  # the second run finds nothing new
+    with Stream.open(tmp_path / "out") as stream:
+        assert [int(message.payload) for message in stream.consume()] == list(range(15))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import QueueOptionsError
+from headgate.errors import QueueOptionsError, SparkOptionsError
 from headgate.queues.database import sqlite_path
-from headgate.spark.queues.place import queue_place, tables_of
+from headgate.spark.queues.place import queue_place, tables_of, without_password
 
 
 def test_a_place_is_a_database_and_a_queue() -> None:
@@ -14,6 +14,30 @@ def test_a_place_is_a_database_and_a_queue() -> None:
     assert (place.url, place.name, place.file) == ("postgresql://me@host/db", "orders", None)
     assert queue_place("queue:postgresql://host/db", "orders").name == "orders"
     assert queue_place("queue:postgresql://host/db#eu", "orders").name == "eu"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "queue:mysql://me:secret@host/db#q",
+        "queue:postgresql://me:secret@host/db",
+        "queue:mysql://me:a@secret:/?b@host/db",
+        "queue:postgres://host/db?user=me&PassWord=secret&sslmode=require",
+        "queue:redis://:secret@host#q",
+    ],
+)
+def test_what_is_refused_is_said_without_its_password(text: str) -> None:
+    with pytest.raises(SparkOptionsError) as refused:
+        queue_place(text)
+    assert "secret" not in str(refused.value)
+    assert "host" in str(refused.value)
+
+
+def test_only_passwords_are_left_out() -> None:
+    shown = "queue:postgresql://me@[::1]:5432/db?schema=s#q"
+    assert without_password(shown) == shown
+    assert without_password("queue:sqlite:///a:b.db#q@r") == "queue:sqlite:///a:b.db#q@r"
+    assert without_password("queue:postgresql://me:x@h:1/d") == "queue:postgresql://me:…@h:1/d"
 
 
 def test_the_path_of_a_file_is_made_absolute_and_its_settings_stay(

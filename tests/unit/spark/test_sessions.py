@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
-from headgate.spark.sessions import Place, chosen_place, settings
+from headgate.spark.sessions import Place, chosen_place, cores_of, settings
 
 SCRATCH = Path("/tmp/scratch")
 HERE = Place("spark.master", "local[*]")
@@ -63,3 +65,21 @@ def test_given_java_options_come_after_ours_so_that_they_win():
     ours, given = options["spark.driver.extraJavaOptions"].split()
     assert ours.startswith("-Dlog4j2.configurationFile=file:///tmp/scratch/")
     assert given == "-Xss8m"
+
+
+class Session:
+    """As much of a session as is asked."""
+
+    def __init__(self, master: str, tasks: int):
+        self.sparkContext = SimpleNamespace(master=master, defaultParallelism=tasks)
+
+
+def test_cores_are_those_spark_runs_tasks_on():
+    assert cores_of(Session("local[3]", 3)) == 3
+    assert cores_of(Session("spark://host:7077", 1000)) == 1000
+    here = os.cpu_count() or 1
+    assert cores_of(Session("spark://host:7077", 1)) == max(1, here)  # executors are on their way
+
+
+def test_behind_spark_connect_nobody_says_how_many_cores_there_are():
+    assert cores_of(object()) is None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from headgate.spark.sessions import UNSEEN_CORES, cores_of
 from headgate.streams.cold import compaction
 from headgate.streams.cold.compaction import Compacted
 from headgate.streams.cold.write import ColdTask, Written, attempt
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 OnProgress: TypeAlias = Callable[[int, int], None]
 
 TASKS_PER_CORE: Final = 4  # of one wave
-_CORES: Final = 16  # taken for granted where Spark does not say, as behind Spark Connect
 _RESULT: Final = pa.schema(
     [
         ("sources", pa.list_(pa.string())),
@@ -68,20 +68,11 @@ def compact(
 def _written(
     spark: SparkSession, tasks: Sequence[ColdTask], on_progress: OnProgress | None
 ) -> Iterator[Written | str]:
-    size = TASKS_PER_CORE * _cores(spark)
+    size = TASKS_PER_CORE * (cores_of(spark) or UNSEEN_CORES)
     for start in range(0, len(tasks), size):
         if on_progress is not None:
             on_progress(start, len(tasks))
         yield from _wave(spark, tasks[start : start + size])
-
-
-def _cores(spark: SparkSession) -> int:
-    from pyspark.errors import PySparkAttributeError
-
-    try:
-        return spark.sparkContext.defaultParallelism
-    except PySparkAttributeError:
-        return _CORES
 
 
 def _wave(spark: SparkSession, tasks: Sequence[ColdTask]) -> Iterator[Written | str]:

@@ -6,7 +6,6 @@ and not with the stream.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.spark.ranges import Range
+from headgate.spark.sessions import UNSEEN_CORES, cores_of
 from headgate.streams.catalog import Catalog
 from headgate.streams.segment import Segment
 
@@ -65,9 +65,7 @@ def run(
     on_progress: OnProgress | None = None,
 ) -> list[str]:
     """What `work` answers to the ranges of each task, neighbours being given to the same one."""
-    context = _context(spark)
-    cores = (os.cpu_count() or 1) if context is None else context.defaultParallelism
-    tasks = min(len(ranges), TASKS_PER_CORE * cores)
+    tasks = min(len(ranges), TASKS_PER_CORE * (cores_of(spark) or UNSEEN_CORES))
     if not tasks:
         return []
 

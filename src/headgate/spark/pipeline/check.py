@@ -9,8 +9,11 @@ from typing import Any, Final
 
 from headgate.errors import HeadgateError, PipelineError
 from headgate.spark.options import stream_paths
-from headgate.spark.pipeline.definition import Pipeline, StreamSource
+from headgate.spark.pipeline.definition import Pipeline, QueueSource, Source, StreamSource
 from headgate.spark.pipeline.plan import FOLDER, destinations_of
+from headgate.spark.queues.orders import followable
+from headgate.spark.queues.place import QUEUE, QueuePlace, queue_place, tables_of
+from headgate.spark.queues.rows import open_rows, queue_id
 from headgate.streams.files import replace_file
 
 _SOURCE: Final = "source.json"
@@ -36,15 +39,55 @@ def notes_on(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _of_source(pipeline: Pipeline) -> Iterator[str]:
-    if not isinstance(pipeline.source, StreamSource):
-        return
-    for path in pipeline.source.streams:
+    source = pipeline.source
+    if isinstance(source, StreamSource):
+        yield from _of_streams(pipeline, source)
+    elif isinstance(source, QueueSource):
+        yield from _of_queue(pipeline, source)
+
+
+def _of_streams(pipeline: Pipeline, source: StreamSource) -> Iterator[str]:
+    for path in source.streams:
         try:
             stream_paths({"path": path})
         except HeadgateError as problem:
             yield f"[source]: stream: {problem}"
         if f"stream:{path}" in pipeline.places():
             yield f"[source]: {path} is also a place messages go to: they would go round for ever"
+
+
+def _of_queue(pipeline: Pipeline, source: QueueSource) -> Iterator[str]:
+    place = queue_place(source.queue)
+    yield from _of_archive(source, place)
+    if source.looks_once and pipeline.trigger != "once":
+        yield (
+            f"[pipeline]: trigger: what a queue holds ({source.states}) is looked at once, since its consumers take it away; "
+            'run it with --once or trigger = "once", or follow the archive: states = "archived"'
+        )
+    if _tables(place) in [_tables(queue_place(to)) for to in pipeline.places() if _is_queue(to)]:
+        yield f"[source]: {place.shown} is also a place messages go to: they would go round for ever"
+
+
+def _is_queue(place: str) -> bool:
+    return place.startswith(QUEUE)
+
+
+def _tables(place: QueuePlace) -> list[str]:
+    """Where the queue is, however it is spelled and whoever asks."""
+    return [*tables_of(place.url), place.name]
+
+
+def _of_archive(source: QueueSource, place: QueuePlace) -> Iterator[str]:
+    try:
+        with open_rows(place) as rows:
+            number = queue_id(rows, place.name)
+            if not source.looks_once and not followable(rows, number):
+                yield (
+                    f"[source]: queue: {place.name!r} keeps no archive, so nothing would ever come; let it keep what is "
+                    f'acked (headgate queue create {place.name} --archive), or write states = "ready"'
+                )
+    except HeadgateError as problem:
+        yield f"[source]: queue: {problem}"
 
 
 def _of_places(pipeline: Pipeline) -> Iterator[str]:
@@ -95,8 +138,11 @@ def _of_checkpoint(pipeline: Pipeline) -> Iterator[str]:
 
 def _identity(pipeline: Pipeline) -> dict[str, Any]:
     """What positions depend on. Filters, bindings and sinks may change from one run to the next."""
-    source = asdict(pipeline.source)
-    kept = {
-        key: value for key, value in source.items() if key not in ("filter", "start", "options")
-    }
-    return dict(json.loads(json.dumps({"name": pipeline.name, **kept})))
+    return dict(json.loads(json.dumps({"name": pipeline.name, **_kept(pipeline.source)})))
+
+
+def _kept(source: Source) -> dict[str, Any]:
+    if isinstance(source, QueueSource):
+        return {"queue": _tables(queue_place(source.queue)), "states": source.states}
+    known = asdict(source).items()
+    return {key: value for key, value in known if key not in ("filter", "start", "options")}

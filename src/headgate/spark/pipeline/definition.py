@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.routing.topology import Topology
+from headgate.spark.queues.place import ARCHIVED
 
 Trigger: TypeAlias = timedelta | OneOf["once", "continuous"]
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
@@ -23,6 +24,20 @@ class StreamSource:
     streams: tuple[str, ...]
     filter: str | None = None
     start: str = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSource:
+    """A queue in a database: its archive, which is followed as it grows, or what it holds in some states, looked at
+    once."""
+
+    queue: str  # its place
+    filter: str | None = None
+    states: str = ARCHIVED
+
+    @property
+    def looks_once(self) -> bool:
+        return self.states != ARCHIVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +56,7 @@ class FormatSource:
     filter: str | None = None
 
 
-Source: TypeAlias = StreamSource | FormatSource
+Source: TypeAlias = StreamSource | QueueSource | FormatSource
 
 
 @dataclass(frozen=True, slots=True)

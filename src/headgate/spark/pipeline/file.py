@@ -2,6 +2,7 @@
 
     [pipeline]      name, checkpoint, trigger = "500ms" | "once" | "continuous", max_messages_per_trigger, partitions
     [source]        stream = "data/events" | ["a", "b"], filter, start
+                    or queue = "queue:sqlite:///orders.db#orders", states, filter
                     or format = "json", path, schema, options, columns, headers, filter
     [exchange]      type, name, alternate; [[exchange]] for several, the first is the one messages enter
                     or, instead of it, topology = "topology.toml" and exchange = "orders" above all tables
@@ -21,11 +22,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.errors import HeadgateError, PipelineError
+from headgate.errors import HeadgateError, PipelineError, SparkOptionsError
 from headgate.filters.parser import parse
 from headgate.spark.pipeline.definition import (
     FormatSource,
     Pipeline,
+    QueueSource,
     Sink,
     Source,
     StreamSource,
@@ -34,7 +36,8 @@ from headgate.spark.pipeline.definition import (
 from headgate.spark.pipeline.entries import Entry, Problems
 from headgate.spark.pipeline.places import absolute, place
 from headgate.spark.pipeline.routes import Routes, read_routes, without_partner
-from headgate.spark.queues.place import QUEUE
+from headgate.spark.queues.options import states_of
+from headgate.spark.queues.place import ARCHIVED, QUEUE, queue_place
 from headgate.streams.start import parse_start
 
 TABLES: Final = (
@@ -42,6 +45,7 @@ TABLES: Final = (
 )  # fmt: skip
 PARTS: Final = ("topic", "payload", "key", "id", "priority", "timestamp", "filter_value")
 _STREAM_KEYS: Final = ("stream", "filter", "start")
+_QUEUE_KEYS: Final = ("queue", "states", "filter")
 _FORMAT_KEYS: Final = ("format", "path", "schema", "options", "columns", "headers", "filter")
 _SETTINGS: Final = ("name", "checkpoint", "trigger", "max_messages_per_trigger", "partitions")
 _DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h)")
@@ -69,7 +73,7 @@ def pipeline_of(document: dict[str, Any], file: Path) -> Pipeline:
     routes = read_routes(document, base, problems)
     sinks = _sinks(document, base, problems)
     dead_letter = _dead_letter(document, base, problems)
-    settings = _settings(document, file, base, problems)
+    settings = _settings(document, file, base, problems, source)
     without_partner(routes, sinks, problems)
     if problems.found or source is None or routes is None:
         raise PipelineError(str(file), tuple(problems.found))
@@ -103,11 +107,14 @@ def _source(document: dict[str, Any], base: Path, problems: Problems) -> Source 
         problems.note("[source]", 'is missing; add [source] with stream = "data/events"')
         return None
     entry = Entry(document["source"], "[source]", problems)
-    if ("stream" in entry) == ("format" in entry):
-        entry.note('needs either stream = "data/events" or format = "json", and one only')
+    kinds = [kind for kind in _SOURCES if kind in entry]
+    if len(kinds) != 1:
+        entry.note(
+            'needs stream = "data/events", queue = "queue:…#name" or format = "json", and one only'
+        )
         return None
     _check(entry, "filter", parse)
-    return _streams(entry, base) if "stream" in entry else _format(entry, base)
+    return _SOURCES[kinds[0]](entry, base)
 
 
 def _streams(entry: Entry, base: Path) -> StreamSource:
@@ -118,6 +125,26 @@ def _streams(entry: Entry, base: Path) -> StreamSource:
     if len(set(paths)) < len(paths) or not paths:
         entry.note("stream: give at least one, and each only once")
     return StreamSource(paths, entry.text("filter"), entry.text("start") or "first")
+
+
+def _queue(entry: Entry, base: Path) -> QueueSource:
+    entry.only(*_QUEUE_KEYS)
+    states = (entry.text("states") or ARCHIVED).strip().lower()
+    try:
+        states_of(states)
+    except SparkOptionsError as problem:
+        entry.note(str(problem))
+    return QueueSource(_queue_named(entry, base), entry.text("filter"), states)
+
+
+def _queue_named(entry: Entry, base: Path) -> str:
+    try:
+        named = place(QUEUE + (entry.text("queue") or "").removeprefix(QUEUE), "", base)
+        queue_place(named)
+    except ValueError as problem:
+        entry.note(f"queue: {problem}")
+        return ""
+    return named
 
 
 def _format(entry: Entry, base: Path) -> FormatSource:
@@ -140,9 +167,15 @@ def _format(entry: Entry, base: Path) -> FormatSource:
 def _no_queue(entry: Entry, key: str, places: Iterable[str]) -> None:
     if any(place.startswith(QUEUE) for place in places):
         entry.note(
-            f"{key}: a pipeline follows what is appended, and from a queue its consumers take away; send it to a stream "
-            'and name that, or read the queue in batches with spark.read.format("headgate")'
+            f'{key}: this is a queue; write queue = "queue:…#name" instead, and nothing else but filter and states'
         )
+
+
+_SOURCES: Final[dict[str, Callable[[Entry, Path], Source]]] = {
+    "stream": _streams,
+    "queue": _queue,
+    "format": _format,
+}
 
 
 def _headers(entry: Entry) -> tuple[tuple[str, str], ...] | None:
@@ -199,7 +232,7 @@ def _place(entry: Entry, queue: str, base: Path) -> str:
 
 
 def _settings(
-    document: dict[str, Any], file: Path, base: Path, problems: Problems
+    document: dict[str, Any], file: Path, base: Path, problems: Problems, source: Source | None
 ) -> dict[str, Any]:
     entry = Entry(document.get("pipeline", {}), "[pipeline]", problems)
     entry.only(*_SETTINGS)
@@ -209,14 +242,15 @@ def _settings(
     return {
         "name": name,
         "checkpoint": Path(absolute(entry.text("checkpoint") or f".headgate/{name}", base)),
-        "trigger": _trigger(entry),
+        "trigger": _trigger(entry, source),
         "max_messages_per_trigger": entry.count("max_messages_per_trigger"),
         "partitions": entry.count("partitions"),
     }
 
 
-def _trigger(entry: Entry) -> Trigger:
-    text = entry.text("trigger") or "continuous"
+def _trigger(entry: Entry, source: Source | None) -> Trigger:
+    ends = isinstance(source, QueueSource) and source.looks_once
+    text = entry.text("trigger") or ("once" if ends else "continuous")
     if text == "once" or text == "continuous":
         return text  # type: ignore[return-value]
     found = _DURATION.fullmatch(text)

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote
 
 from headgate.spark.pipeline.definition import NOWHERE
-from headgate.spark.queues.place import QUEUE, SERVERS, SQLITE
+from headgate.spark.queues.place import QUEUE, SERVERS, SQLITE, without_password
 
 KINDS: Final = ("stream:", QUEUE, "parquet:", NOWHERE)
 _IN_URLS: Final = {ord(c): quote(c) for c in "%#?"}  # what would end a path, or be read as a code
@@ -30,7 +30,7 @@ def place(to: str, queue: str, base: Path) -> str:
     kind, colon, rest = to.partition(":")
     if kind + colon not in KINDS:
         raise ValueError(
-            f"{to!r} is no place for messages; write stream:PATH, queue:sqlite:///PATH, "
+            f"{without_password(to)!r} is no place for messages; write stream:PATH, queue:sqlite:///PATH, "
             "queue:postgresql://…, parquet:PATH or none:"
         )
     if to == NOWHERE:
@@ -50,13 +50,14 @@ _EXAMPLES: Final = {
 
 def _queue(rest: str, queue: str, base: Path) -> str:
     url, hash_, name = rest.partition("#")
+    shown = without_password(QUEUE + rest)
     if hash_ and not name:
-        raise ValueError(f"'queue:{rest}' names no queue behind the #; write #name or leave it out")
+        raise ValueError(f"{shown!r} names no queue behind the #; write #name or leave it out")
     if url.startswith(SERVERS):
         return f"{url}#{name or queue}"
     if not url.startswith(SQLITE):
         raise ValueError(
-            f"'queue:{rest}' is no database; write queue:sqlite:///orders.db or queue:postgresql://host/name"
+            f"{shown!r} is no database; write queue:sqlite:///orders.db or queue:postgresql://host/name"
         )
     return f"{_sqlite(url, base)}#{name or queue}"
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from headgate.spark.pipeline.counters import Counters, total
+from headgate.spark.queues.orders import MESSAGES
 
 OBSERVED: Final = "headgate"  # the name of what Spark observes for us
 
@@ -85,5 +86,5 @@ def _positions(offset: Any) -> dict[str, int] | None:
         except ValueError:
             return None
     if isinstance(offset, dict) and all(isinstance(n, int) for n in offset.values()):
-        return offset
+        return {MESSAGES: offset[MESSAGES]} if MESSAGES in offset else offset
     return None

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import SparkError
 from headgate.spark.datasource import HeadgateSource
 from headgate.spark.pipeline.check import check, claim_checkpoint
-from headgate.spark.pipeline.definition import FormatSource, Pipeline, StreamSource, Trigger
+from headgate.spark.pipeline.definition import (
+    FormatSource,
+    Pipeline,
+    QueueSource,
+    StreamSource,
+    Trigger,
+)
 from headgate.spark.pipeline.plan import FOLDER, plan_of, save_plan
 from headgate.spark.pipeline.progress import OBSERVED, Account, Batch
+from headgate.spark.sessions import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +41,7 @@ def start(
     pipeline: Pipeline, spark: SparkSession, trigger: Trigger | None = None
 ) -> StreamingQuery:
     """Check the pipeline and start it; `trigger` instead of the file's own."""
+    pipeline = replace(pipeline, trigger=trigger or pipeline.trigger)
     check(pipeline)
     claim_checkpoint(pipeline)
     plan_file = str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER))
@@ -45,7 +53,7 @@ def start(
         .queryName(pipeline.name)
         .option("destinations", json.dumps([{"to": place} for place in pipeline.places()]))
         .option("checkpointLocation", str(pipeline.checkpoint))
-        .trigger(**_trigger(trigger or pipeline.trigger))
+        .trigger(**_trigger(pipeline.trigger))
     )
     with _settings(spark, QUICK_CHECKPOINTS):
         return writer.start()
@@ -60,29 +68,30 @@ def descriptor_rows(pipeline: Pipeline, spark: SparkSession, plan_file: str) -> 
     from headgate.spark.pipeline.source import FORMAT, PipelineSource
 
     spark.dataSource.register(PipelineSource)
-    cores = {"cores": str(cores_of(spark))} if hasattr(spark, "sparkContext") else {}
-    options = {**stream_options(pipeline, pipeline.source), **cores, "plan": plan_file}
+    options = {**source_options(pipeline, pipeline.source, cores_of(spark)), "plan": plan_file}
     return spark.readStream.format(FORMAT).options(**options).load()
 
 
-def stream_options(pipeline: Pipeline, source: StreamSource) -> dict[str, str]:
-    """The options of the source that reads streams."""
+def source_options(
+    pipeline: Pipeline, source: StreamSource | QueueSource, cores: int | None
+) -> dict[str, str]:
+    """The options of the source that reads streams or a queue."""
+    if isinstance(source, StreamSource):
+        own = {
+            "paths": json.dumps(source.streams),
+            "startingOffset": source.start,
+            "cursor": f"pipeline-{pipeline.name}",
+        }
+    else:
+        own = {"path": source.queue, "states": source.states}
     given = {
-        "paths": json.dumps(source.streams),
-        "startingOffset": source.start,
-        "cursor": f"pipeline-{pipeline.name}",
+        **own,
         "filter": source.filter,
         "maxMessagesPerTrigger": pipeline.max_messages_per_trigger,
         "partitions": pipeline.partitions,
+        "cores": cores,
     }
     return {name: str(value) for name, value in given.items() if value is not None}
-
-
-def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at once; of a cluster, executors may still be on their way."""
-    context = spark.sparkContext
-    known, here = context.defaultParallelism, os.cpu_count() or 1
-    return known if (context.master or "").startswith("local") else max(known, here)
 
 
 def observed(rows: DataFrame) -> DataFrame:

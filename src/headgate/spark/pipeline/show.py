@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.routing.bindings import X_FILTER, X_MATCH, Binding
-from headgate.spark.pipeline.definition import FormatSource, Pipeline
+from headgate.spark.pipeline.definition import FormatSource, Pipeline, QueueSource
 from headgate.spark.queues.place import QUEUE, SERVERS, queue_place
 
 Kind: TypeAlias = OneOf["source", "exchange", "queue", "place", "nobody"]
@@ -66,6 +66,9 @@ def _entering(pipeline: Pipeline) -> Iterator[Edge]:
     asked = () if source.filter is None else (source.filter,)
     if isinstance(source, FormatSource):
         nodes = [Node("source", f"{source.format} {_near(source.path or '', pipeline)}".strip())]
+    elif isinstance(source, QueueSource):
+        what = f"{source.states} in" if source.looks_once else "archive of"
+        nodes = [Node("source", f"{what} {_near(source.queue, pipeline)}")]
     else:
         nodes = [Node("source", f"stream {_near(path, pipeline)}") for path in source.streams]
     for node in nodes:

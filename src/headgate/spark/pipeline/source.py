@@ -1,4 +1,4 @@
-"""The source of a pipeline that reads streams, as Spark knows it.
+"""The source of a pipeline that reads streams or a queue, as Spark knows it.
 
 Spark starts a process for each thing it asks a source about; what routes is imported where something is read.
 """
@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from headgate.spark.pipeline.queue_reader import RoutingQueueReader
     from headgate.spark.pipeline.reader import RoutingReader
 
 FORMAT: Final = "headgate_pipeline"
@@ -32,10 +33,16 @@ class PipelineSource(DataSource):
     def schema(self) -> str:
         return EMITTED
 
-    def streamReader(self, schema: StructType) -> RoutingReader:
-        from headgate.spark.options import source_options
-        from headgate.spark.pipeline.reader import RoutingReader
+    def streamReader(self, schema: StructType) -> RoutingReader | RoutingQueueReader:
+        from headgate.spark.options import names_queue, source_options
 
         options = dict(self.options)
         plan_file = options.pop(PLAN)
+        if names_queue(options):
+            from headgate.spark.pipeline.queue_reader import RoutingQueueReader
+            from headgate.spark.queues.options import followed
+
+            return RoutingQueueReader(followed(options), plan_file)
+        from headgate.spark.pipeline.reader import RoutingReader
+
         return RoutingReader(source_options(options), plan_file)

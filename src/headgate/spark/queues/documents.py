@@ -11,7 +11,8 @@ import pyarrow as pa
 from headgate.filters.columns import shred_headers
 from headgate.filters.nodes import Scope
 from headgate.message import OPAQUE, HeaderValue
-from headgate.spark.queues.options import ARCHIVED, STATES
+from headgate.spark.queues.options import STATES
+from headgate.spark.queues.place import ARCHIVED
 
 _DOCUMENTS: Final[dict[str, Scope]] = {"headers": "header", "properties": "property"}
 _STATE_NAMES: Final = pa.array([*STATES, ARCHIVED])

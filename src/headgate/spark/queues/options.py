@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,9 +10,8 @@ from headgate.errors import SparkOptionsError
 from headgate.filters.nodes import Filter
 from headgate.queues.contract import State
 from headgate.spark.options import QUEUE_OPTIONS, SOURCE_OPTIONS, check_known, filter_of, positive
-from headgate.spark.queues.place import QueuePlace, queue_place
+from headgate.spark.queues.place import ARCHIVED, QueuePlace, queue_place
 
-ARCHIVED: Final = "archived"
 STATES: Final = tuple(state.name.lower() for state in State)  # by their numbers
 _ALL: Final = "all"
 
@@ -25,29 +24,38 @@ class QueueRead:
     filter: Filter
     states: tuple[State, ...] = (State.READY,)
     partitions: int = 0  # 0: as many as the rows are worth
+    cores: int = 0  # those of this machine
+    max_messages: int | None = None  # of a batch of a query
 
 
-def queue_read(given: Mapping[str, str]) -> QueueRead:
+def queue_read(given: Mapping[str, str], known: Collection[str] = QUEUE_OPTIONS) -> QueueRead:
     """The options of a read of a queue, checked."""
     options = {key.lower(): value for key, value in given.items()}
-    _refuse_foreign(options)
+    _refuse_foreign(options, known)
     return QueueRead(
         queue_place(options.get("path", ""), options.get("queue", "")),
         filter_of(options.get("filter", "")),
         states_of(options.get("states", "ready")),
         positive(options, "partitions") or 0,
+        positive(options, "cores") or 0,
+        positive(options, "maxMessagesPerTrigger"),
     )
 
 
-def _refuse_foreign(options: Mapping[str, str]) -> None:
-    known = {name.lower() for name in QUEUE_OPTIONS}
+def followed(given: Mapping[str, str]) -> QueueRead:
+    """The options of a query that goes from batch to batch through a queue."""
+    return queue_read(given, (*QUEUE_OPTIONS, "maxMessagesPerTrigger"))
+
+
+def _refuse_foreign(options: Mapping[str, str], known: Collection[str]) -> None:
+    keys = {name.lower() for name in known}
     for name in SOURCE_OPTIONS:
-        if name.lower() in options and name.lower() not in known:
+        if name.lower() in options and name.lower() not in keys:
             raise SparkOptionsError(
-                f"{name}: is for streams; a queue is read with {', '.join(QUEUE_OPTIONS)}, and by ids with "
+                f"{name}: is for streams; a queue is read with {', '.join(known)}, and by ids with "
                 "WHERE offset >= …"
             )
-    check_known(options, QUEUE_OPTIONS)
+    check_known(options, known)
 
 
 def states_of(text: str) -> tuple[State, ...]:

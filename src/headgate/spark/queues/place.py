@@ -7,6 +7,7 @@ queue:postgresql://user@host/db#eu-high  a database on a server; ?schema=… whe
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,11 @@ from headgate.queues.postgres_target import DEFAULT_SCHEMA, target_of
 QUEUE: Final = "queue:"  # begins the text that names one
 SERVERS: Final = ("postgresql://", "postgres://")
 SQLITE: Final = "sqlite:///"
+ARCHIVED: Final = "archived"  # the state of what was acked and kept
+# A password may hold any character but those that end it; where it is not written as a URL wants it, rather too much is
+# hidden than too little.
+_BETWEEN: Final = re.compile(r"(://[^:/@?#]*:).*@")
+_ASIDE: Final = re.compile(r"([?&](?:password|sslpassword)=)[^&#]*", re.IGNORECASE)
 _HOW: Final = "write queue:sqlite:///PATH#name or queue:postgresql://host/database#name"
 
 Tables: TypeAlias = tuple[str, ...]
@@ -52,12 +58,18 @@ def queue_place(text: str, queue: str = "") -> QueuePlace:
     """The place of a `queue:…`; `queue` is the queue's name where the text gives none."""
     url, _, name = text.removeprefix(QUEUE).partition("#")
     if not url.startswith(SERVERS) and url.removeprefix(SQLITE) in ("", url):
-        raise SparkOptionsError(f"{text!r} is no database; {_HOW}")
+        raise SparkOptionsError(f"{without_password(text)!r} is no database; {_HOW}")
     if not name and not queue:
+        shown = without_password(text)
         raise SparkOptionsError(
-            f"{text!r} names no queue; write {text}#name, or set option 'queue'"
+            f"{shown!r} names no queue; write {shown}#name, or set option 'queue'"
         )
     return QueuePlace(one_spelling(url), name or queue)
+
+
+def without_password(text: str) -> str:
+    """The text that names a place as it may be shown: passwords are three dots, wherever a URL can have one."""
+    return _ASIDE.sub(r"\1…", _BETWEEN.sub(r"\1…@", text))
 
 
 def one_spelling(url: str) -> str:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headgate.errors import QueueNotFound
 from headgate.filters.targets.python import now_ms
 from headgate.spark.answering import AnsweringReader
 from headgate.spark.datasource import plainly
 from headgate.spark.project import evened
 from headgate.spark.queues.options import QueueRead
-from headgate.spark.queues.rows import Rows, column, open_rows, refuse_newer
+from headgate.spark.queues.rows import Rows, column, open_rows, queue_id
 from headgate.spark.queues.scan import listed, matches, scan_of, spans
 from headgate.spark.schema import arrow_schema, queue_columns
 
@@ -62,7 +61,8 @@ class QueueReader(AnsweringReader):
             return [(self.pushed.low, end)]
         params = (self.queue, self.pushed.low, end, BETWEEN_BORDERS)
         found = column(rows, borders, *params, states=states).to_pylist()
-        return spans(found, end, self.asked.partitions or worthwhile(len(found) * BETWEEN_BORDERS))
+        worth = worthwhile(len(found) * BETWEEN_BORDERS, self.asked.cores)
+        return spans(found, end, self.asked.partitions or worth)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # there was nothing to plan
@@ -71,21 +71,12 @@ class QueueReader(AnsweringReader):
         with open_rows(self.asked.place) as rows:
             asked, whole = self.asked, self.whole(self.asked.filter)
             scan = scan_of(self.queue, asked.states, whole, self.columns, rows.dialect, self.now_ms)
-            found = matches(rows, scan, *partition.value)
+            low, high = partition.value
+            found = matches(rows, scan, (low,), (high,))
             yield from evened(projection.batch(batch, shown) for batch in found)
 
 
-def queue_id(rows: Rows, name: str) -> int:
-    """The number of the queue or subscription; refuses tables that a newer Headgate made."""
-    refuse_newer(rows)
-    found = column(rows, "queue_named", name)
-    if not len(found):
-        raise QueueNotFound(name)
-    number: int = found[0].as_py()
-    return number
-
-
-def worthwhile(messages: int) -> int:
-    """How many tasks so many messages are worth."""
-    cores = os.cpu_count() or 1
+def worthwhile(messages: int, cores: int = 0) -> int:
+    """How many tasks so many messages are worth on so many cores; 0 for those of this machine."""
+    cores = cores or os.cpu_count() or 1
     return max(1, min(cores, messages // _SMALLEST_PART), messages // _LARGEST_PART)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headgate.errors import SchemaTooNew
+from headgate.errors import QueueNotFound, SchemaTooNew, SparkOptionsError
 from headgate.queues.contract import SqlValue
 from headgate.queues.dialect import Dialect
 from headgate.queues.statements import migrations_of
@@ -45,6 +45,26 @@ def column(rows: Rows, name: str, *params: SqlValue, **gaps: str) -> pa.Array:
     return pa.concat_arrays([pa.array([], pa.int64()), *(batch.column(0) for batch in found)])
 
 
+def keys(
+    rows: Rows, name: str, params: Sequence[SqlValue], names: Sequence[str], **gaps: str
+) -> list[tuple[int, ...]]:
+    """The columns of numbers that a named statement selects, row by row."""
+    found = rows.batches(rows.dialect.text(name, **gaps), params, names)
+    return [
+        key for batch in found for key in zip(*map(pa.Array.to_pylist, batch.columns), strict=True)
+    ]
+
+
+def refuse_older(rows: Rows, needed: int) -> None:
+    """Refuse tables that an older Headgate made, where what is asked for is not in them."""
+    version = column(rows, "tables_version")
+    if version[0].as_py() < needed:
+        raise SparkOptionsError(
+            f"the tables are of version {version[0]}, and what an archive is followed by came with {needed}; bring them "
+            "up to date: whatever opens the database does, for example headgate queue ls --db URL"
+        )
+
+
 def refuse_newer(rows: Rows) -> None:
     """Refuse tables that a newer Headgate made."""
     known, version = migrations_of(rows.dialect.name)[-1][0], column(rows, "tables_version")
@@ -52,3 +72,13 @@ def refuse_newer(rows: Rows) -> None:
         raise SchemaTooNew(
             f"the tables are of version {version[0]}, this Headgate knows {known}; upgrade it"
         )
+
+
+def queue_id(rows: Rows, name: str) -> int:
+    """The number of the queue or subscription; refuses tables that a newer Headgate made."""
+    refuse_newer(rows)
+    found = column(rows, "queue_named", name)
+    if not len(found):
+        raise QueueNotFound(name)
+    number: int = found[0].as_py()
+    return number

@@ -16,7 +16,7 @@ from headgate.queues.contract import SqlValue
 from headgate.queues.sqlite_operations import SqliteDialect
 
 _PATIENCE_MS: Final = 60_000
-_INTS: Final = ("offset", "priority", "timestamp", "_state", "_attempts")
+_INTS: Final = ("offset", "_turn", "priority", "timestamp", "_state", "_attempts")
 
 
 class SqliteRows:

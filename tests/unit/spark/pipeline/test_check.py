@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from headgate.errors import PipelineError
+from headgate.queues.database import connect
 from headgate.spark.pipeline.check import check, claim_checkpoint, notes_on
 from headgate.spark.pipeline.definition import Pipeline
 from headgate.spark.pipeline.file import read_pipeline
@@ -80,6 +82,80 @@ def test_a_checkpoint_of_some_other_query_is_refused(pipeline: Pipeline, tmp_pat
     (pipeline.checkpoint / "metadata").write_text('{"id": "x"}')
     with pytest.raises(PipelineError, match="a query that is no pipeline"):
         check(pipeline)
+
+
+# ---- a queue as the source ---------------------------------------------------------------------------
+
+
+def from_queue(tmp_path: Path, url: str, more: str = "") -> Pipeline:
+    file = tmp_path / "p.toml"
+    named = f'queue = "queue:{url}#orders"\n    {more}'
+    file.write_text(dedent(TEXT.replace('stream = "events"', named)))
+    return read_pipeline(file)
+
+
+def only_problem(pipeline: Pipeline) -> str:
+    with pytest.raises(PipelineError) as refused:
+        check(pipeline)
+    (found,) = refused.value.problems
+    return found
+
+
+def test_a_queue_must_be_there_and_keep_an_archive(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/q.db"
+    pipeline = from_queue(tmp_path, url)
+    assert "[source]: queue: there is no database" in only_problem(pipeline)
+    with connect(url) as database:
+        assert "there is no queue or subscription 'orders'" in only_problem(pipeline)
+        queue = database.queue("orders")
+        assert "'orders' keeps no archive" in only_problem(pipeline)
+        check(from_queue(tmp_path, url, 'states = "ready"'))
+        database.queue("orders", archive=True)
+        check(pipeline)
+        queue.publish(b"x")
+        database.find("orders").claim()[0].ack()
+        database.queue("orders", archive=False)
+        check(pipeline)  # what was kept before can still be read
+
+
+def test_a_look_does_not_go_on_and_on(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/q.db"
+    with connect(url) as database:
+        database.queue("orders")
+    looking = from_queue(tmp_path, url, 'states = "ready"')
+    check(looking)
+    assert "looked at once" in only_problem(replace(looking, trigger="continuous"))
+    assert "--once" in only_problem(replace(looking, trigger=timedelta(seconds=1)))
+
+
+def test_a_queue_into_itself_would_never_end(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/q.db"
+    with connect(url) as database:
+        database.queue("orders", archive=True)
+    pipeline = from_queue(tmp_path, url)
+    check(replace(pipeline, dead_letter=f"queue:{url}#others"))
+    into_itself = replace(pipeline, dead_letter=f"queue:{url}?synchronous=NORMAL#orders")
+    assert "round for ever" in only_problem(into_itself)
+
+
+def test_a_checkpoint_knows_its_queue_and_no_password(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/q.db"
+    pipeline = from_queue(tmp_path, url)
+    claim_checkpoint(pipeline)
+    with connect(url) as database:
+        database.queue("orders", archive=True)
+        database.queue("others", archive=True)
+    check(pipeline)
+    check(from_queue(tmp_path, f"{url}?synchronous=NORMAL", 'filter = "a = 1"'))
+    other = replace(pipeline.source, queue=f"queue:{url}#others")  # type: ignore[call-arg]
+    assert "another version of this file, with queue" in only_problem(
+        replace(pipeline, source=other)
+    )
+    assert "with states" in only_problem(from_queue(tmp_path, url, 'states = "ready"'))
+    served = replace(pipeline.source, queue="queue:postgresql://me:secret@host/db#orders")  # type: ignore[call-arg]
+    claim_checkpoint(replace(pipeline, source=served))
+    [known] = pipeline.checkpoint.rglob("source.json")
+    assert "secret" not in known.read_text()
 
 
 def test_a_binding_that_never_matches_is_worth_a_note(pipeline: Pipeline) -> None:

@@ -9,7 +9,13 @@ from textwrap import dedent
 import pytest
 
 from headgate.errors import PipelineError
-from headgate.spark.pipeline.definition import FormatSource, Pipeline, Sink, StreamSource
+from headgate.spark.pipeline.definition import (
+    FormatSource,
+    Pipeline,
+    QueueSource,
+    Sink,
+    StreamSource,
+)
 from headgate.spark.pipeline.file import read_pipeline
 from headgate.spark.queues.place import queue_place
 
@@ -246,7 +252,7 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
     ("text", "said"),
     [
         ("[source", "this is not TOML"),
-        ('[source]\nstream = "a"\nformat = "json"', "[source]: needs either stream"),
+        ('[source]\nstream = "a"\nformat = "json"', "[source]: needs stream"),
         ("[source]\nstream = 7", "[source]: stream is text or a list of texts, not 7"),
         (
             '[source]\nstream = ["a", "a"]',
@@ -254,11 +260,21 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
         ),
         (
             '[source]\nstream = "queue:sqlite:///q.db#orders"',
-            "[source]: stream: a pipeline follows what is appended, and from a queue",
+            '[source]: stream: this is a queue; write queue = "queue:',
         ),
         (
             '[source]\nformat = "headgate"\npath = "queue:postgresql://host/db#orders"',
-            "[source]: path: a pipeline follows what is appended, and from a queue",
+            '[source]: path: this is a queue; write queue = "queue:',
+        ),
+        (
+            '[source]\nqueue = "queue:mysql://me:secret@host/db#q"',
+            "[source]: queue: 'queue:mysql://me:…@host/db#q' is no database",
+        ),
+        ('[source]\nqueue = "queue:sqlite:///q.db"', "[source]: queue: 'queue:sqlite:///"),
+        ('[source]\nqueue = "sqlite:///q.db#q"\nstart = "next"', "[source]: does not know 'start'"),
+        (
+            '[source]\nqueue = "sqlite:///q.db#q"\nstates = "redy"',
+            "[source]: states: give some of ready",
         ),
         ('source = "a"', "[source]: expected a table, not 'a'"),
         ('exchange = "orders"', "exchange: a bare name goes with topology"),
@@ -270,6 +286,18 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
 )
 def test_what_is_missing_or_malformed_is_named(tmp_path: Path, text: str, said: str) -> None:
     assert [p for p in problems(tmp_path, text) if p.startswith(said)]
+
+
+def test_a_queue_is_followed_by_its_archive_or_looked_at_once(tmp_path: Path) -> None:
+    def source(line: str) -> Pipeline:
+        return read(tmp_path, ISSUE.replace('stream = "data/events"', line))
+
+    followed = source('queue = "queue:sqlite:///q.db#orders"\n    filter = "a = 1"')
+    assert followed.source == QueueSource(f"queue:sqlite:///{tmp_path}/q.db#orders", "a = 1")
+    assert followed.trigger == "continuous"
+    looked = source('queue = "postgresql://host/db#orders"\n    states = "Dead"')
+    assert looked.source == QueueSource("queue:postgresql://host/db#orders", states="dead")
+    assert looked.trigger == "once"
 
 
 def test_a_file_that_is_not_there_is_a_problem_like_any_other(tmp_path: Path) -> None:

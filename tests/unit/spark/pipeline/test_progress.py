@@ -47,6 +47,14 @@ def test_positions_that_count_no_messages_say_nothing_about_lag() -> None:
     assert batch.lag is None
 
 
+def test_of_a_position_in_a_queue_only_what_counts_messages_is_lag() -> None:
+    reached = {"queue": 3, "messages": 20, "turn": 700, "id": 9}
+    latest = {"queue": 3, "messages": 32, "turn": 9000, "id": 55}
+    batch = batch_of(report(0, sources=[{"endOffset": reached, "latestOffset": latest}]))
+    assert batch is not None
+    assert batch.lag == 12
+
+
 def test_an_idle_report_is_no_batch_and_a_batch_counts_once() -> None:
     account = Account("p")
     idle = report(1, durationMs={"latestOffset": 1})

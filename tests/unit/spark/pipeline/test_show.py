@@ -75,6 +75,16 @@ def test_no_drawing_shows_a_password(drawn: Figure) -> None:
         assert "secret" not in text
 
 
+@pytest.mark.parametrize(
+    ("states", "said"), [("archived", "archive of"), ("ready,dead", "ready,dead in")]
+)
+def test_a_queue_is_a_source_without_who_asks(tmp_path: Path, states: str, said: str) -> None:
+    source = f'queue = "postgresql://anna:secret@host/db#orders"\n    states = "{states}"'
+    (tmp_path / "p.toml").write_text(dedent(TEXT.replace('stream = "events"', source)))
+    lines = to_lines(figure(read_pipeline(tmp_path / "p.toml")))
+    assert lines[0] == f"{said} queue:postgresql://host/db#orders"
+
+
 def test_mermaid_names_every_node_and_every_way(drawn: Figure) -> None:
     lines = to_mermaid(drawn).splitlines()
     assert lines[0] == "flowchart LR"

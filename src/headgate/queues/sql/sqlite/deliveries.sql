@@ -109,9 +109,9 @@ WHERE d.queue = ?1 AND d.message = ?2 AND changes() > 0
 -- name: archive
 -- Queue, message, token, now.
 INSERT OR REPLACE INTO headgate_archive (queue, id, acked_at, attempts, grp, topic, headers, properties, priority,
-    timestamp, message_id, filter_value, key, payload)
+    timestamp, message_id, filter_value, key, payload, turn)
 SELECT d.queue, d.message, ?4, d.attempts, d.grp, m.topic, m.headers, m.properties, m.priority,
-    m.timestamp, m.message_id, m.filter_value, m.key, m.payload
+    m.timestamp, m.message_id, m.filter_value, m.key, m.payload, (SELECT turn FROM headgate_next_turn WHERE queue = ?1)
 FROM headgate_delivery d JOIN headgate_message m ON m.id = d.message
 WHERE d.message = ?2 AND d.queue = ?1 AND d.token = ?3 AND d.state = 2
 
