@@ -45,7 +45,13 @@ def ours(url: str, *, filtered: bool = False, **options: Any) -> Iterator[Peer]:
             held[:] = queue.ack_and_claim(held, count)
             return len(held)
 
-        yield Peer(lambda count: queue.publish_many([body] * count), take)
+        def put(count: int) -> None:
+            if count == 1:
+                queue.publish(body)
+            else:
+                queue.publish_many([body] * count)
+
+        yield Peer(put, take)
         db.drop("bench")
 
 

@@ -231,9 +231,11 @@ def compare(
         for _ in range(backlog // 100):
             peer.put(100)
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in opened}
+    order = list(opened.items())
     for _ in range(rounds):
-        for name, peer in opened.items():
+        for name, peer in order:
             rates[name].append(rate(peer, batch, count))
+        order.reverse()  # the disk still works for whoever was before
     middle = {n: [statistics.median(c) for c in zip(*r, strict=True)] for n, r in rates.items()}
     size = (
         ("one" if batch == 1 else str(batch)) + " at a time" + (", long queue" if backlog else "")
@@ -339,14 +341,19 @@ def wake(bench: Recorder, engine: str, url: str, count: int) -> None:
 class Size(NamedTuple):
     rows: int  # ready in the long queue
     batches: int  # of 100 messages, a round
-    singles: int
+    singles: int  # a round
     rounds: int
+    single_rounds: int  # many and short: else the disk's moods decide
     wakes: int
     backlog: int
 
 
-FULL = Size(rows=1_000_000, batches=20, singles=100, rounds=5, wakes=200, backlog=20_000)
-QUICK = Size(rows=30_000, batches=5, singles=20, rounds=2, wakes=40, backlog=1_000)
+FULL = Size(
+    rows=1_000_000, batches=20, singles=20, rounds=5, single_rounds=125, wakes=200, backlog=20_000
+)
+QUICK = Size(
+    rows=30_000, batches=5, singles=20, rounds=2, single_rounds=10, wakes=40, backlog=1_000
+)
 
 
 def run(
@@ -355,7 +362,7 @@ def run(
     if "peers" in parts:
         with all_of(engine, place, url) as opened:
             compare(bench, engine, opened, 100, size.batches * 100, rounds=size.rounds)
-            compare(bench, engine, opened, 1, size.singles, rounds=size.rounds)
+            compare(bench, engine, opened, 1, size.singles, rounds=size.single_rounds)
             if engine == "sqlite":
                 chosen = {n: p for n, p in opened.items() if n in ("headgate", "litequeue, tx")}
                 rounds = min(size.rounds, 3)

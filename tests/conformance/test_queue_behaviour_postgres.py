@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from functools import partial
@@ -9,8 +10,12 @@ from functools import partial
 import psycopg
 import pytest
 
+from headgate.errors import QueueError
 from headgate.queues.clock import wall_us
+from headgate.queues.contract import Operation, Statement
 from headgate.queues.database import connect as connect_to
+from headgate.queues.postgres import AsyncPostgresEngine
+from headgate.queues.postgres_dialect import index_name
 from tests.conformance import blocking_aio
 from tests.conformance.queue_behaviour import Connect, DoorBehaviour, QueueBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
@@ -66,6 +71,48 @@ def test_a_message_that_is_committed_after_later_ones_is_found(postgres_url, sch
         assert [orders.claim(filter=wanted) for _ in range(3)] == [[], [], []]
         slow.commit()
         assert [d.message.payload for d in orders.claim(filter=wanted)] == [b"early"]
+
+
+_ADVISORY_LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+
+
+@pytest.mark.postgres
+def test_an_index_that_cannot_be_built_leaves_the_lock_to_the_next_builder(postgres_url, schema):
+    with (
+        connect_to(postgres_url, schema=schema) as db,
+        psycopg.connect(postgres_url, autocommit=True) as other,
+    ):
+        db.queue("orders")
+        other.execute(f"CREATE TABLE {schema}.{index_name('type')} ()")
+        with pytest.raises(QueueError, match="already exists"):
+            db.queue("orders", filter_headers=["type"])
+        assert other.execute(_ADVISORY_LOCKS).fetchall() == [(0,)]
+        other.execute(f"DROP TABLE {schema}.{index_name('type')}")
+        assert db.queue("orders", filter_headers=["type"]).info.indexed == ("type",)
+
+
+@pytest.mark.postgres
+def test_an_operation_that_is_cancelled_takes_its_last_step(postgres_url, schema):
+    async def cancelled() -> None:
+        engine = await AsyncPostgresEngine(postgres_url, schema=schema).open()
+        try:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(engine.run(holding_a_lock()), timeout=0.2)
+        finally:
+            with psycopg.connect(postgres_url) as other:
+                left.extend(other.execute(_ADVISORY_LOCKS).fetchall())
+            await engine.close()
+
+    def holding_a_lock() -> Operation[None]:
+        yield Statement("SELECT pg_advisory_lock(1)")
+        try:
+            yield Statement("SELECT pg_sleep(60)")
+        finally:
+            yield Statement("SELECT pg_advisory_unlock(1)")
+
+    left: list[tuple[object, ...]] = []
+    asyncio.run(cancelled())
+    assert left == [(0,)]
 
 
 @pytest.mark.postgres

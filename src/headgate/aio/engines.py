@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
 
 from headgate.errors import DatabaseClosed
-from headgate.queues.contract import Engine, Operation, Operations, Wake, Watch
+from headgate.queues.contract import (
+    Engine,
+    Operation,
+    Operations,
+    Publication,
+    QueueInfo,
+    Wake,
+    Watch,
+)
 from headgate.queues.database import open_engine
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class AsyncEngine(Protocol):
@@ -21,6 +31,8 @@ class AsyncEngine(Protocol):
     def operations(self) -> Operations: ...
 
     async def run(self, operation: Operation[T]) -> T: ...
+
+    async def publish_one(self, queue: QueueInfo, publication: Publication) -> int: ...
 
     def watch(self, wake: Wake) -> Watch: ...
 
@@ -36,10 +48,16 @@ class ThreadedEngine:
         self.path = getattr(engine, "path", None)  # of its file, if it has one
 
     async def run(self, operation: Operation[T]) -> T:
+        return await self._in_worker(self._engine.run, operation)
+
+    async def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
+        return await self._in_worker(self._engine.publish_one, queue, publication)
+
+    async def _in_worker(self, act: Callable[[*Ts], T], *args: *Ts) -> T:
         if self._closed:
             raise DatabaseClosed("the database was closed; connect again")
         # Shielded: a cancelled caller does not leave a statement half done; the thread ends it.
-        work = asyncio.get_running_loop().run_in_executor(self._worker, self._engine.run, operation)
+        work = asyncio.get_running_loop().run_in_executor(self._worker, act, *args)
         return await asyncio.shield(work)
 
     def watch(self, wake: Wake) -> Watch:

@@ -67,12 +67,13 @@ class Queue:
             default_topic=self.name,
             fields=fields,
         )
-        [id] = await self._engine.run(self._operations.publish(self.info, [publication]))
-        return id
+        return await self._engine.publish_one(self.info, publication)
 
     async def publish_many(self, messages: Iterable[bytes | Message | Publication]) -> list[int]:
         """All of them or none, in one transaction; their ids."""
         publications = arguments.publications(messages, self.name)
+        if len(publications) == 1:
+            return [await self._engine.publish_one(self.info, publications[0])]
         return await self._engine.run(self._operations.publish(self.info, publications))
 
     # -- claiming --

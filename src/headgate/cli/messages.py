@@ -67,17 +67,32 @@ def _payload_json(payload: bytes) -> dict[str, str]:
         return {"payload_base64": base64.b64encode(payload).decode()}
 
 
-def from_json_lines(lines: Iterable[str], *, otherwise: str = "") -> Iterator[Message]:
+def from_json_lines(
+    lines: Iterable[str], defaults: Mapping[str, Any], *, otherwise: str = ""
+) -> Iterator[Message]:
     """A message of each line that is not empty: {"payload": "…", "topic": "…", "headers": {…}, …}.
 
-    `otherwise` says what else can be done with a line that is no JSON.
+    Fields and headers that a line does not have are those of `defaults`. `otherwise` says what else can be done with a
+    line that is no JSON.
     """
     for number, line in enumerate(lines, 1):
         if line.strip():
-            yield _from_json(line, number, otherwise)
+            given = _from_json(line, number, otherwise)
+            headers = {**defaults.get("headers", {}), **_headers(given, number)}
+            yield Message(**{**defaults, **given, "headers": headers})
 
 
-def _from_json(line: str, number: int, otherwise: str) -> Message:
+def _headers(given: Mapping[str, Any], number: int) -> Mapping[str, HeaderValue]:
+    headers = given.get("headers") or {}
+    if not isinstance(headers, dict):
+        raise HeadgateError(
+            f'line {number}: headers must be an object such as {{"amount": 1200}}, not {headers!r}'
+        )
+    return headers
+
+
+def _from_json(line: str, number: int, otherwise: str) -> dict[str, Any]:
+    """The fields of a message that the line gives."""
     try:
         fields = json.loads(line)
     except ValueError as problem:
@@ -95,7 +110,7 @@ def _from_json(line: str, number: int, otherwise: str) -> Message:
         )
     given = {name: value for name, value in fields.items() if name not in _PRINTED}
     text, raw = given.pop("payload", ""), given.pop("payload_base64", None)
-    return Message(_payload(text) if raw is None else _decoded(raw, number), **given)
+    return {"payload": _payload(text) if raw is None else _decoded(raw, number), **given}
 
 
 def _payload(text: Any) -> bytes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
 from threading import Event
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from uuid import uuid4
 
 import typer
@@ -27,7 +27,8 @@ from headgate.cli.options import (
     ask,
 )
 from headgate.errors import HeadgateError
-from headgate.queues.contract import Standing, State
+from headgate.queues.arguments import microseconds
+from headgate.queues.contract import Publication, Standing, State
 from headgate.queues.delivery import Delivery
 from headgate.queues.queue import Queue
 
@@ -56,28 +57,37 @@ def publish(
 ) -> None:
     """Publish one message, or every JSON line of standard input.
 
-    What `claim`, `peek` and `browse` print with --json can be published again.
+    What `claim`, `peek` and `browse` print with --json can be published again. --topic, --header and --priority are for
+    lines that do not say otherwise; --delay and --group are for every line.
     """
+    common: dict[str, Any] = {
+        "topic": queue if topic is None else topic,
+        "headers": parse_headers(header),
+        "priority": priority,
+    }
+    span = parse_duration(delay)
     with opened(db) as database:
         found = database.find(queue)
-        if payload is None:
-            typer.echo(f"published {_publish_lines(found):,} messages")
+        if payload is not None:
+            id = found.publish(
+                payload.encode(), **common, delay=span, dedup_key=dedup_key, group=group
+            )
+            typer.echo(f"published {id}")
             return
-        id = found.publish(
-            payload.encode(),
-            topic=topic,
-            headers=parse_headers(header),
-            priority=priority,
-            delay=parse_duration(delay),
-            dedup_key=dedup_key,
-            group=group,
+        if dedup_key is not None:
+            raise HeadgateError(
+                "a dedup key is for one message; give its payload, or no --dedup-key"
+            )
+        messages = from_json_lines(sys.stdin, common)
+        count = _publish_all(
+            found, (Publication(m, microseconds(span), None, group) for m in messages)
         )
-    typer.echo(f"published {id}")
+        typer.echo(f"published {count:,} messages")
 
 
-def _publish_lines(queue: Queue) -> int:
-    source, count = from_json_lines(sys.stdin), 0
-    while batch := list(islice(source, _BATCH)):
+def _publish_all(queue: Queue, publications: Iterator[Publication]) -> int:
+    count = 0
+    while batch := list(islice(publications, _BATCH)):
         count += len(queue.publish_many(batch))
     return count
 

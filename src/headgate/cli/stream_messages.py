@@ -48,7 +48,8 @@ def publish(
     """Publish one message, or every line of standard input.
 
     A line is a JSON object such as {"payload": "…", "topic": "orders.eu", "headers": {"amount": 1200}}; what
-    `scan --json` prints can be published again. With --raw a line is a payload, with the given topic and headers.
+    `scan --json` prints can be published again. --topic, --header and --priority are for lines that do not say otherwise.
+    With --raw a line is a payload.
     """
     common: dict[str, Any] = {
         "topic": topic,
@@ -61,7 +62,8 @@ def publish(
     elif raw:
         source = (Message(line.rstrip("\n").encode(), **common) for line in sys.stdin)
     else:
-        source = from_json_lines(sys.stdin, otherwise=", or send lines as they are with --raw")
+        raw_hint = ", or send lines as they are with --raw"
+        source = from_json_lines(sys.stdin, common, otherwise=raw_hint)
     count = 0
     with Stream.open(stream) as opened, spinner("publishing") as progress:
         task = progress.add_task("messages", total=None)

@@ -88,26 +88,35 @@ def publication(
     fields: Mapping[str, Any],
 ) -> Publication:
     """A valid message and what the queue needs to know of it. A Message is taken as it is."""
-    if isinstance(payload, Message):
-        if topic is not None or headers is not None or priority or fields:
+    alone = topic is None and headers is None and priority == 0 and not fields
+    if alone and type(payload) is bytes and type(priority) is int:
+        _check_topic(default_topic)  # nothing else can be wrong with it
+        message = message_of_fields(payload, default_topic, {})
+    elif isinstance(payload, Message):
+        if not alone:
             raise QueueOptionsError(
                 "a Message has its own topic, headers and priority already; leave them out, or publish its payload"
             )
-        message = payload
+        validate(message := payload)
     else:
         chosen = default_topic if topic is None else topic
-        message = Message(payload, chosen, headers, priority, **fields)
-    return checked(Publication(message, microseconds(delay), dedup_key, group))
+        validate(message := Message(payload, chosen, headers, priority, **fields))
+    if dedup_key is not None or group is not None:
+        _check_keys(dedup_key, group)
+    return Publication(message, 0 if delay is None else microseconds(delay), dedup_key, group)
 
 
 def checked(publication: Publication) -> Publication:
     """The publication, if every engine can store it."""
     validate(publication.message)
-    for name in ("dedup_key", "group"):
-        value = getattr(publication, name)
+    _check_keys(publication.dedup_key, publication.group)
+    return publication
+
+
+def _check_keys(dedup_key: object, group: object) -> None:
+    for name, value in (("dedup_key", dedup_key), ("group", group)):
         if value is not None and (not isinstance(value, str) or not value or "\0" in value):
             raise QueueOptionsError(f"{name} must be text that is not empty, not {value!r}")
-    return publication
 
 
 def publications(given: Iterable[bytes | Message | Publication], topic: str) -> list[Publication]:

@@ -420,6 +420,10 @@ class Engine(Protocol):
         out of reach, so that the caller may try a new operation)."""
         ...
 
+    def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
+        """What `operations.publish` does with a single publication, by the engine's shortest way; its id."""
+        ...
+
     def watch(self, wake: Wake) -> Watch:
         """Call `wake` after every commit that may have made something claimable, from any connection or process,
         also by plain SQL, and never for a rollback; also when a lost connection is back."""

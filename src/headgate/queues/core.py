@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from headgate.queues.catalog import Catalog, info_of
-from headgate.queues.contract import Operation, QueueInfo, Row, Statement
+from headgate.queues.contract import Operation, QueueInfo, Row, Rows, Statement, Step
 from headgate.queues.dialect import Dialect
+
+T = TypeVar("T")
 
 
 class Core:
@@ -30,3 +35,22 @@ def one(statement: Statement) -> Operation[Row | None]:
     """Its first row, if there is one."""
     rows = yield statement
     return rows[0] if rows else None
+
+
+def stepwise(operation: Operation[T], take: Callable[[Step], Operation[Rows]]) -> Operation[T]:
+    """The operation, with each of its steps done by `take`; what fails there is thrown back into it."""
+    try:
+        step = next(operation)
+        while True:
+            try:
+                reply = yield from take(step)
+            except GeneratorExit:
+                operation.close()
+                raise
+            except BaseException as problem:
+                step = operation.throw(problem)
+            else:
+                step = operation.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result

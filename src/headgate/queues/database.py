@@ -159,10 +159,7 @@ class Database:
         `queue` takes only what is published there; `start="first"` also what is stored already. One of that
         name gets the new filter in place. With neither filter nor pattern: the one that exists.
         """
-        if filter is None and pattern is None:
-            found = self.engine.run(requests.find_subscription(self._operations, name))
-            return Subscription(self.engine, found)
-        operation = requests.subscribe(
+        operation = requests.subscription(
             self._operations,
             name,
             filter,

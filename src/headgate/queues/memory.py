@@ -321,6 +321,10 @@ class MemoryEngine:
         finally:  # what raises may have changed something before
             self._wake()
 
+    def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
+        [id] = self.run(self.operations.publish(queue, [publication]))
+        return id
+
     def watch(self, wake: Wake) -> Watch:
         return self._store.wakers.add(wake)
 

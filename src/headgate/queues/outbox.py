@@ -36,8 +36,10 @@ from headgate.queues.contract import (
     Row,
     Rows,
     Statement,
+    Step,
     Transaction,
 )
+from headgate.queues.core import stepwise
 from headgate.queues.dialect import Dialect
 from headgate.queues.operations import SqlOperations
 from headgate.queues.records import columns_of, message_of, row_of
@@ -276,11 +278,8 @@ def refuse(dialect: Dialect, entries: Sequence[Entry], problem: str) -> Statemen
 
 def without_transaction(operation: Operation[T]) -> Operation[T]:
     """The operation, inside the caller's transaction."""
-    reply: Rows | None = None
-    while True:
-        try:
-            step = next(operation) if reply is None else operation.send(reply)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        reply = () if isinstance(step, Transaction) else (yield step)
+
+    def take(step: Step) -> Operation[Rows]:
+        return () if isinstance(step, Transaction) else (yield step)
+
+    return stepwise(operation, take)

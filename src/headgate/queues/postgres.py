@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.errors import DatabaseClosed
 from headgate.queues.clock import Clock
-from headgate.queues.contract import Operation, Rows, Step, Wake, Watch
+from headgate.queues.contract import (
+    Operation,
+    Publication,
+    QueueInfo,
+    Rows,
+    Step,
+    Wake,
+    Watch,
+)
 from headgate.queues.postgres_connections import (
     Pool,
     is_alive,
@@ -62,6 +70,10 @@ class PostgresEngine:
             finally:
                 operation.close()
 
+    def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
+        [id] = self.run(self.operations.publish(queue, [publication]))
+        return id
+
     def watch(self, wake: Wake) -> Watch:
         return self._listener.add(wake)
 
@@ -71,13 +83,16 @@ class PostgresEngine:
 
 
 def _run_to_end(operation: Operation[T], connection: psycopg.Connection) -> T:
-    """What fails is thrown back into the operation, which may go on; its transaction has been rolled back."""
+    """What fails is thrown back into the operation, which may go on; its transaction has been rolled back.
+
+    So is an interruption: a lock that outlives transactions is to be released all the same.
+    """
     try:
         step = next(operation)
         while True:
             try:
                 rows = _reply(connection, step)
-            except Exception as problem:
+            except BaseException as problem:
                 _roll_back(connection)
                 step = operation.throw(problem)
             else:
@@ -134,6 +149,10 @@ class AsyncPostgresEngine:
             finally:
                 operation.close()
 
+    async def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
+        [id] = await self.run(self.operations.publish(queue, [publication]))
+        return id
+
     def watch(self, wake: Wake) -> Watch:
         """`wake` is called from another thread."""
         return self._listener.add(wake)
@@ -174,7 +193,7 @@ async def _run_awaited(operation: Operation[T], connection: psycopg.AsyncConnect
         while True:
             try:
                 rows = await _reply_awaited(connection, step)
-            except Exception as problem:
+            except BaseException as problem:
                 await _roll_back_awaited(connection)
                 step = operation.throw(problem)
             else:

@@ -25,8 +25,10 @@ from headgate.queues.contract import (
     SqlValue,
     Start,
     Statement,
+    Step,
     Transaction,
 )
+from headgate.queues.core import stepwise
 from headgate.queues.dialect import Condition
 from headgate.queues.postgres_connections import Conflict
 from headgate.queues.postgres_dialect import index_name, key_expression, merged
@@ -87,16 +89,13 @@ class PostgresOperations(PostgresPublishing):
         return self._locking("share_catalog", operation)
 
     def _locking(self, lock: str, operation: Operation[T]) -> Operation[T]:
-        reply: Rows | None = None
-        while True:
-            try:
-                step = next(operation) if reply is None else operation.send(reply)
-            except StopIteration as end:
-                result: T = end.value
-                return result
+        def take(step: Step) -> Operation[Rows]:
             reply = yield step
             if step is Transaction.WRITE:
                 yield self.dialect.statement(lock)
+            return reply
+
+        return stepwise(operation, take)
 
     def _take_stored(self, name: str, filter: Filter) -> Operation[None]:
         info = yield from self.find(name)

@@ -48,17 +48,7 @@ def add_filter_header(operations: Operations, name: str, header: str) -> Operati
     return (yield from operations.declare(name, options))
 
 
-def find_subscription(operations: Operations, name: str) -> Operation[QueueInfo]:
-    """The subscription of that name."""
-    info = yield from operations.find(name)
-    if info.kind == "queue":
-        raise QueueOptionsError(
-            f"{name!r} is a queue, not a subscription; have it with find(), or name a subscription"
-        )
-    return info
-
-
-def subscribe(
+def subscription(
     operations: Operations,
     name: str,
     filter: FilterLike | None,
@@ -70,13 +60,25 @@ def subscribe(
     max_attempts: int | None,
     archive: bool | None,
 ) -> Operation[QueueInfo]:
-    """A subscription to what matches; one of that name gets the new filter in place."""
+    """A subscription to what matches; one of that name gets the new filter in place. With neither filter nor pattern:
+    the one that exists."""
+    if filter is None and pattern is None:
+        return (yield from _find_subscription(operations, name))
     tree = arguments.subscription_filter(filter, pattern)
     if start not in STARTS:
         raise QueueOptionsError(f"a subscription starts at {' or '.join(STARTS)}, not at {start!r}")
     known = yield from _options_of(operations, name)
     options = arguments.queue_options(filter_headers, max_attempts, None, archive, otherwise=known)
     return (yield from operations.subscribe(name, tree, source=queue, options=options, start=start))
+
+
+def _find_subscription(operations: Operations, name: str) -> Operation[QueueInfo]:
+    info = yield from operations.find(name)
+    if info.kind == "queue":
+        raise QueueOptionsError(
+            f"{name!r} is a queue, not a subscription; have it with find(), or name a subscription"
+        )
+    return info
 
 
 def set_filter(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import apsw
 
@@ -26,6 +26,8 @@ from headgate.queues.contract import (
     Each,
     Notify,
     Operation,
+    Publication,
+    QueueInfo,
     Rows,
     SqlValue,
     Statement,
@@ -35,7 +37,7 @@ from headgate.queues.contract import (
     Watch,
 )
 from headgate.queues.sqlite_operations import SqliteDialect, SqliteOperations
-from headgate.queues.statements import migrations_of
+from headgate.queues.statements import migrations_of, statements_of
 from headgate.queues.wakers import Wakers
 from headgate.queues.watch import Watcher
 
@@ -46,6 +48,7 @@ _LASTING: Final = ("FULL", "EXTRA")  # where a commit waits for the disk
 _READING: Final = ("SELECT", "EXPLAIN", "WITH")
 _LONGEST_LOG: Final = 16_000_000  # bytes that the WAL may keep once it could be emptied
 _NOBODY: Final[frozenset[int]] = frozenset()
+_PUBLISH_ONE: Final = statements_of("sqlite")["publish_one"]
 _OFFSET: Final = "SELECT offset_us FROM headgate_clock WHERE boot_id = ?"
 
 
@@ -78,6 +81,25 @@ class SqliteEngine:
             raise _ours(problem, self.path) from problem
         finally:
             self._give_back(connection)
+
+    def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
+        """In a single statement, where that is enough: for one message, the steps of an operation cost too much."""
+        row = self.operations.row_of_one(queue, publication)
+        if row is not None:
+            connection = self._borrow()
+            try:
+                with self._writing:
+                    id = connection.insert_one(row)
+                self._wakers.wake(frozenset((queue.id,)))
+                return id
+            except _CatalogChanged:
+                pass
+            except apsw.Error as problem:
+                raise _ours(problem, self.path) from problem
+            finally:
+                self._give_back(connection)
+        [id] = self.run(self.operations.publish(queue, [publication]))
+        return id
 
     def watch(self, wake: Wake) -> Watch:
         with self._lock:
@@ -129,6 +151,10 @@ class SqliteEngine:
             return connection
 
 
+class _CatalogChanged(Exception):
+    """What was to be stored by a remembered catalog is not."""
+
+
 class _Connection:
     """A connection that runs one operation after the other."""
 
@@ -140,6 +166,9 @@ class _Connection:
         synchronous: str,
     ) -> None:
         self._connection, self._synchronous = connection, synchronous
+        self._cursor = connection.cursor()
+        connection.create_scalar_function("noted", self._note, 1)
+        self._noted = 0
         self._writing, self._wakers = writing, wakers
         self._holds = self._hurries = False
         self._notified = self._announced = _NOBODY
@@ -155,8 +184,21 @@ class _Connection:
                 notified, self._notified = self._notified, _NOBODY
                 self._wakers.wake(notified)
 
+    def insert_one(self, row: tuple[SqlValue, ...]) -> int:
+        """A message with its only delivery; its id."""
+        self._cursor.execute(_PUBLISH_ONE, row)
+        return self._noted
+
     def close(self) -> None:
         self._connection.close()
+
+    def _note(self, *given: Any) -> int:
+        """The SQL function noted(id)."""
+        id: int | None = given[0]
+        if id is None:
+            raise _CatalogChanged
+        self._noted = id
+        return id
 
     def _to_end(self, operation: Operation[T]) -> T:
         send, take = operation.send, self._take
@@ -224,16 +266,16 @@ class _Connection:
         if list in map(type, params):
             params = _bound(params)
         if self._holds or self._connection.in_transaction or text.startswith(_READING):
-            return self._connection.execute(text, params).fetchall()
+            return self._cursor.execute(text, params).fetchall()
         with self._writing:
-            return self._connection.execute(text, params).fetchall()
+            return self._cursor.execute(text, params).fetchall()
 
     def _execute_each(self, text: str, rows: tuple[tuple[SqlValue, ...], ...]) -> Rows:
         if self._connection.in_transaction:
-            return self._connection.executemany(text, rows).fetchall()
+            return self._cursor.executemany(text, rows).fetchall()
         self._acquire()
         self._connection.execute("BEGIN IMMEDIATE")
-        found = self._connection.executemany(text, rows).fetchall()
+        found = self._cursor.executemany(text, rows).fetchall()
         self._connection.execute("COMMIT")
         self._release()
         return found

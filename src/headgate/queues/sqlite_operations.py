@@ -13,13 +13,12 @@ from typing import Final
 
 from headgate.filters.nodes import Filter
 from headgate.filters.targets.sql import Dialect as DialectName
-from headgate.filters.targets.sql import Layout, Sql, index_expression
+from headgate.filters.targets.sql import Layout, Sql, headers_json, index_expression
 from headgate.filters.targets.sql.fragment import NEVER
 from headgate.message import Scalar
 from headgate.queues.clock import Clock
 from headgate.queues.contract import (
     Claimed,
-    Notify,
     Operation,
     Publication,
     QueueInfo,
@@ -29,8 +28,7 @@ from headgate.queues.contract import (
 from headgate.queues.dialect import Condition, Dialect
 from headgate.queues.operations import SqlOperations
 from headgate.queues.planning import Branch, Probe, choices_of
-from headgate.queues.publishing import delivery_row
-from headgate.queues.records import claimed_of, columns_of, row_of
+from headgate.queues.records import claimed_of, columns_of, keys_json
 from headgate.queues.search import Candidate, Search
 
 FEW: Final = 500  # matches of a range that are fetched and sorted
@@ -45,14 +43,14 @@ class SqliteDialect(Dialect):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(wall_ms=clock.wall_ms)
-        self._clock = clock
+        self.clock = clock
         self.offset_us = 0
 
     def now_us(self) -> int:
-        return self._clock.elapsed_us() + self.offset_us
+        return self.clock.elapsed_us() + self.offset_us
 
     def timestamp_us(self) -> int:
-        return self._clock.wall_us()
+        return self.clock.wall_us()
 
     def numbered(self, sql: Sql, first_parameter: int) -> Sql:
         before, *after = sql.text.split("?")  # values are bound: no other ? can be in it
@@ -74,33 +72,39 @@ class SqliteDialect(Dialect):
 
 
 class SqliteOperations(SqlOperations):
-    def __init__(self, dialect: Dialect) -> None:
+    dialect: SqliteDialect
+
+    def __init__(self, dialect: SqliteDialect) -> None:
         super().__init__(dialect)
+        self._wall_us, self._elapsed_us = dialect.clock.wall_us, dialect.clock.elapsed_us
         self._counts: dict[tuple[int, str, type, Scalar], tuple[int, float]] = {}
-        self._publish_one = dialect.text("publish_one")
         self._lease_one = dialect.text("lease_one", columns=columns_of("m"))
 
-    def publish(
-        self, queue: QueueInfo | None, publications: Sequence[Publication]
-    ) -> Operation[list[int]]:
-        if queue is not None and len(publications) == 1:
-            return self._publish_at_once(queue, publications)
-        return super().publish(queue, publications)
-
-    def _publish_at_once(
-        self, queue: QueueInfo, publications: Sequence[Publication]
-    ) -> Operation[list[int]]:
-        """In one step, by the catalog as it is remembered; step by step where that is not enough."""
-        [publication], catalog = publications, self._catalog
+    def row_of_one(self, queue: QueueInfo, publication: Publication) -> tuple[SqlValue, ...] | None:
+        """What publish_one takes, by the catalog as it is remembered; None where one statement is not enough."""
+        catalog, message = self._catalog, publication.message
         target = catalog.by_id.get(queue.id)
-        if target and not catalog.has_subscriptions and publication.dedup_key is None:
-            row = row_of(publication.message, self.dialect.timestamp_us())
-            delivery = delivery_row(0, target, publication, self.dialect.now_us())[1:]
-            stored = yield Statement(self._publish_one, (*row, *delivery, catalog.version))
-            if stored:
-                yield Notify((target.id,))
-                return [stored[0][0]]
-        return (yield from super().publish(queue, publications))
+        if target is None or catalog.has_subscriptions or publication.dedup_key is not None:
+            return None
+        headers, properties = message.headers, message.properties
+        return (
+            message.topic,
+            headers_json(headers) if headers else "{}",
+            headers_json(properties) if properties else "{}",
+            message.priority,
+            self._wall_us() if message.timestamp is None else message.timestamp,
+            message.id,
+            message.filter_value,
+            message.key,
+            bytes(message.payload),
+            target.id,
+            -message.priority,
+            publication.delay_us,
+            publication.group,
+            keys_json(headers, target.options.filter_headers) if headers else "{}",
+            self._elapsed_us() + self.dialect.offset_us,
+            catalog.version,
+        )
 
     def plan(
         self, queue: QueueInfo, filter: Filter | None, skip: Collection[int] = ()

@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from headgate.errors import QueueOptionsError, StaleLease
+from headgate.errors import InvalidMessage, QueueOptionsError, StaleLease
 from headgate.filters.printer import to_text
 from headgate.message import Message
 from headgate.queues import arguments
 from headgate.queues.consuming import Retry
-from headgate.queues.contract import Outcome, QueueOptions, Receipt
+from headgate.queues.contract import Outcome, Publication, QueueOptions, Receipt
 from headgate.queues.members import Group, Member
 
 
@@ -44,12 +44,45 @@ def test_a_subscription_needs_something_to_want():
     assert to_text(both) == "a = 1 AND sys.topic MATCHES 'x.#'"
 
 
-def test_a_message_brings_its_own_topic():
-    with pytest.raises(QueueOptionsError, match="topic"):
-        arguments.publication(
-            Message(b""), topic="t", headers=None, priority=0, delay=None, dedup_key=None,
-            group=None, default_topic="q", fields={},
-        )  # fmt: skip
+def publication(payload, **given):
+    unsaid = dict.fromkeys(["topic", "headers", "delay", "dedup_key", "group"])
+    unsaid |= {"priority": 0, "default_topic": "q", "fields": {}}
+    return arguments.publication(payload, **{**unsaid, **given})
+
+
+@pytest.mark.parametrize(
+    "given", [{"topic": "t"}, {"headers": {}}, {"priority": 1}, {"fields": {"key": "k"}}]
+)
+def test_a_message_brings_its_own_fields(given):
+    with pytest.raises(QueueOptionsError, match="leave them out"):
+        publication(Message(b""), **given)
+
+
+def test_bytes_alone_are_the_message_that_is_built_of_their_fields():
+    found = publication(b"x", group="g", delay=timedelta(seconds=1))
+    assert found == Publication(Message(b"x", "q"), 1_000_000, None, "g")
+
+
+@pytest.mark.parametrize(
+    ("payload", "given", "field"),
+    [
+        ("text", {}, "payload"),
+        (b"", {"priority": False}, "priority"),
+        (b"", {"priority": 0.0}, "priority"),
+        (b"", {"default_topic": "a\0b"}, "topic"),
+        (b"", {"topic": ["a"]}, "topic"),
+        (b"", {"headers": {"a": float("nan")}}, "header 'a'"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_by_name(payload, given, field):
+    with pytest.raises(InvalidMessage, match=field):
+        publication(payload, **given)
+
+
+@pytest.mark.parametrize("given", [{"dedup_key": ""}, {"group": "a\0b"}, {"dedup_key": 5}])
+def test_keys_are_text(given):
+    with pytest.raises(QueueOptionsError, match=next(iter(given))):
+        publication(b"", **given)
 
 
 def test_only_an_ack_is_content_with_what_is_gone():

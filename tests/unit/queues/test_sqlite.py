@@ -16,6 +16,7 @@ from headgate.errors import (
     DatabaseFull,
     DatabaseUnavailable,
     QueueError,
+    QueueNotFound,
     QueueOptionsError,
     SchemaTooNew,
 )
@@ -23,6 +24,7 @@ from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.queues.contract import Statement, Transaction
 from headgate.queues.database import connect, sqlite_path
+from headgate.queues.queue import Queue
 from headgate.queues.sqlite import SqliteEngine, migrate
 from headgate.queues.statements import migrations_of, split_statements, statements_of
 from tests.manual_clock import ManualClock
@@ -38,9 +40,14 @@ def url(tmp_path):
 
 
 @pytest.fixture
-def orders(url):
-    with connect(url) as db:
-        yield db.queue("orders", filter_headers=["type", "region"])
+def db(url):
+    with connect(url) as database:
+        yield database
+
+
+@pytest.fixture
+def orders(db):
+    return db.queue("orders", filter_headers=["type", "region"])
 
 
 # ---- time ----------------------------------------------------------------------------------------------
@@ -167,6 +174,72 @@ def test_threads_that_publish_and_claim_at_once_share_without_loss(orders):
         d.message.payload for d in orders.claim(200)
     ]
     assert sorted(found) == sorted(b"%d-%d" % (name, at) for name in range(4) for at in range(30))
+
+
+def test_threads_that_publish_at_once_learn_the_ids_of_their_own_messages(orders):
+    published: queues.Queue[tuple[int, bytes]] = queues.Queue()
+
+    def work(name: int) -> None:
+        for at in range(30):
+            payload = b"%d-%d" % (name, at)
+            published.put((orders.publish(payload), payload))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [(each.id, each.message.payload) for each in orders.browse()]
+    assert found == sorted(published.get() for _ in range(120))
+
+
+# ---- one message ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("publish", [Queue.publish, lambda queue, body: queue.publish_many([body])])
+def test_one_message_is_one_statement(db, publish):
+    queue, statements = db.queue("orders"), []
+    queue.publish(b"first, which reads the catalog")
+    for connection in db.engine._idle:
+        connection._connection.exec_trace = lambda _, text, __: statements.append(text) or True
+    publish(queue, b"second")
+    assert statements == [statements_of("sqlite")["publish_one"]]
+
+
+def test_one_message_published_by_an_old_catalog_reaches_a_new_subscription(db, url):
+    queue = db.queue("orders")
+    queue.publish(b"before")
+    with connect(url) as other:
+        audit = other.subscription("audit", pattern="#")
+        id = queue.publish(b"after")
+        assert [(d.id, d.message.payload) for d in audit.claim(5)] == [(id, b"after")]
+    assert [d.message.payload for d in queue.claim(5)] == [b"before", b"after"]
+
+
+def test_one_message_published_by_an_old_catalog_has_the_new_filter_headers(db, url):
+    queue = db.queue("orders")
+    queue.publish(b"before", headers={"region": "EU"})
+    with connect(url) as other:
+        same = other.queue("orders", filter_headers=["region"])
+        queue.publish(b"after", headers={"region": "EU"})
+        found = same.claim(5, filter="region = 'EU'")
+    assert [d.message.payload for d in found] == [b"before", b"after"]
+
+
+def test_one_message_to_a_queue_that_was_dropped_elsewhere_is_refused(db, url):
+    queue = db.queue("orders")
+    queue.publish(b"before")
+    with connect(url) as other:
+        other.drop("orders")
+    with pytest.raises(QueueNotFound):
+        queue.publish(b"after")
+
+
+def test_an_id_is_never_given_twice_even_when_the_last_message_is_gone(db):
+    queue = db.queue("orders")
+    first = queue.publish(b"a")
+    queue.claim()[0].ack()
+    assert queue.publish(b"b") > first
 
 
 def test_databases_opened_at_the_same_moment_are_made_once(tmp_path):
@@ -364,6 +437,7 @@ def test_statements_have_names_and_no_comments():
 
 def test_every_statement_without_gaps_can_be_prepared(orders, tmp_path):
     connection = apsw.Connection(str(tmp_path / "queues.db"))
+    connection.create_scalar_function("noted", lambda id: id, 1)
     for text in statements_of("sqlite").values():
         if "{" not in text and text.startswith(("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")):
             count = max(map(int, re.findall(r"\?(\d+)", text)), default=0)

@@ -10,11 +10,11 @@ VALUES (?1, ?2, ?4 > 0, ?3, ?7 + ?4, ?5, ?6) ON CONFLICT DO NOTHING
 
 -- name: publish_one
 -- What insert_message takes, queue, rank, delay, group, keys, now, catalog version. A message and its one delivery in a
--- single statement, which is its own transaction. Nothing is stored under another version of the catalog.
-INSERT INTO headgate_publication
-SELECT id, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12 > 0, ?11, ?15 + ?12, ?13, ?14
-FROM headgate_next_message WHERE version = ?16
-RETURNING id
+-- single statement, which is its own transaction. noted() is the connection's: it keeps the id, which RETURNING would
+-- lay down in a table of its own first, and refuses the NULL that comes under another version of the catalog.
+INSERT INTO headgate_publication VALUES (
+    noted((SELECT id FROM headgate_next_message WHERE version = ?16)),
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12 > 0, ?11, ?15 + ?12, ?13, ?14)
 
 -- name: seen_keys
 -- queue, keys, now

@@ -1,0 +1,75 @@
+"""headgate queue publish and headgate stream publish: what the options mean for lines of JSON."""
+
+import io
+import json
+
+import pytest
+
+from headgate.cli.app import run
+
+LINES = """
+{"payload": "plain"}
+{"payload": "own", "topic": "orders.us", "headers": {"region": "US", "express": null}, "priority": 3}
+"""
+OPTIONS = ["--topic", "orders.eu", "-H", "region=EU", "-H", "express:=true", "--priority", "7"]
+EXPECTED = {
+    "plain": ("orders.eu", {"region": "EU", "express": True}, 7),
+    "own": ("orders.us", {"region": "US"}, 3),
+}
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADGATE_DATABASE", f"sqlite:///{tmp_path}/queues.db")
+    monkeypatch.setattr("sys.stdin", io.StringIO(LINES))
+    assert run(["queue", "create", "orders"]) == 0
+
+
+def answer(capsys, *command):
+    capsys.readouterr()
+    assert run([*command, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def described(messages):
+    return {
+        m["payload"]: (m["topic"], m.get("headers", {}), m.get("priority", 0)) for m in messages
+    }
+
+
+def test_options_are_for_the_lines_that_do_not_say_otherwise_in_a_queue(capsys):
+    assert run(["queue", "publish", "orders", *OPTIONS]) == 0
+    assert described(answer(capsys, "queue", "browse", "orders")) == EXPECTED
+
+
+def test_options_are_for_the_lines_that_do_not_say_otherwise_in_a_stream(tmp_path, capsys):
+    stream = str(tmp_path / "stream")
+    assert run(["stream", "create", stream]) == 0
+    assert run(["stream", "publish", stream, *OPTIONS]) == 0
+    assert described(answer(capsys, "stream", "scan", stream)) == EXPECTED
+
+
+def test_a_line_without_a_topic_has_the_name_of_the_queue_as_one_message_does(capsys):
+    assert run(["queue", "publish", "orders"]) == 0
+    topics = {
+        topic for topic, _, _ in described(answer(capsys, "queue", "browse", "orders")).values()
+    }
+    assert topics == {"orders", "orders.us"}
+
+
+def test_every_line_is_delayed_and_in_the_group(capsys):
+    assert run(["queue", "publish", "orders", "--delay", "1h", "--group", "g"]) == 0
+    delayed = answer(capsys, "queue", "browse", "orders", "--state", "delayed")
+    assert [each["delivery"]["group"] for each in delayed] == ["g", "g"]
+
+
+def test_a_dedup_key_for_many_lines_is_refused_and_nothing_is_published(capsys):
+    assert run(["queue", "publish", "orders", "--dedup-key", "k"]) == 2
+    assert "a dedup key is for one message" in capsys.readouterr().err
+    assert answer(capsys, "queue", "browse", "orders") == []
+
+
+def test_headers_that_are_no_object_are_named_by_their_line(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"payload": "a", "headers": ["x"]}\n'))
+    assert run(["queue", "publish", "orders", "-H", "a=b"]) == 2
+    assert "line 1: headers must be an object" in capsys.readouterr().err
