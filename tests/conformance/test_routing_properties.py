@@ -209,7 +209,6 @@ def test_they_agree_when_every_limit_of_the_index_is_reached(seed, monkeypatch):
     while asked < 6_000:
         monkeypatch.setattr(access, "WIDE", rng.choice((0, 2, 64)))
         monkeypatch.setattr(access, "PATIENCE", rng.choice((0, 1, 100)))
-        monkeypatch.setattr(access, "KNOWN", rng.choice((1, 100)))
         asked += play(rng, rounds=12, messages=20)
 
 

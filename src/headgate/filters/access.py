@@ -31,7 +31,6 @@ Answer = TypeVar("Answer")
 Checked: TypeAlias = tuple[Listing | Few, ...]  # who matches if a check says so
 
 PATIENCE: Final = 1  # walks for each conjunction before a plane pays
-KNOWN: Final = 1 << 14  # answers kept by who was found
 WIDE: Final = 64  # from here on a message is read by its own headers, not by the tree's columns
 
 
@@ -66,9 +65,9 @@ class AccessTree(Generic[Answer]):
         self._size = 0
         self._plane: Plane | None = None
         self._laid = False  # whether it was considered
-        self._known_bits: dict[int, Answer] = {}  # who is found together is often the same
         self._walked = 0  # how often, since the last change
         self._memory: Memory[Answer] = Memory()
+        self._together: Memory[Answer] = Memory()  # by the bits: who is found is often the same
         self._rows: Memory[Answer] = Memory()
 
     # ---- binding
@@ -115,13 +114,16 @@ class AccessTree(Generic[Answer]):
                 plane = self._plane
                 if plane is None:
                     return self._finish(*self._found(headers))
+                memory = self._together
                 bits = plane.bits(headers)
-                answer = self._known_bits.get(bits)
-                return self._learn_bits(plane, bits) if answer is None else answer
-            values = self._read(headers)
-            answer = memory.known.get(values)
-            if answer is None:
-                return self._learn(memory, values, self._found(headers))
+                answer = memory.known.get(bits)
+                if answer is None:
+                    return self._learn(memory, bits, plane.found(bits))
+            else:
+                values = self._read(headers)
+                answer = memory.known.get(values)
+                if answer is None:
+                    return self._learn(memory, values, self._found(headers))
         except TypeError:  # a list or a table where only text is asked for
             return self._finish(*self.find(self._held_by_header(headers)))
         memory.hits += 1
@@ -186,9 +188,8 @@ class AccessTree(Generic[Answer]):
     def _change(self) -> None:
         """What was remembered and made of the tree no longer holds."""
         self._plane, self._laid, self._walked = None, False, 0
-        self._known_bits.clear()
-        self._memory.forget()
-        self._rows.forget()
+        for memory in (self._memory, self._together, self._rows):
+            memory.forget()
 
     def _found(self, headers: Mapping[Any, Any]) -> tuple[Set[Any], Checked]:
         if self._plane is not None:
@@ -246,13 +247,6 @@ class AccessTree(Generic[Answer]):
             held |= {pair for column, pair in self._presence.items() if column in columns}
         return held
 
-    def _learn_bits(self, plane: Plane, bits: int) -> Answer:
-        answer = self._finish(*plane.found(bits))
-        if len(self._known_bits) >= KNOWN:
-            self._known_bits.clear()
-        self._known_bits[bits] = answer
-        return answer
-
     def _match_by_header(self, headers: Mapping[Any, Any]) -> Answer:
         held, memory = self._held_by_header(headers), self._memory
         combination = frozenset(held)
@@ -267,7 +261,10 @@ class AccessTree(Generic[Answer]):
     ) -> Answer:
         members, checked = found
         answer = self._finish(members, checked)
-        memory.keep(question, answer, weight(members))
+        if memory.resting:
+            memory.resting -= 1
+        else:
+            memory.keep(question, answer, weight(members))
         return answer
 
 

@@ -97,7 +97,7 @@ def test_who_is_found_together_is_remembered(at_once):
     for customer in range(10, 15):
         found = tree.match(Asked({"region": "EU", "type": "order", "customer": customer}))
         assert found == {"q1", "q2"}
-    assert len(tree._known_bits) == 1
+    assert len(tree._together.known) == 1
     tree.add([("type", "order")], "q4")
     assert tree.match(Asked({"region": "EU", "type": "order"})) == {"q1", "q2", "q4"}
 
