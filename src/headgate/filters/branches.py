@@ -13,21 +13,25 @@ from headgate.filters.groups import Group, Slot, exclude, gathered, include, siz
 from headgate.filters.listings import Check, Entry, Few, Listing, PairId, listed
 
 NONE: Final[PairId] = 0  # the pair every message holds
+_NO_NEXTS: Final[set[PairId]] = set()  # never added to, as
+_NOTHING: Final[dict[PairId, Any]] = {}
 
 
 class Node:
     """Who asks for no more than the pairs that lead here, and the pairs that lead on.
 
     `nexts` are the keys of `after` once more: a set keeps the hashes of what it holds beside each other, so
-    the pairs a message shares with it are found without touching anything else.
+    the pairs a message shares with it are found without touching anything else. For the same reason a node that
+    leads nowhere has the empty set of all such nodes, and keeps the members of its slot at hand.
     """
 
-    __slots__ = ("_listed", "after", "checked", "nexts", "slot")
+    __slots__ = ("_listed", "after", "checked", "members", "nexts", "slot")
 
     def __init__(self) -> None:
-        self.nexts: set[PairId] = set()
-        self.after: dict[PairId, Any] = {}  # a Node, or an Entry as long as it is alone
+        self.nexts: set[PairId] = _NO_NEXTS
+        self.after: dict[PairId, Any] = _NOTHING  # a Node, or an Entry as long as it is alone
         self.slot: Slot = None
+        self.members: frozenset[Any] | None = None  # of a Group, once they were asked for
         self.checked: dict[Check, Slot] | None = None  # who has nothing left but a check
         self._listed: Any = None  # `checked`, until it changes
 
@@ -43,7 +47,7 @@ class Node:
 
     def settle(self, member: Any, check: Check) -> None:
         if check is None:
-            self.slot = include(self.slot, member)
+            self.slot, self.members = include(self.slot, member), None
             return
         if self.checked is None:
             self.checked = {}
@@ -54,6 +58,7 @@ class Node:
         """Whether it was here."""
         if check is None:
             self.slot, found = exclude(self.slot, member)
+            self.members = None
             return found
         if self.checked is None or check not in self.checked:
             return False
@@ -100,12 +105,15 @@ def collected(
     """Who is settled at the nodes, and who was found before: for certain, and if a check says so."""
     checked: list[Listing | Few] = []
     for node in nodes:
-        slot = node.slot
-        if slot is not None:
+        members = node.members
+        if members is None:
+            slot = node.slot
             if type(slot) is Group:
-                parts.append(slot.frozen or slot.members)
-            else:
+                members = node.members = slot.members
+            elif slot is not None:
                 singles.append(slot)
+        if members is not None:
+            parts.append(members)
         if node.checked is not None:
             node.list_checked(few, checked)
     if few:
@@ -117,15 +125,18 @@ def insert(node: Node, rest: tuple[PairId, ...], member: Any, check: Check = Non
     """Hang the member below the node by the pairs that are left, the rarest first."""
     for at, pair in enumerate(rest, 1):
         after = node.after
-        if pair not in after:
-            node.nexts.add(pair)
-            after[pair] = (rest[at:], member, check)
+        below = after.get(pair)
+        if below is None:
+            if after is _NOTHING:
+                node.nexts, node.after = {pair}, {pair: (rest[at:], member, check)}
+            else:
+                node.nexts.add(pair)
+                after[pair] = (rest[at:], member, check)
             return
-        below = after[pair]
-        if not isinstance(below, Node):
-            alone, below = below, Node()
+        if type(below) is tuple:
+            alone = below
+            below = after[pair] = Node()
             insert(below, *alone)
-            after[pair] = below
         node = below
     node.settle(member, check)
 

@@ -19,11 +19,11 @@ MERGED: Final = 256  # up to here, a union that was looked through is kept in on
 class Group(Generic[Member]):
     """Members and how many reasons each has to be here."""
 
-    __slots__ = ("_counts", "frozen")
+    __slots__ = ("_counts", "_frozen")
 
     def __init__(self, *members: Member) -> None:
         self._counts: dict[Member, int] = {}
-        self.frozen: frozenset[Member] | None = None  # `members`, once they were asked for
+        self._frozen: frozenset[Member] | None = None
         for member in members:
             self.add(member)
 
@@ -32,7 +32,7 @@ class Group(Generic[Member]):
 
     def add(self, member: Member) -> None:
         self._counts[member] = self._counts.get(member, 0) + 1
-        self.frozen = None
+        self._frozen = None
 
     def discard(self, member: Member) -> bool:
         """One reason less; whether there was one."""
@@ -43,15 +43,15 @@ class Group(Generic[Member]):
             self._counts[member] = left
         else:
             del self._counts[member]
-            self.frozen = None
+            self._frozen = None
         return True
 
     @property
     def members(self) -> frozenset[Member]:
         """The members as they are now; the same object until somebody joins or leaves."""
-        if self.frozen is None:
-            self.frozen = frozenset(self._counts)
-        return self.frozen
+        if self._frozen is None:
+            self._frozen = frozenset(self._counts)
+        return self._frozen
 
 
 def include(slot: Slot, member: Hashable) -> Slot:

@@ -76,7 +76,8 @@ class Pairs:
         node = self.nodes[pair]
         if node is None:
             node = self.nodes[pair] = Node()
-            self.nexts[pair], self.after[pair] = node.nexts, node.after
+            node.nexts = self.nexts[pair] = set()
+            node.after = self.after[pair] = {}
         return node
 
     def waiting(self, pair: PairId) -> int:
