@@ -154,10 +154,20 @@ def circumstances(runs: dict[str, Run]) -> str:
     with_ = ", ".join([f"Python {_each(run.python for run in runs.values())}", *named])
     text = (
         f"Measured {when} at {_each(run.commit for run in runs.values())} on "
-        f"{_each(run.machine for run in runs.values())}, with {with_}. `make bench` measures all of it and writes this "
+        f"{_each(run.machine for run in runs.values())}, with {with_}.{_speed(runs)} `make bench` measures all of it and writes this "
         f"table; [every figure](benches/results/latest.json) is in a file beside it.{_reservations(runs)}"
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _speed(runs: dict[str, Run]) -> str:
+    loops = [loop for run in runs.values() for loop in run.loop_ms]
+    if not loops:
+        return ""
+    return (
+        f" A million turns of an empty Python loop took {min(loops):.0f} to {max(loops):.0f} ms of CPU meanwhile: how fast "
+        "the cores were."
+    )
 
 
 def _each(found: Iterable[str]) -> str:

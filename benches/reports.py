@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from figures import Figure, Recorder
+from figures import Figure, Recorder, timed
 
 HERE = Path(__file__).resolve().parent
 ORDER = ("filters", "streams", "routing", "queues", "spark")
@@ -38,6 +38,8 @@ class Run:
     python: str
     versions: dict[str, str]
     load: float
+    # CPU time of a plain loop at the beginning and at the end: a core that is shared has more than one speed.
+    loop_ms: tuple[float, ...] = ()
     seconds: float = 0.0
     finished: bool = False
 
@@ -61,7 +63,10 @@ class Report:
 
 def load(path: Path) -> Report:
     found = json.loads(path.read_text())
-    runs = {group: Run(**run) for group, run in found["runs"].items()}
+    runs = {
+        group: Run(**{**run, "loop_ms": tuple(run.get("loop_ms", ()))})
+        for group, run in found["runs"].items()
+    }
     return Report(runs, tuple(Figure(**figure) for figure in found["figures"]))
 
 
@@ -108,14 +113,18 @@ def options(
 def recorded(bench: Recorder, given: argparse.Namespace) -> Iterator[None]:
     """Says where it runs, and at the end what was missed; figures are kept even if the rest fails."""
     began, run = time.monotonic(), circumstances(given)
-    print(f"{run.machine}, Python {run.python}, load {run.load}, seed {run.seed}", flush=True)
+    print(
+        f"{run.machine}, Python {run.python}, load {run.load}, loop {run.loop_ms[0]} ms, seed {run.seed}",
+        flush=True,
+    )
     finished = False
     try:
         yield
         finished = True
     finally:
         seconds = round(time.monotonic() - began, 1)
-        ended = Run(**{**asdict(run), "seconds": seconds, "finished": finished})
+        loops = (*run.loop_ms, loop_ms())
+        ended = replace(run, loop_ms=loops, seconds=seconds, finished=finished)
         if given.json:
             save(Report({bench.group: ended}, tuple(bench.figures)), given.json)
     print(f"\n{verdict(bench.figures)} ({seconds:.0f} s)", flush=True)
@@ -149,7 +158,18 @@ def circumstances(given: argparse.Namespace) -> Run:
         python=platform.python_version(),
         versions={name: found for name in (*NAMED, *PEERS) if (found := version_of(name))},
         load=round(os.getloadavg()[0], 1),
+        loop_ms=(loop_ms(),),
     )
+
+
+def loop_ms() -> float:
+    """How long a million turns of a Python loop take here and now, in milliseconds of CPU."""
+    return round(min(timed(_turn_a_million_times)[1] for _ in range(5)) * 1e3, 1)
+
+
+def _turn_a_million_times() -> None:
+    for _ in range(1_000_000):
+        pass
 
 
 def command(given: argparse.Namespace) -> str:
