@@ -13,8 +13,9 @@ from headgate.filters.groups import Group, Slot, exclude, gathered, include, siz
 from headgate.filters.listings import Check, Entry, Few, Listing, PairId, listed
 
 NONE: Final[PairId] = 0  # the pair every message holds
-_NO_NEXTS: Final[set[PairId]] = set()  # never added to, as
-_NOTHING: Final[dict[PairId, Any]] = {}
+# What leads nowhere; never added to.
+NO_NEXTS: Final[set[PairId]] = set()
+NOTHING: Final[dict[PairId, Any]] = {}
 
 
 class Node:
@@ -28,8 +29,8 @@ class Node:
     __slots__ = ("_listed", "after", "checked", "members", "nexts", "slot")
 
     def __init__(self) -> None:
-        self.nexts: set[PairId] = _NO_NEXTS
-        self.after: dict[PairId, Any] = _NOTHING  # a Node, or an Entry as long as it is alone
+        self.nexts: set[PairId] = NO_NEXTS
+        self.after: dict[PairId, Any] = NOTHING  # a Node, or an Entry as long as it is alone
         self.slot: Slot = None
         self.members: frozenset[Any] | None = None  # of a Group, once they were asked for
         self.checked: dict[Check, Slot] | None = None  # who has nothing left but a check
@@ -127,7 +128,7 @@ def insert(node: Node, rest: tuple[PairId, ...], member: Any, check: Check = Non
         after = node.after
         below = after.get(pair)
         if below is None:
-            if after is _NOTHING:
+            if after is NOTHING:
                 node.nexts, node.after = {pair}, {pair: (rest[at:], member, check)}
             else:
                 node.nexts.add(pair)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headgate.filters.branches import Node, Place
+from headgate.filters.branches import NO_NEXTS, NOTHING, Node, Place
 from headgate.filters.listings import PairId
 
 Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
 Wanted: TypeAlias = tuple[Column, Hashable]
 
 PRESENT: Final = object()  # the key that stands for "any value at all"
-_NOTHING: Final[dict[Any, Any]] = {}
-_NO_PAIRS: Final[frozenset[PairId]] = frozenset()
 
 
 class Pair(NamedTuple):
@@ -31,8 +29,8 @@ class Pairs:
     def __init__(self) -> None:
         self.columns: dict[Column, dict[Hashable, PairId]] = {}
         self.nodes: list[Node | None] = [None]  # the first is NONE's: who asks for no pair at all
-        self.nexts: list[Set[PairId]] = [_NO_PAIRS]  # of the nodes, but one step nearer
-        self.after: list[dict[PairId, Any]] = [_NOTHING]
+        self.nexts: list[set[PairId]] = [NO_NEXTS]  # of the nodes, but one step nearer
+        self.after: list[dict[PairId, Any]] = [NOTHING]
         self.counts: list[int] = [0]
         # Columns, or the kinds of keys in one, are not what a reader was made for.
         self.stale = True
@@ -54,7 +52,7 @@ class Pairs:
 
     def find(self, wanted: Iterable[Wanted]) -> list[PairId] | None:
         """Their numbers; None when nobody asks for one of them."""
-        found = [self.columns.get(column, _NOTHING).get(key, 0) for column, key in wanted]
+        found = [self.columns.get(column, {}).get(key, 0) for column, key in wanted]
         return None if 0 in found else found
 
     def release(self, pair: PairId) -> None:
@@ -135,8 +133,8 @@ class Pairs:
             pair = len(self.nodes)
             self._wanted.append((column, key))
             self.nodes.append(None)
-            self.nexts.append(_NO_PAIRS)
-            self.after.append(_NOTHING)
+            self.nexts.append(NO_NEXTS)
+            self.after.append(NOTHING)
             self.counts.append(0)
         self.columns[column][key] = pair
         if type(key) is not str:

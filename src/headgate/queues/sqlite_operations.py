@@ -13,7 +13,7 @@ from typing import Final
 
 from headgate.filters.nodes import Filter
 from headgate.filters.targets.sql import Dialect as DialectName
-from headgate.filters.targets.sql import Layout, Sql, headers_json, index_expression
+from headgate.filters.targets.sql import Layout, Sql, index_expression
 from headgate.filters.targets.sql.fragment import NEVER
 from headgate.message import Scalar
 from headgate.queues.clock import Clock
@@ -28,7 +28,8 @@ from headgate.queues.contract import (
 from headgate.queues.dialect import Condition, Dialect
 from headgate.queues.operations import SqlOperations
 from headgate.queues.planning import Branch, Probe, choices_of
-from headgate.queues.records import claimed_of, columns_of, keys_json
+from headgate.queues.publishing import delivery_row
+from headgate.queues.records import claimed_of, columns_of, row_of
 from headgate.queues.search import Candidate, Search
 
 FEW: Final = 500  # matches of a range that are fetched and sorted
@@ -43,14 +44,14 @@ class SqliteDialect(Dialect):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(wall_ms=clock.wall_ms)
-        self.clock = clock
+        self._clock = clock
         self.offset_us = 0
 
     def now_us(self) -> int:
-        return self.clock.elapsed_us() + self.offset_us
+        return self._clock.elapsed_us() + self.offset_us
 
     def timestamp_us(self) -> int:
-        return self.clock.wall_us()
+        return self._clock.wall_us()
 
     def numbered(self, sql: Sql, first_parameter: int) -> Sql:
         before, *after = sql.text.split("?")  # values are bound: no other ? can be in it
@@ -72,39 +73,20 @@ class SqliteDialect(Dialect):
 
 
 class SqliteOperations(SqlOperations):
-    dialect: SqliteDialect
-
-    def __init__(self, dialect: SqliteDialect) -> None:
+    def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        self._wall_us, self._elapsed_us = dialect.clock.wall_us, dialect.clock.elapsed_us
         self._counts: dict[tuple[int, str, type, Scalar], tuple[int, float]] = {}
         self._lease_one = dialect.text("lease_one", columns=columns_of("m"))
 
     def row_of_one(self, queue: QueueInfo, publication: Publication) -> tuple[SqlValue, ...] | None:
         """What publish_one takes, by the catalog as it is remembered; None where one statement is not enough."""
-        catalog, message = self._catalog, publication.message
+        catalog = self._catalog
         target = catalog.by_id.get(queue.id)
         if target is None or catalog.has_subscriptions or publication.dedup_key is not None:
             return None
-        headers, properties = message.headers, message.properties
-        return (
-            message.topic,
-            headers_json(headers) if headers else "{}",
-            headers_json(properties) if properties else "{}",
-            message.priority,
-            self._wall_us() if message.timestamp is None else message.timestamp,
-            message.id,
-            message.filter_value,
-            message.key,
-            bytes(message.payload),
-            target.id,
-            -message.priority,
-            publication.delay_us,
-            publication.group,
-            keys_json(headers, target.options.filter_headers) if headers else "{}",
-            self._elapsed_us() + self.dialect.offset_us,
-            catalog.version,
-        )
+        row = row_of(publication.message, self.dialect.timestamp_us())
+        _, *delivery = delivery_row(0, target, publication, self.dialect.now_us())
+        return (*row, *delivery, catalog.version)
 
     def plan(
         self, queue: QueueInfo, filter: Filter | None, skip: Collection[int] = ()

@@ -278,7 +278,6 @@ class HeadersIndex(Index):
         super().__init__(exchange)
         self.tree: AccessTree[Answer] = AccessTree(self.finish, key_of, PLAIN)
         self._checks = Checks()
-        self.find = self.tree.match  # type: ignore[assignment, method-assign]  # one call less
 
     def find(self, message: Routable) -> Answer:
         return self.tree.match(message)

@@ -53,7 +53,8 @@ class Consumer(Iterator[Message]):
         self.offset: int | None = None  # of the message handed out last
         self._query, self._post_filter, self._clock = query, post_filter, clock
         self._cursors, self._cursor = Cursors(directory), cursor
-        self._follow, self._following = follow, Following(directory, timeout=timeout)
+        self._follow = follow
+        self._following = Following(directory, follow=follow, timeout=timeout)
         self._catalog = Catalog(directory, sealed)
         self.position = self._first_position(start)
         self._records: Iterator[Record] = iter(())
@@ -90,12 +91,7 @@ class Consumer(Iterator[Message]):
     def next_record(self) -> Record:
         """The next message with its offset; StopIteration at the end."""
         with self._running:
-            record = self.poll()
-            if record is None and self._follow:
-                record = self._following.first(self.poll)
-        if record is None:
-            raise StopIteration
-        return record
+            return self._following.next(self.poll)
 
     def poll(self) -> Record | None:
         """The next message that is there by now, or None; never waits."""

@@ -19,14 +19,23 @@ LONGEST_SLEEP: Final = 5.0  # seconds; should the kernel ever forget to say that
 class Following:
     """The patience of one consumer. Any thread may stop it; it is closed when nobody waits any more."""
 
-    def __init__(self, *directories: Path, timeout: timedelta | None) -> None:
-        """`timeout`: how long to wait for something to come; None for ever."""
-        self._directories = directories
+    def __init__(self, *directories: Path, follow: bool, timeout: timedelta | None) -> None:
+        """`timeout`: how long to wait for something to come; None for ever. Without `follow`, not at all."""
+        self._directories, self._follow = directories, follow
         self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
         self._watch: Watch | None = None
         self._stopped = False
 
-    def first(self, look: Callable[[], Found | None]) -> Found | None:
+    def next(self, look: Callable[[], Found | None]) -> Found:
+        """What is found now, or first of all that comes; StopIteration at the end."""
+        found = look()
+        if found is None and self._follow:
+            found = self._first(look)
+        if found is None:
+            raise StopIteration
+        return found
+
+    def _first(self, look: Callable[[], Found | None]) -> Found | None:
         """What is found first, looking after every change; None when the time is up, or somebody stops it."""
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         while not self._stopped and self._sleep(deadline):

@@ -208,7 +208,7 @@ class SuperConsumer(Iterator[Message]):
     ) -> None:
         self.consumers = consumers
         self.partition: int | None = None  # of the message handed out last
-        self._follow, self._following = follow, Following(*directories, timeout=timeout)
+        self._following = Following(*directories, follow=follow, timeout=timeout)
         self._turn, self._running = 0, RLock()
 
     def __iter__(self) -> SuperConsumer:
@@ -220,12 +220,7 @@ class SuperConsumer(Iterator[Message]):
     def next_record(self) -> PartitionRecord:
         """The next message with its partition and offset; StopIteration at the end."""
         with self._running:
-            record = self.poll()
-            if record is None and self._follow:
-                record = self._following.first(self.poll)
-        if record is None:
-            raise StopIteration
-        return record
+            return self._following.next(self.poll)
 
     def poll(self) -> PartitionRecord | None:
         """A message that is there by now, from the next partition that has one; never waits."""

@@ -62,6 +62,7 @@ class ClaimBehaviour(Surroundings):
         delivery.ack()
         delivery.ack()
         orders.delivery(delivery.id, delivery.token).ack()
+        assert list(orders.browse()) == []
 
     def test_an_id_is_never_given_again_though_the_last_message_is_gone(self, orders):
         ids = []

@@ -98,8 +98,7 @@ class PushBehaviour(Surroundings):
         db.subscribe("#", lambda m: forever.get(), id="hanging")
         db.subscribe("#", lambda m: seen.put(m.payload), id="good")
         orders.publish_many([b"a"] * 20)
-        for _ in range(20):
-            seen.get(timeout=PATIENCE)
+        assert [seen.get(timeout=PATIENCE) for _ in range(20)] == [b"a"] * 20
         forever.put(None)
 
     def test_subscriptions_are_managed_by_pattern_and_id(self, db, orders):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import uuid
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -32,22 +31,6 @@ from headgate.spark.queues.scan import scan_of
 from headgate.spark.schema import queue_columns
 from tests import generate
 from tests.unit.spark.ddl import struct
-
-ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
-
-
-@pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/queues.db"
-    found: str = request.getfixturevalue("postgres_url")
-    return f"{found}&schema=s_{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    with connect(url) as connected:
-        yield connected
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 PIPELINE = """
     [pipeline]
     max_messages_per_trigger = {batch}
@@ -56,14 +54,6 @@ PIPELINE = """
     [dead_letter]
     to = "stream:lost"
 """
-
-
-@pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/queues.db"
-    found: str = request.getfixturevalue("postgres_url")
-    return f"{found}&schema=s_{uuid.uuid4().hex[:12]}"
 
 
 def written(folder: Path, url: str, *, states: str = "archived", batch: int = 40) -> Path:

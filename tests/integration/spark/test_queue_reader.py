@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -51,23 +51,8 @@ from tests import generate
 from tests.pushed import answered_by_spark, in_spark, some_filter
 from tests.unit.spark.ddl import struct
 
-ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 NAMES = ("a", "b", "c", "region", "x-y", "with space", "a.b", "é😀")
 TYPES = (StringType(), LongType(), IntegerType(), DoubleType(), BooleanType())
-
-
-@pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/queues.db"
-    found: str = request.getfixturevalue("postgres_url")
-    return f"{found}&schema=s_{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    with connect(url) as connected:
-        yield connected
 
 
 @pytest.fixture
@@ -438,7 +423,7 @@ def test_columns_of_a_queue_are_checked_as_those_of_a_stream(url: str, queue: Qu
     assert read(reader(url, "_state string NOT NULL, _attempts int NOT NULL")) == []
 
 
-def test_a_queue_is_not_read_as_it_comes() -> None:
+def test_what_a_queue_holds_is_not_read_as_it_comes() -> None:
     source = HeadgateSource({"path": "queue:sqlite:///nowhere.db#q"})
     with pytest.raises(SparkOptionsError, match="a queue is not read as a stream") as found:
         source.streamReader(struct("offset bigint"))

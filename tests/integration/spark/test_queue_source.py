@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -31,17 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-
-ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
-
-
-@pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/queues.db"
-    else:
-        server = request.getfixturevalue("postgres_url")
-        yield f"{server}&schema=s_{uuid.uuid4().hex[:12]}"
 
 
 def reading(
@@ -191,7 +178,7 @@ def test_what_cannot_be_read_is_refused_on_the_driver(
     assert "Job aborted" not in str(refused.value)
 
 
-def test_a_queue_as_a_stream_is_refused_with_what_to_do_instead(
+def test_what_a_queue_holds_is_no_stream_and_the_error_says_what_to_do_instead(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with connect(f"sqlite:///{tmp_path}/q.db") as database:
