@@ -57,10 +57,8 @@ def _ran(command: list[str]) -> int:
         while True:
             try:
                 return process.wait()
-            except (
-                KeyboardInterrupt
-            ):  # the benches had it too: they end by showing and writing what they have
-                continue
+            except KeyboardInterrupt:
+                continue  # the benches had it too, and end by showing and writing what they have
 
 
 def _benches(clone: Path) -> Path:

@@ -13,7 +13,7 @@ away: it is made from a tree that has not changed for a while, and thrown away w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from headgate.filters.branches import Node, Place, collected
@@ -47,11 +47,7 @@ class Plane:
         found.sort(key=lambda conjunction: sum(map(weights.__getitem__, conjunction[0])))
         self._places = [place for _, place in found]
         self._members = list(map(_members, self._places))
-        asking: defaultdict[PairId, int] = defaultdict(int)
-        for at, (by_column, _) in enumerate(found):
-            bit = 1 << at
-            for pair in by_column.values():
-                asking[pair] |= bit
+        asking = _asking(by_column.values() for by_column, _ in found)
         tables, others = [], []
         for column in columns:
             table, other = _table(pairs.columns[column], asking, (1 << len(found)) - 1)
@@ -100,6 +96,16 @@ def _joined(
     nodes = [place for place in others if type(place) is Node]
     few = [place for place in others if type(place) is tuple]
     return collected(nodes, [], few, parts)
+
+
+def _asking(conjunctions: Iterable[Iterable[PairId]]) -> Mapping[PairId, int]:
+    """For each pair the bits of those that ask for it."""
+    asking: defaultdict[PairId, int] = defaultdict(int)
+    for at, pairs in enumerate(conjunctions):
+        bit = 1 << at
+        for pair in pairs:
+            asking[pair] |= bit
+    return asking
 
 
 def _table(

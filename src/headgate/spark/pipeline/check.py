@@ -58,7 +58,7 @@ def _of_streams(pipeline: Pipeline, source: StreamSource) -> Iterator[str]:
 
 def _of_queue(pipeline: Pipeline, source: QueueSource) -> Iterator[str]:
     place = queue_place(source.queue)
-    yield from _of_archive(source, place)
+    yield from _of_database(source, place)
     if source.looks_once and pipeline.trigger != "once":
         yield (
             f"[pipeline]: trigger: what a queue holds ({source.states}) is looked at once, since its consumers take it away; "
@@ -77,7 +77,7 @@ def _tables(place: QueuePlace) -> list[str]:
     return [*tables_of(place.url), place.name]
 
 
-def _of_archive(source: QueueSource, place: QueuePlace) -> Iterator[str]:
+def _of_database(source: QueueSource, place: QueuePlace) -> Iterator[str]:
     try:
         with open_rows(place) as rows:
             number = queue_id(rows, place.name)

@@ -108,9 +108,8 @@ def listed(states: Iterable[State]) -> str:
     return ", ".join(str(int(state)) for state in states)
 
 
-WHOLE: Final = Wanted(
-    ("offset", "id", *_OF_MESSAGE), None, None
-)  # all that is published of a message
+# All that is published of a message.
+WHOLE: Final = Wanted(("offset", "id", *_OF_MESSAGE), None, None)
 
 
 def wanted_for(columns: Iterable[Column], residual: Filter | None) -> Wanted:
