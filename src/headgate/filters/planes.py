@@ -98,7 +98,7 @@ def _joined(
     return collected(nodes, [], few, parts)
 
 
-def _asking(conjunctions: Iterable[Iterable[PairId]]) -> Mapping[PairId, int]:
+def _asking(conjunctions: Iterable[Iterable[PairId]]) -> defaultdict[PairId, int]:
     """For each pair the bits of those that ask for it."""
     asking: defaultdict[PairId, int] = defaultdict(int)
     for at, pairs in enumerate(conjunctions):
@@ -109,7 +109,7 @@ def _asking(conjunctions: Iterable[Iterable[PairId]]) -> Mapping[PairId, int]:
 
 
 def _table(
-    keys: Mapping[Hashable, PairId], asking: Mapping[PairId, int], everyone: int
+    keys: Mapping[Hashable, PairId], asking: defaultdict[PairId, int], everyone: int
 ) -> tuple[dict[Hashable, int], int]:
     """What each value of the column leaves possible, and what any other value does."""
     absent = everyone
