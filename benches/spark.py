@@ -353,17 +353,49 @@ def _delays(path: Path, late: list[float]) -> None:
 def bench_growth(bench: Bench) -> None:
     sizes = (100_000, 1_000_000) if bench.quick else (1_000_000, 10_000_000, 30_000_000)
     bench.part("Growth: time, and memory of the driver (this process and its JVM)")
+    grown = []
     for rows in sizes:
         path = bench.stream(rows)
-        cost = bench.best(lambda path=path: consume(orders(bench, path, "region = 'v0007'")))
-        bench.rate(f"rare value, {rows:,} messages", cost, rows, note=_driver())
-        cost, _, part = run_pipeline(bench, path, BINDINGS, "none:")
-        bench.rate(f"routed, {rows:,} messages", cost, part, note=_driver())
+        rare = bench.best(lambda path=path: consume(orders(bench, path, "region = 'v0007'")))
+        bench.rate(f"rare value, {rows:,} messages", rare, rows, note=_driver())
+        routed, _, part = run_pipeline(bench, path, BINDINGS, "none:")
+        bench.rate(f"routed, {rows:,} messages", routed, part, note=_driver())
         bench.add(f"driver's memory, {rows:,} messages", driver_bytes() >> 20, "MiB")
+        grown.append(Grown(rows, rare, routed, part, driver_bytes()))
     path = bench.stream(sizes[1])
+    bound = []
     for bindings in (100, 10_000):
         cost, _, part = run_pipeline(bench, path, bindings, "none:")
         bench.rate(f"routed, {bindings:,} bindings", cost, part, note=_driver())
+        bound.append(cost.cpu / part)
+    for line in limits(grown[0], grown[-1], bound[1] / bound[0]):
+        print(f"  {line}", flush=True)
+
+
+class Grown(NamedTuple):
+    """What a stream of one size took."""
+
+    rows: int
+    rare: Cost
+    routed: Cost
+    part: int  # the messages that were routed
+    memory: int
+
+
+def limits(small: Grown, large: Grown, more_bindings: float) -> Iterator[str]:
+    """What it is that ends growth, by these figures."""
+    times = large.rows / small.rows
+    cores = os.cpu_count() or 1
+    busy = large.routed.cpu / (large.routed.wall * cores)
+    limit = (
+        "the processors" if busy > 0.7 else "something else than the processors: disk, or waiting"
+    )
+    yield f"{times:.0f} × the messages: a rare value takes {large.rare.wall / small.rare.wall:.1f} × as long"
+    yield f"and the driver {large.memory / small.memory:.2f} × the memory; 100 × the bindings {more_bindings:.1f} × the CPU."
+    yield (
+        f"What limits routing is {limit}: {cores} cores were {busy:.0%} busy, "
+        f"{1e6 * large.routed.cpu / large.part:.2f} CPU-s for a million."
+    )
 
 
 def _driver() -> str:
