@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from headgate.filters import access, batches, groups, listings, memory, paths, trie
+from headgate.filters import access, batches, gathering, groups, listings, memory, paths, trie
 from headgate.filters.columns import shred
 from headgate.filters.nodes import depends_on_time
 from headgate.message import Message
@@ -46,7 +46,9 @@ class Pair:
 
     def change(self) -> None:
         what = self.rng.random()
-        if what < 0.65 or not self.scan.bindings:
+        if what < 0.1:
+            self.bind_all(self.rng.randint(0, 30))
+        elif what < 0.65 or not self.scan.bindings:
             self.bind()
         elif what < 0.95:
             self.unbind(self.rng.choice(self.scan.bindings))
@@ -58,6 +60,15 @@ class Pair:
     def bind(self) -> None:
         bound = binding(self.rng, self.scan, self.exchanges)
         self.index.bind(bound.source, **arguments(bound))
+        self._bind_in_scan(bound)
+
+    def bind_all(self, count: int) -> None:
+        many = [binding(self.rng, self.scan, self.exchanges) for _ in range(count)]
+        self.index.bind_all({"source": bound.source, **arguments(bound)} for bound in many)
+        for bound in many:
+            self._bind_in_scan(bound)
+
+    def _bind_in_scan(self, bound: Bound) -> None:
         if not any(same_binding(bound, other) for other in self.scan.bindings):
             self.scan.bindings.append(bound)
 
@@ -209,6 +220,8 @@ def test_they_agree_when_every_limit_of_the_index_is_reached(seed, monkeypatch):
     while asked < 6_000:
         monkeypatch.setattr(access, "WIDE", rng.choice((0, 2, 64)))
         monkeypatch.setattr(access, "PATIENCE", rng.choice((0, 1, 100)))
+        monkeypatch.setattr(gathering, "MOST", rng.choice((1, 3, 100)))
+        monkeypatch.setattr(gathering, "BLOCK", rng.choice((1, 2, 100)))
         asked += play(rng, rounds=12, messages=20)
 
 

@@ -13,13 +13,15 @@ along as a check, to be asked last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from headgate.filters.branches import NONE, Node, collected, insert, remove_below
+from headgate.filters.gathering import Gathered
 from headgate.filters.groups import weight
 from headgate.filters.listings import Check, Entry, Few, Listing, PairId
 from headgate.filters.memory import Memory
@@ -63,6 +65,7 @@ class AccessTree(Generic[Answer]):
         self._wide = False
         self._presence: Mapping[Any, PairId] = {}
         self._size = 0
+        self._gathered: Gathered | None = None
         self._plane: Plane | None = None
         self._laid = False  # whether it was considered
         self._walked = 0  # how often, since the last change
@@ -72,8 +75,11 @@ class AccessTree(Generic[Answer]):
 
     # ---- binding
 
-    def add(self, wanted: Iterable[Wanted], member: Hashable, check: Check = None) -> None:
+    def add(self, wanted: Wanted, member: Hashable, check: Check = None) -> None:
         """Put the member under the pairs, all of which must hold; no pairs: under everything."""
+        if self._gathered is not None:
+            self._gathered.add(wanted, member, check)
+            return
         pairs = self.pairs.take(wanted)
         if len(pairs) > 1:
             pairs.sort(key=self._count_of)
@@ -86,7 +92,20 @@ class AccessTree(Generic[Answer]):
         if self._walked:  # when a million are bound, nobody asks in between
             self._change()
 
-    def remove(self, wanted: Iterable[Wanted], member: Hashable, check: Check = None) -> bool:
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """What is added meanwhile is hung in the end, all at once; until then nothing may be asked or removed."""
+        gathered = self._gathered = Gathered(self.pairs)
+        try:
+            yield
+        finally:
+            self._gathered = None
+            gathered.hang()
+            self._settled |= gathered.settled
+            self._size += gathered.hung
+            self._change()
+
+    def remove(self, wanted: Wanted, member: Hashable, check: Check = None) -> bool:
         """Take the member from under the pairs; whether it was there."""
         pairs = self.pairs.find(wanted)
         if pairs is None or not self._remove(frozenset(pairs), member, check):

@@ -7,6 +7,7 @@ may match; what remains of those is a compiled test. Equal remainders share one 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -65,8 +66,9 @@ class Matcher(Generic[Handle]):
         self.trie: TopicTrie[Found] = TopicTrie(_conditions_apart)
         self._patterns = 0
         self._outside: dict[Column, int] = {}  # columns that are no headers
-        for handle, tree in entries:
-            self.add(handle, tree)
+        with self.gathering():
+            for handle, tree in entries:
+                self.add(handle, tree)
 
     def __len__(self) -> int:
         """How many different (handle, filter) there are."""
@@ -89,11 +91,15 @@ class Matcher(Generic[Handle]):
         for path in entry.paths:
             check = self._checks.take(path.rest)
             if path.pattern is None:
-                self.tree.add(path.wanted, handle, check)
+                self.tree.add(path.flat, handle, check)
                 self._count_outside(path, 1)
             else:
                 self.trie.add(path.pattern, _member(handle, check))
                 self._patterns += 1
+
+    def gathering(self) -> AbstractContextManager[None]:
+        """Who is added meanwhile is found only afterwards, and faster; until then nothing may be asked or removed."""
+        return self.tree.gathering()
 
     def remove(self, handle: Handle, tree: Filter) -> bool:
         """The handle no longer wants it; whether it did."""
@@ -107,7 +113,7 @@ class Matcher(Generic[Handle]):
         for path in entry.paths:
             check = self._checks.find(path.rest)
             if path.pattern is None:
-                self.tree.remove(path.wanted, handle, check)
+                self.tree.remove(path.flat, handle, check)
                 self._count_outside(path, -1)
             else:
                 self.trie.remove(path.pattern, _member(handle, check))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from headgate.filters.branches import NO_NEXTS, NOTHING, Node, Place
 from headgate.filters.listings import PairId
 
 Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
-Wanted: TypeAlias = tuple[Column, Hashable]
+Wanted: TypeAlias = Sequence[Any]  # column, key, column, key, …
 
 PRESENT: Final = object()  # the key that stands for "any value at all"
 
@@ -34,14 +34,15 @@ class Pairs:
         self.counts: list[int] = [0]
         # Columns, or the kinds of keys in one, are not what a reader was made for.
         self.stale = True
-        self._wanted: list[Wanted] = [(None, None)]
+        self._wanted: list[tuple[Column, Hashable]] = [(None, None)]
         self._free: list[PairId] = []
         self._not_text: dict[Column, int] = {}
 
-    def take(self, wanted: Iterable[Wanted]) -> list[PairId]:
+    def take(self, wanted: Wanted) -> list[PairId]:
         """Their numbers, one more asking for each."""
         columns, counts, taken = self.columns, self.counts, []
-        for column, key in wanted:
+        flat = iter(wanted)
+        for column, key in zip(flat, flat, strict=True):
             try:
                 pair = columns[column][key]
             except KeyError:
@@ -50,9 +51,10 @@ class Pairs:
             taken.append(pair)
         return taken
 
-    def find(self, wanted: Iterable[Wanted]) -> list[PairId] | None:
+    def find(self, wanted: Wanted) -> list[PairId] | None:
         """Their numbers; None when nobody asks for one of them."""
-        found = [self.columns.get(column, {}).get(key, 0) for column, key in wanted]
+        flat = iter(wanted)
+        found = [self.columns.get(c, {}).get(key, 0) for c, key in zip(flat, flat, strict=True)]
         return None if 0 in found else found
 
     def release(self, pair: PairId) -> None:

@@ -7,9 +7,9 @@ or at least a topic pattern, or at least a header that must be there; what they 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from itertools import product
+from itertools import chain, product
 from math import prod
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from headgate.filters.nodes import (
     FALSE,
@@ -29,8 +29,10 @@ from headgate.filters.nodes import (
     walk,
 )
 from headgate.filters.normal import EXACT_AS_DOUBLE, conjuncts, normalize
-from headgate.filters.pairs import PRESENT, Column, Wanted
+from headgate.filters.pairs import PRESENT, Column
 from headgate.filters.topics import MANY, ONE, words_of
+
+Equality: TypeAlias = tuple[Column, Hashable]  # a column, and the key its value must have
 
 MAX_PATHS: Final = 64  # ways into one filter; beyond that it is tested whole
 MAX_EXTRA_PATHS: Final = 4  # what a list may multiply when an equality already leads there
@@ -42,9 +44,14 @@ _ALWAYS_THERE: Final = frozenset({("sys", "topic"), ("sys", "priority")})
 class Path(NamedTuple):
     """One way a filter can be true."""
 
-    wanted: tuple[Wanted, ...] = ()
+    wanted: tuple[Equality, ...] = ()
     pattern: str | None = None
     rest: Filter = TRUE
+
+    @property
+    def flat(self) -> tuple[Any, ...]:
+        """What is wanted, column, key, column, key, …"""
+        return tuple(chain.from_iterable(self.wanted))
 
     @property
     def anchored(self) -> bool:
@@ -77,8 +84,8 @@ def paths(node: Filter) -> tuple[Path, ...]:
 
 
 def _ways_into(terms: tuple[Filter, ...]) -> Iterator[Path]:
-    fixed: dict[Wanted, None] = {}
-    lists: list[tuple[Filter, tuple[Wanted, ...]]] = []
+    fixed: dict[Equality, None] = {}
+    lists: list[tuple[Filter, tuple[Equality, ...]]] = []
     rest: list[Filter] = []
     for term in terms:
         choices = _choices(term)
@@ -107,7 +114,7 @@ def _worth_taking(sizes: list[int], *, led_to: bool) -> int:
     return 0
 
 
-def _choices(term: Filter) -> tuple[Wanted, ...] | None:
+def _choices(term: Filter) -> tuple[Equality, ...] | None:
     """The equalities of which one must hold, and that suffices; None when the term is no such thing."""
     match term:
         case Compare(op="=", left=Field() as field, right=Literal(value=value)):
@@ -125,8 +132,8 @@ def _choices(term: Filter) -> tuple[Wanted, ...] | None:
             return None
 
 
-def _choices_of_all(terms: tuple[Filter, ...]) -> tuple[Wanted, ...] | None:
-    collected: dict[Wanted, None] = {}
+def _choices_of_all(terms: tuple[Filter, ...]) -> tuple[Equality, ...] | None:
+    collected: dict[Equality, None] = {}
     for term in terms:
         choices = _choices(term)
         if choices is None:

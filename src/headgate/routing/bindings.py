@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.errors import BindingRefused, FilterError
 from headgate.filters.builder import Condition
 from headgate.filters.nodes import FILTER_TYPES, Filter
-from headgate.filters.pairs import PRESENT
+from headgate.filters.pairs import PRESENT, Wanted
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
-from headgate.routing.values import Arguments, arguments_key, arguments_of, key_of, value_of
+from headgate.routing.values import (
+    Arguments,
+    arguments_key,
+    arguments_of,
+    holds_opaque,
+    key_of,
+    value_of,
+)
 
 Kind: TypeAlias = OneOf["queue", "exchange"]
 FilterText: TypeAlias = str | Filter | Condition
@@ -65,6 +73,14 @@ class Binding(NamedTuple):
         return f"{self.source!r} to {self.kind} {self.destination!r}"
 
 
+def key_to_bind(value: object) -> Hashable:
+    """What an argument of a binding is compared by."""
+    key = key_of(value)
+    if holds_opaque(key):
+        raise BindingRefused(f"the argument {value!r} is or holds what AMQP has no value for")
+    return key
+
+
 def filter_and_text(given: object, where: str) -> tuple[Filter, str]:
     """The tree and the text of a filter, however it was given."""
     try:
@@ -94,7 +110,7 @@ def x_match(binding: Binding) -> str:
 
 def wanted_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
     """The pairs a headers binding compares: (name, key), or (name, PRESENT) where it asks no more."""
-    frozen: tuple[Any, ...] = binding.frozen
+    frozen = binding.frozen
     with_x = match.endswith("-with-x")
     return [
         (name, PRESENT if key == _VOID else key)
@@ -103,16 +119,15 @@ def wanted_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
     ]
 
 
-def ways(binding: Binding) -> Iterable[Iterable[tuple[str, Any]]]:
+def ways(binding: Binding) -> Sequence[Wanted]:
     """The conjunctions of pairs any of which will do; refuses a bad x-match."""
-    frozen: tuple[Any, ...] = binding.frozen
+    frozen = binding.frozen
     # Names are sorted: with the last before x- there is no x-match and nothing to leave out.
     if not frozen or (frozen[-2] < "x-" and _VOID not in frozen):
-        flat = iter(frozen)
-        return (zip(flat, flat),)  # noqa: B905
+        return (frozen,)
     match = x_match(binding)
     wanted = wanted_headers(binding, match)
-    return (wanted,) if match.startswith("all") else [(pair,) for pair in wanted]
+    return (tuple(chain.from_iterable(wanted)),) if match.startswith("all") else wanted
 
 
 _VOID: Final = key_of(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -22,6 +22,7 @@ from headgate.routing.bindings import (
     Binding,
     FilterText,
     filter_and_text,
+    key_to_bind,
 )
 from headgate.routing.exchanges import (
     EXCHANGE_TYPES,
@@ -35,7 +36,6 @@ from headgate.routing.rabbitmq_file import ALTERNATE
 from headgate.routing.values import (
     Arguments,
     arguments_key,
-    holds_opaque,
 )
 
 DEFAULT: Final = ""  # the exchange that knows every queue by its name
@@ -174,22 +174,26 @@ class Declarations:
         binding, given = self._binding(source, queue, exchange, key, arguments, filter)
         targets = self._onward if queue is None else self._queues
         destination = binding.destination
-        if destination not in targets:
-            raise UnknownExchange(destination) if queue is None else UnknownQueue(destination)
+        try:
+            arriving = targets[destination]
+        except KeyError:
+            known = UnknownExchange if queue is None else UnknownQueue
+            raise known(destination) from None
         tree = None
         if given is not None:
             tree, text = filter_and_text(given, str(binding))
             if type(given) is not str:
                 binding = binding.with_filter(text)
         if index.bind(binding, tree):
-            targets[destination] = arrived(targets[destination], binding)
+            targets[destination] = arrived(arriving, binding)
         return binding
 
     def bind_all(self, bindings: Iterable[Mapping[str, Any]]) -> None:
-        """Many at once, each given as the arguments of a `bind`."""
+        """Many at once, each given as the arguments of a `bind`; those before one that is refused are bound."""
+        entries = list(bindings)  # nothing of the caller's runs while they are gathered
         bind = self.bind
-        with collector_paused():
-            for given in bindings:
+        with self._gathering(given.get("source", "") for given in entries):
+            for given in entries:
                 bind(**given)
 
     def unbind(
@@ -242,6 +246,14 @@ class Declarations:
 
     # ---- inside
 
+    @contextmanager
+    def _gathering(self, sources: Iterable[str]) -> Iterator[None]:
+        """What is bound to these meanwhile is taken in together; nothing else may be asked of them."""
+        with collector_paused(), ExitStack() as stack:
+            for source in set(sources) & self._indexes.keys():
+                stack.enter_context(self._indexes[source].gathering())
+            yield
+
     def _add(self, exchange: Exchange) -> None:
         index = INDEXES[exchange.type](exchange)
         self._indexes[exchange.name] = index
@@ -279,10 +291,7 @@ class Declarations:
             if arguments and X_FILTER in arguments:
                 raise BindingRefused(f"give the filter once: as filter, or as {X_FILTER}")
             arguments = {**(arguments or {}), X_FILTER: filter if isinstance(filter, str) else ""}
-        frozen = arguments_key(arguments) if arguments else ()
-        for part in frozen:
-            if type(part) is tuple and holds_opaque(part):
-                raise BindingRefused(f"the arguments {arguments!r} hold what AMQP has no value for")
+        frozen = arguments_key(arguments, key_to_bind) if arguments else ()
         if queue is not None:
             binding = _binding_of((source, queue, "queue", key, frozen))
         else:

@@ -7,7 +7,8 @@ An index answers with a `Routed` when there is nothing more to say, and remember
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Set
+from collections.abc import Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -23,6 +24,7 @@ from headgate.filters.columns import Columns
 from headgate.filters.groups import Group, Slot, exclude, include
 from headgate.filters.matcher import Matcher
 from headgate.filters.nodes import TRUE, Filter
+from headgate.filters.pairs import Wanted
 from headgate.filters.topics import check_pattern
 from headgate.filters.trie import TopicTrie
 from headgate.message import Message
@@ -82,6 +84,10 @@ class Index(ABC):
             target = binding.target
         self.insert(place, target, tree)
         return True
+
+    def gathering(self) -> AbstractContextManager[None]:
+        """Where many are bound, they may be taken in together when it ends; until then nothing else is asked."""
+        return nullcontext()
 
     def unbind(self, binding: Binding) -> bool:
         """Let go of the binding; whether it was there."""
@@ -285,7 +291,10 @@ class HeadersIndex(Index):
     def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
         return match_rows(self.tree, columns, rows)
 
-    def place(self, binding: Binding, tree: Filter | None) -> Iterable[Iterable[tuple[str, Any]]]:
+    def gathering(self) -> AbstractContextManager[None]:
+        return self.tree.gathering()
+
+    def place(self, binding: Binding, tree: Filter | None) -> Sequence[Wanted]:
         return ways(binding)
 
     def insert(self, place: Any, target: Target, tree: Filter | None) -> None:
@@ -314,6 +323,9 @@ class FilterIndex(Index):
     def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
         codes, found = self.matcher.match_rows(columns, rows)
         return Alike(codes, [self.finish(members, checked) for members, checked in found])
+
+    def gathering(self) -> AbstractContextManager[None]:
+        return self.matcher.gathering()
 
     def place(self, binding: Binding, tree: Filter | None) -> None:
         if tree is None:

@@ -125,18 +125,11 @@ class Topology(Declarations):
     def of(cls, definitions: Definitions) -> Topology:
         """Everything declared and bound; an entry that cannot be is named."""
         topology = cls()
-        steps: list[tuple[Callable[..., object], list[tuple[str, dict[str, Any]]]]] = [
-            (topology.declare_exchange, definitions.exchanges),
-            (topology.declare_queue, definitions.queues),
-            (topology.bind, definitions.bindings),
-        ]
         with collector_paused():
-            for perform, entries in steps:
-                for where, given in entries:
-                    try:
-                        perform(**given)
-                    except (RoutingError, TypeError) as problem:
-                        raise TopologyError(f"{where}: {problem}") from problem
+            _perform(topology.declare_exchange, definitions.exchanges)
+            _perform(topology.declare_queue, definitions.queues)
+            with topology._gathering(topology._indexes):
+                _perform(topology.bind, definitions.bindings)
         return topology
 
     def definitions(self) -> Definitions:
@@ -147,6 +140,14 @@ class Topology(Declarations):
             [(f"queue {queue.name!r}", _said(queue)) for queue in self.queues.values()],
             [(f"binding {binding}", _said_of(binding)) for binding in self.bindings()],
         )
+
+
+def _perform(step: Callable[..., object], entries: list[tuple[str, dict[str, Any]]]) -> None:
+    for where, given in entries:
+        try:
+            step(**given)
+        except (RoutingError, TypeError) as problem:
+            raise TopologyError(f"{where}: {problem}") from problem
 
 
 def _rebuilt(
@@ -161,7 +162,7 @@ def _rebuilt(
     topology._queues.update(dict.fromkeys(queues))
     for queue in uncommon:
         topology._add_queue(queue)
-    with collector_paused():
+    with topology._gathering(topology._indexes):
         for binding, tree in bindings:
             topology._indexes[binding.source].bind(binding, tree)
             targets, destination = topology._targets(binding), binding.destination

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from headgate.message import OPAQUE, HeaderValue, Message
 
-Arguments: TypeAlias = tuple[Hashable, ...]  # name, key, name, key, … sorted by name
+Arguments: TypeAlias = tuple[Any, ...]  # name, key, name, key, … sorted by name
 
 PLAIN: Final = (str, int)  # types whose values are their own keys
 
@@ -90,13 +90,15 @@ def value_of(key: Any) -> Any:
             return key[1]
 
 
-def arguments_key(arguments: Mapping[str, Any]) -> Arguments:
+def arguments_key(
+    arguments: Mapping[str, Any], key: Callable[[Any], Hashable] = key_of
+) -> Arguments:
     """A table as one flat tuple, the same for equal tables in whatever order they were written."""
-    flat: list[Hashable] = []
-    for name in sorted(arguments):
-        value = arguments[name]
-        flat.append(name)
-        flat.append(value if type(value) in PLAIN else key_of(value))
+    flat: list[Any] = []
+    for pair in sorted(arguments.items()):
+        if type(pair[1]) not in PLAIN:
+            pair = pair[0], key(pair[1])
+        flat += pair
     return tuple(flat)
 
 

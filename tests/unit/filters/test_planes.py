@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from random import Random
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ class Asked(NamedTuple):
 def tree_of(*entries) -> AccessTree:
     tree = AccessTree(lambda members, checked: set(members), lambda value: OPAQUE, (str, int))
     for member, wanted in entries:
-        tree.add(wanted.items(), member)
+        tree.add([*chain.from_iterable(wanted.items())], member)
     return tree
 
 
@@ -81,9 +82,9 @@ def _holds(value, key) -> bool:
 
 def test_two_values_of_one_column_are_never_held(at_once):
     tree = tree_of(("q1", {"h": "a"}))
-    tree.add([("h", "a"), ("h", "b")], "q2")
-    tree.add([("h", "a"), ("h", PRESENT)], "q3")
-    tree.add([("h", PRESENT), ("h", "b"), ("h", "b")], "q4")
+    tree.add(["h", "a", "h", "b"], "q2")
+    tree.add(["h", "a", "h", PRESENT], "q3")
+    tree.add(["h", PRESENT, "h", "b", "h", "b"], "q4")
     assert tree.match(Asked({"h": "a"})) == {"q1", "q3"}
     assert tree.match(Asked({"h": "b"})) == {"q4"}
     assert tree.match(Asked({"h": "c"})) == set()
@@ -98,14 +99,14 @@ def test_who_is_found_together_is_remembered(at_once):
         found = tree.match(Asked({"region": "EU", "type": "order", "customer": customer}))
         assert found == {"q1", "q2"}
     assert len(tree._together.known) == 1
-    tree.add([("type", "order")], "q4")
+    tree.add(["type", "order"], "q4")
     assert tree.match(Asked({"region": "EU", "type": "order"})) == {"q1", "q2", "q4"}
 
 
 def test_many_under_the_same_pairs_are_shared_not_copied(at_once):
     tree = AccessTree(lambda members, checked: members, lambda value: OPAQUE, (str,))
     for n in range(1_000):
-        tree.add([("region", "EU"), ("type", "order")], n)
+        tree.add(["region", "EU", "type", "order"], n)
     first = tree.match(Asked({"region": "EU", "type": "order"}))
     assert len(first) == 1_000
     assert tree.match(Asked({"region": "EU", "type": "order", "other": "x"})) is first
@@ -125,15 +126,15 @@ def test_a_tree_that_changes_all_the_time_never_is():
     for n in range(100):
         tree.match(Asked({"h": f"v{n}"}))
         if n % 8 == 0:
-            assert tree.remove([("h", "v3")], 3)
-            tree.add([("h", "v3")], 3)
+            assert tree.remove(["h", "v3"], 3)
+            tree.add(["h", "v3"], 3)
         assert tree._plane is None
 
 
 def test_where_nobody_asks_for_anything_there_is_nothing_to_lay_flat(at_once):
     tree = tree_of(("q1", {}), ("q2", {}))
     assert [tree.match(Asked({"h": n})) for n in range(3)] == [{"q1", "q2"}] * 3
-    tree.add([("h", 1)], "q3")
+    tree.add(["h", 1], "q3")
     assert tree.match(Asked({"h": 1})) == {"q1", "q2", "q3"}
     assert tree.match(Asked({"h": 2})) == {"q1", "q2"}
 

@@ -242,6 +242,34 @@ def test_many_can_be_bound_at_once():
     assert gc.isenabled()
 
 
+def test_where_one_of_many_is_refused_those_before_it_are_bound():
+    made = topology("q", "r", "s", x="headers")
+    asked = [{"source": "x", "queue": queue, "arguments": {"a": 1, "b": 2}} for queue in "qrs"]
+    asked[1]["arguments"] = {"a": 1, "b": 2, "x-match": "some"}
+    with pytest.raises(BindingRefused, match="some"):
+        made.bind_all(asked)
+    assert queues_of(made, "x", a=1, b=2) == {"q"}
+    assert len(made) == 1
+    made.bind_all([asked[0], asked[2], asked[2]])
+    assert queues_of(made, "x", a=1, b=2) == {"q", "s"}
+    assert made.unbind("x", queue="q", arguments={"a": 1, "b": 2})
+    assert queues_of(made, "x", a=1, b=2) == {"s"}
+
+
+def test_who_binds_many_may_ask_and_unbind_while_they_are_given():
+    made = topology("q", "r", x="headers")
+    made.bind("x", queue="q", arguments={"a": 1})
+
+    def given():
+        yield {"source": "x", "queue": "r", "arguments": {"a": 1, "b": 2}}
+        assert queues_of(made, "x", a=1, b=2) == {"q"}
+        made.unbind("x", queue="q", arguments={"a": 1})
+        yield {"source": "x", "queue": "r", "arguments": {"c": 3}}
+
+    made.bind_all(given())
+    assert queues_of(made, "x", a=1, b=2) == queues_of(made, "x", c=3) == {"r"}
+
+
 def test_binding_many_leaves_the_collector_as_it_was():
     made = topology("q", x="fanout")
     gc.freeze()
