@@ -35,14 +35,15 @@ class Gathered:
         self._wanted: list[Any] = []  # by one conjunction after the other
         self._lengths: list[int] = []
         self._members: list[Any] = []
-        self._checks: list[Check] = []
+        self._checks: dict[int, Check] = {}  # by the place of the member, where there is one
 
     def add(self, wanted: Wanted, member: Hashable, check: Check) -> None:
         """One more member, under these pairs."""
         self._wanted += wanted
         self._lengths.append(len(wanted))
         self._members.append(member)
-        self._checks.append(check)
+        if check is not None:
+            self._checks[len(self._members) - 1] = check
         if len(self._members) == MOST:
             self.hang()
 
@@ -51,8 +52,7 @@ class Gathered:
         if self._members:
             self._hang_all()
         self.hung += len(self._members)
-        for kept in (self._wanted, self._lengths, self._members, self._checks):
-            kept.clear()
+        self._wanted, self._lengths, self._members, self._checks = [], [], [], {}
 
     def _hang_all(self) -> None:
         taken = self._pairs.take(self._wanted)
@@ -65,7 +65,7 @@ class Gathered:
         for row in np.flatnonzero(lengths < 2).tolist():
             pair = taken[starts[row]] if lengths[row] else NONE
             self.settled.add(pair)
-            self._pairs.node(pair).settle(self._members[row], self._checks[row])
+            self._pairs.node(pair).settle(self._members[row], self._checks.get(row))
 
     def _rarest_first(self, taken: list[PairId], lengths: Ints) -> Ints:
         """The places of all that was taken: those of each conjunction together, its rarest pair first."""
@@ -79,9 +79,8 @@ class Gathered:
         starts = (ends - lengths).tolist()
         pairs = tuple(flat)
         rests = [pairs[start + 2 : end] for start, end in zip(starts, ends.tolist(), strict=True)]
-        members, checks = self._members, self._checks
-        found = zip(rests, [members[at] for at in rows], [checks[at] for at in rows], strict=True)
-        entries: list[Entry] = list(found)
+        members = [self._members[row] for row in rows]
+        entries: list[Entry] = list(zip(rests, members, map(self._checks.get, rows), strict=True))
         firsts = [pairs[start] for start in starts]
         seconds = [pairs[start + 1] for start in starts]
         cuts = np.flatnonzero(np.diff(firsts, prepend=NONE, append=NONE)).tolist()

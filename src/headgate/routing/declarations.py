@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -192,7 +192,7 @@ class Declarations:
         """Many at once, each given as the arguments of a `bind`; those before one that is refused are bound."""
         entries = list(bindings)  # nothing of the caller's runs while they are gathered
         bind = self.bind
-        with self._gathering(given.get("source", "") for given in entries):
+        with self._gathering({given.get("source", "") for given in entries}):
             for given in entries:
                 bind(**given)
 
@@ -247,10 +247,10 @@ class Declarations:
     # ---- inside
 
     @contextmanager
-    def _gathering(self, sources: Iterable[str]) -> Iterator[None]:
+    def _gathering(self, sources: Set[str]) -> Iterator[None]:
         """What is bound to these meanwhile is taken in together; nothing else may be asked of them."""
         with collector_paused(), ExitStack() as stack:
-            for source in set(sources) & self._indexes.keys():
+            for source in sources & self._indexes.keys():
                 stack.enter_context(self._indexes[source].gathering())
             yield
 

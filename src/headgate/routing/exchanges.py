@@ -29,7 +29,7 @@ from headgate.filters.topics import check_pattern
 from headgate.filters.trie import TopicTrie
 from headgate.message import Message
 from headgate.routing.answers import Answer, Gate, Pending, Routable, Routed, told_apart
-from headgate.routing.bindings import X_FILTER, Binding, Target, ways
+from headgate.routing.bindings import X_FILTER, Binding, Target, ToExchange, ways
 from headgate.routing.values import PLAIN, Arguments, Envelope, key_of
 
 ExchangeType: TypeAlias = OneOf["direct", "fanout", "topic", "headers", "filter"]
@@ -78,11 +78,10 @@ class Index(ABC):
         self.bindings.setdefault(binding, tree)
         if len(self.bindings) == before:
             return False
-        target: Target = binding.destination
-        if binding.kind == "exchange":
+        _, destination, kind, _, _ = binding
+        if kind == "exchange":
             self.special += 1
-            target = binding.target
-        self.insert(place, target, tree)
+        self.insert(place, destination if kind == "queue" else ToExchange(destination), tree)
         return True
 
     def gathering(self) -> AbstractContextManager[None]:

@@ -128,7 +128,7 @@ class Topology(Declarations):
         with collector_paused():
             _perform(topology.declare_exchange, definitions.exchanges)
             _perform(topology.declare_queue, definitions.queues)
-            with topology._gathering(topology._indexes):
+            with topology._gathering(topology._indexes.keys()):
                 _perform(topology.bind, definitions.bindings)
         return topology
 
@@ -162,7 +162,7 @@ def _rebuilt(
     topology._queues.update(dict.fromkeys(queues))
     for queue in uncommon:
         topology._add_queue(queue)
-    with topology._gathering(topology._indexes):
+    with topology._gathering(topology._indexes.keys()):
         for binding, tree in bindings:
             topology._indexes[binding.source].bind(binding, tree)
             targets, destination = topology._targets(binding), binding.destination
