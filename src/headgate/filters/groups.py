@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 Member = TypeVar("Member", bound=Hashable)
 Slot: TypeAlias = Any  # None | member | Group[member]; a member is never None nor a Group
 
+NOBODY: Final[frozenset[Any]] = frozenset()
 SMALL: Final = 16  # up to here, copying members is cheaper than carrying a set beside others
 MERGED: Final = 256  # up to here, a union that was looked through is kept in one piece
 
@@ -117,11 +118,15 @@ class Union(Set[Member]):
 
 def gathered(singles: Collection[Member], parts: list[frozenset[Member]]) -> Set[Member]:
     """All of them as one set: merged where there are few, side by side where a part is large."""
-    large = [part for part in parts if len(part) > SMALL]
-    if not large:
-        return parts[0].union(*parts[1:], singles) if parts else frozenset(singles)
-    own = frozenset(singles).union(*(part for part in parts if len(part) <= SMALL))
-    if own:
+    large: list[frozenset[Member]] = []
+    small: list[Collection[Member]] = [singles]
+    for part in parts:
+        if len(part) > SMALL:
+            large.append(part)
+        else:
+            small.append(part)
+    own = frozenset(singles) if len(small) == 1 else NOBODY.union(*small)
+    if own or not large:
         large.append(own)
     return large[0] if len(large) == 1 else Union(tuple(large))
 

@@ -17,14 +17,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from headgate.filters.branches import Node, Place, collected
-from headgate.filters.groups import SMALL, Group, size
+from headgate.filters.groups import NOBODY, SMALL, Group, size
 from headgate.filters.listings import Few, Listing, PairId
 from headgate.filters.pairs import PRESENT, Pairs
 from headgate.filters.readers import compile_bits
 
 MOST: Final = 1 << 14  # conjunctions; with more the tree is faster
 MOST_BYTES: Final = 16 << 20  # of all integers together
-NOBODY: Final[frozenset[Any]] = frozenset()
 
 
 class Plane:
