@@ -54,13 +54,16 @@ def _asked(statement: Statement) -> Any:
     return (yield statement)
 
 
-def plan_of(db: Database, orders: Queue, filter: str | None, *, analyze: bool = False) -> Any:
-    """The plan of the whole claim, as JSON."""
+def plan_of(
+    db: Database, orders: Queue, filter: str | None, *, analyze: bool = False, generic: bool = False
+) -> Any:
+    """The plan of the whole claim, as JSON: for its values, or the one that serves all values, as our sessions want it."""
     operations = db.engine.operations
     search = operations.search(orders.info, None if filter is None else parse(filter))
     claim = operations.claim_statement(search, 10, 30_000_000)
-    how = "ANALYZE, TIMING OFF, FORMAT JSON" if analyze else "FORMAT JSON"
-    [(document,)] = db.engine.run(_asked(Statement(f"EXPLAIN ({how}) {claim.text}", claim.params)))
+    how = "ANALYZE, TIMING OFF, " if analyze else "GENERIC_PLAN, " if generic else ""
+    explain = f"EXPLAIN ({how}FORMAT JSON) {claim.text}"
+    [(document,)] = db.engine.run(_asked(Statement(explain, () if generic else claim.params)))
     return document[0]["Plan"]
 
 
@@ -95,8 +98,9 @@ def candidates(plan: Any) -> list[Any]:
         ("type IS NULL", {IN_ORDER}),
     ],
 )
-def test_a_claim_reads_the_index_that_answers_it_in_order(db, orders, filter, indexes):
-    plan = plan_of(db, orders, filter)
+@pytest.mark.parametrize("generic", [False, True])
+def test_a_claim_reads_the_index_that_answers_it_in_order(db, orders, filter, indexes, generic):
+    plan = plan_of(db, orders, filter, generic=generic)
     looking = candidates(plan)
     used = {node["Index Name"] for node in looking if "Index Name" in node}
     assert used - {"delivery_at_work", "delivery_pkey"} == indexes
@@ -119,6 +123,22 @@ def test_a_claim_touches_little_whatever_it_matches(db, orders, filter):
     )
     assert touched <= 40
     assert len(orders.peek(1, filter="type = 't7'")) == 1
+
+
+@pytest.mark.postgres
+def test_a_claim_is_planned_once_though_its_queue_was_nearly_empty(db):
+    few = db.queue("few")
+    for _ in range(3):
+        few.publish_many([b""] * 3)
+        db.engine.run(_asked(Statement("ANALYZE delivery, message")))
+        for _ in range(8):
+            few.ack_and_claim(few.claim(1), 1)
+    plans = """
+    SELECT sum(generic_plans)::bigint, sum(custom_plans)::bigint FROM pg_prepared_statements
+    WHERE statement LIKE $1::text
+    """
+    [(generic, custom)] = db.engine.run(_asked(Statement(plans, ("WITH standing%",))))
+    assert (generic >= 48, custom) == (True, 0)
 
 
 @pytest.mark.postgres

@@ -111,7 +111,7 @@ class Claiming(Settling, Publishing, Examining):
         if conditions is None:
             conditions = self.conditions(branches_of(filter, queue.indexed))
             if filter is None or not depends_on_time(filter):
-                _remember(self._conditions, key, conditions)
+                remember(self._conditions, key, conditions)
         lasting = filter is not None and not depends_on_time(filter) and queue.kind == "queue"
         return Search(queue, conditions, tuple(skip), lasting)
 
@@ -175,7 +175,7 @@ class Claiming(Settling, Publishing, Examining):
         if known is None:
             known = self._merged_selects(conditions, search.skip)
             if not search.skip:
-                _remember(self._texts, key, known)
+                remember(self._texts, key, known)
         text, params = known
         return Statement(text, (search.queue.id, limit, *params))
 
@@ -245,7 +245,7 @@ def _begin(acks: Sequence[Receipt]) -> Transaction:
     return Transaction.WRITE if acks else Transaction.LEASE
 
 
-def _remember(known: dict[K, V], key: K, value: V) -> None:
+def remember(known: dict[K, V], key: K, value: V) -> None:
     """Keep it, and not too many others."""
     if len(known) >= _REMEMBERED:
         known.clear()

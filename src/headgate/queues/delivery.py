@@ -43,7 +43,7 @@ class Leased(Generic[E]):
 
     @property
     def receipt(self) -> Receipt:
-        return self._claimed.receipt
+        return Receipt(self._claimed.id, self._claimed.token)
 
 
 class Delivery(Leased[Engine]):

@@ -24,7 +24,6 @@ from headgate.queues.postgres_connections import (
     open_async_connection,
     open_connection,
     query_of,
-    rows_of,
     translated,
 )
 from headgate.queues.postgres_dialect import PostgresDialect
@@ -34,7 +33,7 @@ from headgate.queues.postgres_operations import PostgresOperations
 from headgate.queues.postgres_target import target_of
 
 if TYPE_CHECKING:
-    import psycopg
+    from headgate.queues.postgres_cursors import AsyncKeepingConnection, KeepingConnection
 
 T = TypeVar("T")
 
@@ -82,7 +81,7 @@ class PostgresEngine:
         self._listener.close()
 
 
-def _run_to_end(operation: Operation[T], connection: psycopg.Connection) -> T:
+def _run_to_end(operation: Operation[T], connection: KeepingConnection) -> T:
     """What fails is thrown back into the operation, which may go on; its transaction has been rolled back.
 
     So is an interruption: a lock that outlives transactions is to be released all the same.
@@ -105,15 +104,18 @@ def _run_to_end(operation: Operation[T], connection: psycopg.Connection) -> T:
         raise
 
 
-def _reply(connection: psycopg.Connection, step: Step) -> Rows:
+def _reply(connection: KeepingConnection, step: Step) -> Rows:
     query = query_of(step)
     if query is None:
         return ()
     with translated(connection):
-        return rows_of(connection.execute(query.text, **query.how))
+        if query.params:
+            return connection.ask(*query)
+        cursor = connection.execute(query.text, prepare=False)
+        return cursor.fetchall() if cursor.description is not None else []
 
 
-def _roll_back(connection: psycopg.Connection) -> None:
+def _roll_back(connection: KeepingConnection) -> None:
     if not connection.closed and connection.info.transaction_status:
         with translated(connection):
             connection.execute("ROLLBACK")
@@ -133,7 +135,7 @@ class AsyncPostgresEngine:
         self.target = target_of(url, schema)
         self.operations = PostgresOperations(PostgresDialect(clock))
         self._free = asyncio.Semaphore(most_connections)
-        self._idle: list[psycopg.AsyncConnection] = []
+        self._idle: list[AsyncKeepingConnection] = []
         self._listener = Listener(self.target)
         self._closed = False
 
@@ -165,7 +167,7 @@ class AsyncPostgresEngine:
         await asyncio.get_running_loop().run_in_executor(None, self._listener.close)
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[psycopg.AsyncConnection]:
+    async def _connection(self) -> AsyncIterator[AsyncKeepingConnection]:
         async with self._free:
             connection = await self._take()
             try:
@@ -176,7 +178,7 @@ class AsyncPostgresEngine:
                 else:
                     self._idle.append(connection)
 
-    async def _take(self) -> psycopg.AsyncConnection:
+    async def _take(self) -> AsyncKeepingConnection:
         if self._closed:
             raise DatabaseClosed("the database was closed; connect again")
         while self._idle:
@@ -187,7 +189,7 @@ class AsyncPostgresEngine:
         return await open_async_connection(self.target)
 
 
-async def _run_awaited(operation: Operation[T], connection: psycopg.AsyncConnection) -> T:
+async def _run_awaited(operation: Operation[T], connection: AsyncKeepingConnection) -> T:
     try:
         step = next(operation)
         while True:
@@ -206,16 +208,18 @@ async def _run_awaited(operation: Operation[T], connection: psycopg.AsyncConnect
         raise
 
 
-async def _reply_awaited(connection: psycopg.AsyncConnection, step: Step) -> Rows:
+async def _reply_awaited(connection: AsyncKeepingConnection, step: Step) -> Rows:
     query = query_of(step)
     if query is None:
         return ()
     with translated(connection):
-        cursor = await connection.execute(query.text, **query.how)
+        if query.params:
+            return await connection.ask(*query)
+        cursor = await connection.execute(query.text, prepare=False)
         return await cursor.fetchall() if cursor.description is not None else []
 
 
-async def _roll_back_awaited(connection: psycopg.AsyncConnection) -> None:
+async def _roll_back_awaited(connection: AsyncKeepingConnection) -> None:
     if not connection.closed and connection.info.transaction_status:
         with translated(connection):
             await connection.execute("ROLLBACK")

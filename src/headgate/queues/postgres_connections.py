@@ -6,8 +6,7 @@ import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
 from headgate.errors import (
     DatabaseClosed,
@@ -17,15 +16,18 @@ from headgate.errors import (
     QueueError,
     QueueOptionsError,
 )
-from headgate.queues.contract import Each, Notify, Row, Statement, Step, Transaction
+from headgate.queues.contract import Each, Notify, Statement, Step, Transaction
 from headgate.queues.postgres_target import Target
 
 if TYPE_CHECKING:
     import psycopg
 
+    from headgate.queues.postgres_cursors import AsyncKeepingConnection, KeepingConnection
+
 # Claims must read the queue's indexes in order and stop early. The planner, guessing from statistics that lag behind
 # a queue's churn, would now and then rather sort or read everything: these connections are ours alone, so we
-# may forbid it.
+# may forbid it. A statement is planned once, for all values: planning a claim takes longer than a claim, and left to
+# itself, PostgreSQL plans each of them again once it has seen the queue nearly empty.
 SESSION: Final = {
     "application_name": "headgate",
     "enable_seqscan": "off",
@@ -34,6 +36,7 @@ SESSION: Final = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
 }
 _TRANSACTIONS: Final = {
     Transaction.READ: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -47,19 +50,11 @@ class Conflict(QueueError):
     """Another transaction was faster; the operation was rolled back and may be tried again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A step, as psycopg takes it."""
+class Query(NamedTuple):
+    """A step, as psycopg takes it. Without parameters it may be a script of several statements."""
 
     text: str
     params: tuple[Any, ...] = ()
-
-    @property
-    def how(self) -> dict[str, Any]:
-        """Without parameters it may be a script of several statements, which cannot be prepared."""
-        if not self.params:
-            return {"prepare": False}
-        return {"params": self.params, "binary": True}
 
 
 def query_of(step: Step) -> Query | None:
@@ -86,11 +81,13 @@ def psycopg_module() -> Any:
     return psycopg
 
 
-def open_connection(target: Target, settings: dict[str, str] = SESSION) -> psycopg.Connection:
+def open_connection(target: Target, settings: dict[str, str] = SESSION) -> KeepingConnection:
     """An autocommit connection whose names are looked up in the target's schema first."""
     module = psycopg_module()
+    from headgate.queues.postgres_cursors import KeepingConnection
+
     with translated(None):
-        connection: psycopg.Connection = module.connect(
+        connection = KeepingConnection.connect(
             target.url, autocommit=True, cursor_factory=module.RawCursor
         )
         connection.execute(*set_up(target, settings))
@@ -100,11 +97,13 @@ def open_connection(target: Target, settings: dict[str, str] = SESSION) -> psyco
 
 async def open_async_connection(
     target: Target, settings: dict[str, str] = SESSION
-) -> psycopg.AsyncConnection:
+) -> AsyncKeepingConnection:
     """The same, awaited."""
     module = psycopg_module()
+    from headgate.queues.postgres_cursors import AsyncKeepingConnection
+
     with translated(None):
-        connection: psycopg.AsyncConnection = await module.AsyncConnection.connect(
+        connection = await AsyncKeepingConnection.connect(
             target.url, autocommit=True, cursor_factory=module.AsyncRawCursor
         )
         await connection.execute(*set_up(target, settings))
@@ -190,14 +189,14 @@ def is_alive(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
 class Pool:
     """Idle connections, the one used last first. At most `most` are open; whoever comes later waits."""
 
-    def __init__(self, open: Callable[[], psycopg.Connection], most: int) -> None:
+    def __init__(self, open: Callable[[], KeepingConnection], most: int) -> None:
         self._open, self._free = open, threading.BoundedSemaphore(most)
-        self._idle: list[psycopg.Connection] = []
+        self._idle: list[KeepingConnection] = []
         self._lock = threading.Lock()
         self._closed = False
 
     @contextmanager
-    def connection(self) -> Iterator[psycopg.Connection]:
+    def connection(self) -> Iterator[KeepingConnection]:
         with self._free:
             connection = self._take()
             try:
@@ -212,7 +211,7 @@ class Pool:
         for connection in idle:
             connection.close()
 
-    def _take(self) -> psycopg.Connection:
+    def _take(self) -> KeepingConnection:
         while True:
             with self._lock:
                 if self._closed:
@@ -225,14 +224,9 @@ class Pool:
             connection.close()
         return self._open()
 
-    def _give_back(self, connection: psycopg.Connection) -> None:
+    def _give_back(self, connection: KeepingConnection) -> None:
         with self._lock:
             if not self._closed and not connection.closed:
                 self._idle.append(connection)
                 return
         connection.close()
-
-
-def rows_of(cursor: Any) -> list[Row]:
-    """What a statement returned, or nothing."""
-    return cursor.fetchall() if cursor.description is not None else []

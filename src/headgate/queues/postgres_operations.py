@@ -1,6 +1,6 @@
 """What PostgreSQL does better than the operations all SQL databases share, or must do otherwise.
 
-A claim is one statement, see `claim_statement`; so is publishing, see postgres_publishing. Several transactions write at
+A claim is one statement, see postgres_claims; so is publishing, see postgres_publishing. Several transactions write at
 the same time here, so what changes the catalog waits for those who judge messages by it, and what loses against another
 is tried again.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Final, TypeVar
 
 from headgate.filters.nodes import Filter
@@ -20,7 +19,6 @@ from headgate.queues.contract import (
     QueueInfo,
     QueueOptions,
     Receipt,
-    Row,
     Rows,
     SqlValue,
     Start,
@@ -29,22 +27,26 @@ from headgate.queues.contract import (
     Transaction,
 )
 from headgate.queues.core import stepwise
-from headgate.queues.dialect import Condition
+from headgate.queues.postgres_claims import (
+    Answer,
+    PostgresClaims,
+    answer_of,
+    claimed_of_answer,
+    left_out,
+)
 from headgate.queues.postgres_connections import Conflict
-from headgate.queues.postgres_dialect import index_name, key_expression, merged
-from headgate.queues.postgres_publishing import PostgresPublishing
-from headgate.queues.records import claimed_of, columns_of
-from headgate.queues.search import FIRST_GAP, Examined, Search
+from headgate.queues.postgres_dialect import index_name, key_expression
+from headgate.queues.records import columns_of
+from headgate.queues.search import Examined
 
 T = TypeVar("T")
 
 _MOST_TRIES: Final = 20
 # How far a claim looks that found only what others had locked; at last it may take a while until they are done.
 _REACHES: Final = (1, 8, *[64] * 18)
-_PLACE: Final = itemgetter(3, 4)  # rank and message of what `claim` returns
 
 
-class PostgresOperations(PostgresPublishing):
+class PostgresOperations(PostgresClaims):
     # -- queues --
 
     def declare(self, name: str, options: QueueOptions | None) -> Operation[QueueInfo]:
@@ -99,7 +101,10 @@ class PostgresOperations(PostgresPublishing):
 
     def _take_stored(self, name: str, filter: Filter) -> Operation[None]:
         info = yield from self.find(name)
-        yield self.dialect.statement("share_stored", info.source)
+        if info.source is None:
+            yield self.dialect.statement("share_stored")
+        else:
+            yield self.dialect.statement("share_stored_in", info.source)
         yield from super()._take_stored(name, filter)
 
     def build_indexes(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:
@@ -153,70 +158,32 @@ class PostgresOperations(PostgresPublishing):
                 )
             )
         statement = self.claim_statement(search, limit, lease_us, acks)
-        rows = yield from retried(lambda: _asked(statement))
-        outcomes = yield from self._acked(queue, acks, rows[0])
+        answer = answer_of((yield from retried(lambda: _asked(statement))))
+        outcomes = yield from self._acked(queue, acks, answer.acked)
         for reach in _REACHES:
-            if not (yield from self._may_find_more(queue, rows)):
+            if not (yield from self._may_find_more(queue, answer)):
                 break
             again = self.claim_statement(search, limit, lease_us, reach=reach)
-            rows = yield from retried(partial(_asked, again))
-        given = [] if rows[0][4] is None else sorted(rows, key=_PLACE)
-        return [claimed_of(row[4:]) for row in given], outcomes
+            answer = answer_of((yield from retried(partial(_asked, again))))
+        fetched: Rows = ()
+        if missing := left_out(answer):
+            columns = columns_of("m")
+            fetched = yield self.dialect.statement("claimed_messages", missing, columns=columns)
+        return claimed_of_answer(answer, queue, fetched), outcomes
 
-    def claim_statement(
-        self,
-        search: Search,
-        limit: int,
-        lease_us: int,
-        acks: Sequence[Receipt] = (),
-        *,
-        reach: int = 1,
-    ) -> Statement:
-        """The whole claim, where every term is answered next to the delivery."""
-        given = sorted(acks)
-        acked, tokens = [receipt.id for receipt in given], [receipt.token for receipt in given]
-        params: list[SqlValue] = [search.queue.id, limit, lease_us, self.dialect.now_us()]
-        params += [acked, tokens]
-        free = self.dialect.text("free")
-        if search.skip:
-            params.append(list(search.skip))
-            free += " AND " + self.dialect.text(
-                "not_skipped", ids=self.dialect.placeholder(len(params))
-            )
-        if len(search.conditions) == 1:
-            candidates = self._in_order(search.conditions[0], free, params)
-        else:
-            candidates = self._merged(search.conditions, free, reach, params)
-        text = self.dialect.text("claim", candidates=candidates, columns=columns_of("m"))
-        return Statement(text, tuple(params))
-
-    def _in_order(self, condition: Condition, free: str, params: list[SqlValue]) -> str:
-        where = self.dialect.shifted(condition.where, len(params) + 1 - FIRST_GAP)
-        params += where.params
-        return self.dialect.text("locked_candidates", where=where.text, free=free)
-
-    def _merged(
-        self, conditions: Sequence[Condition], free: str, reach: int, params: list[SqlValue]
-    ) -> str:
-        branches, arrays = merged(self.dialect, conditions, free, len(params) + 1)
-        params += arrays
-        text = self.dialect.text("merged_candidates", branches=branches)
-        return text.replace("{reach}", str(reach))
-
-    def _may_find_more(self, queue: QueueInfo, rows: Rows) -> Operation[bool]:
+    def _may_find_more(self, queue: QueueInfo, answer: Answer) -> Operation[bool]:
         """Whether to ask again: something was due, or all that was found was in somebody else's hands."""
-        due, found, _, _, message, *_ = rows[0]
-        if due:
+        if answer.due:
             yield from self.promote(queue)
             return True
-        return message is None and found > 0
+        return not answer.ids and answer.found > 0
 
     def _acked(
-        self, queue: QueueInfo, acks: Sequence[Receipt], row: Row
+        self, queue: QueueInfo, acks: Sequence[Receipt], acked: list[int] | None
     ) -> Operation[list[Outcome]]:
-        if row[2] is None:
+        if acked is None:
             return [Outcome.DONE] * len(acks)
-        done = set(row[2])
+        done = set(acked)
         missing: list[SqlValue] = [receipt.id for receipt in acks if receipt.id not in done]
         stale: set[int] = set()
         if missing:

@@ -26,6 +26,7 @@ from headgate.queues.publishing import (
     rank_in,
     receivers_of,
 )
+from headgate.queues.records import row_of
 
 
 class PostgresPublishing(SqlOperations):
@@ -55,9 +56,12 @@ class PostgresPublishing(SqlOperations):
         self, catalog: Catalog, queue: QueueInfo | None, chosen: Sequence[Chosen]
     ) -> Statement:
         now = self.dialect.now_us()
+        is_plain = all(len(c.receivers) == 1 and c.publication.dedup_key is None for c in chosen)
+        if is_plain and len(chosen) == 1:
+            return self._publish_one_statement(catalog, chosen[0])
         publications = [each.publication for each in chosen]
         given = _message_columns(publications, self.dialect.timestamp_us())
-        if all(len(c.receivers) == 1 and c.publication.dedup_key is None for c in chosen):
+        if is_plain:
             one = columns((*given, *_delivery_columns(chosen)), 3)
             gaps = {
                 "varied": one.varied,
@@ -75,6 +79,21 @@ class PostgresPublishing(SqlOperations):
         gaps = _gaps("message", messages) | _gaps("delivery", deliveries)
         params = (catalog.version, now, window, id, *messages.params, *deliveries.params)
         return Statement(self.dialect.text("publish", **gaps), params)
+
+    def _publish_one_statement(self, catalog: Catalog, chosen: Chosen) -> Statement:
+        publication, [queue] = chosen.publication, chosen.receivers
+        message = publication.message
+        return self.dialect.statement(
+            "publish_one",
+            catalog.version,
+            self.dialect.now_us(),
+            *row_of(message, self.dialect.timestamp_us()),
+            queue.id,
+            rank_in(queue, message),
+            publication.delay_us,
+            publication.group,
+            keys_in(queue, message),
+        )
 
     def _ids(
         self,

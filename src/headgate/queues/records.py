@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -65,6 +65,25 @@ def message_of(row: Sequence[Any]) -> Message:
         filter_value,
         key,
         {} if properties == "{}" else _headers_of(properties),
+    )
+
+
+def messages_of(columns: Sequence[Sequence[Any]]) -> Iterator[Message]:
+    """The messages from MESSAGE_COLUMNS, each of them given as a list."""
+    topics, headers, properties, priorities, timestamps, ids, filter_values, keys, payloads = (
+        columns
+    )
+    return map(
+        message_of_fields,
+        payloads,
+        topics,
+        [{} if document == "{}" else _headers_of(document) for document in headers],
+        priorities,
+        timestamps,
+        ids,
+        filter_values,
+        keys,
+        [{} if document == "{}" else _headers_of(document) for document in properties],
     )
 
 

@@ -152,6 +152,31 @@ class ClaimBehaviour(Surroundings):
         [second] = orders.ack_and_claim([first], 1)
         assert (first.settled, second.message.payload) == ("acked", b"b")
 
+    def test_ack_and_claim_finishes_what_several_claims_gave(self, orders, time):
+        orders.publish_many([b"a", b"b", b"c", b"d"])
+        [stale] = orders.claim(1, lease=SECOND)
+        [second] = orders.claim(1, lease=MINUTE)
+        third = orders.claim(1, lease=MINUTE)
+        assert payloads(orders.ack_and_claim([*third, second], 1, MINUTE)) == [b"d"]
+        time.advance(2 * SECOND)
+        [held] = orders.claim(1, lease=MINUTE)
+        assert held.id == stale.id
+        with pytest.raises(StaleLease):
+            orders.ack_and_claim([orders.delivery(stale.id, stale.token)], 1)
+        assert len(list(orders.browse())) == 2
+
+    def test_messages_of_all_sizes_come_with_one_claim_in_their_order(self, orders):
+        sizes = [0, 1, 3_000_000, 1_000, 2_000_000]
+        for size in sizes:
+            orders.publish(b"x" * size)
+        orders.publish(b"headers", headers={"long": "y" * 3_000_000})
+        orders.publish(b"first", priority=1)
+        first, *others, last = orders.claim(100)
+        assert first.message.payload == b"first"
+        assert [len(one.message.payload) for one in others] == sizes
+        assert last.message.headers == {"long": "y" * 3_000_000}
+        assert orders.ack_and_claim([first, *others, last], 100) == []
+
     def test_skipped_ids_are_not_claimed(self, orders):
         first, second = orders.publish_many([b"a", b"b"])
         assert payloads(orders.claim(5, skip=[first])) == [b"b"]

@@ -75,6 +75,9 @@ ALTER TABLE message ALTER payload SET STORAGE EXTERNAL;
 -- One message in one queue. state: 0 ready, 1 delayed, 2 leased, 3 dead. rank = -priority, so that the order of a queue
 -- ascends in (rank, message). keys: the filter headers of the queue, copied from the message. shared: the message
 -- may have other deliveries.
+--
+-- Half of every page is free, of the table and of its key: what is claimed is written once more, and finds room beside what
+-- it was before. Full pages would have to be split or tidied first, and others found.
 CREATE TABLE delivery (
     message bigint NOT NULL,
     queue integer NOT NULL,
@@ -87,8 +90,8 @@ CREATE TABLE delivery (
     grp text,
     keys jsonb NOT NULL DEFAULT '{}',
     reason text,
-    PRIMARY KEY (queue, message)
-) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+    PRIMARY KEY (queue, message) WITH (fillfactor = 45)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 
 -- What is not ready never sits in the way of a claim. `rank <= 0` and `visible_at >= 0` are always true; only the queries
 -- these indexes are for say so. So the planner, whose statistics lag behind a queue, cannot be tempted to read a
@@ -145,10 +148,15 @@ AS $$ BEGIN INSERT INTO loose SELECT message FROM gone; RETURN NULL; END $$;
 CREATE TRIGGER unrouted_deleted AFTER DELETE ON unrouted REFERENCING OLD TABLE AS gone
 FOR EACH STATEMENT EXECUTE FUNCTION drop_routed_messages();
 
--- Whoever puts something into a queue, by whatever statement, wakes those who wait.
+-- Whoever puts something into a queue, by whatever statement, wakes those who wait. It does what wake_up does, without a
+-- search path that would have to be set each time.
 CREATE FUNCTION wake_waiting() RETURNS trigger LANGUAGE plpgsql
-SET search_path FROM CURRENT
-AS $$ BEGIN PERFORM wake_up(queue) FROM (SELECT DISTINCT queue FROM arrived) q; RETURN NULL; END $$;
+AS $$
+BEGIN
+    PERFORM pg_notify('headgate.' || TG_TABLE_SCHEMA, queue::text) FROM (SELECT DISTINCT queue FROM arrived) q;
+    RETURN NULL;
+END
+$$;
 CREATE TRIGGER delivery_inserted AFTER INSERT ON delivery REFERENCING NEW TABLE AS arrived
 FOR EACH STATEMENT EXECUTE FUNCTION wake_waiting();
 
@@ -178,6 +186,19 @@ CREATE TABLE archive (
     payload bytea NOT NULL,
     PRIMARY KEY (queue, id)
 );
+
+-- What a claim acks, where the queue keeps an archive. Called before the messages go.
+CREATE FUNCTION keep_acked(queue bigint, now bigint, messages bigint[], attempts integer[], groups text[])
+RETURNS void VOLATILE LANGUAGE sql
+SET search_path FROM CURRENT
+AS $$
+    INSERT INTO archive (queue, id, acked_at, attempts, grp, topic, headers, properties, priority, timestamp, message_id,
+        filter_value, key, payload)
+    SELECT keep_acked.queue, m.id, now, a.attempts, a.grp, m.topic, m.headers, m.properties, m.priority, m.timestamp,
+        m.message_id, m.filter_value, m.key, m.payload
+    FROM unnest(messages, keep_acked.attempts, groups) AS a (message, attempts, grp)
+    CROSS JOIN LATERAL (SELECT * FROM message WHERE id = a.message LIMIT 1) m
+$$;
 
 CREATE TABLE usage (
     queue integer NOT NULL,

@@ -26,17 +26,22 @@ FROM queue q WHERE q.id = $1
 
 -- name: claim
 -- Acks what came before and claims what comes next. Queue, limit, lease, now, acked messages in ascending order, their
--- tokens, then what the candidates need. There is always a row: whether something is due (then nothing is claimed: promote
--- first), how many candidates there were, what was acked, if not all; then the delivery, if any. In no order: the caller
--- sorts faster than a server that would move the payloads about.
+-- tokens or the one all of them have, then what the candidates need.
+--
+-- The answer is one row: whether something is due (then nothing is claimed: promote first), how many candidates there were,
+-- what was acked, if not all, the archive's nothing, the token of what is leased now; then the leases by column, then
+-- their messages by column, in another order. A row for each message would be put aside and taken up again before it is
+-- sent, and then sent in small pieces. As a value has a limit, a message that is big beside the others that may come is
+-- left out: whoever asks fetches it by itself.
 --
 -- width_bucket finds the place of a message among those in order by halving; array_position would read from the beginning.
 --
--- Rows are found by `= ANY (ARRAY(…))` and LATERAL, never by a join that the planner could turn round. With nothing to ack
--- it does not wait for the disk: a lease that a crash forgets is only given again, and as tokens are random, whoever held
--- it before cannot settle what another holds now.
+-- Rows are found by `= ANY (ARRAY(…))`, never by a join that the planner could turn round; those that are locked, by where
+-- they lie: nobody can move them. With nothing to ack it does not wait for the disk: a lease that a crash forgets is only
+-- given again, and as tokens are random, whoever held it before cannot settle what another holds now.
 WITH standing AS MATERIALIZED (
     SELECT coalesce($4::bigint, now_us()) AS now, NOT q.paused AS open, q.archive,
+        (random() * 9007199254740991)::bigint AS token,
         NOT q.paused AND EXISTS (SELECT 1 FROM delivery d WHERE d.queue = $1 AND d.state IN (1, 2)
             AND d.visible_at >= 0 AND d.visible_at <= coalesce($4::bigint, now_us())) AS due,
         CASE WHEN cardinality($5::bigint[]) = 0 THEN set_config('synchronous_commit', 'off', true) END AS lasting
@@ -44,42 +49,42 @@ WITH standing AS MATERIALIZED (
 ), acked AS (
     DELETE FROM delivery d
     WHERE d.queue = $1 AND d.message = ANY ($5::bigint[]) AND d.state = 2
-        AND d.token = ($6::bigint[])[width_bucket(d.message, $5::bigint[])]
+        AND d.token = ($6::bigint[])[least(width_bucket(d.message, $5::bigint[]), cardinality($6::bigint[]))]
     RETURNING d.message, d.attempts, d.grp
-), archived AS (
-    INSERT INTO archive (queue, id, acked_at, attempts, grp, topic, headers, properties, priority, timestamp, message_id,
-        filter_value, key, payload)
-    SELECT $1, a.message, s.now, a.attempts, a.grp, m.topic, m.headers, m.properties, m.priority, m.timestamp,
-        m.message_id, m.filter_value, m.key, m.payload
-    FROM standing s CROSS JOIN acked a CROSS JOIN LATERAL (SELECT * FROM message WHERE id = a.message LIMIT 1) m
-    WHERE s.archive
 ), {candidates}, chosen AS (
-    SELECT message FROM locked WHERE grp IS NULL
+    SELECT place FROM locked WHERE grp IS NULL
     UNION ALL
-    SELECT message FROM (
-        SELECT DISTINCT ON (grp) message FROM locked WHERE grp IS NOT NULL ORDER BY grp, rank, message) l
+    SELECT place FROM (
+        SELECT DISTINCT ON (grp) place FROM locked WHERE grp IS NOT NULL ORDER BY grp, rank, message) l
 ), leased AS (
     UPDATE delivery d
-    SET state = 2, visible_at = (SELECT now FROM standing) + $3::bigint,
-        token = (random() * 9007199254740991)::bigint, attempts = d.attempts + 1
-    WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM chosen))
-    RETURNING d.message, d.rank, d.token, d.attempts, d.grp
-), answer AS (
-    SELECT l.rank, l.message, l.token, l.attempts, l.grp, {columns}
-    FROM leased l CROSS JOIN LATERAL (
-        SELECT topic, headers::text AS headers, properties::text AS properties, priority, timestamp, message_id,
-            filter_value, key, payload
-        FROM message WHERE id = l.message LIMIT 1) m
-), settled AS MATERIALIZED (
-    SELECT CASE WHEN count(*) < cardinality($5::bigint[]) THEN coalesce(array_agg(message), '{}') END AS messages FROM acked
+    SET state = 2, visible_at = (SELECT now FROM standing) + $3::bigint, token = (SELECT token FROM standing),
+        attempts = d.attempts + 1
+    WHERE d.ctid = ANY (ARRAY(SELECT place FROM chosen))
+    RETURNING d.message, d.attempts, d.grp
 )
-SELECT s.due, (SELECT count(*) FROM found) AS found, (SELECT messages FROM settled) AS acked, a.*
-FROM standing s LEFT JOIN answer a ON true
+SELECT s.due, (SELECT count(*) FROM found) AS found,
+    CASE WHEN (SELECT count(*) FROM acked) < cardinality($5::bigint[])
+        THEN (SELECT coalesce(array_agg(message), '{}') FROM acked) END AS acked,
+    CASE WHEN s.archive THEN (
+        SELECT keep_acked($1, s.now, array_agg(message), array_agg(attempts), array_agg(grp)) FROM acked) END AS kept,
+    s.token, l.*, m.*
+FROM standing s
+CROSS JOIN (SELECT array_agg(message), array_agg(attempts), array_agg(grp) FROM leased) l
+CROSS JOIN (
+    SELECT array_agg(m.id), {columns} FROM message m
+    WHERE m.id = ANY (ARRAY(SELECT message FROM leased))
+        AND octet_length(m.payload) + CASE WHEN pg_column_size(m.headers) + pg_column_size(m.properties) < 1000 THEN 0
+            ELSE octet_length(m.headers::text) + octet_length(m.properties::text) END <= {most_bytes} / $2) m
+
+-- name: claimed_messages
+-- Those that were left out.
+SELECT m.id, {columns} FROM message m WHERE m.id = ANY ($1::bigint[])
 
 -- name: locked_candidates
 -- Read in order and locked on the way, until there are enough.
 locked AS MATERIALIZED (
-    SELECT d.message, d.rank, d.grp FROM delivery d
+    SELECT d.ctid AS place, d.message, d.rank, d.grp FROM delivery d
     WHERE (SELECT open AND NOT due FROM standing) AND d.queue = $1 AND d.state = 0 AND {where} AND {free}
     ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 ), found AS (SELECT message FROM locked)
@@ -90,7 +95,7 @@ locked AS MATERIALIZED (
 found AS MATERIALIZED (
     SELECT DISTINCT rank, message FROM ({branches}) b ORDER BY rank, message LIMIT $2 * {reach}
 ), locked AS MATERIALIZED (
-    SELECT d.message, d.rank, d.grp FROM delivery d
+    SELECT d.ctid AS place, d.message, d.rank, d.grp FROM delivery d
     WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM found)) AND d.state = 0
     ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 )

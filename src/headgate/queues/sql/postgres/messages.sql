@@ -50,6 +50,24 @@ WITH current AS MATERIALIZED (
 )
 SELECT id FROM given ORDER BY id
 
+-- name: publish_one
+-- The same for a single message, without anything that only many need. The version of the catalog, now, the message, then
+-- its delivery: queue, rank, delay, group, keys.
+WITH current AS MATERIALIZED (
+    SELECT version FROM catalog WHERE version = $1 FOR KEY SHARE
+), stored AS (
+    INSERT INTO message (topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
+    SELECT $3::text, $4::text::jsonb, $5::text::jsonb, $6::bigint, coalesce($7::bigint, now_us()), $8::text, $9::text,
+        $10::text, $11::bytea
+    FROM current
+    RETURNING id
+)
+INSERT INTO delivery (message, queue, state, rank, visible_at, grp, keys)
+SELECT id, $12::bigint, ($14::bigint > 0)::int, $13::bigint, coalesce($2::bigint, now_us()) + $14::bigint, $15::text,
+    $16::text::jsonb
+FROM stored
+RETURNING message
+
 -- name: insert_delivery
 -- message, queue, rank, delay, group, keys, now: one array each. For messages that others hold already;
 -- whoever has it already does not get it twice.
@@ -81,8 +99,12 @@ FROM unrouted u JOIN message m ON m.id = u.message ORDER BY u.message LIMIT $1 F
 DELETE FROM unrouted WHERE message = ANY ($1::bigint[])
 
 -- name: share_stored
--- Source or NULL. A subscription that starts with what is stored will hold it too.
-UPDATE delivery SET shared = true WHERE NOT shared AND ($1::bigint IS NULL OR queue = $1::bigint)
+-- A subscription that starts with what is stored will hold it too.
+UPDATE delivery SET shared = true WHERE NOT shared
+
+-- name: share_stored_in
+-- The same, of one queue.
+UPDATE delivery SET shared = true WHERE NOT shared AND queue = $1
 
 -- name: stored
 -- After which message, how many, source or NULL: for a subscription that starts with what is there. What was not
