@@ -6,6 +6,7 @@ READY  := $(VENV)/.ready
 BENCH  := .venv-bench
 FOUND  := benches/results/latest.json
 TESTS  ?= tests
+SHARED := -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-full check bench bench-quick docs clean
@@ -17,10 +18,10 @@ demo: $(READY)  ## set up, then send half a million orders through every part an
 	$(BIN)/headgate demo
 
 test: $(READY)  ## set up, then run the everyday tests (HEADGATE_SEED=n repeats a run)
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest $(SHARED) $(TESTS)
 
 test-full: $(READY)  ## the same with the full number of rounds: many minutes
-	HEADGATE_FULL=1 $(BIN)/python -m pytest $(TESTS)
+	HEADGATE_FULL=1 $(BIN)/python -m pytest $(SHARED) $(TESTS)
 
 check: $(READY)  ## formatting, lint, types, import contracts
 	$(BIN)/ruff format --check .

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FULL = os.environ.get("HEADGATE_FULL") == "1"
 SEED = int(os.environ.get("HEADGATE_SEED") or random.SystemRandom().randrange(2**32))
+os.environ["HEADGATE_SEED"] = str(SEED)  # for the processes that share the work
 
 core.global_force_seed = SEED
 settings.register_profile(
@@ -33,6 +34,16 @@ settings.load_profile("headgate")
 def pytest_report_header() -> str:
     rounds = "full rounds" if FULL else "everyday rounds"
     return f"headgate: HEADGATE_SEED={SEED}, {rounds} (HEADGATE_FULL={int(FULL)})"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes share the work, everything that asks for Spark goes to one of them."""
+    for item in items:
+        if (
+            "spark" in getattr(item, "fixturenames", ())
+            or "tests/integration/spark/" in item.nodeid
+        ):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
