@@ -349,7 +349,7 @@ class Size(NamedTuple):
 
 
 FULL = Size(
-    rows=1_000_000, batches=20, singles=20, rounds=5, single_rounds=125, wakes=200, backlog=20_000
+    rows=1_000_000, batches=10, singles=20, rounds=10, single_rounds=125, wakes=200, backlog=20_000
 )
 QUICK = Size(
     rows=30_000, batches=5, singles=20, rounds=2, single_rounds=10, wakes=40, backlog=1_000
