@@ -49,10 +49,12 @@ class Gathered:
 
     def hang(self) -> None:
         """Put those that are kept into the tree."""
-        if self._members:
-            self._hang_all()
-        self.hung += len(self._members)
-        self._wanted, self._lengths, self._members, self._checks = [], [], [], {}
+        try:
+            if self._members:
+                self._hang_all()
+            self.hung += len(self._members)
+        finally:  # an interruption as well: nobody is hung twice
+            self._wanted, self._lengths, self._members, self._checks = [], [], [], {}
 
     def _hang_all(self) -> None:
         taken = self._pairs.take(self._wanted)

@@ -109,6 +109,32 @@ def gather_and_fail(tree: AccessTree) -> None:
         raise ZeroDivisionError
 
 
+def test_an_interruption_hangs_nobody_twice(monkeypatch):
+    monkeypatch.setattr(gathering, "MOST", 2)
+    hang = iter([fill_and_stop, fill])
+    monkeypatch.setattr(gathering, "_fill", lambda *given: next(hang, fill)(*given))
+    tree, entries = new_tree(), [(["a", n % 2, "b", n], n) for n in range(4)]
+    with pytest.raises(KeyboardInterrupt):
+        gather_all(tree, entries)
+    for entry in entries:
+        tree.remove(*entry)
+    assert [tree.match(Asked({"a": n % 2, "b": n})) for n in range(4)] == [set()] * 4
+
+
+fill = gathering._fill
+
+
+def fill_and_stop(*given) -> None:
+    fill(*given)
+    raise KeyboardInterrupt
+
+
+def gather_all(tree: AccessTree, entries: list) -> None:
+    with tree.gathering():
+        for entry in entries:
+            tree.add(*entry)
+
+
 def test_nothing_gathered_changes_nothing():
     tree = new_tree()
     tree.add(["a", 1], "q")
