@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from headgate.filters.parser import parse
-from headgate.queues.contract import Statement
+from headgate.queues.contract import State, Statement
 from headgate.queues.database import Database, connect
 from headgate.queues.postgres_dialect import index_name, probe_key
 from headgate.queues.queue import Queue
@@ -173,6 +173,16 @@ def test_what_is_deleted_in_pieces_is_found_by_its_key(db, orders, name):
         node for node in found if "Join" in node["Node Type"] or "Loop" in node["Node Type"]
     ]
     assert not [node for node in found if node["Node Type"] in ("Seq Scan", "Sort")]
+
+
+@pytest.mark.postgres
+def test_the_dead_are_purged_by_their_index_whatever_else_waits(db, orders):
+    purge = db.engine.operations.purge(orders.info, State.DEAD)
+    statement = next(step for step in purge if isinstance(step, Statement))
+    text = f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {statement.text}"
+    [(document,)] = db.engine.run(_asked(Statement(text)))
+    found = [node.get("Index Name") for node in nodes(document[0]["Plan"])]
+    assert "delivery_dead" in found
 
 
 @pytest.mark.postgres

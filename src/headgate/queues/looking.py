@@ -98,7 +98,7 @@ class Looking(Claiming):
     def purge(self, queue: QueueInfo, state: State | None = None) -> Operation[int]:
         if state is None:
             return (yield from self._repeat(self.dialect.statement("purge_waiting", queue.id)))
-        statement = self.dialect.statement("purge_state", queue.id, int(state))
+        statement = self.dialect.statement("purge_state", queue.id, state=str(int(state)))
         return (yield from self._repeat(statement))
 
     def prune(self, queue: QueueInfo, older_than_us: int) -> Operation[int]:

@@ -108,8 +108,8 @@ class Answer(NamedTuple):
 
 def answer_of(rows: Rows) -> Answer:
     [(due, found, acked, kept, token, ids, attempts, groups, *columns)] = rows
-    came = [column or [] for column in columns]
-    return Answer(due, found, acked, kept, token, ids or [], attempts, groups, came)
+    leases = (ids or [], attempts or [], groups or [])  # nothing, put together, is NULL
+    return Answer(due, found, acked, kept, token, *leases, [column or [] for column in columns])
 
 
 @cache

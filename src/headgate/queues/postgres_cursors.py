@@ -32,6 +32,8 @@ class Kept(dict[str, tuple[str, Any]]):
 
 
 class KeepingConnection(psycopg.Connection[TupleRow]):
+    """A connection with a cursor for each statement."""
+
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._kept = Kept()

@@ -24,7 +24,7 @@ class Target:
 
     @property
     def channel(self) -> str:
-        """What to LISTEN to; `wake_up` in the schema's functions says it too."""
+        """What to LISTEN to; `wake_up` and `wake_waiting` in the schema say it too."""
         return f"headgate.{self.schema}"
 
 

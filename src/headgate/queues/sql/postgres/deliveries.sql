@@ -32,13 +32,15 @@ FROM queue q WHERE q.id = $1
 -- what was acked, if not all, the archive's nothing, the token of what is leased now; then the leases by column, then
 -- their messages by column, in another order. A row for each message would be put aside and taken up again before it is
 -- sent, and then sent in small pieces. As a value has a limit, a message that is big beside the others that may come is
--- left out: whoever asks fetches it by itself.
+-- left out: whoever asks fetches it by itself. Headers are compressed, to a 256th at best.
 --
 -- width_bucket finds the place of a message among those in order by halving; array_position would read from the beginning.
 --
 -- Rows are found by `= ANY (ARRAY(…))`, never by a join that the planner could turn round; those that are locked, by where
--- they lie: nobody can move them. With nothing to ack it does not wait for the disk: a lease that a crash forgets is only
--- given again, and as tokens are random, whoever held it before cannot settle what another holds now.
+-- they lie: nobody can move them. One that was written since the statement began is passed over, as if still locked.
+--
+-- With nothing to ack it does not wait for the disk: a lease that a crash forgets is only given again, and as tokens are
+-- random, whoever held it before cannot settle what another holds now.
 WITH standing AS MATERIALIZED (
     SELECT coalesce($4::bigint, now_us()) AS now, NOT q.paused AS open, q.archive,
         (random() * 9007199254740991)::bigint AS token,
@@ -74,8 +76,10 @@ CROSS JOIN (SELECT array_agg(message), array_agg(attempts), array_agg(grp) FROM 
 CROSS JOIN (
     SELECT array_agg(m.id), {columns} FROM message m
     WHERE m.id = ANY (ARRAY(SELECT message FROM leased))
-        AND octet_length(m.payload) + CASE WHEN pg_column_size(m.headers) + pg_column_size(m.properties) < 1000 THEN 0
-            ELSE octet_length(m.headers::text) + octet_length(m.properties::text) END <= {most_bytes} / $2) m
+        AND octet_length(m.payload) + octet_length(m.topic) + coalesce(octet_length(m.message_id), 0)
+            + coalesce(octet_length(m.filter_value), 0) + coalesce(octet_length(m.key), 0)
+            + CASE WHEN pg_column_size(m.headers) + pg_column_size(m.properties) <= {most_bytes} / $2 / 256 THEN 0
+                ELSE octet_length(m.headers::text) + octet_length(m.properties::text) END <= {most_bytes} / $2) m
 
 -- name: claimed_messages
 -- Those that were left out.

@@ -14,7 +14,7 @@ DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
 
 -- name: purge_state
 DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
-    (SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = ?2 LIMIT 1000) RETURNING 1
+    (SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = {state} LIMIT 1000) RETURNING 1
 
 -- name: prune
 -- Queue, the wall clock, age. Leased ones stay.

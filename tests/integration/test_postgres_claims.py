@@ -1,0 +1,60 @@
+"""What a claim's one row leaves out, because all of it together might be too big for a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from headgate.queues import postgres_claims
+from headgate.queues.contract import Statement
+from headgate.queues.database import connect
+from headgate.queues.postgres_claims import answer_of, left_out
+from headgate.queues.queue import Queue
+
+LIMIT = 10
+BIG = {
+    "topic": "repeat('x', 5000)",
+    "message_id": "repeat('x', 5000)",
+    "filter_value": "repeat('x', 5000)",
+    "key": "repeat('x', 5000)",
+    "payload": "convert_to(repeat('x', 5000), 'UTF8')",
+    "headers": "jsonb_build_object('h', repeat('x', 5000))",  # which compress well
+    "properties": "jsonb_build_object('p', repeat('x', 5000))",
+}
+
+
+@pytest.fixture
+def orders(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+    monkeypatch.setattr(postgres_claims, "MOST_BYTES", LIMIT * 4_000)
+    schema = f"claims_{uuid4().hex[:8]}"
+    with connect(postgres_url, schema=schema) as db:
+        yield db.queue("orders")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+def run(orders: Queue, statement: Statement) -> Any:
+    def asked() -> Any:
+        return (yield statement)
+
+    return orders._engine.run(asked())
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(("column", "value"), BIG.items(), ids=BIG)
+def test_whatever_makes_a_message_big_it_is_left_out_and_fetched(orders, column, value):
+    first, second = orders.publish(b"first"), orders.publish(b"second")
+    run(orders, Statement(f"UPDATE message SET {column} = {value} WHERE id = $1", (first,)))
+    operations = orders._engine.operations
+    claim = operations.claim_statement(operations.search(orders.info, None), LIMIT, 0)
+    answer = answer_of(run(orders, claim))
+    assert sorted(answer.ids) == [first, second]
+    assert left_out(answer) == [first]
+    again = orders.claim(LIMIT)
+    assert [(one.id, one.attempts) for one in again] == [(first, 2), (second, 2)]
+    assert "x" * 5_000 in str(again[0].message)
+    assert again[1].message.payload == b"second"
