@@ -36,6 +36,7 @@ def pytest_report_header() -> str:
     return f"headgate: HEADGATE_SEED={SEED}, {rounds} (HEADGATE_FULL={int(FULL)})"
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where several processes share the work, everything that asks for Spark goes to one of them."""
     for item in items:
