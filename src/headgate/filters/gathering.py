@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from headgate.filters.branches import NONE, Node, insert
 from headgate.filters.listings import Check, Entry, PairId
 from headgate.filters.pairs import Pairs, Wanted
 
-Ints = npt.NDArray[np.int64]
+Ints: TypeAlias = npt.NDArray[np.int64]
 
 MOST: Final = 1 << 17  # conjunctions kept before they are hung: some 20 MB
 BLOCK: Final = 1 << 12  # conjunctions laid out at a time: what that takes stays in a cache
@@ -63,7 +63,7 @@ class Gathered:
         order = self._rarest_first(taken, lengths)
         for rows in _together(np.array(taken, np.int64)[order], starts, lengths):
             places = order[_ranges(starts[rows], lengths[rows])].tolist()
-            self._hang([taken[at] for at in places], lengths[rows], rows.tolist())
+            self._hang_block([taken[at] for at in places], lengths[rows], rows.tolist())
         for row in np.flatnonzero(lengths < 2).tolist():
             pair = taken[starts[row]] if lengths[row] else NONE
             self.settled.add(pair)
@@ -75,7 +75,7 @@ class Gathered:
         rows = np.repeat(np.arange(len(lengths)), lengths)
         return np.argsort((rows << HIGH) + asked, kind="stable")
 
-    def _hang(self, flat: list[PairId], lengths: Ints, rows: list[int]) -> None:
+    def _hang_block(self, flat: list[PairId], lengths: Ints, rows: list[int]) -> None:
         """Put these into the tree; they are sorted by their first pair."""
         ends = np.cumsum(lengths)
         starts = (ends - lengths).tolist()

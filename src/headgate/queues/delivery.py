@@ -43,7 +43,7 @@ class Leased(Generic[E]):
 
     @property
     def receipt(self) -> Receipt:
-        return Receipt(self._claimed.id, self._claimed.token)
+        return self._claimed.receipt
 
 
 class Delivery(Leased[Engine]):

@@ -33,10 +33,7 @@ from headgate.routing.exchanges import (
     Index,
 )
 from headgate.routing.rabbitmq_file import ALTERNATE
-from headgate.routing.values import (
-    Arguments,
-    arguments_key,
-)
+from headgate.routing.values import Arguments, arguments_key
 
 DEFAULT: Final = ""  # the exchange that knows every queue by its name
 RESERVED: Final = "amq."
@@ -177,8 +174,8 @@ class Declarations:
         try:
             arriving = targets[destination]
         except KeyError:
-            known = UnknownExchange if queue is None else UnknownQueue
-            raise known(destination) from None
+            missing = UnknownExchange if queue is None else UnknownQueue
+            raise missing(destination) from None
         tree = None
         if given is not None:
             tree, text = filter_and_text(given, str(binding))
