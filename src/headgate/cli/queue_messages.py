@@ -193,7 +193,7 @@ def tail(
 
 
 def _follow(watching: Queue, printer: Printer) -> None:
-    with watching.consumer(partial(_print_claimed, printer=printer)), suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), watching.consumer(partial(_print_claimed, printer=printer)):
         Event().wait()
 
 

@@ -1,0 +1,42 @@
+"""headgate queue tail: what is published from now on, whoever consumes it, until it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from headgate.queues.database import connect
+from tests.integration.test_queue_faults import wait_until
+
+TAIL = "import sys; from headgate.cli.app import run; sys.exit(run(sys.argv[1:]))"
+
+
+def test_tail_shows_what_matches_from_now_on_and_leaves_nothing_behind(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/queues.db"
+    command = ["queue", "tail", "orders", "--db", url, "--filter", "region = 'EU'", "--json"]
+    with connect(url) as db:
+        orders = db.queue("orders")
+        orders.publish(b"before", headers={"region": "EU"})
+        with subprocess.Popen(
+            [sys.executable, "-c", TAIL, *command], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            try:
+                wait_until(lambda: len(db.queues()) == 2)
+                orders.publish(b"elsewhere", headers={"region": "US"})
+                orders.publish(b"now", headers={"region": "EU"})
+                assert [one.message.payload for one in orders.claim(10)] == [
+                    b"before",
+                    b"elsewhere",
+                    b"now",
+                ]
+                assert json.loads(process.stdout.readline())["payload"] == "now"
+                process.send_signal(signal.SIGINT)
+                assert process.stdout.read() == ""
+                assert process.wait() == 0
+            finally:
+                process.kill()
+        assert [info.name for info in db.queues()] == ["orders"]
