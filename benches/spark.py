@@ -160,8 +160,7 @@ def bench_read(bench: Bench) -> None:
     one_percent = "amount < 50"
     cost = bench.best(lambda: consume(orders(bench, path, one_percent)))
     ours = bench.rate("1 % matches: our filter", cost, rows, note=one_percent)
-    with pushdown_off(bench.spark):
-        cost = bench.best(lambda: consume(orders(bench, path).where(one_percent)))
+    cost = bench.best(lambda: consume(orders(bench, path).where(one_percent)))
     theirs = bench.rate("1 % matches: Spark's filter on our source", cost, rows)
     cost = bench.best(lambda: consume(native().where(one_percent)))
     columnar = bench.rate("1 % matches: Parquet, pushdown and Bloom filters", cost, rows)
@@ -190,15 +189,6 @@ def unsorted_parquet(bench: Bench, rows: int) -> str:
     write.option("parquet.bloom.filter.enabled#region", "true").parquet(place)
     shutil.rmtree(hot)
     return place
-
-
-@contextmanager
-def pushdown_off(spark: SparkSession) -> Iterator[None]:
-    """Spark keeps its conditions to itself."""
-    setting = "spark.sql.python.filterPushdown.enabled"
-    spark.conf.set(setting, "false")
-    yield
-    spark.conf.set(setting, "true")
 
 
 def consume(frame: DataFrame) -> object:

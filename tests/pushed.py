@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -16,7 +18,9 @@ from tests import generate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import SparkSession
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COMPARISONS = {
     asked.EqualTo: "=",
@@ -141,3 +145,35 @@ def as_column(filter: Any) -> SparkColumn:
         case _:
             op = COMPARISONS[type(filter)]
             return OPERATORS[op](column, filter.value)  # type: ignore[index,return-value]
+
+
+@contextmanager
+def pushing(spark: SparkSession) -> Iterator[str]:
+    """A format that reads like ours and takes over Spark's conditions in every version; each frame of it is for one use."""
+    from headgate.spark.answering import Offer
+    from headgate.spark.datasource import HeadgateSource
+
+    class PushingSource(HeadgateSource):
+        @classmethod
+        def name(cls) -> str:
+            return "headgate_pushing"
+
+        def reader(self, schema: Any) -> Any:
+            made: Any = super().reader(schema)
+            made.pushFilters = Offer(made)
+            return made
+
+    spark.dataSource.register(PushingSource)
+    with pushdown(spark, True):
+        yield PushingSource.name()
+
+
+@contextmanager
+def pushdown(spark: SparkSession, wanted: bool) -> Iterator[None]:
+    """Spark offers its conditions to sources in Python, or does not."""
+    before = spark.conf.get(PUSHDOWN)
+    spark.conf.set(PUSHDOWN, wanted)
+    try:
+        yield
+    finally:
+        spark.conf.set(PUSHDOWN, str(before))

@@ -97,9 +97,9 @@ def test_asking_again_gives_the_running_session(spark):
     assert again.sparkContext.applicationId == spark.sparkContext.applicationId
 
 
-def test_the_session_is_small_local_and_pushes_filters_into_python_sources(spark):
+def test_the_session_is_small_and_local_and_leaves_conditions_with_spark(spark):
     settings = {
-        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(os.cpu_count()),
         "spark.sql.ansi.enabled": "true",

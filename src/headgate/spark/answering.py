@@ -1,4 +1,9 @@
-"""A reader that takes over what it can of Spark's own conditions."""
+"""A reader that takes over what it can of Spark's own conditions, where Spark keeps them apart for each scan.
+
+PySpark up to 4.3 keeps what a reader took over, and the plan made with it, on the source, which all scans of a DataFrame
+or view share: a second use of it would be answered with the conditions of the first. There the reader takes over none,
+Spark asks them of the rows it gets, and the option `filter` is the way to have rows left out before.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
+from pyspark.version import __version__
 
 from headgate.filters.nodes import And, Filter, joined
 from headgate.spark.project import Projection
@@ -16,6 +22,16 @@ from headgate.spark.schema import Column
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter as SparkFilter
 
+FIRST_WITH_FILTERS_PER_SCAN: Final[tuple[int, int] | None] = None  # of the versions of PySpark
+
+
+def keeps_filters_per_scan(
+    version: str = __version__, first: tuple[int, int] | None = FIRST_WITH_FILTERS_PER_SCAN
+) -> bool:
+    """Whether that version of PySpark asks each scan of a DataFrame only the conditions pushed into that scan."""
+    major, minor, *_ = version.split(".")
+    return first is not None and (int(major), int(minor)) >= first
+
 
 class AnsweringReader(DataSourceReader):
     """Fills these columns. `UTC()` in a filter is `now_ms`."""
@@ -23,7 +39,8 @@ class AnsweringReader(DataSourceReader):
     def __init__(self, columns: Sequence[Column], arrow: pa.Schema, now_ms: int) -> None:
         self.columns, self.arrow, self.now_ms = columns, arrow, now_ms
         self.pushed = Pushed()
-        self.pushFilters = Offer(self)  # type: ignore[method-assign]
+        if keeps_filters_per_scan():
+            self.pushFilters = Offer(self)  # type: ignore[method-assign]
 
     def take(self, filters: Iterable[SparkFilter]) -> Iterator[SparkFilter]:
         """Take over what can be answered here; gives back the rest."""

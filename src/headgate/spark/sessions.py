@@ -134,7 +134,6 @@ def _query_settings() -> dict[str, str]:
     return {
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
     }
 

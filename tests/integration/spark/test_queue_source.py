@@ -23,7 +23,7 @@ from headgate.spark.staging import stage
 from headgate.streams.rows import arrays_of
 from headgate.streams.stream import Stream
 from tests import generate
-from tests.pushed import answered_by_spark, as_column, in_spark, some_filter
+from tests.pushed import answered_by_spark, as_column, in_spark, pushing, some_filter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,18 +74,21 @@ def test_a_read_holds_what_the_filter_and_spark_s_own_conditions_select(
         assert as_rows(frame.where(as_column(condition))) == expected, (to_text(filter), condition)
 
 
-def test_spark_s_own_conditions_go_into_the_query_of_the_database(
+def test_the_conditions_that_a_source_takes_over_go_into_the_query_of_the_database(
     spark: SparkSession, url: str
 ) -> None:
     with connect(url) as database:
         messages = [Message(headers={"n": i, "r": "EU" if i % 2 else "US"}) for i in range(50)]
         ids = database.queue("orders").publish_many(messages)
-    frame = reading(spark, url, "offset long, n long, r string")
-    asked = frame.where(f"n > 10 AND r LIKE 'E%' AND offset < {ids[40]}")
-    plan = asked._jdf.queryExecution().executedPlan().toString()
-    assert "Filter" not in plan.replace("RuntimeFilters", "")
-    assert sorted(row.n for row in asked.collect()) == list(range(11, 40, 2))
-    assert frame.where("n > 10 AND (n % 5 = 0 OR r = 'EU')").count() == 23
+    with pushing(spark) as format:
+        reader = spark.read.format(format).schema("offset long, n long, r string")
+        asked = reader.load(f"queue:{url}#orders")
+        asked = asked.where(f"n > 10 AND r LIKE 'E%' AND offset < {ids[40]}")
+        plan = asked._jdf.queryExecution().executedPlan().toString()
+        assert "Filter" not in plan.replace("RuntimeFilters", "")
+        assert sorted(row.n for row in asked.collect()) == list(range(11, 40, 2))
+        both = reader.load(f"queue:{url}#orders").where("n > 10 AND (n % 5 = 0 OR r = 'EU')")
+        assert both.count() == 23
 
 
 def test_a_sql_user_reads_a_queue_as_a_view(spark: SparkSession, url: str) -> None:

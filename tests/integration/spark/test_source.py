@@ -40,7 +40,7 @@ from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
 from tests import generate
 from tests.mixed_stream import everything, mixed_stream, publish
-from tests.pushed import answered_by_spark, as_column, in_spark, some_filter
+from tests.pushed import answered_by_spark, as_column, in_spark, pushing, some_filter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,6 @@ pytestmark = pytest.mark.spark
 
 TYPES = (StringType(), LongType(), IntegerType(), ShortType(), DoubleType(), BooleanType())
 NAMES = ("a", "b", "c", "region", "x-y", "with space", "a.b", "é😀")
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def some_schema(rng: Random) -> StructType:
@@ -122,13 +121,14 @@ def test_a_batch_holds_what_the_filter_and_spark_s_own_conditions_select(
         schema, (filter, text) = some_schema(rng), some_text(rng)
         columns = [c for c in reading_columns(schema) if c.name not in ("offset", "_stream")]
         conditions = [some_filter(rng, rng.choice(columns)) for _ in range(rng.randint(0, 2))]
-        frame = reading(spark, schema=schema, filter=text, partitions=rng.randint(1, 4)).load(
-            list(streams)
-        )
-        for condition in conditions:
-            frame = frame.where(as_column(condition))
         expected = reference(streams, filter, schema, conditions)
-        assert as_rows(frame) == expected, (text, conditions)
+        with pushing(spark) as format:
+            for taking in ("headgate", format):
+                reader = reading(spark, schema, filter=text, partitions=rng.randint(1, 4))
+                frame = reader.format(taking).load(list(streams))
+                for condition in conditions:
+                    frame = frame.where(as_column(condition))
+                assert as_rows(frame) == expected, (taking, text, conditions)
 
 
 def reading(spark: SparkSession, schema: StructType | str = "", **options: object) -> Any:
@@ -136,31 +136,22 @@ def reading(spark: SparkSession, schema: StructType | str = "", **options: objec
     return reader.schema(schema) if schema else reader
 
 
-def test_spark_s_own_conditions_are_answered_inside_the_source(
+def test_spark_s_own_conditions_are_answered_inside_a_source_that_takes_them_over(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with Stream.create(tmp_path / "s") as stream:
         publish(
             stream, [Message(headers={"n": i, "r": "EU" if i % 2 else "US"}) for i in range(50)]
         )
-    frame = reading(spark, "offset long, n long, r string").load(str(tmp_path / "s"))
-    asked = frame.where("n > 10 AND r LIKE 'E%' AND r <> 'X' AND offset < 40")
-    plan = asked._jdf.queryExecution().executedPlan().toString()
-    assert "Filter" not in plan.replace("RuntimeFilters", "")
-    assert sorted(row.n for row in asked.collect()) == list(range(11, 40, 2))
-    both = frame.where("n > 10 AND (n % 5 = 0 OR r = 'EU')")
-    assert both.count() == sum(1 for i in range(11, 50) if i % 5 == 0 or i % 2)
-
-
-def test_a_session_without_pushdown_gets_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
-    with Stream.create(tmp_path / "s") as stream:
-        publish(stream, [Message(headers={"n": i}) for i in range(20)])
-    spark.conf.set(PUSHDOWN, "false")
-    try:
-        frame = reading(spark, "offset long, n long", filter="n < 15").load(str(tmp_path / "s"))
-        assert sorted(row.n for row in frame.where("n > 10").collect()) == [11, 12, 13, 14]
-    finally:
-        spark.conf.set(PUSHDOWN, "true")
+    reader = reading(spark, "offset long, n long, r string")
+    with pushing(spark) as format:
+        asked = reader.format(format).load(str(tmp_path / "s"))
+        asked = asked.where("n > 10 AND r LIKE 'E%' AND r <> 'X' AND offset < 40")
+        plan = asked._jdf.queryExecution().executedPlan().toString()
+        assert "Filter" not in plan.replace("RuntimeFilters", "")
+        assert sorted(row.n for row in asked.collect()) == list(range(11, 40, 2))
+        both = reader.load(str(tmp_path / "s")).where("n > 10 AND (n % 5 = 0 OR r = 'EU')")
+        assert both.count() == sum(1 for i in range(11, 50) if i % 5 == 0 or i % 2)
 
 
 def test_a_sql_user_reads_a_super_stream_as_a_view(spark: SparkSession, tmp_path: Path) -> None:
@@ -334,6 +325,7 @@ def test_an_executor_loads_no_database_and_no_server() -> None:
 def test_spark_connect_reads_a_stream(full: bool, tmp_path: Path) -> None:
     if not full:
         pytest.skip("a server of its own takes a while: HEADGATE_FULL=1 runs this")
+    pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
     with Stream.create(tmp_path / "s") as stream:
         publish(stream, [Message(headers={"n": i}) for i in range(20)])
     environ = {**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable}
@@ -344,6 +336,7 @@ def test_spark_connect_reads_a_stream(full: bool, tmp_path: Path) -> None:
 def test_spark_connect_reads_a_stream_as_it_comes(full: bool, tmp_path: Path) -> None:
     if not full:
         pytest.skip("a server of its own takes a while: HEADGATE_FULL=1 runs this")
+    pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
     with Stream.create(tmp_path / "s") as stream:
         publish(stream, [Message(b"%d" % i, headers={"n": i}) for i in range(20)])
     environ = {**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable}

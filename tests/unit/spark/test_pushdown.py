@@ -9,6 +9,7 @@ from pyspark.sql import datasource as asked
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import Compare, Field, Literal
 from headgate.message import Message
+from headgate.spark.answering import keeps_filters_per_scan
 from headgate.spark.pushdown import Pushed, translate
 from headgate.spark.schema import Column, reading_columns
 from tests import generate
@@ -106,3 +107,10 @@ def test_a_list_longer_than_ours_may_be_is_cut() -> None:
 def test_conditions_are_joined() -> None:
     both = Pushed(Compare("=", Field("header", "a"), Literal(1)), frozenset({"a"}), 5, 50)
     assert both.and_also(Pushed(low=7, high=90)) == Pushed(both.filter, both.required, 7, 50)
+
+
+def test_conditions_are_taken_over_only_from_the_version_on_that_keeps_them_per_scan() -> None:
+    assert not keeps_filters_per_scan()
+    assert not keeps_filters_per_scan("9.0.0", first=None)
+    versions = ("4.3.9", "4.4.0.dev1", "4.10.0", "5.0.0")
+    assert [keeps_filters_per_scan(v, first=(4, 4)) for v in versions] == [False, True, True, True]
