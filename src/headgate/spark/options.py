@@ -86,7 +86,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         positive(options, "partitions") or 0,
         positive(options, "cores") or 0,
         options["cursor"] if "cursor" in options else default_cursor(paths, filter),
-        _truth(options, "failOnDataLoss", True),
+        truth(options, "failOnDataLoss", True),
     )
 
 
@@ -158,7 +158,8 @@ def positive(options: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _truth(options: Mapping[str, str], name: str, otherwise: bool) -> bool:
+def truth(options: Mapping[str, str], name: str, otherwise: bool) -> bool:
+    """An option that is true or false."""
     text = options.get(name.lower(), str(otherwise)).lower()
     if text not in ("true", "false"):
         raise SparkOptionsError(f"{name}: give true or false, not {text!r}")

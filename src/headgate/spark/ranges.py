@@ -1,7 +1,7 @@
 """Which offsets of which streams a Spark task reads: planned on the driver, scanned on an executor.
 
 The driver asks the summaries and leaves out what holds no match; an executor asks them again, which is cheap, so
-sealing and retention between the two cannot make an answer wrong. A clustered segment is never split: every part of
+sealing between the two cannot make an answer wrong, and what retention drops between the two is an error. A clustered segment is never split: every part of
 its offsets lies all over it.
 """
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.filters.targets.python import now_ms
+from headgate.spark.planned import PlannedCatalog
 from headgate.streams.catalog import Catalog
 from headgate.streams.entry import entry_filters
 from headgate.streams.options import load_options
@@ -101,14 +102,14 @@ def listing(path: str) -> Catalog:
 
 def scan(range: Range, query: Query, catalog: Catalog | None = None) -> Scan:
     """The matches with an offset in the range, as stream columns in the order of offsets."""
-    listed = catalog or listing(range.path)
+    listed = catalog or PlannedCatalog(range.path)
     return Scan(listed, own_query(range.path, query), range.low, range.high)
 
 
 def sweep(range: Range, query: Query, catalog: Catalog | None = None) -> Iterator[pa.RecordBatch]:
     """The same matches as they lie: a clustered segment is not brought back into the order of offsets."""
-    listed, own, position = catalog or listing(range.path), own_query(range.path, query), range.low
-    bound, stats = own.at(now_ms()), ScanStats()
+    listed, own = catalog or PlannedCatalog(range.path), own_query(range.path, query)
+    position, bound, stats = range.low, own.at(now_ms()), ScanStats()
     while position < range.high and (segment := listed.covering(position)) is not None:
         low, high = max(position, segment.first_offset), min(segment.next_offset, range.high)
         yield from sweep_segment(segment, bound, low, high, stats)

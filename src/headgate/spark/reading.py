@@ -12,6 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from headgate.filters.targets.python import now_ms
 from headgate.spark.answering import AnsweringReader
 from headgate.spark.options import SourceOptions
+from headgate.spark.planned import PlannedCatalog
 from headgate.spark.project import Projection, evened
 from headgate.spark.ranges import Range, listing, plan, scan, sweep
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
@@ -55,7 +56,8 @@ class HeadgateReader(AnsweringReader):
         return [InputPartition(ranges) for ranges in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_ranges(partition.value or (), self.query(), self.projection(), sweep)
+        ranges, fail = partition.value or (), self.options.fail_on_data_loss
+        return read_ranges(ranges, self.query(), self.projection(), sweep, fail=fail)
 
 
 def resolved(catalogs: Mapping[str, Catalog], start: Start) -> dict[str, int]:
@@ -64,17 +66,25 @@ def resolved(catalogs: Mapping[str, Catalog], start: Start) -> dict[str, int]:
 
 
 def read_ranges(
-    ranges: Iterable[Range], query: Query, projection: Projection, reader: Reader = scan
+    ranges: Iterable[Range],
+    query: Query,
+    projection: Projection,
+    reader: Reader = scan,
+    *,
+    fail: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The matches in the ranges, as batches for Spark; in the order of offsets unless the reader is another."""
-    return evened(_projected(ranges, query, projection, reader))
+    """The matches in the ranges, as batches for Spark; in the order of offsets unless the reader is another.
+
+    What is gone since it was planned is an error, or left out when `fail` is false.
+    """
+    return evened(_projected(ranges, query, projection, reader, fail))
 
 
 def _projected(
-    ranges: Iterable[Range], query: Query, projection: Projection, reader: Reader
+    ranges: Iterable[Range], query: Query, projection: Projection, reader: Reader, fail: bool
 ) -> Iterator[pa.RecordBatch]:
     for path, some in groupby(ranges, key=lambda one: one.path):
-        catalog = listing(path)
+        catalog = PlannedCatalog(path, fail=fail)
         for one in some:
             for batch in reader(one, query, catalog):
                 yield projection.batch(batch, path)

@@ -7,8 +7,7 @@ them are filtered out; the limits count the same messages.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -25,11 +24,12 @@ from pyspark.sql.streaming.datasource import (
 from headgate.errors import DataLost, StreamError
 from headgate.filters.targets.python import now_ms
 from headgate.spark.options import SourceOptions
+from headgate.spark.planned import PlannedCatalog
 from headgate.spark.project import Projection
 from headgate.spark.ranges import Range, in_sequence, listing, plan
 from headgate.spark.reading import read_ranges, resolved
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
-from headgate.streams.catalog import Catalog
+from headgate.streams.plan import ScanStats
 from headgate.streams.query import Query
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options, self._clock = options, clock
         self._paths = sorted(options.paths)  # Spark compares offsets as text
         self._target: Offsets | None = None
-        self._catalogs: dict[str, Catalog] = {}
+        self._catalogs: dict[str, PlannedCatalog] = {}
         self._cursors: dict[str, Cursors] = {}
         self._shown: Offsets = {}
 
@@ -98,7 +98,8 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = limited(begin, end, limit.max_rows)
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes
         if most is not None and not isinstance(limit, ReadAllAvailable):
-            weights = {path: self._message_bytes(path, offset) for path, offset in begin.items()}
+            ahead = {path: offset for path, offset in begin.items() if offset < end[path]}
+            weights = {path: self._message_bytes(path, offset) for path, offset in ahead.items()}
             end = limited(begin, end, most, weights)
         return end
 
@@ -114,9 +115,9 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         catalog.relist()
         return catalog.first_offset()
 
-    def _catalog(self, path: str) -> Catalog:
+    def _catalog(self, path: str) -> PlannedCatalog:
         if path not in self._catalogs:
-            self._catalogs[path] = listing(path)
+            self._catalogs[path] = PlannedCatalog(path, fail=self.options.fail_on_data_loss)
         return self._catalogs[path]
 
     def _message_bytes(self, path: str, offset: int) -> float:
@@ -129,10 +130,21 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- one batch -----------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        begin = self._begin(start)
-        until = {path: end.get(path, offset) for path, offset in begin.items()}
-        self._check_kept(begin, until)
         moment = self._clock()
+        ranges = self._planned(*self._bounds(start, end), moment)
+        return [InputPartition(Share(some, moment)) for some in ranges]
+
+    def _bounds(self, start: Mapping[str, int], end: Mapping[str, int]) -> tuple[Offsets, Offsets]:
+        """Where a batch starts and ends in each stream."""
+        begin = self._begin(start)
+        return begin, {path: end.get(path, offset) for path, offset in begin.items()}
+
+    def _planned(
+        self, begin: Offsets, until: Offsets, moment: int, stats: ScanStats | None = None
+    ) -> list[tuple[Range, ...]]:
+        """What each task of a batch reads; everything between its bounds must still be there."""
+        for path in self._paths:
+            self._catalog(path).relist()
         found = plan(
             self._paths,
             self._query(moment),
@@ -141,14 +153,14 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             parts=self.options.partitions,
             cores=self.options.cores,
             catalog_of=self._catalog,
+            stats=stats,
         )
-        return [InputPartition(Share(ranges, moment)) for ranges in in_sequence(found)]
+        return in_sequence(found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         share: Share = partition.value
-        self._check_there(share.ranges)
-        projection = Projection(self.columns, self.arrow)
-        return read_ranges(share.ranges, self._query(share.now_ms), projection)
+        projection, fail = Projection(self.columns, self.arrow), self.options.fail_on_data_loss
+        return read_ranges(share.ranges, self._query(share.now_ms), projection, fail=fail)
 
     def commit(self, end: dict[str, int]) -> None:
         """Show where the query stands as a cursor of each stream."""
@@ -181,28 +193,6 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{path}: the query stands at offset {offset}, the stream ends at {available[path]}: it was "
                     "deleted and made again; start the query with a new checkpoint"
                 )
-
-    def _check_kept(self, begin: Offsets, until: Offsets) -> None:
-        for path, offset in begin.items():
-            first = min(self._first(path), until[path])
-            if first <= offset:
-                continue
-            self._lose(path, offset, first)
-
-    def _check_there(self, ranges: Iterable[Range]) -> None:
-        """Retention goes on between planning and reading."""
-        for path, some in groupby(ranges, key=lambda one: one.path):
-            low, first = next(some).low, listing(path).first_offset()
-            if first > low:
-                self._lose(path, low, first)
-
-    def _lose(self, path: str, offset: int, first: int) -> None:
-        lost = f"{path}: offsets {offset} to {first - 1} were dropped before the query read them"
-        if self.options.fail_on_data_loss:
-            raise DataLost(
-                f"{lost}; keep more (max_age, max_bytes), or go on without them: failOnDataLoss=false"
-            )
-        _log.warning("%s", lost)
 
 
 def limited(

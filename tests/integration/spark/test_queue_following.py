@@ -25,6 +25,7 @@ from headgate.queues.database import Database, connect
 from headgate.queues.operations import SqlOperations
 from headgate.queues.queue import Queue
 from headgate.spark.datasource import HeadgateSource
+from headgate.spark.queues import scan
 from headgate.spark.queues.following import QueueStreamReader
 from headgate.spark.queues.options import followed
 from headgate.spark.queues.scan import scan_of
@@ -213,6 +214,40 @@ def test_what_is_pruned_makes_room_for_no_other_turn(url: str, queue: Queue) -> 
     ids = ack(queue, 9)
     end = made.latestOffset(middle, EVERYTHING)
     assert offsets(made, middle, end) == ids != []
+
+
+def test_what_is_pruned_between_planning_and_reading_is_an_error_unless_it_may_be_lost(
+    url: str, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.publish_many([b"x"] * 6)
+    ack(queue, 6)
+    made, going_on = reader(url), reader(url, failOnDataLoss="false")
+    start = made.initialOffset()
+    end = made.latestOffset(start, EVERYTHING)
+    [planned] = made.partitions(start, end)
+    assert queue.prune(timedelta(0)) >= 6
+    with pytest.raises(DataLost, match=r"6 of 6 archived messages were pruned.*fail_on_data_loss"):
+        list(made.read(planned))
+    with pytest.raises(DataLost, match="6 of 6 archived messages were pruned"):
+        made.partitions(start, end)
+    assert offsets(going_on, start, end) == []
+    assert "6 of 6 archived messages were pruned" in caplog.text
+
+
+def test_what_is_pruned_while_a_task_reads_is_an_error(
+    url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "_FIRST_PAGE", 4)
+    queue.publish_many([b"x"] * 12)
+    ack(queue, 12)
+    made = reader(url)
+    start = made.initialOffset()
+    [planned] = made.partitions(start, made.latestOffset(start, EVERYTHING))
+    found = made.messages(planned.value)
+    assert next(found).num_rows == 4
+    queue.prune(timedelta(0))
+    with pytest.raises(DataLost, match="12 of 12 archived messages were pruned"):
+        list(found)
 
 
 def test_a_range_is_read_in_its_order_without_sorting(database: Database, queue: Queue) -> None:

@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from headgate.errors import DataLost
+from headgate.filters.nodes import TRUE
 from headgate.message import Message
+from headgate.spark.checkpoint import fresh_owner
+from headgate.spark.destinations import parse
+from headgate.spark.jobs.replay import stage_ranges
 from headgate.spark.options import source_options
+from headgate.spark.ranges import Range, scan
+from headgate.spark.reading import HeadgateReader
 from headgate.spark.streaming import HeadgateStreamReader
 from headgate.streams.cursors import Cursors
+from headgate.streams.query import Query
 from headgate.streams.stream import Stream
 from tests.mixed_stream import publish
 from tests.unit.spark.ddl import struct
@@ -127,6 +135,56 @@ def test_messages_dropped_before_they_were_read_are_left_out_when_that_is_wanted
         first = writer.first_offset
     assert offsets(reading(stream, failOnDataLoss="false"), 0, 200) == list(range(first, 200))
     assert f"offsets 0 to {first - 1} were dropped" in caplog.text
+
+
+def test_messages_dropped_while_a_task_reads_are_an_error(stream: Path) -> None:
+    path, reader = str(stream), reading(stream)
+    [planned] = reader.partitions({path: 0}, {path: 200})
+    read = scan(planned.value.ranges[0], Query(TRUE))
+    assert next(read).num_rows
+    with Stream.open(stream) as writer:
+        writer.trim(before_offset=150)
+        first = writer.first_offset
+    with pytest.raises(DataLost, match=f"offsets [1-9][0-9]* to {first - 1} were dropped"):
+        list(read)
+
+
+def test_a_stream_that_ends_before_what_was_planned_is_an_error(
+    stream: Path, tmp_path: Path
+) -> None:
+    path, reader = str(stream), reading(stream)
+    planned = reader.partitions({path: 0}, {path: 200})
+    rmtree(stream)
+    with Stream.create(stream) as writer:
+        publish(writer, [Message()] * 5)
+    with pytest.raises(DataLost, match="ends before offset 5"):
+        list(reader.read(planned[0]))
+
+
+def test_a_batch_read_says_what_was_dropped_since_it_was_planned(
+    stream: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def made(**options: str) -> HeadgateReader:
+        given = source_options({"path": str(stream), **options})
+        return HeadgateReader(struct("offset bigint"), given)
+
+    [planned] = made(partitions="1").partitions()
+    with Stream.open(stream) as writer:
+        writer.trim(before_offset=100)
+        first = writer.first_offset
+    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} were dropped"):
+        list(made().read(planned))
+    rows = sum(batch.num_rows for batch in made(failOnDataLoss="false").read(planned))
+    assert rows == 200 - first
+    assert f"offsets 0 to {first - 1} were dropped" in caplog.text
+
+
+def test_a_replay_says_what_was_dropped_before_it_came_to_it(stream: Path, tmp_path: Path) -> None:
+    place, ranges = parse(f"stream:{tmp_path}/out", "", fresh_owner()), [Range(str(stream), 0, 200)]
+    with Stream.open(stream) as writer:
+        writer.trim(before_offset=100)
+    with pytest.raises(DataLost, match=r"were dropped.*replay what is left under another id"):
+        stage_ranges(place, Query(TRUE), ranges)
 
 
 def test_a_stream_that_was_made_again_needs_a_new_checkpoint(stream: Path) -> None:

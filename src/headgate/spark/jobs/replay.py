@@ -29,6 +29,7 @@ from headgate.filters.targets.python import now_ms
 from headgate.spark.checkpoint import Owner
 from headgate.spark.destinations import BatchMark, Destination, parse
 from headgate.spark.jobs.running import run
+from headgate.spark.planned import PlannedCatalog
 from headgate.spark.ranges import Range, own_query, plan, scan
 from headgate.spark.staging import Staged, stage
 from headgate.streams.catalog import Catalog
@@ -128,13 +129,18 @@ class _Job:
 
     def commit(self, number: int, low: int, high: int) -> int:
         """One batch, from scan to commit; how many messages it has."""
-        shares = plan([self.path], self.query, start={self.path: low}, end={self.path: high})
+        start, end = {self.path: low}, {self.path: high}
+        shares = plan([self.path], self.query, start=start, end=end, catalog_of=_planned)
         ranges = sorted(one for share in shares for one in share)
         work = partial(stage_ranges, self.destination, self.query)
         answers = run(self.spark, ranges, work)
         staged = [Staged(*row) for _, row in sorted(_rows(answers))]
         self.destination.commit(BatchMark(self.run_id, number), staged)
         return sum(each.rows for each in staged)
+
+
+def _planned(path: str) -> PlannedCatalog:
+    return PlannedCatalog(path, go_on="replay what is left under another id")
 
 
 def _rows(answers: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
@@ -146,7 +152,7 @@ def stage_ranges(destination: Destination, query: Query, ranges: Sequence[Range]
     """What a task does: scan its ranges and stage what matches, a file for each."""
     found = []
     for one in ranges:
-        staged = stage(destination.staging, scan(one, query))
+        staged = stage(destination.staging, scan(one, query, _planned(one.path)))
         if staged is not None:
             found.append((one.low, list(asdict(destination.prepare(staged)).values())))
     return json.dumps(found)

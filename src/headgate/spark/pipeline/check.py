@@ -145,4 +145,5 @@ def _kept(source: Source) -> dict[str, Any]:
     if isinstance(source, QueueSource):
         return {"queue": _tables(queue_place(source.queue)), "states": source.states}
     known = asdict(source).items()
-    return {key: value for key, value in known if key not in ("filter", "start", "options")}
+    changeable = ("filter", "start", "options", "fail_on_data_loss")
+    return {key: value for key, value in known if key not in changeable}

@@ -24,6 +24,7 @@ class StreamSource:
     streams: tuple[str, ...]
     filter: str | None = None
     start: str = "first"
+    fail_on_data_loss: bool = True  # when retention takes what was not read yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class QueueSource:
     queue: str  # its place
     filter: str | None = None
     states: str = ARCHIVED
+    fail_on_data_loss: bool = True  # when what was planned is pruned before it is read
 
     @property
     def looks_once(self) -> bool:

@@ -54,6 +54,10 @@ class Entry:
             self.note(f"{key} must be at least 1, not {found}")
         return found
 
+    def truth(self, key: str, otherwise: bool) -> bool:
+        found: bool | None = self._of(key, bool, "true or false")
+        return otherwise if found is None else found
+
     def texts(self, key: str) -> tuple[str, ...]:
         """A text or a list of texts."""
         found = self.given.get(key, [])

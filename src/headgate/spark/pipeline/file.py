@@ -1,8 +1,8 @@
 """A pipeline file -> a pipeline, or everything that is wrong with the file at once.
 
     [pipeline]      name, checkpoint, trigger = "500ms" | "once" | "continuous", max_messages_per_trigger, partitions
-    [source]        stream = "data/events" | ["a", "b"], filter, start
-                    or queue = "queue:sqlite:///orders.db#orders", states, filter
+    [source]        stream = "data/events" | ["a", "b"], filter, start, fail_on_data_loss
+                    or queue = "queue:sqlite:///orders.db#orders", states, filter, fail_on_data_loss
                     or format = "json", path, schema, options, columns, headers, filter
     [exchange]      type, name, alternate; [[exchange]] for several, the first is the one messages enter
                     or, instead of it, topology = "topology.toml" and exchange = "orders" above all tables
@@ -44,8 +44,9 @@ TABLES: Final = (
     "pipeline", "source", "exchange", "topology", "binding", "sink", "dead_letter",
 )  # fmt: skip
 PARTS: Final = ("topic", "payload", "key", "id", "priority", "timestamp", "filter_value")
-_STREAM_KEYS: Final = ("stream", "filter", "start")
-_QUEUE_KEYS: Final = ("queue", "states", "filter")
+_LOSS: Final = "fail_on_data_loss"
+_STREAM_KEYS: Final = ("stream", "filter", "start", _LOSS)
+_QUEUE_KEYS: Final = ("queue", "states", "filter", _LOSS)
 _FORMAT_KEYS: Final = ("format", "path", "schema", "options", "columns", "headers", "filter")
 _SETTINGS: Final = ("name", "checkpoint", "trigger", "max_messages_per_trigger", "partitions")
 _DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h)")
@@ -124,7 +125,8 @@ def _streams(entry: Entry, base: Path) -> StreamSource:
     paths = tuple(absolute(path, base) for path in entry.texts("stream"))
     if len(set(paths)) < len(paths) or not paths:
         entry.note("stream: give at least one, and each only once")
-    return StreamSource(paths, entry.text("filter"), entry.text("start") or "first")
+    start = entry.text("start") or "first"
+    return StreamSource(paths, entry.text("filter"), start, entry.truth(_LOSS, True))
 
 
 def _queue(entry: Entry, base: Path) -> QueueSource:
@@ -134,7 +136,8 @@ def _queue(entry: Entry, base: Path) -> QueueSource:
         states_of(states)
     except SparkOptionsError as problem:
         entry.note(str(problem))
-    return QueueSource(_queue_named(entry, base), entry.text("filter"), states)
+    fail = entry.truth(_LOSS, True)
+    return QueueSource(_queue_named(entry, base), entry.text("filter"), states, fail)
 
 
 def _queue_named(entry: Entry, base: Path) -> str:

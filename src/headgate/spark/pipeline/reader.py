@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 from headgate.spark.options import SourceOptions
 from headgate.spark.pipeline.counters import Counters
 from headgate.spark.pipeline.route import descriptors, router
-from headgate.spark.ranges import Range, in_sequence, listing, plan, scan
+from headgate.spark.planned import PlannedCatalog
+from headgate.spark.ranges import Range, scan
 from headgate.spark.streaming import HeadgateStreamReader
 from headgate.streams.plan import ScanStats
 from headgate.streams.query import Query
@@ -36,22 +37,10 @@ class RoutingReader(HeadgateStreamReader):
         self.plan_file = plan_file
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        begin, now = self._begin(start), self._clock()
-        until = {path: end.get(path, offset) for path, offset in begin.items()}
-        self._check_kept(begin, until)
-        stats = ScanStats()
-        shares = plan(
-            self._paths,
-            self._query(now),
-            start=begin,
-            end=until,
-            parts=self.options.partitions,
-            cores=self.options.cores,
-            catalog_of=self._catalog,
-            stats=stats,
-        )
+        begin, until = self._bounds(start, end)
+        now, stats = self._clock(), ScanStats()
         # When nothing is left to read, what was left out is still to be told.
-        first, *others = in_sequence(shares) or [()]
+        first, *others = self._planned(begin, until, now, stats) or [()]
         came_by = sum(until[path] - offset for path, offset in begin.items())
         shared = [Share(ranges, now, ScanStats()) for ranges in others]
         return [InputPartition(s) for s in (Share(first, now, stats, came_by), *shared)]
@@ -60,20 +49,18 @@ class RoutingReader(HeadgateStreamReader):
         share: Share = partition.value
         counters = Counters(came_by=share.came_by)
         counters.add_planned(share.planned)
-        scanned = scanned_batches(share.ranges, self._query(share.now_ms), counters)
+        scanned = self._scanned(share, counters)
         yield descriptors(router(self.plan_file).stage(scanned, counters), counters)
 
     def _query(self, moment: int) -> Query:
         return Query(self.options.filter).at(moment)
 
-
-def scanned_batches(
-    ranges: Iterable[Range], query: Query, counters: Counters
-) -> Iterator[pa.RecordBatch]:
-    """The matches of all ranges, in order; what is opened is counted."""
-    for path, some in groupby(ranges, key=lambda one: one.path):
-        catalog = listing(path)
-        for one in some:
-            found = scan(one, query, catalog)
-            yield from found
-            counters.add_scanned(found.stats)
+    def _scanned(self, share: Share, counters: Counters) -> Iterator[pa.RecordBatch]:
+        """The matches of all ranges, in order; what is opened is counted."""
+        query = self._query(share.now_ms)
+        for path, some in groupby(share.ranges, key=lambda one: one.path):
+            catalog = PlannedCatalog(path, fail=self.options.fail_on_data_loss)
+            for one in some:
+                found = scan(one, query, catalog)
+                yield from found
+                counters.add_scanned(found.stats)

@@ -87,6 +87,7 @@ def source_options(
     given = {
         **own,
         "filter": source.filter,
+        "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         "maxMessagesPerTrigger": pipeline.max_messages_per_trigger,
         "partitions": pipeline.partitions,
         "cores": cores,

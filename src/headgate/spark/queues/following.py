@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headgate.errors import DataLost
 from headgate.filters.targets.python import now_ms
+from headgate.spark.planned import GO_ON, report_loss
 from headgate.spark.project import Projection, evened
 from headgate.spark.queues.options import QueueRead
 from headgate.spark.queues.orders import (
@@ -72,6 +73,7 @@ class Share(NamedTuple):
     low: Key
     high: Key
     now_ms: int
+    messages: int  # archived in it
     came_by: int = 0
 
 
@@ -139,12 +141,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         begin, until = position_of(start), position_of(end)
-        moment = self._clock()
+        moment, came_by = self._clock(), until.messages - begin.messages
         with self._rows() as rows:
             self._check_there(rows, begin)
-            first, *others = self._spans(rows, begin, until)
-        counted = Share(begin.queue, *first, moment, until.messages - begin.messages)
-        shares = [counted, *(Share(begin.queue, *span, moment) for span in others)]
+            shares = [
+                Share(begin.queue, *span, moment, self._archived(rows, begin.queue, *span))
+                for span in self._spans(rows, begin, until)
+            ]
+        self._check_kept(came_by, sum(share.messages for share in shares))
+        shares[0] = shares[0]._replace(came_by=came_by)
         return [InputPartition(share) for share in shares]
 
     def _spans(self, rows: Rows, begin: Position, until: Position) -> list[tuple[Key, Key]]:
@@ -177,6 +182,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 in_turn=not asked.states,
             )
             yield from matches(rows, scan, share.low, share.high)
+            # Not before: a prune may have come between two pages.
+            left = self._archived(rows, share.queue, share.low, share.high)
+        self._check_kept(share.messages, left)
 
     def _rows(self) -> Any:
         return open_rows(self.asked.place)
@@ -195,4 +203,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLost(
                 f"{place.shown}: the query stands at turn {begin.next[0]}, which has not been yet: the database is an older "
                 "copy, for which start the query with a new checkpoint, or a replica that is behind: name the primary"
+            )
+
+    def _archived(self, rows: Rows, queue: int, low: Key, high: Key) -> int:
+        """How many messages the range of an archive has now; of a look nothing is counted, as consumers take from it."""
+        return 0 if self.asked.states else count_of(rows, self.order, queue, low, high)
+
+    def _check_kept(self, planned: int, left: int) -> None:
+        """Refuse what has become less since it was planned: nobody knows whether it was read before it was pruned."""
+        if left < planned and not self.asked.states:
+            report_loss(
+                f"{self.asked.place.shown}: {planned - left} of {planned} archived messages were pruned before the query was "
+                "done with them",
+                f"prune later, or {GO_ON}",
+                fail=self.asked.fail_on_data_loss,
             )

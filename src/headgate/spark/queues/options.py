@@ -9,7 +9,14 @@ from typing import Final
 from headgate.errors import SparkOptionsError
 from headgate.filters.nodes import Filter
 from headgate.queues.contract import State
-from headgate.spark.options import QUEUE_OPTIONS, SOURCE_OPTIONS, check_known, filter_of, positive
+from headgate.spark.options import (
+    QUEUE_OPTIONS,
+    SOURCE_OPTIONS,
+    check_known,
+    filter_of,
+    positive,
+    truth,
+)
 from headgate.spark.queues.place import ARCHIVED, QueuePlace, queue_place
 
 STATES: Final = tuple(state.name.lower() for state in State)  # by their numbers
@@ -26,6 +33,7 @@ class QueueRead:
     partitions: int = 0  # 0: as many as the rows are worth
     cores: int = 0  # those of this machine
     max_messages: int | None = None  # of a batch of a query
+    fail_on_data_loss: bool = True  # of a query that follows an archive
 
 
 def queue_read(given: Mapping[str, str], known: Collection[str] = QUEUE_OPTIONS) -> QueueRead:
@@ -39,12 +47,13 @@ def queue_read(given: Mapping[str, str], known: Collection[str] = QUEUE_OPTIONS)
         positive(options, "partitions") or 0,
         positive(options, "cores") or 0,
         positive(options, "maxMessagesPerTrigger"),
+        truth(options, "failOnDataLoss", True),
     )
 
 
 def followed(given: Mapping[str, str]) -> QueueRead:
     """The options of a query that goes from batch to batch through a queue."""
-    return queue_read(given, (*QUEUE_OPTIONS, "maxMessagesPerTrigger"))
+    return queue_read(given, (*QUEUE_OPTIONS, "maxMessagesPerTrigger", "failOnDataLoss"))
 
 
 def _refuse_foreign(options: Mapping[str, str], known: Collection[str]) -> None:

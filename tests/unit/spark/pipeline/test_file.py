@@ -17,6 +17,7 @@ from headgate.spark.pipeline.definition import (
     StreamSource,
 )
 from headgate.spark.pipeline.file import read_pipeline
+from headgate.spark.pipeline.run import source_options
 from headgate.spark.queues.place import queue_place
 
 ISSUE = """
@@ -303,3 +304,20 @@ def test_a_queue_is_followed_by_its_archive_or_looked_at_once(tmp_path: Path) ->
 def test_a_file_that_is_not_there_is_a_problem_like_any_other(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="cannot be read"):
         read_pipeline(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("source", ['stream = "in"', 'queue = "queue:sqlite:///in.db#in"'])
+def test_what_is_lost_before_it_is_read_fails_a_pipeline_unless_its_file_says_otherwise(
+    tmp_path: Path, source: str
+) -> None:
+    def with_source(*more: str) -> str:
+        return dedent(ISSUE).replace('stream = "data/events"', "\n".join((source, *more)))
+
+    for said, fails in (("", True), ("fail_on_data_loss = false", False)):
+        pipeline = read(tmp_path, with_source(said))
+        assert not isinstance(pipeline.source, FormatSource)
+        assert (
+            source_options(pipeline, pipeline.source, None)["failOnDataLoss"] == str(fails).lower()
+        )
+    [problem] = problems(tmp_path, with_source('fail_on_data_loss = "no"'))
+    assert problem == "[source]: fail_on_data_loss is true or false, not 'no'"

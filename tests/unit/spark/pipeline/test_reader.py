@@ -10,6 +10,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from headgate.errors import DataLost
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
@@ -24,6 +25,8 @@ from headgate.spark.pipeline.source import PLAN, PipelineSource
 from headgate.streams.decode import decode
 from headgate.streams.staged import read_staged
 from headgate.streams.stream import Stream
+from headgate.streams.superstream import SuperStream
+from tests.mixed_stream import chill
 
 FILTER = "amount > 300 AND region <> 'AP'"
 
@@ -104,6 +107,50 @@ def test_a_batch_without_a_match_stages_nothing_and_still_tells_what_it_skipped(
     assert (counted.read, counted.chunks_opened, counted.bytes_read) == (0, 0, 0)
     assert counted.chunks_skipped > 0
     assert counted.bytes_total > 0
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["sealed", "cold"])
+def test_a_task_says_what_retention_dropped_since_it_was_planned(
+    cold: bool,
+    tmp_path: Path,
+    sent: list[Message],
+    plan_file: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if cold:
+        chill(tmp_path / "events", 2000)
+    reading, path = reader(tmp_path, plan_file), str(tmp_path / "events")
+    partitions = reading.partitions({path: 0}, {path: 3000})
+    with Stream.open(path) as stream:
+        stream.trim(before_offset=2000)
+        assert stream.first_offset == 2000
+    with pytest.raises(
+        DataLost, match=r"offsets 0 to 1999 were dropped.*fail_on_data_loss = false"
+    ):
+        list(reading.read(partitions[0]))
+    going_on = reader(tmp_path, plan_file, failOnDataLoss="false")
+    (eu, others), _ = run_tasks(going_on, 0, 3000)
+    assert len(eu) + len(others) == 1000
+    assert "offsets 0 to 1999 were dropped" in caplog.text
+
+
+def test_a_task_says_what_was_dropped_of_one_partition_of_a_super_stream(
+    tmp_path: Path, plan_file: str
+) -> None:
+    with SuperStream.create(tmp_path / "events", 2, segment_bytes=4096, chunk_messages=10) as made:
+        with made.producer() as producer:
+            for n in range(400):
+                producer.send(Message(b"x" * 50, key=str(n)))
+                producer.flush()
+        second = made.partitions[1]
+        reading = reader(tmp_path, plan_file)
+        start, end = reading.initialOffset(), reading.reportLatestOffset()
+        partitions = reading.partitions(start, end)
+        second.trim(before_offset=100)
+        first = second.first_offset
+    assert first > 0
+    with pytest.raises(DataLost, match=rf"{second.path}: offsets 0 to {first - 1} were dropped"):
+        [batch for partition in partitions for batch in reading.read(partition)]
 
 
 def test_the_source_hands_its_plan_to_its_reader(
