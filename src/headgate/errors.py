@@ -311,6 +311,22 @@ class StagingError(SparkError):
     """A staged file, or the folder for it, is not where the driver and the executors both see it."""
 
 
+class CheckpointLocked(SparkError):
+    """Another driver runs the query of this checkpoint; `holder` says who: pid, host, since."""
+
+    def __init__(self, checkpoint: str, holder: Mapping[str, object]) -> None:
+        self.checkpoint, self.holder = checkpoint, dict(holder)
+        known = [f"{name} {holder[name]}" for name in ("pid", "host", "since") if name in holder]
+        super().__init__(
+            f"the checkpoint {checkpoint} is in use by another driver "
+            f"({', '.join(known) or 'it has not said who it is'}); stop that one first, or give this pipeline a checkpoint "
+            "of its own"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.checkpoint, self.holder)
+
+
 class DataLost(SparkError):
     """Messages that a query has yet to read are gone: retention dropped them first."""
 

@@ -20,6 +20,13 @@ from headgate.spark.pipeline.definition import (
     StreamSource,
     Trigger,
 )
+from headgate.spark.pipeline.lock import (
+    CheckpointLock,
+    hold,
+    java_process,
+    let_go,
+    let_go_of_ended,
+)
 from headgate.spark.pipeline.plan import FOLDER, plan_of, save_plan
 from headgate.spark.pipeline.progress import OBSERVED, Account, Batch
 from headgate.spark.sessions import cores_of
@@ -40,9 +47,24 @@ _OURS: Final = re.compile(r"^headgate\.errors\.\w+: (.+)", re.MULTILINE | re.DOT
 def start(
     pipeline: Pipeline, spark: SparkSession, trigger: Trigger | None = None
 ) -> StreamingQuery:
-    """Check the pipeline and start it; `trigger` instead of the file's own."""
+    """Check the pipeline and start it; `trigger` instead of the file's own.
+
+    Its checkpoint is this process's until `follow` sees the query's end or `stop` ends it.
+    """
     pipeline = replace(pipeline, trigger=trigger or pipeline.trigger)
     check(pipeline)
+    let_go_of_ended()
+    lock = CheckpointLock(pipeline.checkpoint, java_process(spark))
+    try:
+        query = _start(pipeline, spark)
+    except BaseException:
+        lock.release()
+        raise
+    hold(lock, query)
+    return query
+
+
+def _start(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
     claim_checkpoint(pipeline)
     plan_file = str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER))
     rows = descriptor_rows(pipeline, spark, plan_file)
@@ -133,6 +155,8 @@ def follow(
     while running:
         running = not _ended(query, poll_s) and not stopping()
         yield news(query, account)
+    if not query.isActive:
+        let_go(query)
     failure = query.exception()
     if failure is not None:
         raise failure_of(failure)
@@ -152,6 +176,7 @@ def stop(query: StreamingQuery) -> None:
     """End the query. A batch that is cut off is done again by the next run, and arrives once all the same."""
     if query.isActive:
         query.stop()
+    let_go(query)
 
 
 def _ended(query: StreamingQuery, seconds: float) -> bool:
