@@ -68,6 +68,17 @@ def _metadata(checkpoint: str) -> bytes:
         return bytes(stream.read())
 
 
+def same_place(one: str, other: str) -> bool:
+    """Whether two spellings name one place: relative or not, through links, with `file:` or a slash at the end."""
+    return one == other or real_place(one) == real_place(other)
+
+
+def real_place(location: str) -> str:
+    """The one spelling of a place, whatever links lead there; of another file system, as it is written."""
+    local = local_path(location)
+    return location.rstrip("/") if local is None else str(local)
+
+
 def local_path(location: str) -> Path | None:
     """The place as the one path it has, whatever links lead there; None when it is on some other file system."""
     parts = urlsplit(location)

@@ -181,8 +181,9 @@ def stream_paths(options: Mapping[str, str]) -> tuple[str, ...]:
             'which stream? give its directory: .load("data/events") or .option("paths", "data/a,data/b")'
         )
     found = [path for one in given for path in _expanded(directory_of(one))]
-    if len(set(found)) < len(found):
-        raise SparkOptionsError(f"{max(found, key=found.count)} is asked for twice")
+    real = [os.path.realpath(path) for path in found]
+    if len(set(real)) < len(real):
+        raise SparkOptionsError(f"{max(real, key=real.count)} is asked for twice")
     return tuple(found)
 
 

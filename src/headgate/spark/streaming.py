@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headgate.errors import DataLost, StreamError
 from headgate.filters.targets.python import now_ms
+from headgate.spark.checkpoint import real_place
 from headgate.spark.options import SourceOptions
 from headgate.spark.planned import PlannedCatalog
 from headgate.spark.project import Projection
@@ -108,7 +109,16 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begin(self, start: Mapping[str, int]) -> Offsets:
         """Where a batch starts; a stream that was not asked for before is read from its beginning."""
-        return {path: start[path] if path in start else self._first(path) for path in self._paths}
+        known = self._positions(start)
+        return {path: known[path] if path in known else self._first(path) for path in self._paths}
+
+    def _positions(self, start: Mapping[str, int]) -> Offsets:
+        """Where the query stands in its streams; an earlier run may have spelled their directories in another way."""
+        if all(path in start for path in self._paths):
+            return {path: start[path] for path in self._paths}
+        known = {real_place(path): offset for path, offset in start.items()}
+        found = {path: start.get(path, known.get(real_place(path))) for path in self._paths}
+        return {path: offset for path, offset in found.items() if offset is not None}
 
     def _first(self, path: str) -> int:
         catalog = self._catalog(path)

@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate
-from headgate.errors import PipelineError
+from headgate.errors import CheckpointLocked, PipelineError, SparkError
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.spark.pipeline.file import read_pipeline
 from headgate.spark.pipeline.progress import Account
-from headgate.spark.pipeline.run import follow, start
+from headgate.spark.pipeline.run import follow, start, stop
 from headgate.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -216,6 +216,96 @@ def test_a_pipeline_that_cannot_run_is_refused_before_anything_is_made(
     with pytest.raises(PipelineError, match="2 problems"):
         start(read_pipeline(tmp_path / "p.toml"), spark)
     assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
+
+
+SMALL = """
+    [pipeline]
+    name = "p"
+    [source]
+    stream = "{stream}"
+    {more}
+    [exchange]
+    type = "topic"
+    [[binding]]
+    queue = "all"
+    key = "#"
+    [[sink]]
+    queue = "all"
+    to = "stream:out"
+"""
+
+
+def small(folder: Path, stream: str = "events", more: str = "") -> Path:
+    """A pipeline that copies one stream."""
+    (folder / "p.toml").write_text(dedent(SMALL.format(stream=stream, more=more)))
+    return folder / "p.toml"
+
+
+def test_a_second_driver_on_a_checkpoint_is_refused_until_the_first_one_is_gone(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    publish(tmp_path / "events", [Message(b"%d" % n) for n in range(3)])
+    file = small(tmp_path)
+    first = start(read_pipeline(file), spark, "continuous")
+    try:
+        with pytest.raises(CheckpointLocked, match=f"in use by another driver .pid {os.getpid()}"):
+            run_once(file, spark)
+        first.processAllAvailable()
+        assert first.isActive
+    finally:
+        stop(first)
+    run_once(file, spark)
+    unfollowed = start(read_pipeline(file), spark, "once")
+    assert unfollowed.awaitTermination(60)
+    run_once(file, spark)
+    assert in_stream(tmp_path / "out") == ["0", "1", "2"]
+
+
+def test_a_stream_or_folder_that_is_spelled_differently_goes_on_where_it_stood(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    publish(tmp_path / "events", [Message(b"%d" % n) for n in range(3)])
+    run_once(small(tmp_path), spark)
+    publish(tmp_path / "events", [Message(b"3")])
+    run_once(small(tmp_path, "link/events/"), spark)
+    run_once(small(tmp_path, f"file://{tmp_path}/events"), spark)
+    assert in_stream(tmp_path / "out") == ["0", "1", "2", "3"]
+
+
+def test_a_folder_of_files_that_is_spelled_differently_is_not_read_again(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"body": "a"}\n')
+    text = 'format = "json"\nschema = "body string"\ncolumns = { payload = "body" }\npath = "PATH"'
+    for path, more in (("in", "b"), ("link/in", "c")):
+        file = small(tmp_path)
+        file.write_text(file.read_text().replace('stream = "events"', text.replace("PATH", path)))
+        run_once(file, spark)
+        (tmp_path / "in" / f"{more}.json").write_text(f'{{"body": "{more}"}}\n')
+    assert in_stream(tmp_path / "out") == ["a", "b"]
+
+
+def test_what_retention_dropped_ends_a_pipeline_unless_its_file_says_to_go_on(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    with Stream.create(tmp_path / "events", segment_bytes=4096, chunk_messages=10) as stream:
+        with stream.producer() as producer:
+            producer.send(Message(b"first"))
+        run_once(small(tmp_path), spark)
+        with stream.producer() as producer:
+            for n in range(400):
+                producer.send(Message(b"%d" % n + b"x" * 50))
+                producer.flush()
+        stream.trim(before_offset=300)
+        first = stream.first_offset
+    assert first > 1
+    with pytest.raises(SparkError, match=f"offsets 1 to {first - 1} were dropped"):
+        run_once(small(tmp_path), spark)
+    run_once(small(tmp_path, more="fail_on_data_loss = false"), spark)
+    assert len(in_stream(tmp_path / "out")) == 1 + 401 - first
 
 
 def test_sigterm_ends_a_running_pipeline_cleanly_and_its_metrics_stay(

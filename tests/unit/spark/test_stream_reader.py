@@ -6,7 +6,7 @@ from shutil import rmtree
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from headgate.errors import DataLost
+from headgate.errors import DataLost, SparkOptionsError
 from headgate.filters.nodes import TRUE
 from headgate.message import Message
 from headgate.spark.checkpoint import fresh_owner
@@ -100,6 +100,38 @@ def test_a_stream_that_is_added_later_is_read_from_its_beginning(
     reader = reading(stream, paths=str(tmp_path / "t"))
     found = reader.latestOffset({str(stream): 200}, ReadAllAvailable())
     assert found == {str(stream): 200, str(tmp_path / "t"): 0}
+
+
+def test_a_query_goes_on_where_it_stood_when_its_stream_is_spelled_differently(
+    stream: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    linked = tmp_path / "link" / "s"
+    for known, asked in ((stream, linked), (linked, stream)):
+        reader = reading(asked)
+        assert reader.latestOffset({str(known): 120}, ReadMaxRows(30)) == {str(asked): 150}
+        parts = reader.partitions({str(known): 120}, {str(asked): 150})
+        assert sum(b.num_rows for part in parts for b in reader.read(part)) == 30
+
+
+def test_a_link_that_leads_elsewhere_now_is_still_the_same_stream(
+    stream: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(stream)
+    reader = reading(tmp_path / "link")
+    stream.rename(tmp_path / "moved")
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to(tmp_path / "moved")
+    path = str(tmp_path / "link")
+    assert reader.latestOffset({path: 120}, ReadMaxRows(30)) == {path: 150}
+
+
+def test_a_stream_that_is_named_twice_in_different_ways_is_refused(
+    stream: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(stream)
+    with pytest.raises(SparkOptionsError, match="asked for twice"):
+        reading(stream, paths=str(tmp_path / "link"))
 
 
 def test_progress_is_shown_as_soon_as_spark_asks_for_more(stream: Path) -> None:

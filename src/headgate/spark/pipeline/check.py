@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from headgate.errors import HeadgateError, PipelineError
+from headgate.spark.checkpoint import same_place
 from headgate.spark.options import stream_paths
-from headgate.spark.pipeline.definition import Pipeline, QueueSource, Source, StreamSource
+from headgate.spark.pipeline.definition import (
+    FormatSource,
+    Pipeline,
+    QueueSource,
+    Source,
+    StreamSource,
+)
 from headgate.spark.pipeline.plan import FOLDER, destinations_of
 from headgate.spark.queues.orders import followable
 from headgate.spark.queues.place import QUEUE, QueuePlace, queue_place, tables_of
@@ -52,8 +59,12 @@ def _of_streams(pipeline: Pipeline, source: StreamSource) -> Iterator[str]:
             stream_paths({"path": path})
         except HeadgateError as problem:
             yield f"[source]: stream: {problem}"
-        if f"stream:{path}" in pipeline.places():
+        if any(same_place(path, to) for to in _streams_of(pipeline.places())):
             yield f"[source]: {path} is also a place messages go to: they would go round for ever"
+
+
+def _streams_of(places: Iterable[str]) -> Iterator[str]:
+    return (to.removeprefix("stream:") for to in places if to.startswith("stream:"))
 
 
 def _of_queue(pipeline: Pipeline, source: QueueSource) -> Iterator[str]:
@@ -127,13 +138,35 @@ def _of_checkpoint(pipeline: Pipeline) -> Iterator[str]:
     except (OSError, ValueError) as problem:
         yield f"[pipeline]: checkpoint: {pipeline.checkpoint} cannot be read: {problem}"
         return
-    changed = [key for key, value in _identity(pipeline).items() if known.get(key) != value]
+    mine = _identity(pipeline)
+    changed = [key for key in mine if not _same(key, known.get(key), mine[key])]
     if changed:
         key = changed[0]
         yield (
             f"[pipeline]: checkpoint: {pipeline.checkpoint} was made by another version of this file, with "
             f"{key} = {known.get(key)!r}; give it back, or choose another checkpoint to begin anew"
         )
+
+
+def _same(key: str, known: Any, mine: Any) -> bool:
+    """Whether this part of the identity is what the checkpoint knows, however its places are spelled."""
+    if known == mine or known is None or mine is None:
+        return bool(known == mine)
+    if key == "streams":
+        return len(known) == len(mine) and all(map(same_place, known, mine))
+    return key == "path" and same_place(known, mine)
+
+
+def as_known(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with the path of its source spelled as in its checkpoint: Spark remembers files it has read by that."""
+    source = pipeline.source
+    if not isinstance(source, FormatSource) or source.path is None:
+        return pipeline
+    try:
+        path = json.loads((pipeline.checkpoint / FOLDER / _SOURCE).read_text())["path"]
+    except FileNotFoundError:
+        return pipeline
+    return replace(pipeline, source=replace(source, path=path))
 
 
 def _identity(pipeline: Pipeline) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from headgate.errors import HeadgateError, PipelineError, SparkOptionsError
 from headgate.filters.parser import parse
+from headgate.spark.checkpoint import local_path
 from headgate.spark.pipeline.definition import (
     FormatSource,
     Pipeline,
@@ -244,11 +245,21 @@ def _settings(
         entry.note(f"name is made of letters, digits, '.', '_' and '-', not {name!r}")
     return {
         "name": name,
-        "checkpoint": Path(absolute(entry.text("checkpoint") or f".headgate/{name}", base)),
+        "checkpoint": _checkpoint(entry, entry.text("checkpoint") or f".headgate/{name}", base),
         "trigger": _trigger(entry, source),
         "max_messages_per_trigger": entry.count("max_messages_per_trigger"),
         "partitions": entry.count("partitions"),
     }
+
+
+def _checkpoint(entry: Entry, text: str, base: Path) -> Path:
+    where = absolute(text, base)
+    path = Path(where) if where.startswith("/") else local_path(where)
+    if path is None:
+        entry.note(
+            f"checkpoint is a directory that driver and executors share, not {text!r}; mount it and write its path"
+        )
+    return path or Path(text)
 
 
 def _trigger(entry: Entry, source: Source | None) -> Trigger:

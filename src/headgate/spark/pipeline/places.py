@@ -22,7 +22,9 @@ _IN_URLS: Final = {ord(c): quote(c) for c in "%#?"}  # what would end a path, or
 
 def absolute(path: str, base: Path) -> str:
     """The path seen from `base`; what is no plain path, but a URI, is left as it is."""
-    return path if "://" in path else str((base / Path(path).expanduser()).absolute())
+    if "://" in path or path.startswith("file:"):
+        return path
+    return str((base / Path(path).expanduser()).absolute())
 
 
 def place(to: str, queue: str, base: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -10,12 +10,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from headgate.errors import DataLost
 from headgate.spark.options import SourceOptions
 from headgate.spark.pipeline.counters import Counters
 from headgate.spark.pipeline.route import descriptors, router
 from headgate.spark.planned import PlannedCatalog
 from headgate.spark.ranges import Range, scan
-from headgate.spark.streaming import HeadgateStreamReader
+from headgate.spark.streaming import HeadgateStreamReader, Offsets
 from headgate.streams.plan import ScanStats
 from headgate.streams.query import Query
 
@@ -51,6 +52,16 @@ class RoutingReader(HeadgateStreamReader):
         counters.add_planned(share.planned)
         scanned = self._scanned(share, counters)
         yield descriptors(router(self.plan_file).stage(scanned, counters), counters)
+
+    def _positions(self, start: Mapping[str, int]) -> Offsets:
+        found = super()._positions(start)
+        if len(found) < min(len(start), len(self._paths)):
+            raise DataLost(
+                f"the checkpoint has positions in {', '.join(start)}, and not all of them lead to {', '.join(self._paths)}: what "
+                "was delivered would be delivered again; bring back the links or directories it knows, or choose another "
+                "checkpoint to begin anew"
+            )
+        return found
 
     def _query(self, moment: int) -> Query:
         return Query(self.options.filter).at(moment)

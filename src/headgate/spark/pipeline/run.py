@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import SparkError
 from headgate.spark.datasource import HeadgateSource
-from headgate.spark.pipeline.check import check, claim_checkpoint
+from headgate.spark.pipeline.check import as_known, check, claim_checkpoint
 from headgate.spark.pipeline.definition import (
     FormatSource,
     Pipeline,
@@ -65,6 +65,7 @@ def start(
 
 
 def _start(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
+    pipeline = as_known(pipeline)
     claim_checkpoint(pipeline)
     plan_file = str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER))
     rows = descriptor_rows(pipeline, spark, plan_file)

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.errors import PipelineError
 from headgate.queues.database import connect
-from headgate.spark.pipeline.check import check, claim_checkpoint, notes_on
+from headgate.spark.pipeline.check import as_known, check, claim_checkpoint, notes_on
 from headgate.spark.pipeline.definition import Pipeline
 from headgate.spark.pipeline.file import read_pipeline
 from headgate.streams.stream import Stream
@@ -74,6 +74,61 @@ def test_a_checkpoint_of_another_source_is_refused_and_other_changes_are_not(
     elsewhere = replace(pipeline.source, streams=(str(tmp_path / "others"),))  # type: ignore[call-arg]
     with pytest.raises(PipelineError, match="another version of this file, with streams"):
         check(replace(pipeline, source=elsewhere))
+
+
+@pytest.mark.parametrize(
+    "spelled", ["link/events", "events/", "x/../events", "file://{}/events", "file:{}/events"]
+)
+def test_a_checkpoint_knows_its_streams_however_they_are_spelled(
+    spelled: str, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    Stream.create(tmp_path / "events").close()
+    (tmp_path / "x").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    again = TEXT.replace('"events"', f'"{spelled.format(tmp_path)}"')
+    (tmp_path / "again.toml").write_text(dedent(again))
+    other = replace(read_pipeline(tmp_path / "again.toml"), name=pipeline.name)
+    for first, second in ((pipeline, other), (other, pipeline)):
+        claim_checkpoint(first)
+        check(replace(second, checkpoint=first.checkpoint))
+
+
+def test_a_checkpoint_knows_its_pipeline_from_wherever_that_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Stream.create(tmp_path / "events").close()
+    (tmp_path / "p.toml").write_text(dedent(TEXT))
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    claim_checkpoint(read_pipeline("../p.toml"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "below").rmdir()
+    check(read_pipeline("p.toml"))
+
+
+def test_a_file_source_keeps_the_spelling_that_spark_remembers_its_files_by(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    source = 'format = "json"\nschema = "a string"\npath = "{}"'
+    for name, path in (("p", "in"), ("again", "link/in/"), ("other", "elsewhere")):
+        text = dedent(TEXT).replace('stream = "events"', source.format(path))
+        (tmp_path / f"{name}.toml").write_text(f'[pipeline]\nname = "p"\n{text}')
+    first, again, other = (read_pipeline(tmp_path / f"{n}.toml") for n in ("p", "again", "other"))
+    assert as_known(again) == again
+    claim_checkpoint(first)
+    check(again)
+    assert as_known(again).source == first.source != again.source
+    with pytest.raises(PipelineError, match="another version of this file, with path"):
+        check(other)
+
+
+def test_a_pipeline_into_its_own_source_by_another_name_would_never_end(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    Stream.create(tmp_path / "events").close()
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(PipelineError, match="round for ever"):
+        check(replace(pipeline, dead_letter=f"stream:{tmp_path}/link/events"))
 
 
 def test_a_checkpoint_of_some_other_query_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:

@@ -321,3 +321,15 @@ def test_what_is_lost_before_it_is_read_fails_a_pipeline_unless_its_file_says_ot
         )
     [problem] = problems(tmp_path, with_source('fail_on_data_loss = "no"'))
     assert problem == "[source]: fail_on_data_loss is true or false, not 'no'"
+
+
+def test_a_checkpoint_is_a_directory_however_it_is_spelled(tmp_path: Path) -> None:
+    def with_checkpoint(spelled: str) -> str:
+        return f'[pipeline]\ncheckpoint = "{spelled}"\n{dedent(ISSUE)}'
+
+    for spelled in ("ck", "ck/", f"{tmp_path}/ck", f"file://{tmp_path}/ck/", f"file:{tmp_path}/ck"):
+        assert read(tmp_path, with_checkpoint(spelled)).checkpoint == tmp_path / "ck"
+    [problem] = problems(tmp_path, with_checkpoint("s3://bucket/ck"))
+    assert (
+        "checkpoint is a directory that driver and executors share, not 's3://bucket/ck'" in problem
+    )

@@ -153,6 +153,14 @@ def test_a_task_says_what_was_dropped_of_one_partition_of_a_super_stream(
         [batch for partition in partitions for batch in reading.read(partition)]
 
 
+def test_a_checkpoint_whose_positions_lead_nowhere_does_not_begin_anew(
+    tmp_path: Path, sent: list[Message], plan_file: str
+) -> None:
+    reading, gone = reader(tmp_path, plan_file), str(tmp_path / "gone")
+    with pytest.raises(DataLost, match="would be delivered again"):
+        reading.latestOffset({gone: 2000}, reading.getDefaultReadLimit())
+
+
 def test_the_source_hands_its_plan_to_its_reader(
     tmp_path: Path, sent: list[Message], plan_file: str
 ) -> None:
