@@ -168,6 +168,21 @@ def test_a_frame_is_planned_once_and_loading_again_shows_what_came_since(
     assert loaded(spark, place).count() == 95
 
 
+def test_the_frame_of_a_stream_feeds_several_queries_and_both_sides_of_a_union(
+    session: SparkSession, place: str, tmp_path: Path
+) -> None:
+    rows = session.readStream.format("headgate").schema(SCHEMA).load(place)
+    both = rows.where("region = 'EU'").union(rows.where("n < 9"))
+    found = []
+    for number, frame in enumerate((rows.where("region = 'EU'"), rows, both)):
+        writer = frame.writeStream.format("headgate").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(tmp_path / f"c{number}"))
+        assert writer.start(str(tmp_path / f"out{number}")).awaitTermination(60)
+        with Stream.open(tmp_path / f"out{number}") as out:
+            found.append(out.next_offset)
+    assert found == [30, 90, 39]
+
+
 CONNECTED = """
 import sys
 from pyspark.sql import SparkSession
