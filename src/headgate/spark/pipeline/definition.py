@@ -81,6 +81,7 @@ class Pipeline:
     dead_letter: str | None = None
     trigger: Trigger = "continuous"
     max_messages_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     partitions: int | None = None
 
     def places(self) -> tuple[str, ...]:

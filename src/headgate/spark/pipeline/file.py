@@ -1,6 +1,7 @@
 """A pipeline file -> a pipeline, or everything that is wrong with the file at once.
 
-    [pipeline]      name, checkpoint, trigger = "500ms" | "once" | "continuous", max_messages_per_trigger, partitions
+    [pipeline]      name, checkpoint, trigger = "500ms" | "once" | "continuous", max_messages_per_trigger,
+                    max_bytes_per_trigger, partitions
     [source]        stream = "data/events" | ["a", "b"], filter, start
                     or queue = "queue:sqlite:///orders.db#orders", states, filter
                     or format = "json", path, schema, options, columns, headers, filter
@@ -34,6 +35,7 @@ from headgate.spark.pipeline.definition import (
     Trigger,
 )
 from headgate.spark.pipeline.entries import Entry, Problems
+from headgate.spark.pipeline.limits import bytes_option, messages_option
 from headgate.spark.pipeline.places import absolute, place
 from headgate.spark.pipeline.routes import Routes, read_routes, without_partner
 from headgate.spark.queues.options import states_of
@@ -47,7 +49,9 @@ PARTS: Final = ("topic", "payload", "key", "id", "priority", "timestamp", "filte
 _STREAM_KEYS: Final = ("stream", "filter", "start")
 _QUEUE_KEYS: Final = ("queue", "states", "filter")
 _FORMAT_KEYS: Final = ("format", "path", "schema", "options", "columns", "headers", "filter")
-_SETTINGS: Final = ("name", "checkpoint", "trigger", "max_messages_per_trigger", "partitions")
+_SETTINGS: Final = (
+    "name", "checkpoint", "trigger", "max_messages_per_trigger", "max_bytes_per_trigger", "partitions",
+)  # fmt: skip
 _DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h)")
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
@@ -243,9 +247,20 @@ def _settings(
         "name": name,
         "checkpoint": Path(absolute(entry.text("checkpoint") or f".headgate/{name}", base)),
         "trigger": _trigger(entry, source),
-        "max_messages_per_trigger": entry.count("max_messages_per_trigger"),
+        "max_messages_per_trigger": _limit(entry, "max_messages_per_trigger", source),
+        "max_bytes_per_trigger": _limit(entry, "max_bytes_per_trigger", source),
         "partitions": entry.count("partitions"),
     }
+
+
+def _limit(entry: Entry, key: str, source: Source | None) -> int | None:
+    option_of = messages_option if key == "max_messages_per_trigger" else bytes_option
+    if key in entry and source is not None and option_of(source) is None:
+        entry.note(
+            f"{key}: this source cannot be limited like that; leave it out, and of a format give its own limit in "
+            "[source.options], for example maxFilesPerTrigger"
+        )
+    return entry.count(key)
 
 
 def _trigger(entry: Entry, source: Source | None) -> Trigger:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headgate.errors import PipelineError
 from headgate.spark.compose import to_stream_columns
 from headgate.spark.pipeline.counters import Counters
 from headgate.spark.pipeline.definition import FormatSource, Pipeline
+from headgate.spark.pipeline.limits import limit_options
 from headgate.spark.pipeline.route import descriptors, router
 from headgate.spark.pipeline.source import EMITTED
 from headgate.spark.schema import Column, writing_columns
@@ -25,17 +25,10 @@ _TYPES: Final = {"payload": "binary", "priority": "int"}
 
 def foreign_rows(spark: SparkSession, pipeline: Pipeline, source: FormatSource) -> DataFrame:
     """The source's rows with columns that are parts of messages: topic, payload, and headers by their names."""
-    reader = spark.readStream.format(source.format).options(**dict(source.options))
+    options = {**dict(source.options), **limit_options(pipeline)}
+    reader = spark.readStream.format(source.format).options(**options)
     if source.schema is not None:
         reader = reader.schema(source.schema)
-    if pipeline.max_messages_per_trigger is not None:
-        raise PipelineError(
-            str(pipeline.file),
-            (
-                "[pipeline]: max_messages_per_trigger is for streams; give the format's own limit in "
-                "[source.options], for example maxFilesPerTrigger",
-            ),
-        )
     rows = reader.load(source.path) if source.path is not None else reader.load()
     return rows.select(*message_columns(source, rows.columns))
 

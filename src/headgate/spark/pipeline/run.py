@@ -20,6 +20,7 @@ from headgate.spark.pipeline.definition import (
     StreamSource,
     Trigger,
 )
+from headgate.spark.pipeline.limits import limit_options
 from headgate.spark.pipeline.plan import FOLDER, plan_of, save_plan
 from headgate.spark.pipeline.progress import OBSERVED, Account, Batch
 from headgate.spark.sessions import cores_of
@@ -87,11 +88,11 @@ def source_options(
     given = {
         **own,
         "filter": source.filter,
-        "maxMessagesPerTrigger": pipeline.max_messages_per_trigger,
         "partitions": pipeline.partitions,
         "cores": cores,
     }
-    return {name: str(value) for name, value in given.items() if value is not None}
+    said = {name: str(value) for name, value in given.items() if value is not None}
+    return {**said, **limit_options(pipeline)}
 
 
 def observed(rows: DataFrame) -> DataFrame:

@@ -277,6 +277,14 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
             "[source]: states: give some of ready",
         ),
         ('source = "a"', "[source]: expected a table, not 'a'"),
+        (
+            '[pipeline]\nmax_messages_per_trigger = 5\n[source]\nformat = "json"\npath = "in"',
+            "[pipeline]: max_messages_per_trigger: this source cannot be limited like that",
+        ),
+        (
+            '[pipeline]\nmax_bytes_per_trigger = 5\n[source]\nqueue = "sqlite:///q.db#q"',
+            "[pipeline]: max_bytes_per_trigger: this source cannot be limited like that",
+        ),
         ('exchange = "orders"', "exchange: a bare name goes with topology"),
         ("", "[source]: is missing"),
         ("", "[exchange]: is missing"),
