@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,8 @@ UNSEEN_CORES: Final = 16  # taken for granted by who needs a number where Spark 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _MASTER: Final = "spark.master"
 _REMOTE: Final = "spark.remote"
+_TRIES: Final = 4  # of a task, as on a cluster; Spark gives up after the first one where a local master does not say
+_LOCAL: Final = re.compile(r"local(?:\[([^\],]+)\])?")
 # Without a level of its own for the gateway, Spark sets the root's to WARN and prints that it did. What is
 # too large for the code generator is interpreted instead: no error, though it prints megabytes of one.
 _LOGGING: Final = """\
@@ -107,7 +110,13 @@ def chosen_place(
 
 
 def _named(url: str) -> Place:
-    return Place(_REMOTE if url.startswith("sc://") else _MASTER, url)
+    return Place(_REMOTE, url) if url.startswith("sc://") else Place(_MASTER, with_tries(url))
+
+
+def with_tries(master: str) -> str:
+    """The master with a number of tries for each task, where it runs on this machine and says none."""
+    local = _LOCAL.fullmatch(master)
+    return master if local is None else f"local[{local[1] or 1},{_TRIES}]"
 
 
 def cores_of(spark: SparkSession) -> int | None:

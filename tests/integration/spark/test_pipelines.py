@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,9 +24,11 @@ from headgate.errors import PipelineError
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
+from headgate.spark.pipeline import run
 from headgate.spark.pipeline.file import read_pipeline
 from headgate.spark.pipeline.progress import Account
 from headgate.spark.pipeline.run import follow, start
+from headgate.spark.pipeline.source import EMITTED
 from headgate.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -207,6 +211,26 @@ def test_a_source_that_spark_reads_is_routed_by_its_columns(
         (r["kind"], r["body"], {"region": "EU", "amount": r["amount"]}) for r in eu
     ]
     assert account.counters.unroutable == 54 - len(eu) == len(in_stream(tmp_path / "lost"))
+
+
+def test_a_python_worker_that_dies_once_costs_a_task_and_not_the_pipeline(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = tmp_path / "died"
+
+    def die_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with suppress(FileExistsError):
+            os.close(os.open(died, os.O_CREAT | os.O_EXCL))
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    observed = run.observed
+    monkeypatch.setattr(run, "observed", lambda rows: observed(rows.mapInArrow(die_once, EMITTED)))
+    publish(tmp_path / "events", messages(Random(1), "events", 100))
+    publish(tmp_path / "more", [])
+    (tmp_path / "p.toml").write_text(dedent(PIPELINE))
+    assert run_once(tmp_path / "p.toml", spark).came_by == 100
+    assert died.exists()
 
 
 def test_a_pipeline_that_cannot_run_is_refused_before_anything_is_made(
