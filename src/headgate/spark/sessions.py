@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.errors import MissingExtra
+from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
 from headgate.spark.java import java_home
 
@@ -53,6 +53,7 @@ def session(name: str = "headgate", master: str | None = None, **config: object)
         return running
     given = {key: _text(value) for key, value in config.items()}
     place = chosen_place(master, given, os.environ)
+    check_python(place, os.environ)
     builder = _session_class().builder.appName(name)
     for key, value in settings(place, given, cores=os.cpu_count() or 1, scratch=_scratch()).items():
         builder = builder.config(key, value)
@@ -185,6 +186,18 @@ def _scratch() -> Path:
     return scratch
 
 
+def check_python(place: Place | None, environ: Mapping[str, str]) -> None:
+    """Refuse a cluster whose workers would run whichever python3 they find first."""
+    if place is None or place.setting == _REMOTE or place.url.startswith("local"):
+        return
+    if not environ.get("PYSPARK_PYTHON"):
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise SparkError(
+            f"{place.url}: which Python do its workers run? Set PYSPARK_PYTHON to a Python {version} that has headgate[spark] "
+            f"installed on every machine, for example: export PYSPARK_PYTHON={sys.executable}"
+        )
+
+
 def _launch_variables(place: Place | None) -> dict[str, str]:
     """What a new JVM, and every new context in it, has to find in the environment."""
     from pyspark import SparkContext
@@ -192,7 +205,7 @@ def _launch_variables(place: Place | None) -> dict[str, str]:
     if place is None or place.url.startswith("sc://"):
         return {}
     variables = {} if SparkContext._gateway is not None else {"JAVA_HOME": str(java_home())}
-    if place.on_this_machine and "PYSPARK_PYTHON" not in os.environ:
+    if place.url.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         # Spark would take the PATH's python3, which need not be the one that runs this.
         variables["PYSPARK_PYTHON"] = sys.executable
     return variables

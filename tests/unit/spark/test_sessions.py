@@ -6,7 +6,17 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-from headgate.spark.sessions import Place, chosen_place, cores_of, settings, with_tries
+import pytest
+
+from headgate.errors import SparkError
+from headgate.spark.sessions import (
+    Place,
+    check_python,
+    chosen_place,
+    cores_of,
+    settings,
+    with_tries,
+)
 
 SCRATCH = Path("/tmp/scratch")
 HERE = Place("spark.master", "local[*,4]")
@@ -72,6 +82,20 @@ def test_given_java_options_come_after_ours_so_that_they_win():
     ours, given = options["spark.driver.extraJavaOptions"].split()
     assert ours.startswith("-Dlog4j2.configurationFile=file:///tmp/scratch/")
     assert given == "-Xss8m"
+
+
+def test_a_cluster_is_refused_until_it_is_said_which_python_its_workers_run():
+    cluster = Place("spark.master", "spark://host:7077")
+    with pytest.raises(SparkError, match=r"spark://host:7077: .*export PYSPARK_PYTHON="):
+        check_python(cluster, {})
+    check_python(cluster, {"PYSPARK_PYTHON": "python3"})
+    here = ("local[2]", "local-cluster[1,1,1024]")
+    for place in (
+        None,
+        Place("spark.remote", "sc://host"),
+        *(Place("spark.master", u) for u in here),
+    ):
+        check_python(place, {})
 
 
 class Session:

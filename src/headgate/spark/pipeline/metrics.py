@@ -69,7 +69,8 @@ def serving_metrics(account: Account, port: int) -> Iterator[int]:
 def _lines(account: Account) -> Iterator[str]:
     own = f'pipeline="{_escaped(account.pipeline)}"'
     for name, text in _COUNTERS.items():
-        yield from _metric(f"{name}_total", "counter", text, {own: getattr(account.counters, name)})
+        metric = f"{name.removesuffix('_total')}_total"
+        yield from _metric(metric, "counter", text, {own: getattr(account.counters, name)})
     queues = {f'{own},queue="{_escaped(q)}"': n for q, n in sorted(account.counters.queues.items())}
     yield from _metric("queue_messages_total", "counter", "Messages each queue got.", queues)
     yield from _metric("batches_total", "counter", "Batches committed.", {own: account.batches})
