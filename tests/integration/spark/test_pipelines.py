@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate
-from headgate.errors import PipelineError
+from headgate.errors import PipelineError, SparkError
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
@@ -211,6 +211,100 @@ def test_a_source_that_spark_reads_is_routed_by_its_columns(
         (r["kind"], r["body"], {"region": "EU", "amount": r["amount"]}) for r in eu
     ]
     assert account.counters.unroutable == 54 - len(eu) == len(in_stream(tmp_path / "lost"))
+
+
+LINES = """
+    [source]
+    format = "{format}"
+    path = "in"
+    schema = "kind string, amount long, ratio double"
+    columns = {{ topic = "kind" }}
+    malformed = "{policy}"
+    [exchange]
+    type = "topic"
+    [[binding]]
+    queue = "all"
+    key = "orders.#"
+    [[sink]]
+    queue = "all"
+    to = "stream:out"
+    [dead_letter]
+    to = "stream:lost"
+"""
+GOOD = [b'{"kind": "orders.eu", "amount": 1, "ratio": 0.5}', b'{"kind": "orders.us", "amount": 2}']
+BAD = [
+    b'{"kind": "orders.eu", "amount": 3',
+    b'{"kind": "orders.eu", "amount": "three"}',
+    b"not json at all \xff\x80",
+]
+NAN = b'{"kind": "orders.eu", "amount": 4, "ratio": NaN}'
+
+
+def write_lines(tmp_path: Path, policy: str, format: str = "json", *lines: bytes) -> Path:
+    (tmp_path / "in").mkdir()
+    content = lines or [GOOD[0], *BAD, NAN, GOOD[1]]
+    (tmp_path / "in" / f"a.{format}").write_bytes(b"\n".join(content))
+    (tmp_path / "p.toml").write_text(dedent(LINES.format(policy=policy, format=format)))
+    return tmp_path / "p.toml"
+
+
+def test_a_malformed_record_is_a_dead_letter_with_its_own_bytes_and_the_reason(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    account = run_once(write_lines(tmp_path, "dead-letter"), spark)
+    with Stream.open(tmp_path / "out") as stream:
+        assert [message.headers["amount"] for message in stream.consume()] == [1, 2]
+    with Stream.open(tmp_path / "lost") as stream:
+        letters = list(stream.consume())
+    assert [letter.payload for letter in letters[:3]] == BAD
+    reasons = [str(letter.headers["malformed"]) for letter in letters]
+    assert reasons[0] == "cannot be parsed as the schema says"
+    assert "NaN" in reasons[3]
+    assert json.loads(letters[3].payload)["amount"] == 4
+    counted = account.counters
+    assert (counted.malformed, counted.read, counted.unroutable) == (4, 2, 0)
+
+
+def test_a_malformed_line_of_csv_is_a_dead_letter_too(tmp_path: Path, spark: SparkSession) -> None:
+    good, bad = b"orders.eu,1,0.5", [b"orders.eu,one,0.5", b"orders.eu,1", b"orders.eu,1,2,3"]
+    account = run_once(write_lines(tmp_path, "dead-letter", "csv", good, *bad), spark)
+    assert in_stream(tmp_path / "lost") == [line.decode() for line in bad]
+    assert (account.counters.malformed, account.counters.routed) == (3, 1)
+
+
+def test_a_malformed_record_ends_the_run_or_is_dropped_and_counted_when_asked(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    file = write_lines(tmp_path, "fail")
+    with pytest.raises(SparkError, match=r"cannot be parsed as the schema says: b'.*in \[source\]"):
+        run_once(file, spark)
+    file.write_text(file.read_text().replace('"fail"', '"drop"'))
+    assert run_once(file, spark).counters.malformed == 4
+    with Stream.open(tmp_path / "out") as stream:
+        assert len(list(stream.consume())) == 2
+    assert in_stream(tmp_path / "lost") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (
+            'format = "kafka"\noptions = { "kafka.bootstrap.servers" = "h:1", subscribe = "t" }',
+            "spark.jars.packages=org.apache.spark:spark-sql-kafka",
+        ),
+        ('format = "rate"\ncolumns = { topic = "kind" }', "format 'rate': .*`kind`"),
+        ('format = "text"\npath = "*"\nschema = "a strnig"', "format 'text': .*STRNIG"),
+    ],
+)
+def test_what_spark_cannot_read_is_refused_before_a_checkpoint_is_made(
+    tmp_path: Path, spark: SparkSession, source: str, problem: str
+) -> None:
+    text = dedent(LINES.format(policy="drop", format="json"))
+    rest = text[text.index("[exchange]") :]
+    (tmp_path / "p.toml").write_text(f"[source]\n{source}\n{rest}")
+    with pytest.raises(PipelineError, match=problem):
+        start(read_pipeline(tmp_path / "p.toml"), spark)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
 
 
 def test_a_python_worker_that_dies_once_costs_a_task_and_not_the_pipeline(

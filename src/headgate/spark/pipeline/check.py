@@ -9,7 +9,14 @@ from typing import Any, Final
 
 from headgate.errors import HeadgateError, PipelineError
 from headgate.spark.options import stream_paths
-from headgate.spark.pipeline.definition import Pipeline, QueueSource, Source, StreamSource
+from headgate.spark.pipeline.definition import (
+    FormatSource,
+    Pipeline,
+    QueueSource,
+    Source,
+    StreamSource,
+)
+from headgate.spark.pipeline.formats import notes_on_format, problems_of_format
 from headgate.spark.pipeline.plan import FOLDER, destinations_of
 from headgate.spark.queues.orders import followable
 from headgate.spark.queues.place import QUEUE, QueuePlace, queue_place, tables_of
@@ -17,6 +24,7 @@ from headgate.spark.queues.rows import open_rows, queue_id
 from headgate.streams.files import replace_file
 
 _SOURCE: Final = "source.json"
+_MAY_CHANGE: Final = ("filter", "start", "options", "malformed")
 
 
 def check(pipeline: Pipeline) -> None:
@@ -36,6 +44,8 @@ def notes_on(pipeline: Pipeline) -> Iterator[str]:
     """What is allowed and can hardly be meant."""
     for problem in pipeline.topology.validate():
         yield f"{problem.where}: {problem.text}"
+    if isinstance(pipeline.source, FormatSource):
+        yield from notes_on_format(pipeline.source)
 
 
 def _of_source(pipeline: Pipeline) -> Iterator[str]:
@@ -44,6 +54,8 @@ def _of_source(pipeline: Pipeline) -> Iterator[str]:
         yield from _of_streams(pipeline, source)
     elif isinstance(source, QueueSource):
         yield from _of_queue(pipeline, source)
+    else:
+        yield from problems_of_format(source)
 
 
 def _of_streams(pipeline: Pipeline, source: StreamSource) -> Iterator[str]:
@@ -145,4 +157,4 @@ def _kept(source: Source) -> dict[str, Any]:
     if isinstance(source, QueueSource):
         return {"queue": _tables(queue_place(source.queue)), "states": source.states}
     known = asdict(source).items()
-    return {key: value for key, value in known if key not in ("filter", "start", "options")}
+    return {key: value for key, value in known if key not in _MAY_CHANGE}

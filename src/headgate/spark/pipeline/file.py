@@ -4,7 +4,8 @@
                     max_bytes_per_trigger, partitions
     [source]        stream = "data/events" | ["a", "b"], filter, start
                     or queue = "queue:sqlite:///orders.db#orders", states, filter
-                    or format = "json", path, schema, options, columns, headers, filter
+                    or format = "json", path, schema, options, columns, headers, filter,
+                    malformed = "dead-letter" | "fail" | "drop"
     [exchange]      type, name, alternate; [[exchange]] for several, the first is the one messages enter
                     or, instead of it, topology = "topology.toml" and exchange = "orders" above all tables
     [[binding]]     queue (or exchange), key, arguments, filter, and the other words of a topology file
@@ -26,6 +27,8 @@ from typing import Any, Final
 from headgate.errors import HeadgateError, PipelineError, SparkOptionsError
 from headgate.filters.parser import parse
 from headgate.spark.pipeline.definition import (
+    DEAD_LETTER,
+    MALFORMED,
     FormatSource,
     Pipeline,
     QueueSource,
@@ -48,7 +51,9 @@ TABLES: Final = (
 PARTS: Final = ("topic", "payload", "key", "id", "priority", "timestamp", "filter_value")
 _STREAM_KEYS: Final = ("stream", "filter", "start")
 _QUEUE_KEYS: Final = ("queue", "states", "filter")
-_FORMAT_KEYS: Final = ("format", "path", "schema", "options", "columns", "headers", "filter")
+_FORMAT_KEYS: Final = (
+    "format", "path", "schema", "options", "columns", "headers", "filter", "malformed",
+)  # fmt: skip
 _SETTINGS: Final = (
     "name", "checkpoint", "trigger", "max_messages_per_trigger", "max_bytes_per_trigger", "partitions",
 )  # fmt: skip
@@ -77,6 +82,8 @@ def pipeline_of(document: dict[str, Any], file: Path) -> Pipeline:
     routes = read_routes(document, base, problems)
     sinks = _sinks(document, base, problems)
     dead_letter = _dead_letter(document, base, problems)
+    if isinstance(source, FormatSource) and source.malformed == DEAD_LETTER and not dead_letter:
+        problems.note("[dead_letter]", 'malformed = "dead-letter" needs it; add to = "stream:…"')
     settings = _settings(document, file, base, problems, source)
     without_partner(routes, sinks, problems)
     if problems.found or source is None or routes is None:
@@ -165,7 +172,15 @@ def _format(entry: Entry, base: Path) -> FormatSource:
         tuple((part, columns.text(part) or "") for part in columns.given if part in PARTS),
         _headers(entry),
         entry.text("filter"),
+        _malformed(entry),
     )
+
+
+def _malformed(entry: Entry) -> str | None:
+    said = entry.text("malformed")
+    if said is not None and said not in MALFORMED:
+        entry.note(f"malformed is one of {', '.join(MALFORMED)}, not {said!r}")
+    return said
 
 
 def _no_queue(entry: Entry, key: str, places: Iterable[str]) -> None:

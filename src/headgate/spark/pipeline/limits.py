@@ -14,11 +14,11 @@ from headgate.spark.pipeline.definition import (
     Source,
     StreamSource,
 )
+from headgate.spark.pipeline.formats import FILES
 from headgate.spark.queues.place import QUEUE
 
 INTO_A_QUEUE_MESSAGES: Final = 50_000
 INTO_A_QUEUE_BYTES: Final = 32 << 20
-_FILES: Final = ("avro", "binaryfile", "csv", "delta", "json", "orc", "parquet", "text", "xml")
 _MESSAGES: Final = "maxMessagesPerTrigger"
 _BYTES: Final = "maxBytesPerTrigger"
 _MESSAGES_OF_FORMAT: Final = {"headgate": _MESSAGES, "kafka": "maxOffsetsPerTrigger"}
@@ -34,7 +34,7 @@ def messages_option(source: Source) -> str | None:
 def bytes_option(source: Source) -> str | None:
     """The option of the source that limits the bytes of a batch; None where it has none."""
     if isinstance(source, FormatSource):
-        return _BYTES if source.format.lower() in ("headgate", *_FILES) else None
+        return _BYTES if source.format.lower() in ("headgate", *FILES) else None
     return _BYTES if isinstance(source, StreamSource) else None
 
 

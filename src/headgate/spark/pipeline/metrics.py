@@ -18,6 +18,7 @@ _COUNTERS: Final = {
     "read": "Messages that passed the source's filter.",
     "routed": "Messages that at least one queue got.",
     "unroutable": "Messages that no queue got.",
+    "malformed": "Records of the source that are no messages.",
     "chunks_skipped": "Chunks of streams that were not opened.",
     "chunks_opened": "Chunks of streams that were opened.",
     "bytes_read": "Bytes of the chunks that were opened.",

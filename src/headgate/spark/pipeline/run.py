@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import SparkError
@@ -44,9 +45,9 @@ def start(
     """Check the pipeline and start it; `trigger` instead of the file's own."""
     pipeline = replace(pipeline, trigger=trigger or pipeline.trigger)
     check(pipeline)
+    rows_of = descriptor_rows(pipeline, spark)
     claim_checkpoint(pipeline)
-    plan_file = str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER))
-    rows = descriptor_rows(pipeline, spark, plan_file)
+    rows = rows_of(str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER)))
     spark.dataSource.register(HeadgateSource)
     writer = (
         observed(rows)
@@ -60,17 +61,18 @@ def start(
         return writer.start()
 
 
-def descriptor_rows(pipeline: Pipeline, spark: SparkSession, plan_file: str) -> DataFrame:
-    """What the source's tasks emit."""
+def descriptor_rows(pipeline: Pipeline, spark: SparkSession) -> Callable[[str], DataFrame]:
+    """What the source's tasks emit, once the file of their routing plan is written."""
     if isinstance(pipeline.source, FormatSource):
         from headgate.spark.pipeline.foreign import foreign_rows, routed
 
-        return routed(foreign_rows(spark, pipeline, pipeline.source), plan_file)
-    from headgate.spark.pipeline.source import FORMAT, PipelineSource
+        return partial(routed, foreign_rows(spark, pipeline, pipeline.source))
+    from headgate.spark.pipeline.source import FORMAT, PLAN, PipelineSource
 
     spark.dataSource.register(PipelineSource)
-    options = {**source_options(pipeline, pipeline.source, cores_of(spark)), "plan": plan_file}
-    return spark.readStream.format(FORMAT).options(**options).load()
+    options = source_options(pipeline, pipeline.source, cores_of(spark))
+    reader = spark.readStream.format(FORMAT).options(**options)
+    return lambda plan_file: reader.option(PLAN, plan_file).load()
 
 
 def source_options(
