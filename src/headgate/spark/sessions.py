@@ -190,7 +190,7 @@ def check_python(place: Place | None, environ: Mapping[str, str]) -> None:
     """Refuse a cluster whose workers would run whichever python3 they find first."""
     if place is None or place.setting == _REMOTE or place.url.startswith("local"):
         return
-    if not environ.get("PYSPARK_PYTHON"):
+    if not environ.get("PYSPARK_PYTHON") and "PYSPARK_GATEWAY_PORT" not in environ:
         version = ".".join(map(str, sys.version_info[:2]))
         raise SparkError(
             f"{place.url}: which Python do its workers run? Set PYSPARK_PYTHON to a Python {version} that has headgate[spark] "

@@ -89,6 +89,7 @@ def test_a_cluster_is_refused_until_it_is_said_which_python_its_workers_run():
     with pytest.raises(SparkError, match=r"spark://host:7077: .*export PYSPARK_PYTHON="):
         check_python(cluster, {})
     check_python(cluster, {"PYSPARK_PYTHON": "python3"})
+    check_python(cluster, {"PYSPARK_GATEWAY_PORT": "4242"})  # spark-submit has decided already
     here = ("local[2]", "local-cluster[1,1,1024]")
     for place in (
         None,

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_TYPES: Final = {"payload": "binary", "priority": "int", RECORD: "binary"}
+# A priority that is far too large is for the sieve to find: the cast to an int would end the run.
+_TYPES: Final = {"payload": "binary", "priority": "bigint", RECORD: "binary"}
 
 
 def foreign_rows(spark: SparkSession, pipeline: Pipeline, source: FormatSource) -> DataFrame:
