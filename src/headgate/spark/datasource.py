@@ -21,6 +21,7 @@ from headgate.spark.options import (
     SOURCE_OPTIONS,
     check_known,
     names_queue,
+    refuse_table,
     source_options,
     stream_paths,
     wants_text,
@@ -71,11 +72,18 @@ class HeadgateSource(DataSource):
     Options of a queue, in which nothing is claimed: `path`, `queue` (its name, where the path ends without one), `filter`,
     `headers`, `partitions`, `cores`, `states` (ready; some of ready, delayed, leased, dead, or all, or archived). It is read
     in batches; its archive, states = archived, also as it grows, with `maxMessagesPerTrigger`.
+
+        frame.write.format("headgate").mode("append").save("data/orders")
+
+    Options of a write: `path` (what save() or start() is given) or `to` (stream:…, queue:…, parquet:…), `queue` (its name,
+    where the place ends without one), `checkpointLocation` of a streaming query, `txnAppId` and `txnVersion` of a batch that
+    may be written again.
     """
 
     @plainly
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        refuse_table(options)
         check_known(options, dict.fromkeys((*SOURCE_OPTIONS, *QUEUE_OPTIONS, *SINK_OPTIONS)))
 
     @classmethod

@@ -40,7 +40,21 @@ SOURCE_OPTIONS: Final = (
     "failOnDataLoss",
 )
 QUEUE_OPTIONS: Final = ("path", "queue", "filter", "headers", "states", "partitions", "cores")
-SINK_OPTIONS: Final = ("path", "to", "checkpointLocation", "queryName", "destinations", "queue")
+SINK_OPTIONS: Final = (
+    "path",
+    "to",
+    "checkpointLocation",
+    "queryName",
+    "destinations",
+    "queue",
+    "txnAppId",
+    "txnVersion",
+)
+_TABLE: Final = frozenset({"owner", "provider"})  # what Spark says of a table, and of nothing else
+_NO_TABLE: Final = (
+    "CREATE TABLE … USING headgate makes a table that cannot be used, since Spark does not hand the options of a table to a "
+    "source written in Python; read with CREATE TEMPORARY VIEW name USING headgate OPTIONS (path '…')"
+)
 
 
 def check_known(options: Mapping[str, str], known: Collection[str]) -> None:
@@ -52,6 +66,17 @@ def check_known(options: Mapping[str, str], known: Collection[str]) -> None:
         near = difflib.get_close_matches(key.lower(), by_key, n=1)
         hint = f"did you mean {by_key[near[0]]!r}?" if near else f"there are {', '.join(known)}"
         raise SparkOptionsError(f'format("headgate") has no option {key!r}; {hint}')
+
+
+def refuse_table(options: Mapping[str, str]) -> None:
+    """Refuse to make a table, which Spark tells us about, and to use one, of which no option arrives."""
+    if options.keys() >= _TABLE:
+        raise SparkOptionsError(f"{_NO_TABLE}, and write with df.write.save() or INSERT INTO name")
+    if not options:
+        raise SparkOptionsError(
+            'which stream or queue? give its place: .load("data/events") or .save("data/events"). If this is a '
+            f"table: {_NO_TABLE}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.errors import MissingExtra
+from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
 from headgate.spark.java import java_home
 
@@ -23,6 +24,8 @@ UNSEEN_CORES: Final = 16  # taken for granted by who needs a number where Spark 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _MASTER: Final = "spark.master"
 _REMOTE: Final = "spark.remote"
+_TRIES: Final = 4  # of a task, as on a cluster; Spark gives up after the first one where a local master does not say
+_LOCAL: Final = re.compile(r"local(?:\[([^\],]+)\])?")
 # Without a level of its own for the gateway, Spark sets the root's to WARN and prints that it did. What is
 # too large for the code generator is interpreted instead: no error, though it prints megabytes of one.
 _LOGGING: Final = """\
@@ -50,6 +53,7 @@ def session(name: str = "headgate", master: str | None = None, **config: object)
         return running
     given = {key: _text(value) for key, value in config.items()}
     place = chosen_place(master, given, os.environ)
+    check_python(place, os.environ)
     builder = _session_class().builder.appName(name)
     for key, value in settings(place, given, cores=os.cpu_count() or 1, scratch=_scratch()).items():
         builder = builder.config(key, value)
@@ -107,7 +111,13 @@ def chosen_place(
 
 
 def _named(url: str) -> Place:
-    return Place(_REMOTE if url.startswith("sc://") else _MASTER, url)
+    return Place(_REMOTE, url) if url.startswith("sc://") else Place(_MASTER, with_tries(url))
+
+
+def with_tries(master: str) -> str:
+    """The master with a number of tries for each task, where it runs on this machine and says none."""
+    local = _LOCAL.fullmatch(master)
+    return master if local is None else f"local[{local[1] or 1},{_TRIES}]"
 
 
 def cores_of(spark: SparkSession) -> int | None:
@@ -175,6 +185,18 @@ def _scratch() -> Path:
     return scratch
 
 
+def check_python(place: Place | None, environ: Mapping[str, str]) -> None:
+    """Refuse a cluster whose workers would run whichever python3 they find first."""
+    if place is None or place.setting == _REMOTE or place.url.startswith("local"):
+        return
+    if not environ.get("PYSPARK_PYTHON") and "PYSPARK_GATEWAY_PORT" not in environ:
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise SparkError(
+            f"{place.url}: which Python do its workers run? Set PYSPARK_PYTHON to a Python {version} that has headgate[spark] "
+            f"installed on every machine, for example: export PYSPARK_PYTHON={sys.executable}"
+        )
+
+
 def _launch_variables(place: Place | None) -> dict[str, str]:
     """What a new JVM, and every new context in it, has to find in the environment."""
     from pyspark import SparkContext
@@ -182,7 +204,7 @@ def _launch_variables(place: Place | None) -> dict[str, str]:
     if place is None or place.url.startswith("sc://"):
         return {}
     variables = {} if SparkContext._gateway is not None else {"JAVA_HOME": str(java_home())}
-    if place.on_this_machine and "PYSPARK_PYTHON" not in os.environ:
+    if place.url.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         # Spark would take the PATH's python3, which need not be the one that runs this.
         variables["PYSPARK_PYTHON"] = sys.executable
     return variables

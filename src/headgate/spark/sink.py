@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 from headgate.errors import SparkOptionsError, SparkSchemaError
+from headgate.message import CONTROL, INT64_MAX
 from headgate.spark.checkpoint import Owner, fresh_owner, owner_of, query_id
 from headgate.spark.compose import to_stream_columns
 from headgate.spark.destinations import BatchMark, Destination, parse
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 DESCRIPTOR_SCHEMA: Final = "destination int, file string, rows long, nbytes long, crc long"
 DESCRIPTOR_NAMES: Final = ("destination", "file", "rows", "nbytes", "crc")
+TRANSACTION: Final = ("txnAppId", "txnVersion")
+LONGEST_NAME: Final = 128  # as a URL writes it: it becomes part of the names of files
 COMMITTERS: Final = 8
 _PLACES: Final = tuple(f"{kind}:" for kind in KINDS)
 
@@ -46,10 +50,28 @@ _PLACES: Final = tuple(f"{kind}:" for kind in KINDS)
 def batch_writer(
     schema: StructType, options: Mapping[str, str], overwrite: bool
 ) -> DataSourceArrowWriter:
-    """For `df.write`; every write is a query of its own."""
+    """For `df.write`; every write is a query of its own, unless it says which batch of which it is."""
     _refuse_overwrite(overwrite)
-    sink = sink_of(schema, options, fresh_owner())
-    return BatchWriter(sink, BatchMark(uuid4().hex, 0))
+    mark = mark_of(options)
+    return BatchWriter(sink_of(schema, options, fresh_owner()), mark)
+
+
+def mark_of(options: Mapping[str, str]) -> BatchMark:
+    """The batch that `txnAppId` and `txnVersion` name, or one that never comes again."""
+    application, version = (_option(options, name) for name in TRANSACTION)
+    if not application and not version:
+        return BatchMark(uuid4().hex, 0)
+    if not application or not version:
+        raise SparkOptionsError(
+            "txnAppId and txnVersion go together: a name that stays the same, and the number of the batch"
+        )
+    if CONTROL.search(application) or len(quote(application, safe="")) > LONGEST_NAME:
+        raise SparkOptionsError(
+            f"txnAppId: a name of at most {LONGEST_NAME} letters, without control characters, not {application[:40]!r}"
+        )
+    if not (version.isascii() and version.isdigit() and int(version) <= INT64_MAX):
+        raise SparkOptionsError(f"txnVersion: a whole number that only grows, not {version!r}")
+    return BatchMark(application, int(version))
 
 
 def stream_writer(
@@ -57,6 +79,11 @@ def stream_writer(
 ) -> DataSourceStreamArrowWriter:
     """For `df.writeStream`; made anew for every commit, so it does no more than it must."""
     _refuse_overwrite(overwrite)
+    if any(_option(options, name) for name in TRANSACTION):
+        raise SparkOptionsError(
+            "txnAppId and txnVersion are for df.write, in foreachBatch for example; a streaming query knows its batches "
+            "by its checkpoint: leave them out"
+        )
     checkpoint = _option(options, "checkpointLocation")
     if not checkpoint:
         raise SparkOptionsError(

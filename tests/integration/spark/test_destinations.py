@@ -10,6 +10,7 @@ import apsw
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headgate.errors import (
     DatabaseUnavailable,
@@ -24,7 +25,7 @@ from headgate.queues.database import connect
 from headgate.spark.checkpoint import Owner, owner_of, query_id
 from headgate.spark.destinations import BatchMark, parse
 from headgate.spark.destinations.parquet import OURS
-from headgate.spark.sink import Sink
+from headgate.spark.sink import Sink, batch_writer
 from headgate.spark.staging import stage, valid_columns
 from headgate.streams.rows import arrays_of
 from headgate.streams.stream import Stream
@@ -180,6 +181,26 @@ def test_a_commit_that_is_interrupted_is_finished_by_the_next(place, monkeypatch
     place.destination.collect_orphans()
     assert place.payloads() == [b"a", b"b"]
     assert place.staged() == []
+
+
+@everywhere
+def test_a_batch_of_a_transaction_that_is_written_again_is_stored_once(place):
+    """As a function for `foreachBatch` does it, with options and through the writers Spark calls."""
+
+    def write(payload, application, version):
+        writer = batch_writer(
+            StructType([StructField("payload", BinaryType())]),
+            {"to": place.to, "queue": "orders", "txnAppId": application, "txnVersion": version},
+            overwrite=False,
+        )
+        rows = pa.record_batch({"payload": pa.array([payload], pa.binary())})
+        writer.commit([writer.write(iter([rows]))])
+
+    name = "load/é " + "x" * 110
+    for version in ("0", "0", "1", "0", "1"):
+        write(version.encode(), name, version)
+    write(b"other", "another application", "0")
+    assert sorted(place.payloads()) == [b"0", b"1", b"other"]
 
 
 def interrupted(function, after_one):

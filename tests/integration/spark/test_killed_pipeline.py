@@ -47,7 +47,7 @@ appender.out.name = out
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %m%n
 """
-LOCAL = "local[2,4]"  # a task may fail three times
+LOCAL = "local[2]"
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,9 +24,11 @@ from headgate.errors import CheckpointLocked, PipelineError, SparkError
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
+from headgate.spark.pipeline import limits, run
 from headgate.spark.pipeline.file import read_pipeline
 from headgate.spark.pipeline.progress import Account
 from headgate.spark.pipeline.run import follow, start, stop
+from headgate.spark.pipeline.source import EMITTED
 from headgate.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -207,6 +211,145 @@ def test_a_source_that_spark_reads_is_routed_by_its_columns(
         (r["kind"], r["body"], {"region": "EU", "amount": r["amount"]}) for r in eu
     ]
     assert account.counters.unroutable == 54 - len(eu) == len(in_stream(tmp_path / "lost"))
+
+
+LINES = """
+    [source]
+    format = "{format}"
+    path = "in"
+    schema = "kind string, amount long, ratio double, urgency long"
+    columns = {{ topic = "kind", priority = "urgency" }}
+    malformed = "{policy}"
+    [exchange]
+    type = "topic"
+    [[binding]]
+    queue = "all"
+    key = "orders.#"
+    [[sink]]
+    queue = "all"
+    to = "stream:out"
+    [dead_letter]
+    to = "stream:lost"
+"""
+GOOD = [b'{"kind": "orders.eu", "amount": 1, "ratio": 0.5}', b'{"kind": "orders.us", "amount": 2}']
+BAD = [
+    b'{"kind": "orders.eu", "amount": 3',
+    b'{"kind": "orders.eu", "amount": "three"}',
+    b"not json at all \xff\x80",
+]
+INVALID = [
+    b'{"kind": "orders.eu", "amount": 4, "ratio": NaN}',
+    b'{"kind": "orders.eu", "amount": 5, "urgency": 99999999999}',
+]
+
+
+def write_lines(tmp_path: Path, policy: str, format: str = "json", *lines: bytes) -> Path:
+    (tmp_path / "in").mkdir()
+    content = lines or [GOOD[0], *BAD, *INVALID, GOOD[1]]
+    (tmp_path / "in" / f"a.{format}").write_bytes(b"\n".join(content))
+    (tmp_path / "p.toml").write_text(dedent(LINES.format(policy=policy, format=format)))
+    return tmp_path / "p.toml"
+
+
+def test_a_malformed_record_is_a_dead_letter_with_its_own_bytes_and_the_reason(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    account = run_once(write_lines(tmp_path, "dead-letter"), spark)
+    with Stream.open(tmp_path / "out") as stream:
+        assert [message.headers["amount"] for message in stream.consume()] == [1, 2]
+    with Stream.open(tmp_path / "lost") as stream:
+        letters = list(stream.consume())
+    assert [letter.payload for letter in letters[:3]] == BAD
+    reasons = [str(letter.headers["malformed"]) for letter in letters]
+    assert reasons[0] == "cannot be parsed as the schema says"
+    assert "NaN" in reasons[3]
+    assert "priority" in reasons[4]
+    assert [json.loads(letter.payload)["amount"] for letter in letters[3:]] == [4, 5]
+    counted = account.counters
+    assert (counted.malformed, counted.read, counted.unroutable) == (5, 2, 0)
+
+
+def test_a_malformed_line_of_csv_is_a_dead_letter_too(tmp_path: Path, spark: SparkSession) -> None:
+    good, bad = b"orders.eu,1,0.5,3", [b"orders.eu,one,0.5,3", b"orders.eu,1", b"o,1,2,3,4"]
+    account = run_once(write_lines(tmp_path, "dead-letter", "csv", good, *bad), spark)
+    assert in_stream(tmp_path / "lost") == [line.decode() for line in bad]
+    assert (account.counters.malformed, account.counters.routed) == (3, 1)
+
+
+def test_a_malformed_record_ends_the_run_or_is_dropped_and_counted_when_asked(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    file = write_lines(tmp_path, "fail")
+    with pytest.raises(SparkError, match=r"cannot be parsed as the schema says: b'.*in \[source\]"):
+        run_once(file, spark)
+    file.write_text(file.read_text().replace('"fail"', '"drop"'))
+    assert run_once(file, spark).counters.malformed == 5
+    with Stream.open(tmp_path / "out") as stream:
+        assert len(list(stream.consume())) == 2
+    assert in_stream(tmp_path / "lost") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (
+            'format = "kafka"\noptions = { "kafka.bootstrap.servers" = "h:1", subscribe = "t" }',
+            "spark.jars.packages=org.apache.spark:spark-sql-kafka",
+        ),
+        ('format = "rate"\ncolumns = { topic = "kind" }', "format 'rate': .*`kind`"),
+        ('format = "text"\npath = "*"\nschema = "a strnig"', "format 'text': .*STRNIG"),
+    ],
+)
+def test_what_spark_cannot_read_is_refused_before_a_checkpoint_is_made(
+    tmp_path: Path, spark: SparkSession, source: str, problem: str
+) -> None:
+    text = dedent(LINES.format(policy="drop", format="json"))
+    rest = text[text.index("[exchange]") :]
+    (tmp_path / "p.toml").write_text(f"[source]\n{source}\n{rest}")
+    with pytest.raises(PipelineError, match=problem):
+        start(read_pipeline(tmp_path / "p.toml"), spark)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
+
+
+def test_what_waits_for_a_queue_is_taken_in_several_batches(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INTO_A_QUEUE_MESSAGES", 60)
+    monkeypatch.setattr(limits, "INTO_A_QUEUE_BYTES", 1)
+    write_lines(tmp_path, "drop")
+    (tmp_path / "in" / "b.json").write_bytes(GOOD[0])
+    file = tmp_path / "p.toml"
+    files = file.read_text().replace("stream:out", "queue:sqlite:///queues.db")
+    file.write_text(files)
+    assert run_once(file, spark).batches == 2  # one file at a time
+    publish(tmp_path / "events", messages(Random(1), "events", 100))
+    rest = files[files.index("[exchange]") :]
+    several = tmp_path / "several.toml"
+    several.write_text(
+        f'[pipeline]\nmax_bytes_per_trigger = 999999\n[source]\nstream = "events"\n{rest}'
+    )
+    account = run_once(several, spark)
+    assert (account.batches, account.came_by) == (2, 100)
+
+
+def test_a_python_worker_that_dies_once_costs_a_task_and_not_the_pipeline(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = tmp_path / "died"
+
+    def die_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with suppress(FileExistsError):
+            os.close(os.open(died, os.O_CREAT | os.O_EXCL))
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    observed = run.observed
+    monkeypatch.setattr(run, "observed", lambda rows: observed(rows.mapInArrow(die_once, EMITTED)))
+    publish(tmp_path / "events", messages(Random(1), "events", 100))
+    publish(tmp_path / "more", [])
+    (tmp_path / "p.toml").write_text(dedent(PIPELINE))
+    assert run_once(tmp_path / "p.toml", spark).came_by == 100
+    assert died.exists()
 
 
 def test_a_pipeline_that_cannot_run_is_refused_before_anything_is_made(

@@ -132,6 +132,26 @@ def test_what_cannot_be_written_is_refused_on_the_driver(spark):
     assert "AnalysisException" in type(refused.value).__name__
 
 
+def test_a_table_is_refused_with_the_reason_and_a_view_can_be_written_to(spark, tmp_path):
+    Stream.create(tmp_path / "s").close()
+    where = f"USING headgate OPTIONS (path '{tmp_path}/s')"
+    reason = "CREATE TABLE … USING headgate makes a table that cannot be used"
+    with pytest.raises(Exception, match=reason):
+        spark.sql(f"CREATE TABLE refused {where}")
+    spark.sql(f"CREATE TABLE unusable (payload binary) {where}")  # nobody asks us here
+    try:
+        with pytest.raises(Exception, match=reason):
+            spark.sql("SELECT * FROM unusable").collect()
+        with pytest.raises(Exception, match=reason):
+            spark.sql("INSERT INTO unusable VALUES (X'00')")
+    finally:
+        spark.sql("DROP TABLE unusable")
+    spark.sql(f"CREATE TEMPORARY VIEW usable (payload binary) {where}")
+    spark.sql("INSERT INTO usable VALUES (X'61')")
+    spark.catalog.dropTempView("usable")
+    assert payloads(tmp_path / "s") == [b"a"]
+
+
 # ---- streams -----------------------------------------------------------------------------------------
 
 

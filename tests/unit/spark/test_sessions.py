@@ -6,10 +6,20 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-from headgate.spark.sessions import Place, chosen_place, cores_of, settings
+import pytest
+
+from headgate.errors import SparkError
+from headgate.spark.sessions import (
+    Place,
+    check_python,
+    chosen_place,
+    cores_of,
+    settings,
+    with_tries,
+)
 
 SCRATCH = Path("/tmp/scratch")
-HERE = Place("spark.master", "local[*]")
+HERE = Place("spark.master", "local[*,4]")
 
 
 def built_with(place: Place | None, **given: str) -> dict[str, str]:
@@ -28,9 +38,16 @@ def test_the_settings_say_where_spark_runs(tmp_path):
     file = tmp_path / "headgate.toml"
     file.write_text('spark_master = "local[2]"')
     assert chosen_place(None, {}, {"HEADGATE_CONFIG": str(file)}) == Place(
-        "spark.master", "local[2]"
+        "spark.master", "local[2,4]"
     )
-    assert chosen_place("local[1]", {}, environ) == Place("spark.master", "local[1]")
+    assert chosen_place("local[1]", {}, environ) == Place("spark.master", "local[1,4]")
+
+
+def test_a_task_is_tried_again_on_this_machine_unless_asked_otherwise():
+    assert with_tries("local") == "local[1,4]"
+    assert with_tries("local[*]") == "local[*,4]"
+    for said in ("local[2,1]", "local-cluster[2,1,1024]", "spark://host:7077", "yarn"):
+        assert with_tries(said) == said
 
 
 def test_a_connect_server_is_reached_by_its_address():
@@ -65,6 +82,21 @@ def test_given_java_options_come_after_ours_so_that_they_win():
     ours, given = options["spark.driver.extraJavaOptions"].split()
     assert ours.startswith("-Dlog4j2.configurationFile=file:///tmp/scratch/")
     assert given == "-Xss8m"
+
+
+def test_a_cluster_is_refused_until_it_is_said_which_python_its_workers_run():
+    cluster = Place("spark.master", "spark://host:7077")
+    with pytest.raises(SparkError, match=r"spark://host:7077: .*export PYSPARK_PYTHON="):
+        check_python(cluster, {})
+    check_python(cluster, {"PYSPARK_PYTHON": "python3"})
+    check_python(cluster, {"PYSPARK_GATEWAY_PORT": "4242"})  # spark-submit has decided already
+    here = ("local[2]", "local-cluster[1,1,1024]")
+    for place in (
+        None,
+        Place("spark.remote", "sc://host"),
+        *(Place("spark.master", u) for u in here),
+    ):
+        check_python(place, {})
 
 
 class Session:

@@ -8,7 +8,15 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.errors import HeadgateError
-from headgate.spark.sink import DESCRIPTOR_NAMES, batch_writer, described, stream_writer
+from headgate.spark.datasource import HeadgateSource
+from headgate.spark.destinations import BatchMark
+from headgate.spark.sink import (
+    DESCRIPTOR_NAMES,
+    batch_writer,
+    described,
+    mark_of,
+    stream_writer,
+)
 from headgate.spark.staging import Staged
 
 NUMBERS = StructType([StructField("n", LongType())])
@@ -45,6 +53,40 @@ def test_messages_are_never_overwritten(tmp_path):
 def test_a_streaming_query_needs_a_checkpoint_of_its_own(tmp_path):
     with pytest.raises(HeadgateError, match=r"add \.option.*checkpointLocation"):
         stream_writer(NUMBERS, {"path": str(tmp_path / "s")}, overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"txnAppId": "loader"}, "txnAppId and txnVersion go together"),
+        ({"txnVersion": "3"}, "txnAppId and txnVersion go together"),
+        ({"txnAppId": "loader", "txnVersion": "-1"}, "txnVersion: a whole number"),
+        ({"txnAppId": "loader", "txnVersion": str(2**63)}, "txnVersion: a whole number"),
+        ({"txnAppId": "a\nb", "txnVersion": "1"}, "txnAppId: a name of at most 128 letters"),
+        ({"txnAppId": "x" * 129, "txnVersion": "1"}, "txnAppId: a name of at most 128 letters"),
+    ],
+)
+def test_half_a_transaction_or_a_name_that_fits_nowhere_is_refused(options, problem):
+    with pytest.raises(HeadgateError, match=problem):
+        mark_of(options)
+
+
+def test_a_write_without_a_transaction_never_comes_again():
+    assert mark_of({}) != mark_of({})
+    assert mark_of({"txnappid": "loader", "txnversion": "7"}) == BatchMark("loader", 7)
+
+
+def test_a_streaming_query_is_told_that_its_checkpoint_knows_its_batches(tmp_path):
+    options = {"path": str(tmp_path / "s"), "txnAppId": "a", "txnVersion": "1"}
+    with pytest.raises(HeadgateError, match="knows its batches by its checkpoint"):
+        stream_writer(NUMBERS, options, overwrite=False)
+
+
+def test_a_table_is_refused_with_the_reason_when_it_is_made_and_when_it_is_used():
+    made = {"owner": "me", "provider": "headgate", "path": "file:/data/events"}
+    for options in (made, {}):
+        with pytest.raises(HeadgateError, match=r"CREATE TABLE … USING headgate .*since Spark"):
+            HeadgateSource(options)
 
 
 def test_descriptors_are_what_they_were_made_of():

@@ -17,6 +17,7 @@ from headgate.spark.pipeline.definition import (
     Source,
     StreamSource,
 )
+from headgate.spark.pipeline.formats import notes_on_format, problems_of_format
 from headgate.spark.pipeline.plan import FOLDER, destinations_of
 from headgate.spark.queues.orders import followable
 from headgate.spark.queues.place import QUEUE, QueuePlace, queue_place, tables_of
@@ -24,6 +25,7 @@ from headgate.spark.queues.rows import open_rows, queue_id
 from headgate.streams.files import replace_file
 
 _SOURCE: Final = "source.json"
+_MAY_CHANGE: Final = ("filter", "start", "options", "malformed", "fail_on_data_loss")
 
 
 def check(pipeline: Pipeline) -> None:
@@ -43,6 +45,8 @@ def notes_on(pipeline: Pipeline) -> Iterator[str]:
     """What is allowed and can hardly be meant."""
     for problem in pipeline.topology.validate():
         yield f"{problem.where}: {problem.text}"
+    if isinstance(pipeline.source, FormatSource):
+        yield from notes_on_format(pipeline.source)
 
 
 def _of_source(pipeline: Pipeline) -> Iterator[str]:
@@ -51,6 +55,8 @@ def _of_source(pipeline: Pipeline) -> Iterator[str]:
         yield from _of_streams(pipeline, source)
     elif isinstance(source, QueueSource):
         yield from _of_queue(pipeline, source)
+    else:
+        yield from problems_of_format(source)
 
 
 def _of_streams(pipeline: Pipeline, source: StreamSource) -> Iterator[str]:
@@ -178,5 +184,4 @@ def _kept(source: Source) -> dict[str, Any]:
     if isinstance(source, QueueSource):
         return {"queue": _tables(queue_place(source.queue)), "states": source.states}
     known = asdict(source).items()
-    changeable = ("filter", "start", "options", "fail_on_data_loss")
-    return {key: value for key, value in known if key not in changeable}
+    return {key: value for key, value in known if key not in _MAY_CHANGE}

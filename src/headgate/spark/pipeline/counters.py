@@ -17,6 +17,7 @@ class Counters:
     read: int = 0  # messages that passed the source's filter
     routed: int = 0  # of these, the ones that some queue gets
     unroutable: int = 0
+    malformed: int = 0  # records of the source that are no messages
     chunks_skipped: int = 0  # without opening them
     chunks_opened: int = 0
     bytes_read: int = 0

@@ -14,6 +14,9 @@ from headgate.spark.queues.place import ARCHIVED
 Trigger: TypeAlias = timedelta | OneOf["once", "continuous"]
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
+DEAD_LETTER: Final = "dead-letter"
+FAIL: Final = "fail"
+MALFORMED: Final = (DEAD_LETTER, FAIL, "drop")  # what becomes of a record that is no message
 NOWHERE: Final = "none:"  # a place where messages are counted and not kept
 
 
@@ -56,6 +59,7 @@ class FormatSource:
     columns: Pairs = ()  # (system column of a message, column of the source)
     headers: Pairs | None = None  # (header, column of the source)
     filter: str | None = None
+    malformed: str | None = None  # one of MALFORMED
 
 
 Source: TypeAlias = StreamSource | QueueSource | FormatSource
@@ -83,7 +87,14 @@ class Pipeline:
     dead_letter: str | None = None
     trigger: Trigger = "continuous"
     max_messages_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     partitions: int | None = None
+
+    @property
+    def malformed(self) -> str:
+        """What becomes of a malformed record: nothing is lost unless the file says so."""
+        said = self.source.malformed if isinstance(self.source, FormatSource) else None
+        return said or (FAIL if self.dead_letter is None else DEAD_LETTER)
 
     def places(self) -> tuple[str, ...]:
         """Every place that keeps messages, each once: two sinks on one place share what is committed there."""

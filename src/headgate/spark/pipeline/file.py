@@ -1,9 +1,11 @@
 """A pipeline file -> a pipeline, or everything that is wrong with the file at once.
 
-    [pipeline]      name, checkpoint, trigger = "500ms" | "once" | "continuous", max_messages_per_trigger, partitions
+    [pipeline]      name, checkpoint, trigger = "500ms" | "once" | "continuous", max_messages_per_trigger,
+                    max_bytes_per_trigger, partitions
     [source]        stream = "data/events" | ["a", "b"], filter, start, fail_on_data_loss
                     or queue = "queue:sqlite:///orders.db#orders", states, filter, fail_on_data_loss
-                    or format = "json", path, schema, options, columns, headers, filter
+                    or format = "json", path, schema, options, columns, headers, filter,
+                    malformed = "dead-letter" | "fail" | "drop"
     [exchange]      type, name, alternate; [[exchange]] for several, the first is the one messages enter
                     or, instead of it, topology = "topology.toml" and exchange = "orders" above all tables
     [[binding]]     queue (or exchange), key, arguments, filter, and the other words of a topology file
@@ -26,6 +28,8 @@ from headgate.errors import HeadgateError, PipelineError, SparkOptionsError
 from headgate.filters.parser import parse
 from headgate.spark.checkpoint import local_path
 from headgate.spark.pipeline.definition import (
+    DEAD_LETTER,
+    MALFORMED,
     FormatSource,
     Pipeline,
     QueueSource,
@@ -35,6 +39,7 @@ from headgate.spark.pipeline.definition import (
     Trigger,
 )
 from headgate.spark.pipeline.entries import Entry, Problems
+from headgate.spark.pipeline.limits import bytes_option, messages_option
 from headgate.spark.pipeline.places import absolute, place
 from headgate.spark.pipeline.routes import Routes, read_routes, without_partner
 from headgate.spark.queues.options import states_of
@@ -48,8 +53,12 @@ PARTS: Final = ("topic", "payload", "key", "id", "priority", "timestamp", "filte
 _LOSS: Final = "fail_on_data_loss"
 _STREAM_KEYS: Final = ("stream", "filter", "start", _LOSS)
 _QUEUE_KEYS: Final = ("queue", "states", "filter", _LOSS)
-_FORMAT_KEYS: Final = ("format", "path", "schema", "options", "columns", "headers", "filter")
-_SETTINGS: Final = ("name", "checkpoint", "trigger", "max_messages_per_trigger", "partitions")
+_FORMAT_KEYS: Final = (
+    "format", "path", "schema", "options", "columns", "headers", "filter", "malformed",
+)  # fmt: skip
+_SETTINGS: Final = (
+    "name", "checkpoint", "trigger", "max_messages_per_trigger", "max_bytes_per_trigger", "partitions",
+)  # fmt: skip
 _DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h)")
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
@@ -75,6 +84,8 @@ def pipeline_of(document: dict[str, Any], file: Path) -> Pipeline:
     routes = read_routes(document, base, problems)
     sinks = _sinks(document, base, problems)
     dead_letter = _dead_letter(document, base, problems)
+    if isinstance(source, FormatSource) and source.malformed == DEAD_LETTER and not dead_letter:
+        problems.note("[dead_letter]", 'malformed = "dead-letter" needs it; add to = "stream:…"')
     settings = _settings(document, file, base, problems, source)
     without_partner(routes, sinks, problems)
     if problems.found or source is None or routes is None:
@@ -165,7 +176,15 @@ def _format(entry: Entry, base: Path) -> FormatSource:
         tuple((part, columns.text(part) or "") for part in columns.given if part in PARTS),
         _headers(entry),
         entry.text("filter"),
+        _malformed(entry),
     )
+
+
+def _malformed(entry: Entry) -> str | None:
+    said = entry.text("malformed")
+    if said is not None and said not in MALFORMED:
+        entry.note(f"malformed is one of {', '.join(MALFORMED)}, not {said!r}")
+    return said
 
 
 def _no_queue(entry: Entry, key: str, places: Iterable[str]) -> None:
@@ -247,7 +266,8 @@ def _settings(
         "name": name,
         "checkpoint": _checkpoint(entry, entry.text("checkpoint") or f".headgate/{name}", base),
         "trigger": _trigger(entry, source),
-        "max_messages_per_trigger": entry.count("max_messages_per_trigger"),
+        "max_messages_per_trigger": _limit(entry, "max_messages_per_trigger", source),
+        "max_bytes_per_trigger": _limit(entry, "max_bytes_per_trigger", source),
         "partitions": entry.count("partitions"),
     }
 
@@ -260,6 +280,16 @@ def _checkpoint(entry: Entry, text: str, base: Path) -> Path:
             f"checkpoint is a directory that driver and executors share, not {text!r}; mount it and write its path"
         )
     return path or Path(text)
+
+
+def _limit(entry: Entry, key: str, source: Source | None) -> int | None:
+    option_of = messages_option if key == "max_messages_per_trigger" else bytes_option
+    if key in entry and source is not None and option_of(source) is None:
+        entry.note(
+            f"{key}: this source cannot be limited like that; leave it out, and of a format give its own limit in "
+            "[source.options], for example maxFilesPerTrigger"
+        )
+    return entry.count(key)
 
 
 def _trigger(entry: Entry, source: Source | None) -> Trigger:

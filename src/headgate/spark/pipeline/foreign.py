@@ -7,59 +7,111 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headgate.errors import PipelineError
-from headgate.spark.compose import to_stream_columns
+from headgate.errors import HeadgateError, PipelineError, SparkOptionsError
 from headgate.spark.pipeline.counters import Counters
 from headgate.spark.pipeline.definition import FormatSource, Pipeline
+from headgate.spark.pipeline.formats import KAFKA, PARSED, kafka_jar
+from headgate.spark.pipeline.limits import limit_options
+from headgate.spark.pipeline.malformed import RECORD, Sieve
 from headgate.spark.pipeline.route import descriptors, router
 from headgate.spark.pipeline.source import EMITTED
 from headgate.spark.schema import Column, writing_columns
-from headgate.spark.staging import valid_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-_TYPES: Final = {"payload": "binary", "priority": "int"}
+# A priority that is far too large is for the sieve to find: the cast to an int would end the run.
+_TYPES: Final = {"payload": "binary", "priority": "bigint", RECORD: "binary"}
 
 
 def foreign_rows(spark: SparkSession, pipeline: Pipeline, source: FormatSource) -> DataFrame:
-    """The source's rows with columns that are parts of messages: topic, payload, and headers by their names."""
-    reader = spark.readStream.format(source.format).options(**dict(source.options))
+    """The source's rows with columns that are parts of messages: topic, payload, and headers by their names.
+
+    What Spark or a message cannot do with them is refused here, before anything runs.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        rows = _selected(spark, pipeline, source)
+        writing_columns(_without_record(rows).schema)
+    except PySparkException as problem:
+        raise PipelineError(str(pipeline.file), (_said(source, str(problem)),)) from None
+    except HeadgateError as problem:
+        raise PipelineError(str(pipeline.file), (f"[source]: {problem}",)) from None
+    return rows
+
+
+def _selected(spark: SparkSession, pipeline: Pipeline, source: FormatSource) -> DataFrame:
+    options = {**dict(source.options), **limit_options(pipeline), **record_options(source)}
+    reader = spark.readStream.format(source.format).options(**options)
     if source.schema is not None:
-        reader = reader.schema(source.schema)
-    if pipeline.max_messages_per_trigger is not None:
-        raise PipelineError(
-            str(pipeline.file),
-            (
-                "[pipeline]: max_messages_per_trigger is for streams; give the format's own limit in "
-                "[source.options], for example maxFilesPerTrigger",
-            ),
-        )
+        reader = reader.schema(_schema(source.schema, keeps_records(source)))
     rows = reader.load(source.path) if source.path is not None else reader.load()
     return rows.select(*message_columns(source, rows.columns))
+
+
+def _said(source: FormatSource, problem: str) -> str:
+    """What Spark says of a source it cannot read, without its plan."""
+    said = problem.strip().partition("\n")[0].partition(" SQLSTATE:")[0].rstrip(" .;")
+    hint = f"; {kafka_jar()}" if source.format.lower() == KAFKA and "find" in said else ""
+    return f"[source]: format {source.format!r}: {said}{hint}"
+
+
+# ---- records that cannot be parsed -------------------------------------------------------------------
+
+
+def keeps_records(source: FormatSource) -> bool:
+    """Whether Spark hands over the text of a record it cannot parse; not when its own way with them is asked for."""
+    own = {"mode", "columnnameofcorruptrecord"} & {key.lower() for key, _ in source.options}
+    return source.format.lower() in PARSED and source.schema is not None and not own
+
+
+def record_options(source: FormatSource) -> dict[str, str]:
+    """The options that make it do so."""
+    if not keeps_records(source):
+        return {}
+    return {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RECORD}
+
+
+def _schema(text: str, with_record: bool) -> StructType:
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromDDL(text)
+    if not isinstance(schema, StructType):
+        raise SparkOptionsError(f'schema: {text!r} names no columns; write "kind string, n long"')
+    return schema.add(RECORD, "string") if with_record else schema
+
+
+def _without_record(rows: DataFrame) -> DataFrame:
+    return rows.drop(RECORD)
+
+
+# ---- rows to messages --------------------------------------------------------------------------------
 
 
 def message_columns(source: FormatSource, names: list[str]) -> list[SparkColumn]:
     """What to select from the source: parts of messages under our names, then headers under theirs."""
     from pyspark.sql import functions
 
-    used = {column.partition(".")[0] for _, column in source.columns}
+    used = {column.partition(".")[0] for _, column in source.columns} | {RECORD}
     headers = source.headers
     if headers is None:
         headers = tuple((name, name) for name in names if name not in used)
-    pairs = [*source.columns, *headers]
+    record = [(RECORD, RECORD)] if RECORD in names else []
     return [
         functions.col(column).cast(_TYPES[part]).alias(part)
         if part in _TYPES
         else functions.col(column).alias(part)
-        for part, column in pairs
+        for part, column in [*source.columns, *headers, *record]
     ]
 
 
 def routed(rows: DataFrame, plan_file: str) -> DataFrame:
     """The descriptors of what the rows were staged into."""
-    return rows.mapInArrow(_route(writing_columns(rows.schema), plan_file), EMITTED)
+    columns = writing_columns(_without_record(rows).schema)
+    return rows.mapInArrow(_route(columns, plan_file), EMITTED)
 
 
 def _route(
@@ -67,13 +119,8 @@ def _route(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def route(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counters, chosen = Counters(), router(plan_file)
-
-        def messages() -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                if batch.num_rows:
-                    counters.came_by += batch.num_rows
-                    yield valid_columns(to_stream_columns(batch, columns))
-
-        yield descriptors(chosen.stage(chosen.passing(messages()), counters), counters)
+        sieve = Sieve(columns, chosen.plan.malformed, counters)
+        staged = [*chosen.stage(chosen.passing(sieve.messages(batches)), counters)]
+        yield descriptors([*staged, *chosen.stage_letters(sieve.letters)], counters)
 
     return route

@@ -18,6 +18,7 @@ _COUNTERS: Final = {
     "read": "Messages that passed the source's filter.",
     "routed": "Messages that at least one queue got.",
     "unroutable": "Messages that no queue got.",
+    "malformed": "Records of the source that are no messages.",
     "chunks_skipped": "Chunks of streams that were not opened.",
     "chunks_opened": "Chunks of streams that were opened.",
     "bytes_read": "Bytes of the chunks that were opened.",
@@ -69,7 +70,8 @@ def serving_metrics(account: Account, port: int) -> Iterator[int]:
 def _lines(account: Account) -> Iterator[str]:
     own = f'pipeline="{_escaped(account.pipeline)}"'
     for name, text in _COUNTERS.items():
-        yield from _metric(f"{name}_total", "counter", text, {own: getattr(account.counters, name)})
+        metric = f"{name.removesuffix('_total')}_total"
+        yield from _metric(metric, "counter", text, {own: getattr(account.counters, name)})
     queues = {f'{own},queue="{_escaped(q)}"': n for q, n in sorted(account.counters.queues.items())}
     yield from _metric("queue_messages_total", "counter", "Messages each queue got.", queues)
     yield from _metric("batches_total", "counter", "Batches committed.", {own: account.batches})

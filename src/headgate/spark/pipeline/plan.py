@@ -19,7 +19,7 @@ from headgate.routing.toml_file import as_toml, from_toml
 from headgate.routing.topology import Topology
 from headgate.spark.checkpoint import owner_of
 from headgate.spark.destinations import Destination, parse
-from headgate.spark.pipeline.definition import NOWHERE, FormatSource, Pipeline
+from headgate.spark.pipeline.definition import FAIL, NOWHERE, FormatSource, Pipeline
 from headgate.streams.files import replace_file
 
 FOLDER: Final = "headgate"  # of ours, in the checkpoint
@@ -36,6 +36,7 @@ class RoutingPlan:
     checkpoint: str
     unroutable: int | None = None
     filter: str | None = None  # what the source has not looked at itself
+    malformed: str = FAIL  # what becomes of records that are no messages
 
 
 def plan_of(pipeline: Pipeline) -> RoutingPlan:
@@ -49,6 +50,7 @@ def plan_of(pipeline: Pipeline) -> RoutingPlan:
         str(pipeline.checkpoint),
         None if last is None or last == NOWHERE else pipeline.places().index(last),
         source.filter if isinstance(source, FormatSource) else None,
+        pipeline.malformed,
     )
 
 

@@ -62,10 +62,18 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     """The batch a report of Spark is about; None when nothing was done."""
     if "addBatch" not in report.get("durationMs", {}):
         return None
-    seen = report.get("observedMetrics", {}).get(OBSERVED, {})
-    counted = total(seen.get("counters") or ())
+    counted = total(_counters_in(report))
     seconds = report["durationMs"].get("triggerExecution", 0) / 1000
     return Batch(report["batchId"], seconds, counted, counted.came_by, _lag(report))
+
+
+def _counters_in(report: Mapping[str, Any]) -> list[str]:
+    """What each task counted; Spark Connect tells the values and their names apart."""
+    seen = report.get("observedMetrics", {}).get(OBSERVED, {})
+    if "schema" in seen:
+        names = [field["name"] for field in seen["schema"]["fields"]]
+        seen = dict(zip(names, seen["values"], strict=True))
+    return seen.get("counters") or []
 
 
 def _lag(report: Mapping[str, Any]) -> int | None:

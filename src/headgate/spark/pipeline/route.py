@@ -70,6 +70,14 @@ class Router:
                 held, weight = self._nothing(), 0
         yield from self._written(held)
 
+    def stage_letters(self, letters: Sequence[pa.RecordBatch]) -> list[Staged]:
+        """Write dead letters that are not to be routed, if there is a place for them."""
+        number = self.plan.unroutable
+        if number is None or not letters:
+            return []
+        made = stage(self._folders[number], letters, number)
+        return [] if made is None else [made]
+
     def _nothing(self) -> list[list[pa.RecordBatch]]:
         return [[] for _ in self._folders]
 

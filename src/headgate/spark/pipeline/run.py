@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import SparkError
@@ -20,6 +21,7 @@ from headgate.spark.pipeline.definition import (
     StreamSource,
     Trigger,
 )
+from headgate.spark.pipeline.limits import limit_options
 from headgate.spark.pipeline.lock import (
     CheckpointLock,
     hold,
@@ -66,9 +68,9 @@ def start(
 
 def _start(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
     pipeline = as_known(pipeline)
+    rows_of = descriptor_rows(pipeline, spark)
     claim_checkpoint(pipeline)
-    plan_file = str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER))
-    rows = descriptor_rows(pipeline, spark, plan_file)
+    rows = rows_of(str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER)))
     spark.dataSource.register(HeadgateSource)
     writer = (
         observed(rows)
@@ -82,17 +84,18 @@ def _start(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
         return writer.start()
 
 
-def descriptor_rows(pipeline: Pipeline, spark: SparkSession, plan_file: str) -> DataFrame:
-    """What the source's tasks emit."""
+def descriptor_rows(pipeline: Pipeline, spark: SparkSession) -> Callable[[str], DataFrame]:
+    """What the source's tasks emit, once the file of their routing plan is written."""
     if isinstance(pipeline.source, FormatSource):
         from headgate.spark.pipeline.foreign import foreign_rows, routed
 
-        return routed(foreign_rows(spark, pipeline, pipeline.source), plan_file)
-    from headgate.spark.pipeline.source import FORMAT, PipelineSource
+        return partial(routed, foreign_rows(spark, pipeline, pipeline.source))
+    from headgate.spark.pipeline.source import FORMAT, PLAN, PipelineSource
 
     spark.dataSource.register(PipelineSource)
-    options = {**source_options(pipeline, pipeline.source, cores_of(spark)), "plan": plan_file}
-    return spark.readStream.format(FORMAT).options(**options).load()
+    options = source_options(pipeline, pipeline.source, cores_of(spark))
+    reader = spark.readStream.format(FORMAT).options(**options)
+    return lambda plan_file: reader.option(PLAN, plan_file).load()
 
 
 def source_options(
@@ -111,11 +114,11 @@ def source_options(
         **own,
         "filter": source.filter,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
-        "maxMessagesPerTrigger": pipeline.max_messages_per_trigger,
         "partitions": pipeline.partitions,
         "cores": cores,
     }
-    return {name: str(value) for name, value in given.items() if value is not None}
+    said = {name: str(value) for name, value in given.items() if value is not None}
+    return {**said, **limit_options(pipeline)}
 
 
 def observed(rows: DataFrame) -> DataFrame:

@@ -213,6 +213,53 @@ def test_a_checkpoint_knows_its_queue_and_no_password(tmp_path: Path) -> None:
     assert "secret" not in known.read_text()
 
 
+# ---- what Spark reads as the source ------------------------------------------------------------------
+
+
+def from_format(tmp_path: Path, source: str) -> Pipeline:
+    file = tmp_path / "p.toml"
+    file.write_text(dedent(TEXT.replace('stream = "events"', source.replace("\n", "\n    "))))
+    return read_pipeline(file)
+
+
+def test_files_need_a_folder_that_is_there_and_a_schema(tmp_path: Path) -> None:
+    bare = from_format(tmp_path, 'format = "json"')
+    with pytest.raises(PipelineError) as refused:
+        check(bare)
+    folder, schema = refused.value.problems
+    assert folder.startswith("[source]: path: json reads files; add path")
+    assert schema.startswith("[source]: schema: json has none of its own")
+    named = from_format(tmp_path, 'format = "CSV"\npath = "in"\nschema = "a string"')
+    assert f"there is nothing at {tmp_path}/in" in only_problem(named)
+    (tmp_path / "in").mkdir()
+    check(named)
+    check(from_format(tmp_path, 'format = "text"\npath = "in"'))
+
+
+def test_a_path_that_only_spark_can_look_at_is_left_to_spark(tmp_path: Path) -> None:
+    for path in ("s3a://bucket/in", "in/*/today"):
+        check(from_format(tmp_path, f'format = "json"\npath = "{path}"\nschema = "a string"'))
+
+
+def test_kafka_needs_servers_and_topics_and_a_jar_is_worth_a_note(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError) as refused:
+        check(from_format(tmp_path, 'format = "kafka"'))
+    servers, topics = refused.value.problems
+    assert "kafka.bootstrap.servers" in servers
+    assert "subscribe" in topics
+    options = '"kafka.bootstrap.servers" = "host:9092", subscribe = "orders"'
+    complete = from_format(tmp_path, f'format = "kafka"\noptions = {{ {options} }}')
+    check(complete)
+    assert any("spark-sql-kafka-0-10_2.13" in note for note in notes_on(complete))
+
+
+def test_what_becomes_of_malformed_records_may_change_between_two_runs(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    source = 'format = "json"\npath = "in"\nschema = "a string"'
+    claim_checkpoint(from_format(tmp_path, source))
+    check(from_format(tmp_path, f'{source}\nmalformed = "drop"'))
+
+
 def test_a_binding_that_never_matches_is_worth_a_note(pipeline: Pipeline) -> None:
     assert not list(notes_on(pipeline))
     pipeline.topology.bind("pipeline", queue="all", key="a", filter="1 = 2")

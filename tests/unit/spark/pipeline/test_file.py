@@ -98,6 +98,19 @@ def test_a_database_may_lie_in_a_folder_of_any_name(tmp_path: Path) -> None:
     assert (place.file, place.name) == (folder.resolve() / "q.db", "eu-high")
 
 
+def test_malformed_records_are_dead_letters_where_there_is_a_place_and_else_end_the_run(
+    tmp_path: Path,
+) -> None:
+    def malformed(source: str, letters: str = "") -> str:
+        text = ISSUE.replace('stream = "data/events"', f'format = "json"\n    {source}')
+        return read(tmp_path, text + letters).malformed
+
+    letters = '\n    [dead_letter]\n    to = "stream:lost"\n'
+    assert malformed("") == "fail"
+    assert malformed("", letters) == "dead-letter"
+    assert malformed('malformed = "drop"', letters) == "drop"
+
+
 def test_a_trigger_longer_than_time_is_a_problem_like_others(tmp_path: Path) -> None:
     [problem] = problems(tmp_path, ISSUE + '\n    [pipeline]\n    trigger = "9999999999999h"\n')
     assert problem.startswith("[pipeline]: trigger is ")
@@ -278,6 +291,22 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
             "[source]: states: give some of ready",
         ),
         ('source = "a"', "[source]: expected a table, not 'a'"),
+        (
+            '[source]\nformat = "json"\nmalformed = "ignore"',
+            "[source]: malformed is one of dead-letter, fail, drop, not 'ignore'",
+        ),
+        (
+            '[source]\nformat = "json"\nmalformed = "dead-letter"',
+            '[dead_letter]: malformed = "dead-letter" needs it',
+        ),
+        (
+            '[pipeline]\nmax_messages_per_trigger = 5\n[source]\nformat = "json"\npath = "in"',
+            "[pipeline]: max_messages_per_trigger: this source cannot be limited like that",
+        ),
+        (
+            '[pipeline]\nmax_bytes_per_trigger = 5\n[source]\nqueue = "sqlite:///q.db#q"',
+            "[pipeline]: max_bytes_per_trigger: this source cannot be limited like that",
+        ),
         ('exchange = "orders"', "exchange: a bare name goes with topology"),
         ("", "[source]: is missing"),
         ("", "[exchange]: is missing"),

@@ -40,6 +40,15 @@ def test_a_batch_is_the_sum_of_its_tasks_and_the_way_its_source_went() -> None:
     assert json.loads(batch.line())["came_by"] == 70
 
 
+def test_a_report_over_spark_connect_is_counted_like_any_other() -> None:
+    counted = [to_text(Counters(came_by=70, read=3)), to_text(Counters(read=4))]
+    fields = [{"name": "counters", "type": {"type": "array", "elementType": "string"}}]
+    row = {"values": [counted], "schema": {"type": "struct", "fields": fields}}
+    batch = batch_of(report(0, observedMetrics={"headgate": row}))
+    assert batch is not None
+    assert batch.counters == Counters(came_by=70, read=7)
+
+
 def test_positions_that_count_no_messages_say_nothing_about_lag() -> None:
     foreign = report(0, sources=[{"startOffset": None, "endOffset": {"logOffset": "x"}}])
     batch = batch_of(foreign)
@@ -75,6 +84,8 @@ def account() -> Account:
 
 def test_metrics_have_help_type_and_escaped_labels(account: Account) -> None:
     lines = to_metrics(account).splitlines()
+    assert 'headgate_pipeline_bytes_total{pipeline="p\\"1"} 0' in lines
+    assert "_total_total" not in to_metrics(account)
     assert 'headgate_pipeline_read_total{pipeline="p\\"1"} 9' in lines
     assert 'headgate_pipeline_queue_messages_total{pipeline="p\\"1",queue="eu\\\\"} 8' in lines
     assert 'headgate_pipeline_lag_messages{pipeline="p\\"1"} 5' in lines

@@ -1,0 +1,67 @@
+"""Records that are no messages, row by row."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from headgate.errors import InvalidMessage
+from headgate.spark.pipeline.counters import Counters
+from headgate.spark.pipeline.malformed import RECORD, Sieve
+from headgate.spark.schema import Column, writing_columns
+from tests.unit.spark.ddl import struct
+
+NAN = float("nan")
+
+
+def columns() -> tuple[Column, ...]:
+    return writing_columns(struct("topic string, ratio double"))
+
+
+def rows(*ratios: float, records: list[bytes | None] | None = None) -> pa.RecordBatch:
+    made = {"topic": ["t"] * len(ratios), "ratio": pa.array(ratios, pa.float64())}
+    if records is not None:
+        made[RECORD] = pa.array(records, pa.binary())
+    return pa.record_batch(made)
+
+
+def ratios_in(batches: list[pa.RecordBatch]) -> list[float]:
+    return [ratio for batch in batches for ratio in batch.column("h.f.ratio").to_pylist()]
+
+
+def test_rows_that_are_valid_pass_as_one_batch() -> None:
+    counters = Counters()
+    sieve = Sieve(columns(), "fail", counters)
+    [batch] = sieve.messages([rows(0.5, 1.5, records=[None, None]), rows()])
+    assert ratios_in([batch]) == [0.5, 1.5]
+    assert (counters.came_by, counters.malformed, sieve.letters) == (2, 0, [])
+
+
+def test_every_valid_row_passes_in_order_whichever_others_are_malformed(seed: int) -> None:
+    rng = Random(seed)
+    for _ in range(20):
+        ratios = [rng.choice((NAN, float(n))) for n in range(rng.randrange(1, 40))]
+        records = [rng.choice((None, None, b"broken \xff")) for _ in ratios]
+        counters = Counters()
+        sieve = Sieve(columns(), "dead-letter", counters)
+        passed = ratios_in(list(sieve.messages([rows(*ratios, records=records)])))
+        pairs = list(zip(ratios, records, strict=True))
+        assert passed == [ratio for ratio, record in pairs if ratio == ratio and record is None]
+        letters = [p for letter in sieve.letters for p in letter.column("payload").to_pylist()]
+        assert letters.count(b"broken \xff") == sum(record is not None for record in records)
+        assert len(letters) == counters.malformed == len(ratios) - len(passed)
+
+
+def test_what_is_dropped_is_counted_and_not_kept() -> None:
+    counters = Counters()
+    sieve = Sieve(columns(), "drop", counters)
+    assert ratios_in(list(sieve.messages([rows(NAN, 1.0)]))) == [1.0]
+    assert (counters.malformed, sieve.letters) == (1, [])
+
+
+def test_the_end_of_a_run_shows_the_record_and_what_to_do() -> None:
+    sieve = Sieve(columns(), "fail", Counters())
+    with pytest.raises(InvalidMessage, match=r"cannot be parsed .*b'\{a'; .*malformed = "):
+        list(sieve.messages([rows(1.0, records=[b"{a"])]))
