@@ -77,3 +77,15 @@ def test_a_table_may_have_a_header_in_a_column_and_in_the_overflow(seed, tmp_pat
         for tree in (t for t in trees if "timestamp" not in repr(t)):
             found = stream.scan(tree).to_table().column("offset").to_pylist()
             assert found == rows_matching(messages, tree)
+
+
+def test_a_value_no_filter_compares_exists_in_a_column_and_in_the_overflow(tmp_path):
+    table = pa.table(
+        {
+            "h.o.t": [True, False, False],
+            "overflow": pa.array([None, b'{"t":[]}', None], pa.binary()),
+        }
+    )
+    with Stream.create(tmp_path / "s") as stream:
+        stream.append(table)
+        assert stream.scan("EXISTS(t)").to_table().column("offset").to_pylist() == [0, 1]

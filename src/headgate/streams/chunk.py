@@ -153,7 +153,7 @@ class HotChunk:
         if field.scope == "sys" and SYS_KINDS[field.name] != view:
             return None
         array = self.column(column_name(field, view))
-        if array is not None and not array.null_count:
+        if array is not None and view != "opaque" and not array.null_count:
             return array
         if field.scope == "header" and overflow.OVERFLOW in self._columns:
             more = overflow.view_of(self.overflowing(), field.name, view)
