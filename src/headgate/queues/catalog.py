@@ -40,12 +40,11 @@ class Catalog:
         """The subscriptions that want a message published to `source`, in the order of their ids."""
         if not self._subscriptions:
             return []
-        with self._lock:  # the matcher learns while it matches
+        with self._lock:  # built once, by the first of the threads that ask
             if self._matcher is None:
                 entries = [(info.id, parse(info.filter)) for info in self._subscriptions]
                 self._matcher = Matcher(entries, self._clock)
-            wanting = sorted(self._matcher.match(message))
-        found = [self.by_id[id] for id in wanting]
+        found = [self.by_id[id] for id in sorted(self._matcher.match(message))]
         return [info for info in found if info.source is None or info.source == source]
 
 
