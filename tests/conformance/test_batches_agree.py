@@ -7,6 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from headgate.errors import InvalidMessage
 from headgate.filters import batches
 from headgate.filters.columns import BatchColumns
 from headgate.filters.logic import matches_filter
@@ -77,6 +78,24 @@ def test_a_table_may_have_a_header_in_a_column_and_in_the_overflow(seed, tmp_pat
         for tree in (t for t in trees if "timestamp" not in repr(t)):
             found = stream.scan(tree).to_table().column("offset").to_pylist()
             assert found == rows_matching(messages, tree)
+
+
+def test_a_row_has_a_header_in_its_column_or_in_its_overflow_and_not_in_both(tmp_path):
+    table = pa.table({"a": ["x", None], "overflow": pa.array([b'{"a":1}', None], pa.binary())})
+    with (
+        Stream.create(tmp_path / "s") as stream,
+        pytest.raises(InvalidMessage, match="header 'a': has two values in one row"),
+    ):
+        stream.append(table)
+
+
+def test_what_was_scanned_can_be_appended_again(seed, tmp_path):
+    messages = generate.messages(Random(seed), 60)  # some values among them no filter compares
+    with Stream.create(tmp_path / "a") as first, Stream.create(tmp_path / "b") as second:
+        with first.producer() as producer:
+            producer.send_many(messages)
+        second.append(first.scan().to_table())
+        assert [m.headers for m in second.consume()] == [m.headers for m in first.consume()]
 
 
 def test_a_value_no_filter_compares_exists_in_a_column_and_in_the_overflow(tmp_path):

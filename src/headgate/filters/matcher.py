@@ -34,7 +34,7 @@ from headgate.filters.nodes import Filter
 from headgate.filters.pairs import Column
 from headgate.filters.paths import Path, key_of, paths
 from headgate.filters.selections import Selections
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.filters.trie import TopicTrie
 from headgate.message import OPAQUE, Message
 
@@ -61,7 +61,7 @@ class Matcher(Generic[Handle]):
     def __init__(
         self,
         entries: Iterable[tuple[Handle, Filter]] = (),
-        clock: Callable[[], int] = now_ms,
+        clock: Callable[[], int] = now_us,
     ) -> None:
         self._lock = RLock()
         self._entries: dict[tuple[Handle, Filter], _Entry] = {}

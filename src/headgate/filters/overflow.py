@@ -28,12 +28,13 @@ OVERFLOW: Final = "overflow"
 class Overflow:
     """The overflow column of a batch; decoded when the first header is asked for."""
 
-    __slots__ = ("_array", "_names", "_rows")
+    __slots__ = ("_array", "_names", "_rows", "_views")
 
     def __init__(self, array: pa.Array) -> None:
         self._array = array
         self._rows: list[dict[str, HeaderValue]] | None = None
         self._names: frozenset[str] = frozenset()
+        self._views: dict[tuple[str, View], pa.Array | None] = {}
 
     @property
     def rows(self) -> list[dict[str, HeaderValue]]:
@@ -48,7 +49,9 @@ class Overflow:
         rows = self.rows
         if header not in self._names:
             return array
-        return joined(array, view_of(rows, header, view), view)
+        if (header, view) not in self._views:
+            self._views[header, view] = joined(array, view_of(rows, header, view), view)
+        return self._views[header, view]
 
 
 def overflowing(array: pa.Array) -> list[dict[str, HeaderValue]]:

@@ -10,7 +10,7 @@ from typing import Any
 from headgate.errors import QueueNotFound
 from headgate.filters.matcher import Matcher
 from headgate.filters.parser import parse
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.message import Message
 from headgate.queues.contract import QueueInfo, QueueOptions, Row
 
@@ -19,7 +19,7 @@ class Catalog:
     """All queues and subscriptions as they were at `version`. The version changes with every change to them."""
 
     def __init__(
-        self, version: int, infos: Iterable[QueueInfo], clock: Callable[[], int] = now_ms
+        self, version: int, infos: Iterable[QueueInfo], clock: Callable[[], int] = now_us
     ) -> None:
         self.version = version
         self.by_id = {info.id: info for info in infos}

@@ -10,7 +10,7 @@ from hashlib import md5
 from typing import Final
 
 from headgate.filters.normal import EXACT_AS_DOUBLE
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.filters.targets.sql import Dialect as DialectName
 from headgate.filters.targets.sql import Sql
 from headgate.message import Scalar
@@ -34,7 +34,7 @@ class PostgresDialect(Dialect):
     name: DialectName = "postgres"
 
     def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__(wall_ms=now_ms if clock is None else clock.wall_ms)
+        super().__init__(wall_us=now_us if clock is None else clock.wall_us)
         self._clock = clock
 
     def now_us(self) -> int | None:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class AnsweringReader(DataSourceReader):
-    """Fills these columns. `UTC()` in a filter is `now_ms`."""
+    """Fills these columns. `UTC()` in a filter is `now_us`."""
 
-    def __init__(self, columns: Sequence[Column], arrow: pa.Schema, now_ms: int) -> None:
-        self.columns, self.arrow, self.now_ms = columns, arrow, now_ms
+    def __init__(self, columns: Sequence[Column], arrow: pa.Schema, now_us: int) -> None:
+        self.columns, self.arrow, self.now_us = columns, arrow, now_us
         self.pushed = Pushed()
         self.pushFilters = Offer(self)  # type: ignore[method-assign]
 

@@ -23,7 +23,7 @@ class Share(NamedTuple):
     """What one task of a micro-batch reads; the first one also tells what planning came by and left out."""
 
     ranges: tuple[Range, ...]
-    now_ms: int
+    now_us: int
     planned: ScanStats
     came_by: int = 0
 
@@ -60,7 +60,7 @@ class RoutingReader(HeadgateStreamReader):
         share: Share = partition.value
         counters = Counters(came_by=share.came_by)
         counters.add_planned(share.planned)
-        scanned = scanned_batches(share.ranges, self._query(share.now_ms), counters)
+        scanned = scanned_batches(share.ranges, self._query(share.now_us), counters)
         yield descriptors(router(self.plan_file).stage(scanned, counters), counters)
 
     def _query(self, moment: int) -> Query:

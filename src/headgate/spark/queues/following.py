@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headgate.errors import DataLost
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.spark.project import Projection, evened
 from headgate.spark.queues.options import QueueRead
 from headgate.spark.queues.orders import (
@@ -71,7 +71,7 @@ class Share(NamedTuple):
     queue: int
     low: Key
     high: Key
-    now_ms: int
+    now_us: int
     came_by: int = 0
 
 
@@ -82,7 +82,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     arrow: pa.Schema
 
     def __init__(
-        self, schema: StructType, asked: QueueRead, clock: Callable[[], int] = now_ms
+        self, schema: StructType, asked: QueueRead, clock: Callable[[], int] = now_us
     ) -> None:
         self.columns, self.arrow = queue_columns(schema), arrow_schema(schema)
         self.asked, self._clock = asked, clock
@@ -173,7 +173,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 asked.filter,
                 self.columns,
                 rows.dialect,
-                share.now_ms,
+                share.now_us,
                 in_turn=not asked.states,
             )
             yield from matches(rows, scan, share.low, share.high)
