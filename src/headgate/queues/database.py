@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from headgate.errors import MissingExtra, QueueOptionsError
+from headgate.errors import DatabaseNotFound, MissingExtra, QueueOptionsError
 from headgate.filters.builder import FilterLike
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments, requests
 from headgate.queues.clock import Clock
-from headgate.queues.contract import Engine, QueueInfo, Start
+from headgate.queues.contract import Access, Engine, QueueInfo, Start
 from headgate.queues.outbox import Outbox
 from headgate.queues.push import Pushes
 from headgate.queues.queue import Queue, Subscription
@@ -24,7 +24,9 @@ from headgate.queues.relay import FileOutbox, OwnOutbox, Relay
 def connect(url: str, **options: Any) -> Database:
     """`sqlite:///orders.db`, `sqlite:////absolute/path.db`, `postgresql://…`, or `memory:` for tests.
 
-    SQLite takes `synchronous="FULL" | "NORMAL"`: with FULL, what was confirmed survives a power cut.
+    SQLite takes `synchronous="FULL" | "NORMAL"`: with FULL, what was confirmed survives a power cut. With
+    `access="change"` the database must be there, and with `access="look"` nothing is ever written to it: not even
+    what came through the SQL door is passed on to subscriptions.
     """
     return Database(open_engine(url, **options))
 
@@ -32,9 +34,15 @@ def connect(url: str, **options: Any) -> Database:
 def open_engine(url: str, *, clock: Clock | None = None, **options: Any) -> Engine:
     """The engine a URL names."""
     parts = urlsplit(url)
+    if options.get("access", "create") not in get_args(Access):
+        raise QueueOptionsError(
+            f"access is {', '.join(get_args(Access))}, not {options['access']!r}"
+        )
     if parts.scheme == "memory":
         from headgate.queues.memory import MemoryEngine
 
+        if options.pop("access", "create") != "create":
+            raise DatabaseNotFound("memory: begins empty, so there is nothing to look at or change")
         return MemoryEngine(clock=clock, **options)
     if parts.scheme == "sqlite":
         from headgate.queues.sqlite import SqliteEngine

@@ -46,6 +46,7 @@ class Dialect(ABC):
     def __init__(self, *, wall_us: Callable[[], int] = now_us) -> None:
         self._statements = statements_of(self.name)
         self.wall_us = wall_us  # what UTC() in a filter is
+        self.looks_only = False  # nothing may be written, not even what would be on the way
 
     @abstractmethod
     def now_us(self) -> int | None:

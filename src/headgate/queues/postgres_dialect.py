@@ -33,9 +33,9 @@ class PostgresDialect(Dialect):
 
     name: DialectName = "postgres"
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, looks_only: bool = False) -> None:
         super().__init__(wall_us=now_us if clock is None else clock.wall_us)
-        self._clock = clock
+        self._clock, self.looks_only = clock, looks_only
 
     def now_us(self) -> int | None:
         return None if self._clock is None else self._clock.elapsed_us()
