@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, get_args
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Any, Final, get_args
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from headgate.errors import DatabaseNotFound, MissingExtra, QueueOptionsError
 from headgate.filters.builder import FilterLike
@@ -19,6 +19,8 @@ from headgate.queues.outbox import Outbox
 from headgate.queues.push import Pushes
 from headgate.queues.queue import Queue, Subscription
 from headgate.queues.relay import FileOutbox, OwnOutbox, Relay
+
+_SYNCHRONOUS: Final = ("FULL", "NORMAL", "EXTRA", "OFF")
 
 
 def connect(url: str, **options: Any) -> Database:
@@ -33,7 +35,7 @@ def connect(url: str, **options: Any) -> Database:
 
 def open_engine(url: str, *, clock: Clock | None = None, **options: Any) -> Engine:
     """The engine a URL names."""
-    parts = urlsplit(url)
+    parts = _split(url)
     if options.get("access", "create") not in get_args(Access):
         raise QueueOptionsError(
             f"access is {', '.join(get_args(Access))}, not {options['access']!r}"
@@ -48,13 +50,30 @@ def open_engine(url: str, *, clock: Clock | None = None, **options: Any) -> Engi
         from headgate.queues.sqlite import SqliteEngine
 
         return SqliteEngine(
-            sqlite_path(url), clock=clock, **{**dict(parse_qsl(parts.query)), **options}
+            sqlite_path(url), clock=clock, **{**_sqlite_options(url, parts.query), **options}
         )
     if parts.scheme in ("postgresql", "postgres"):
         return _open_postgres(url, clock, options)
     raise QueueOptionsError(
         f"cannot connect to {url!r}; use sqlite:///path.db, postgresql://host/name or memory:"
     )
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as problem:
+        raise QueueOptionsError(f"{url!r} is no URL: {problem}") from problem
+
+
+def _sqlite_options(url: str, query: str) -> dict[str, str]:
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    level = given.get("synchronous", "FULL").upper()
+    if not given.keys() <= {"synchronous"} or level not in _SYNCHRONOUS:
+        raise QueueOptionsError(
+            f"{url!r}: behind the question mark may stand synchronous=FULL or another of {', '.join(_SYNCHRONOUS)}"
+        )
+    return given
 
 
 def sqlite_path(url: str) -> Path:

@@ -7,7 +7,7 @@ from typing import Final
 
 import apsw
 
-from headgate.errors import DatabaseNotFound
+from headgate.errors import DatabaseNotFound, DatabaseUnavailable
 from headgate.queues.contract import Access
 
 _MUST_EXIST: Final = apsw.SQLITE_OPEN_READWRITE
@@ -18,7 +18,7 @@ def open_file(path: Path, access: Access) -> apsw.Connection:
     """A connection to the file; only `create` makes one that is not there, and who looks cannot write."""
     if access == "create":
         return apsw.Connection(str(path))
-    if not path.exists():
+    if not _exists(path):
         raise DatabaseNotFound(
             f"there is no database {path}; check the URL, or make it with the first queue: "
             f"headgate queue create NAME --db sqlite:///{path}"
@@ -26,6 +26,13 @@ def open_file(path: Path, access: Access) -> apsw.Connection:
     if access == "change":
         return apsw.Connection(str(path), flags=_MUST_EXIST)
     return _open_to_look(path)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as problem:
+        raise DatabaseUnavailable(f"{path}: {problem.strerror}; check the URL") from problem
 
 
 def _open_to_look(path: Path) -> apsw.Connection:

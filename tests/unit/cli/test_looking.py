@@ -44,7 +44,8 @@ looking = pytest.mark.parametrize("command", LOOKING.values(), ids=LOOKING)
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Not as root, who may write everywhere."""
+    """Not as root, who may write everywhere. Everything is imported before: not everybody may read Python's files."""
+    assert run(["--help"]) == 0
     before = os.geteuid()
     if before == 0:
         os.seteuid(NOBODY)
