@@ -32,7 +32,7 @@ from headgate.filters.nodes import (
 )
 from headgate.message import INT64_MAX, INT64_MIN, OPAQUE, Message
 
-NOW_MS = 1_750_000_000_000
+NOW_US = 1_750_000_000_000_000
 
 # Few names, so that filters and messages meet; the odd ones need quoting somewhere.
 HEADERS = [

@@ -30,6 +30,7 @@ HeadgateError
 │   ├── QueueOptionsError (ValueError)   an option of a queue cannot be used
 │   ├── StaleLease                  the lease is over and the message is no longer yours
 │   ├── SchemaTooNew                a newer Headgate made these tables
+│   ├── DatabaseNotFound            the database is not there, or holds no queues
 │   ├── DatabaseUnavailable         the database cannot be reached; try again
 │   ├── DatabaseFull                the disk refused the bytes; nothing confirmed is lost
 │   └── DatabaseClosed              it was used after it was closed
@@ -261,6 +262,10 @@ class SchemaTooNew(QueueError):
 
 class DatabaseUnavailable(QueueError):
     """The database cannot be reached. Nothing of the operation was done, unless it says otherwise."""
+
+
+class DatabaseNotFound(QueueError):
+    """The database that is named is not there, or holds no queues; it was not made."""
 
 
 class DatabaseFull(QueueError):

@@ -1,8 +1,8 @@
 """The message, and what a message may hold.
 
 A header value is a typed scalar: text, a 64-bit integer, a finite float or a boolean; `None` means that
-the header is absent. What arrives over AMQP and is no scalar (a list, a table, bytes, void) is carried as
-`OPAQUE`: it exists, but no filter can compare it.
+the header is absent. What arrives over AMQP and is none of these (a list, a table, bytes, void, NaN, an integer
+beyond 64 bits) is `OPAQUE` to filters: it exists, but none can compare it. `project_headers` sees to that.
 """
 
 from __future__ import annotations
@@ -246,9 +246,33 @@ def check_header_value(where: str, value: object) -> None:
         raise InvalidMessage(where, f"must be str, int, float or bool, not {kind.__name__}")
 
 
+def project_headers(headers: Mapping[str, object]) -> dict[str, HeaderValue]:
+    """What filters see of headers that came over AMQP: the values they can compare, and `OPAQUE` for all others."""
+    return {name: project_header_value(value) for name, value in headers.items()}
+
+
+def project_header_value(value: object) -> HeaderValue:
+    """The value as text, number or boolean; `OPAQUE` when publishing it here would be refused."""
+    for kind in (bool, str, int, float):
+        if isinstance(value, kind):
+            projected = kind(value)
+            break
+    else:
+        return OPAQUE
+    try:
+        check_header_value("", projected)
+    except InvalidMessage:
+        return OPAQUE
+    return projected
+
+
 def _check_int(where: str, value: object, meaning: str) -> None:
-    if type(value) is not int or not INT64_MIN <= value <= INT64_MAX:
+    if type(value) is not int:
         raise InvalidMessage(where, f"must be {meaning}, not {value!r}")
+    if not INT64_MIN <= value <= INT64_MAX:
+        bits = value.bit_length()  # Python refuses to spell out what is too long
+        shown = f"{value!r}" if bits < 256 else f"one of {bits:,} bits"
+        raise InvalidMessage(where, f"must be {meaning}, not {shown}")
 
 
 def _check_name(where: str, value: object) -> None:

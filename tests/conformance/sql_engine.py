@@ -1,4 +1,4 @@
-"""What both SQL engines must do; each supplies itself as `engine`, with a clock that stands at NOW_MS."""
+"""What both SQL engines must do; each supplies itself as `engine`, with a clock that stands at NOW_US."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.filters.topics import matches
 from headgate.message import INT64_MAX, INT64_MIN, OPAQUE, Message
-from tests.generate import FLOATS, INTS, NOW_MS
+from tests.generate import FLOATS, INTS, NOW_US
 
 HOSTILE = [
     "'", "''", "'; DROP TABLE message; --", '"', '""', "\\", "\\'", "$1", "$1::text", "?", "?1", ":x", "@x", "/* x */", "--", "%",
@@ -50,7 +50,7 @@ def with_headers(**headers) -> Message:
 
 def assert_agrees(engine, questions: list[Question]) -> None:
     for question, answer in zip(questions, engine.answer(questions), strict=True):
-        wanted = matches_filter(question.filter, question.message, NOW_MS)
+        wanted = matches_filter(question.filter, question.message, NOW_US)
         assert answer is wanted, f"{to_text(question.filter)} on {question.message}"
 
 
@@ -109,7 +109,7 @@ class SqlEngineConformance:
         assert time.perf_counter() - begin < 30
 
     def test_utc_is_the_moment_of_the_call(self, engine):
-        message = with_headers(at=NOW_MS)
+        message = with_headers(at=NOW_US)
         assert ask(engine, parse("at = UTC()"), message) == [True]
         assert ask(engine, parse("at < UTC() - 1"), message) == [False]
 

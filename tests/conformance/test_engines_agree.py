@@ -40,11 +40,11 @@ def rounds(seed: int, count: int) -> Iterator[Random]:
 
 
 def clock() -> int:
-    return generate.NOW_MS
+    return generate.NOW_US
 
 
 def expected(tree: Filter, messages: Sequence[Message]) -> list[bool]:
-    return [matches_filter(tree, message, generate.NOW_MS) for message in messages]
+    return [matches_filter(tree, message, generate.NOW_US) for message in messages]
 
 
 def test_the_text_of_a_filter_parses_back_to_it(seed):
@@ -64,7 +64,7 @@ def test_the_python_predicate_and_the_normal_form_agree_with_the_reference(seed)
 
 def questions_of(rng: Random, filters: int) -> list[Question]:
     """Filters that ask for the time ask for a fixed one: the reference cannot know an engine's clock."""
-    trees = [bind_now(generate.filter(rng), generate.NOW_MS) for _ in range(filters)]
+    trees = [bind_now(generate.filter(rng), generate.NOW_US) for _ in range(filters)]
     messages = generate.messages(rng, MESSAGES)
     return [Question(tree, message) for tree in trees for message in messages]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pyarrow import RecordBatch
 
 from headgate.filters import access, batches, gathering, groups, listings, memory, paths, trie
 from headgate.filters.columns import shred
@@ -19,6 +21,8 @@ from headgate.routing.topology import Topology
 from headgate.routing.values import Envelope
 from tests import generate
 from tests.conformance.naive_routing import Bound, NaiveTopology
+from tests.conftest import FULL
+from tests.wide import LAYOUTS
 
 TYPES = ("direct", "fanout", "topic", "headers", "filter")
 NAMES = ["a", "b", "c", "region", "x-y"]
@@ -108,8 +112,10 @@ class Pair:
                 assert found.via[0] == exchange
                 assert len(found.via) == len(set(found.via))
 
-    def assert_batch_agrees(self, messages: list[Message]) -> None:
-        batch = shred(messages)
+    def assert_batch_agrees(
+        self, messages: list[Message], layout: Callable[[list[Message]], RecordBatch] = shred
+    ) -> None:
+        batch = layout(messages)
         for exchange in self.exchanges:
             routed = self.index.route_batch(exchange, batch)
             wanted = [self.index.route(exchange, message).queues for message in messages]
@@ -231,15 +237,16 @@ def test_the_index_and_the_scan_agree_on_small_worlds(rng):
     play(rng, rounds=2, messages=3)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("worth_a_mask", [1, 8, 10_000])
-def test_a_batch_is_routed_as_its_messages_are(seed, monkeypatch, worth_a_mask):
+def test_a_batch_is_routed_as_its_messages_are(seed, monkeypatch, worth_a_mask, layout):
     monkeypatch.setattr(batches, "WORTH_A_MASK", worth_a_mask)
     rng = Random(seed)
-    for _ in range(15):
+    for _ in range(15 if layout is shred or FULL else 5):
         pair = Pair(rng)
         for _ in range(40):
             pair.change()
-        pair.assert_batch_agrees([message(rng) for _ in range(60)])
+        pair.assert_batch_agrees([message(rng) for _ in range(60)], layout)
 
 
 def test_raw_headers_are_compared_by_value(seed):

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture(scope="module")
 def new_engine(postgres_url):
-    return lambda: PostgresEngine(postgres_url, clock=lambda: generate.NOW_MS)
+    return lambda: PostgresEngine(postgres_url, clock=lambda: generate.NOW_US)
 
 
 @pytest.fixture(scope="module")
@@ -128,12 +128,12 @@ def test_the_where_alone_lets_through_every_match_and_nothing_else_when_it_is_ex
     rng = Random(seed)
     rows = generate.messages(rng, 20)
     trees = [generate.filter(rng) for _ in range(150)]
-    with _Unrefined(postgres_url, clock=lambda: generate.NOW_MS) as engine:
+    with _Unrefined(postgres_url, clock=lambda: generate.NOW_US) as engine:
         found = engine.answer([Question(tree, message) for tree in trees for message in rows])
     for i, tree in enumerate(trees):
-        residual = compile_sql(tree, "postgres", now_ms=generate.NOW_MS).residual
+        residual = compile_sql(tree, "postgres", now_us=generate.NOW_US).residual
         for message, let_through in zip(rows, found[i * 20 :], strict=False):
-            wanted = matches_filter(tree, message, generate.NOW_MS)
+            wanted = matches_filter(tree, message, generate.NOW_US)
             assert let_through >= wanted, to_text(tree)
             assert residual is not None or let_through == wanted, to_text(tree)
 

@@ -6,12 +6,12 @@ import pytest
 
 from headgate.check.sqlite import SqliteEngine
 from tests.conformance.sql_engine import SqlEngineConformance
-from tests.generate import NOW_MS
+from tests.generate import NOW_US
 
 
 @pytest.fixture(scope="module")
 def new_engine():
-    return lambda: SqliteEngine(clock=lambda: NOW_MS)
+    return lambda: SqliteEngine(clock=lambda: NOW_US)
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def generated_code(spark):
 def random_questions(seed: int, filters: int) -> list[Question]:
     rng = Random(seed)
     messages = generate.messages(rng, 12)
-    trees = [bind_now(generate.filter(rng), generate.NOW_MS) for _ in range(filters)]
+    trees = [bind_now(generate.filter(rng), generate.NOW_US) for _ in range(filters)]
     return [Question(tree, message) for tree in trees for message in messages]
 
 
@@ -57,7 +57,7 @@ def test_the_text_for_humans_means_what_the_column_means(spark, seed):
     entry = {"s": None, "i": 2**53 + 1, "f": None, "b": None}
     row = ("a.b", 4, 1, "id-1", None, "k", {"a": entry, "b": dict.fromkeys("sifb")}, {})
     frame = spark.createDataFrame([row], SCHEMA)
-    trees = [bind_now(generate.filter(rng, depth=2), generate.NOW_MS) for _ in range(25)]
+    trees = [bind_now(generate.filter(rng, depth=2), generate.NOW_US) for _ in range(25)]
     columns = [to_column(tree) for tree in trees]
     texts = [functions.expr(to_expression_text(tree)) for tree in trees]
     by_column, by_text = frame.select(*columns).first(), frame.select(*texts).first()
@@ -95,7 +95,7 @@ def test_utc_is_the_moment_of_the_query_unless_given(spark):
     one = spark.range(1)
     late = parse("UTC() > 1700000000000")
     assert one.where(to_column(late)).count() == 1
-    assert one.where(to_column(late, now_ms=5)).count() == 0
+    assert one.where(to_column(late, now_us=5)).count() == 0
 
 
 def test_hostile_names_and_values_are_only_names_and_values(spark):

@@ -1,11 +1,18 @@
 """What a message holds, and what may be published."""
 
 import pickle
+from enum import IntEnum
 
 import pytest
 
 from headgate import OPAQUE, InvalidMessage, Message
-from headgate.message import INT64_MAX, INT64_MIN, message_of_fields, validate
+from headgate.message import (
+    INT64_MAX,
+    INT64_MIN,
+    message_of_fields,
+    project_headers,
+    validate,
+)
 
 
 def test_amqp_properties_are_given_by_name_and_read_as_attributes():
@@ -105,3 +112,38 @@ def test_what_cannot_be_stored_is_refused_by_name(fields, where, why):
     assert refused.value.field.startswith(where)
     assert why in refused.value.problem
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "value", ["EU", "", 5, -(2**63), 2**63 - 1, 2.5, -0.0, 1.7e308, True, False]
+)
+def test_what_filters_can_compare_is_seen_as_it_is(value):
+    assert repr(project_headers({"x": value})) == repr({"x": value})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"), float("inf"), float("-inf"), 2**63, -(2**63) - 1, 10**400, "a\0b", "\ud800",
+        b"EU", [1], {"k": 1}, (), object(), OPAQUE,
+    ],
+)  # fmt: skip
+def test_what_some_engine_cannot_compare_is_there_and_no_more(value):
+    assert project_headers({"x": value}) == {"x": OPAQUE}
+
+
+def test_a_header_of_another_librarys_kind_is_seen_as_its_value():
+    class Text(str):
+        __slots__ = ()
+
+    class Level(IntEnum):
+        HIGH = 7
+
+    found = project_headers({"text": Text("EU"), "level": Level.HIGH})
+    assert {name: type(value) for name, value in found.items()} == {"text": str, "level": int}
+
+
+def test_an_integer_python_will_not_spell_out_is_refused_like_any_other():
+    assert project_headers({"x": 10**5000}) == {"x": OPAQUE}
+    with pytest.raises(InvalidMessage, match=r"header 'x': must be a 64-bit .* 16,610 bits"):
+        validate(Message(headers={"x": 10**5000}))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.check.sql import SqlEngine, Tables
 from headgate.errors import MissingExtra, ServerNotFound
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.filters.targets.sql import Dialect, Sql
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class PostgresEngine(SqlEngine):
     name = "postgres"
     dialect: Dialect = "postgres"
 
-    def __init__(self, url: str | None = None, *, clock: Callable[[], int] = now_ms) -> None:
+    def __init__(self, url: str | None = None, *, clock: Callable[[], int] = now_us) -> None:
         super().__init__(clock=clock)
         _need_psycopg()
         with ExitStack() as opened:

@@ -10,7 +10,7 @@ from typing import Final, Self, TypeAlias
 
 from headgate.check.engine import Question
 from headgate.filters.nodes import Filter
-from headgate.filters.targets.python import now_ms, predicate
+from headgate.filters.targets.python import now_us, predicate
 from headgate.filters.targets.sql import Dialect, Layout, Sql, compile_sql, headers_json
 from headgate.message import Message
 
@@ -39,7 +39,7 @@ class SqlEngine(ABC):
     name: str
     dialect: Dialect
 
-    def __init__(self, *, clock: Callable[[], int] = now_ms) -> None:
+    def __init__(self, *, clock: Callable[[], int] = now_us) -> None:
         self._clock = clock
 
     def answer(self, questions: Sequence[Question]) -> list[bool]:
@@ -112,7 +112,7 @@ def message_row(message: Message) -> MessageRow:
 
 
 def statements(
-    filters: Iterable[Filter], dialect: Dialect, moment_ms: int
+    filters: Iterable[Filter], dialect: Dialect, moment_us: int
 ) -> Iterator[tuple[Sql, list[Filter | None]]]:
     """Statements that return the numbers of the questions that may match, with the residuals of their filters."""
     branches: list[Sql] = []
@@ -120,7 +120,7 @@ def statements(
     size = params = 0
     for number, filter in enumerate(filters):
         plan = compile_sql(
-            filter, dialect, first_parameter=params + 1, layout=_MESSAGE, now_ms=moment_ms
+            filter, dialect, first_parameter=params + 1, layout=_MESSAGE, now_us=moment_us
         )
         branches.append(_branch(number, plan.where))
         residuals.append(plan.residual)

@@ -8,7 +8,7 @@ from typing import Final
 import apsw
 
 from headgate.check.sql import SqlEngine, Tables
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.filters.targets.sql import Dialect, Sql
 
 SCHEMA: Final = """
@@ -32,7 +32,7 @@ class SqliteEngine(SqlEngine):
     name = "sqlite"
     dialect: Dialect = "sqlite"
 
-    def __init__(self, *, clock: Callable[[], int] = now_ms) -> None:
+    def __init__(self, *, clock: Callable[[], int] = now_us) -> None:
         super().__init__(clock=clock)
         self._connection = apsw.Connection(":memory:")
         self._connection.execute(SCHEMA)

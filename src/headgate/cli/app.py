@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Final
@@ -9,7 +13,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from headgate.errors import HeadgateError
+from headgate.cli.failures import describe_failure
 
 NOUNS: Final = {
     "filter": "Work with filters: check them against every engine.",
@@ -22,22 +26,51 @@ MORE_VERBS: Final = {  # of a noun, in modules of their own
     "stream": ("stream_messages", "stream_care", "stream_jobs", "stream_compact"),
     "queue": ("queue_messages",),
 }
+DEBUG: Final = "--debug"
 VERBS: Final = ("explain", "route", "demo", "bench", "doctor")  # these need no noun
 
 
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code: 0, 1 for a negative answer, 2 for an error."""
+    debug, arguments = _without_debug(arguments)
     try:
-        app_of(arguments)(arguments, prog_name="headgate")
+        try:
+            app_of(arguments)(arguments, prog_name="headgate")
+        finally:
+            sys.stdout.flush()  # here, where a failure has a place to go
     except SystemExit as finished:
         return finished.code if isinstance(finished.code, int) else 0
-    except HeadgateError as problem:
-        stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-        stderr.print(f"error: {problem}", markup=False, style="red")
-        return 2
     except BrokenPipeError:  # the reader of our output has seen enough
+        _drop_output()
         return 0
+    except Exception as problem:
+        if debug:
+            traceback.print_exception(problem)
+        stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+        stderr.print(f"error: {describe_failure(problem)}", markup=False, style="red")
+        _drop_output_that_fails()
+        return 2
     return 0
+
+
+def _without_debug(arguments: list[str]) -> tuple[bool, list[str]]:
+    """Whether --debug was given, before or behind the command, and the arguments without it."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    own = [argument for argument in arguments[:end] if argument != DEBUG]
+    return len(own) < end, [*own, *arguments[end:]]
+
+
+def _drop_output_that_fails() -> None:
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # a full disk, most likely
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Nobody reads it: Python must not try once more, and complain, when it ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def app_of(arguments: list[str]) -> typer.Typer:
@@ -82,6 +115,9 @@ def _common(
         typer.Option(
             "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
         ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Print the traceback of an error, with any command.")
     ] = False,
 ) -> None:
     pass

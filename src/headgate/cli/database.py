@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from headgate.queues.contract import Access
 from headgate.queues.database import Database, connect
 from headgate.settings import load_settings
 
@@ -22,7 +23,7 @@ DatabaseUrl: TypeAlias = Annotated[
 
 
 @contextmanager
-def opened(url: str | None) -> Iterator[Database]:
-    """The database at that URL, or the one that is set."""
-    with connect(load_settings(database=url).database) as database:
+def opened(url: str | None, access: Access = "change") -> Iterator[Database]:
+    """The database at that URL, or the one that is set. Only `create` makes it, so that a slip in a URL does not."""
+    with connect(load_settings(database=url).database, access=access) as database:
         yield database

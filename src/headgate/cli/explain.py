@@ -20,7 +20,7 @@ from headgate.filters.explain import DIALECTS, Explanation
 from headgate.filters.explain import explain as explain_filter
 from headgate.filters.nodes import Filter, depends_on_time
 from headgate.filters.parser import parse
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.filters.targets.sql import Dialect
 from headgate.spark.columns import to_expression_text
 from headgate.streams.measure import Measured, measure
@@ -43,9 +43,9 @@ def explain(
     serve it, the Bloom probes, the Spark expression, what stays to be checked in Python and why.
     """
     tree = parse(filter)
-    now = now_ms() if depends_on_time(tree) else 0
-    plan = explain_filter(tree, now_ms=now)
-    spark = to_expression_text(tree, now_ms=now)
+    now = now_us() if depends_on_time(tree) else 0
+    plan = explain_filter(tree, now_us=now)
+    spark = to_expression_text(tree, now_us=now)
     measured = None if stream is None else _measure(stream, tree)
     if as_json:
         found = {} if measured is None else {"measured": _measured_json(measured)}

@@ -40,7 +40,7 @@ def create(
     ] = None,
 ) -> None:
     """Create a queue, or change the options of one."""
-    with opened(db) as database:
+    with opened(db, "create") as database:
         database.queue(
             queue,
             filter_headers=filter_header or None,
@@ -54,7 +54,7 @@ def create(
 @app.command(name="ls")
 def list_queues(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
     """List queues and durable subscriptions."""
-    with opened(db) as database:
+    with opened(db, "look") as database:
         found = [database.find(info.name).stats() for info in database.queues()]
     if as_json:
         for stats in found:
@@ -90,7 +90,7 @@ def _counts(stats: QueueStats) -> dict[str, int]:
 @app.command()
 def info(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Show a queue: its options and how much is in it."""
-    with opened(db) as database:
+    with opened(db, "look") as database:
         stats = database.find(queue).stats()
     shown = {**info_json(stats.info), **_counts(stats)}
     if stats.oldest_ready_us is not None:
@@ -107,7 +107,7 @@ def info(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> N
 @app.command()
 def stats(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Show what consumers of a queue did: claims, empty claims, time, failures."""
-    with opened(db) as database:
+    with opened(db, "look") as database:
         found = database.find(queue).stats()
     if as_json:
         usage = {name: asdict(used) for name, used in found.usage.items()}
@@ -140,7 +140,7 @@ def advise(
     as_json: AsJson = False,
 ) -> None:
     """Say how a claim with this filter is answered, and which headers to declare. Exit code 1: it scans."""
-    with opened(db) as database:
+    with opened(db, "look") as database:
         advice = database.find(queue).index_advise(filter)
     if as_json:
         typer.echo(json.dumps(asdict(advice), ensure_ascii=False))

@@ -129,7 +129,7 @@ def peek(
     headers_only: HeadersOnly = False,
 ) -> None:
     """Show what a claim would take first; nothing changes."""
-    with opened(db) as database:
+    with opened(db, "look") as database:
         found = database.find(queue).peek(limit, filter or None)
         _print_standings(found, Printer(as_json, headers_only))
 
@@ -147,7 +147,7 @@ def browse(
     headers_only: HeadersOnly = False,
 ) -> None:
     """Show everything in a queue, in the order it was published."""
-    with opened(db) as database:
+    with opened(db, "look") as database:
         found = database.find(queue).browse(_state(state), filter or None)
         _print_standings(islice(found, limit), Printer(as_json, headers_only))
 
@@ -221,7 +221,7 @@ def list_dead(
     headers_only: HeadersOnly = False,
 ) -> None:
     """Show the dead letters of a queue."""
-    with opened(db) as database:
+    with opened(db, "look") as database:
         _print_standings(database.find(queue).dead(filter or None), Printer(as_json, headers_only))
 
 

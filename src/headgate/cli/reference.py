@@ -14,7 +14,9 @@ HEAD = """\
 # The command line
 
 Written by `make docs` from the commands themselves; `headgate NOUN VERB --help` says the same. Exit codes: 0, 1 for a
-negative answer, 2 for an error. `headgate --install-completion` teaches your shell the words.
+negative answer, 2 for an error, which is told in a line; `--debug`, with any command, prints its traceback too.
+Commands that look (`ls`, `info`, `stats`, `peek`, `browse`, `tail` of a stream, `scan`, `dump`, `verify`, `check`, `show`) write
+nothing, and need no right to. `headgate --install-completion` teaches your shell the words.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -112,6 +113,10 @@ def list_streams(
     as_json: AsJsonLines = False,
 ) -> None:
     """List the streams in a directory."""
+    if not os.access(directory, os.R_OK | os.X_OK) or not directory.is_dir():
+        raise HeadgateError(
+            f"{directory} is no directory that this user can read; name one with streams in it"
+        )
     found = [path.parent for path in sorted(directory.glob(f"**/{OPTIONS_FILE}"))]
     rows = [summary(path, directory) for path in found]
     if as_json:

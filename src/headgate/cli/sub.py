@@ -30,7 +30,7 @@ Pattern: TypeAlias = Annotated[
 @app.command(name="ls")
 def list_subscriptions(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
     """List durable subscriptions with their filters and what waits for them."""
-    with opened(db) as database:
+    with opened(db, "look") as database:
         found = [
             database.find(info.name).stats()
             for info in database.queues()
@@ -65,7 +65,7 @@ def add(
     ] = "next",
 ) -> None:
     """Subscribe: from now on it gets a delivery of its own of every message that matches."""
-    with opened(db) as database:
+    with opened(db, "create") as database:
         made = database.subscription(
             subscription,
             filter or ("" if pattern is None else None),

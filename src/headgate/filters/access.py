@@ -70,6 +70,8 @@ class AccessTree(Generic[Answer]):
         self._laid = False  # whether it was considered
         self._walked = 0  # how often, since the last change
         self._memory: Memory[Answer] = Memory()
+        # Reads the values of headers, and what is remembered by them: replaced as one, by who has the lock.
+        self._recall: tuple[Callable[[Mapping[Any, Any]], Any], dict[Any, Answer]] | None = None
         self._together: Memory[Answer] = Memory()  # by the bits: who is found is often the same
         self._rows: Memory[Answer] = Memory()
 
@@ -119,6 +121,20 @@ class AccessTree(Generic[Answer]):
 
     # ---- matching
 
+    def recall(self, asked: HasHeaders) -> Answer | None:
+        """What `match` remembers for such headers, if anything: the one question that needs no lock."""
+        recall = self._recall
+        if recall is None:
+            return None
+        read, known = recall
+        try:
+            answer = known.get(read(asked.headers))
+        except TypeError:  # a list or a table where only text is asked for
+            return None
+        if answer is not None:
+            self._memory.hits += 1
+        return answer
+
     def match(self, asked: HasHeaders) -> Answer:
         """The answer for everyone whose pairs the headers hold; a value None is absent."""
         headers = asked.headers
@@ -142,7 +158,9 @@ class AccessTree(Generic[Answer]):
                 values = self._read(headers)
                 answer = memory.known.get(values)
                 if answer is None:
-                    return self._learn(memory, values, self._found(headers))
+                    answer = self._learn(memory, values, self._found(headers))
+                    self._recall = None if memory.resting else (self._read, memory.known)
+                    return answer
         except TypeError:  # a list or a table where only text is asked for
             return self._finish(*self.find(self._held_by_header(headers)))
         memory.hits += 1
@@ -206,6 +224,7 @@ class AccessTree(Generic[Answer]):
 
     def _change(self) -> None:
         """What was remembered and made of the tree no longer holds."""
+        self._recall = None
         self._plane, self._laid, self._walked = None, False, 0
         for memory in (self._memory, self._together, self._rows):
             memory.forget()

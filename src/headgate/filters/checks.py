@@ -10,7 +10,7 @@ from headgate.filters.access import Checked
 from headgate.filters.groups import SMALL, gathered, parts_of
 from headgate.filters.listings import bound_of
 from headgate.filters.nodes import TRUE, Filter
-from headgate.filters.targets.python import now_ms, predicate
+from headgate.filters.targets.python import now_us, predicate
 from headgate.message import Message
 
 _NUMBERS: Final = frozenset({int, float})
@@ -27,7 +27,7 @@ class Check:
 
     __slots__ = ("clock", "filter", "test", "uses")
 
-    def __init__(self, tree: Filter, clock: Callable[[], int] = now_ms) -> None:
+    def __init__(self, tree: Filter, clock: Callable[[], int] = now_us) -> None:
         self.filter, self.clock = tree, clock
         self.uses = 0
         self.test: Callable[[Message], bool] = self._compile_and_test
@@ -54,7 +54,7 @@ def _bound_test(tree: Filter) -> Callable[[Message], bool] | None:
 class Checks:
     """One `Check` for each distinct filter, for as long as somebody uses it."""
 
-    def __init__(self, clock: Callable[[], int] = now_ms) -> None:
+    def __init__(self, clock: Callable[[], int] = now_us) -> None:
         self.clock = clock
         self._checks: dict[Filter, Check] = {}
 

@@ -8,6 +8,7 @@ and a fifth that marks where it holds something no filter can compare:
 
 A system field is one column under its own name: `topic` and `priority` in every batch, `timestamp`, `id`,
 `filter_value` and `key` where some message has one. A column that would be empty is not there at all.
+Headers that have no column of their own are in the column `overflow` (see `headgate.filters.overflow`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from headgate.filters.arrays import (
     values_of_type,
 )
 from headgate.filters.nodes import KIND_OF, SYS_KINDS, Field, Kind, Scope
+from headgate.filters.overflow import OVERFLOW, Overflow
 from headgate.filters.transposed import ABSENT, Column, Transposed, by_name, transpose
 from headgate.filters.validation import validate_transposed
 from headgate.message import HeaderValue, Message, validate
@@ -72,12 +74,13 @@ class Columns(Protocol):
 
 
 class BatchColumns:
-    """A record batch whose columns are named as above."""
+    """A record batch whose columns are named as above: the one way to read headers out of a batch."""
 
-    __slots__ = ("_schema", "batch")
+    __slots__ = ("_schema", "batch", "overflow")
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch, self._schema = batch, batch.schema
+        self.overflow = self._overflow()
 
     @property
     def num_rows(self) -> int:
@@ -87,8 +90,19 @@ class BatchColumns:
     def view(self, field: Field, view: View) -> pa.Array | None:
         if field.scope == "sys" and SYS_KINDS[field.name] != view:
             return None
-        at = self._schema.get_field_index(column_name(field, view))
+        array = self.column(column_name(field, view))
+        if self.overflow is None or field.scope != "header":
+            return array
+        return self.overflow.joined(array, field.name, view)
+
+    def column(self, name: str) -> pa.Array | None:
+        """The column of this name; None when the batch has none."""
+        at = self._schema.get_field_index(name)
         return None if at < 0 else self.batch.column(at)
+
+    def _overflow(self) -> Overflow | None:
+        array = self.column(OVERFLOW)
+        return None if array is None or array.null_count == len(array) else Overflow(array)
 
 
 # ---- from messages to columns ------------------------------------------------------------------------

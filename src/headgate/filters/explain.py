@@ -69,15 +69,15 @@ class Explanation:
     warnings: tuple[str, ...]
 
 
-def explain(node: Filter, *, now_ms: int = 0) -> Explanation:
+def explain(node: Filter, *, now_us: int = 0) -> Explanation:
     normal = normalize(node)
-    plans = {dialect: compile_sql(normal, dialect, now_ms=now_ms) for dialect in DIALECTS}
+    plans = {dialect: compile_sql(normal, dialect, now_us=now_us) for dialect in DIALECTS}
     headers = indexed_headers(normal)
     return Explanation(
         text=to_text(node),
         normal=to_text(normal),
         tree=tuple(_drawn(node)),
-        terms=tuple(_term_plan(term, now_ms) for term in conjuncts(normal)),
+        terms=tuple(_term_plan(term, now_us) for term in conjuncts(normal)),
         sql=plans,
         indexes={d: tuple(index_statement(d, name) for name in headers) for d in DIALECTS},
         probes=tuple(_probes(normal)),
@@ -121,10 +121,10 @@ def _label(node: Node) -> str:
 # ---- who answers what --------------------------------------------------------------------------------
 
 
-def _term_plan(term: Filter, now_ms: int) -> TermPlan:
+def _term_plan(term: Filter, now_us: int) -> TermPlan:
     answers: dict[Dialect, str] = {}
     for dialect in DIALECTS:
-        plan = compile_sql(term, dialect, now_ms=now_ms)
+        plan = compile_sql(term, dialect, now_us=now_us)
         answers[dialect] = "exact" if plan.residual is None else "; ".join(plan.reasons)
     return TermPlan(to_text(term), _routing_answer(term), _summary_answer(term), answers)
 

@@ -150,25 +150,25 @@ def negative(value: Scalar | None) -> int | float | None:
 # ---- the reference -----------------------------------------------------------------------------------
 
 
-def matches_filter(node: Filter, message: Message, now_ms: int = 0) -> bool:
+def matches_filter(node: Filter, message: Message, now_us: int = 0) -> bool:
     """A message matches only on TRUE."""
-    return evaluate(node, message, now_ms) is True
+    return evaluate(node, message, now_us) is True
 
 
-def evaluate(node: Filter, message: Message, now_ms: int = 0) -> Tri:
+def evaluate(node: Filter, message: Message, now_us: int = 0) -> Tri:
     match node:
         case Constant(value=value):
             return value
         case Compare(op=op, left=left, right=right):
-            return compare(op, value_of(left, message, now_ms), value_of(right, message, now_ms))
+            return compare(op, value_of(left, message, now_us), value_of(right, message, now_us))
         case In(value=value, items=items, negated=negated):
-            wanted = value_of(value, message, now_ms)
+            wanted = value_of(value, message, now_us)
             found = disjunction(
-                compare("=", wanted, value_of(item, message, now_ms)) for item in items
+                compare("=", wanted, value_of(item, message, now_us)) for item in items
             )
             return negate(found) if negated else found
         case Like(value=value, pattern=pattern, escape=escape, negated=negated):
-            text = value_of(value, message, now_ms)
+            text = value_of(value, message, now_us)
             return (
                 compile_like(pattern, escape)(text) is not negated
                 if isinstance(text, str)
@@ -181,16 +181,16 @@ def evaluate(node: Filter, message: Message, now_ms: int = 0) -> Tri:
         case TopicMatch(pattern=pattern, negated=negated):
             return matches(pattern, message.topic) is not negated
         case Not(term=term):
-            return negate(evaluate(term, message, now_ms))
+            return negate(evaluate(term, message, now_us))
         case And(terms=terms):
-            return conjunction(evaluate(term, message, now_ms) for term in terms)
+            return conjunction(evaluate(term, message, now_us) for term in terms)
         case Or(terms=terms):
-            return disjunction(evaluate(term, message, now_ms) for term in terms)
+            return disjunction(evaluate(term, message, now_us) for term in terms)
         case _:
             assert_never(node)
 
 
-def value_of(operand: Operand, message: Message, now_ms: int = 0) -> Scalar | None:
+def value_of(operand: Operand, message: Message, now_us: int = 0) -> Scalar | None:
     """The operand's value for this message; None when it has none a filter could compare."""
     match operand:
         case Literal(value=value):
@@ -199,11 +199,11 @@ def value_of(operand: Operand, message: Message, now_ms: int = 0) -> Scalar | No
             found = field_value(operand, message)
             return found if type(found) in KIND_OF else None  # type: ignore[return-value]
         case Now():
-            return now_ms
+            return now_us
         case Negate(value=inner):
-            return negative(value_of(inner, message, now_ms))
+            return negative(value_of(inner, message, now_us))
         case Arith(op=op, left=left, right=right):
-            return arithmetic(op, value_of(left, message, now_ms), value_of(right, message, now_ms))
+            return arithmetic(op, value_of(left, message, now_us), value_of(right, message, now_us))
         case _:
             assert_never(operand)
 

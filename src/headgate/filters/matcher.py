@@ -2,12 +2,15 @@
 
 Filters are found by what a message must hold to have a chance (`paths`), so a message meets only the few it
 may match; what remains of those is a compiled test. Equal remainders share one test.
+
+Threads may share a matcher. Its index learns while it answers, so every question holds the lock, as every change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
+from threading import RLock
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -31,7 +34,7 @@ from headgate.filters.nodes import Filter
 from headgate.filters.pairs import Column
 from headgate.filters.paths import Path, key_of, paths
 from headgate.filters.selections import Selections
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.filters.trie import TopicTrie
 from headgate.message import OPAQUE, Message
 
@@ -58,8 +61,9 @@ class Matcher(Generic[Handle]):
     def __init__(
         self,
         entries: Iterable[tuple[Handle, Filter]] = (),
-        clock: Callable[[], int] = now_ms,
+        clock: Callable[[], int] = now_us,
     ) -> None:
+        self._lock = RLock()
         self._entries: dict[tuple[Handle, Filter], _Entry] = {}
         self._checks = Checks(clock)
         self.tree: AccessTree[Found] = AccessTree(_as_found, _key, _PLAIN)
@@ -75,7 +79,9 @@ class Matcher(Generic[Handle]):
         return len(self._entries)
 
     def __iter__(self) -> Iterator[tuple[Handle, Filter]]:
-        return (said for said, entry in self._entries.items() for _ in range(entry.times))
+        with self._lock:
+            entries = list(self._entries.items())
+        return (said for said, entry in entries for _ in range(entry.times))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Compiled tests cannot travel, and a list of filters is smaller than its index.
@@ -83,46 +89,55 @@ class Matcher(Generic[Handle]):
 
     def add(self, handle: Handle, tree: Filter) -> None:
         """The handle wants what the filter matches; said twice, it must be taken back twice."""
-        entry = self._entries.get((handle, tree))
-        if entry is not None:
-            self._entries[handle, tree] = entry._replace(times=entry.times + 1)
-            return
-        entry = self._entries[handle, tree] = _Entry(1, paths(tree))
-        for path in entry.paths:
-            check = self._checks.take(path.rest)
-            if path.pattern is None:
-                self.tree.add(path.flat, handle, check)
-                self._count_outside(path, 1)
-            else:
-                self.trie.add(path.pattern, _member(handle, check))
-                self._patterns += 1
+        with self._lock:
+            entry = self._entries.get((handle, tree))
+            if entry is not None:
+                self._entries[handle, tree] = entry._replace(times=entry.times + 1)
+                return
+            entry = self._entries[handle, tree] = _Entry(1, paths(tree))
+            for path in entry.paths:
+                check = self._checks.take(path.rest)
+                if path.pattern is None:
+                    self.tree.add(path.flat, handle, check)
+                    self._count_outside(path, 1)
+                else:
+                    self.trie.add(path.pattern, _member(handle, check))
+                    self._patterns += 1
 
-    def gathering(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
         """Who is added meanwhile is found only afterwards, and faster; until then nothing may be asked or removed."""
-        return self.tree.gathering()
+        with self._lock, self.tree.gathering():
+            yield
 
     def remove(self, handle: Handle, tree: Filter) -> bool:
         """The handle no longer wants it; whether it did."""
-        entry = self._entries.get((handle, tree))
-        if entry is None:
-            return False
-        if entry.times > 1:
-            self._entries[handle, tree] = entry._replace(times=entry.times - 1)
+        with self._lock:
+            entry = self._entries.get((handle, tree))
+            if entry is None:
+                return False
+            if entry.times > 1:
+                self._entries[handle, tree] = entry._replace(times=entry.times - 1)
+                return True
+            del self._entries[handle, tree]
+            for path in entry.paths:
+                check = self._checks.find(path.rest)
+                if path.pattern is None:
+                    self.tree.remove(path.flat, handle, check)
+                    self._count_outside(path, -1)
+                else:
+                    self.trie.remove(path.pattern, _member(handle, check))
+                    self._patterns -= 1
+                self._checks.release(path.rest)
             return True
-        del self._entries[handle, tree]
-        for path in entry.paths:
-            check = self._checks.find(path.rest)
-            if path.pattern is None:
-                self.tree.remove(path.flat, handle, check)
-                self._count_outside(path, -1)
-            else:
-                self.trie.remove(path.pattern, _member(handle, check))
-                self._patterns -= 1
-            self._checks.release(path.rest)
-        return True
 
     def match(self, message: Message) -> Set[Handle]:
         """Everyone one of whose filters matches the message."""
+        with self._lock:
+            return self.find(message)
+
+    def find(self, message: Message) -> Set[Handle]:
+        """What `match` answers, for who has a lock of their own that every change holds."""
         members, checked = self.tree.match(self._seen(message) if self._outside else message)
         if self._patterns:
             members, checked = _both((members, checked), self.trie.match(message.topic))
@@ -131,22 +146,24 @@ class Matcher(Generic[Handle]):
     def match_batch(self, batch: pa.RecordBatch) -> Selections[Handle]:
         """Which rows of the batch each handle gets."""
         columns, rows = BatchColumns(batch), np.arange(batch.num_rows)
-        codes, found = self.match_rows(columns, rows)
-        selections: Selections[Handle] = Selections(batch.num_rows)
-        selections.add(rows, codes, [members for members, _ in found])
-        for members, passed in checked_rows(Asked(columns), rows, codes, [c for _, c in found]):
-            selections.add_rows(members, passed)
-        return selections
+        with self._lock:
+            codes, found = self.match_rows(columns, rows)
+            selections: Selections[Handle] = Selections(batch.num_rows)
+            selections.add(rows, codes, [members for members, _ in found])
+            for members, passed in checked_rows(Asked(columns), rows, codes, [c for _, c in found]):
+                selections.add_rows(members, passed)
+            return selections
 
     def match_rows(self, columns: Columns, rows: Rows) -> Alike[Found]:
         """For each of the rows who matches for certain, and who does if its check says so."""
-        alike = match_rows(self.tree, columns, rows)
-        if not self._patterns:
-            return alike
-        topics = match_topics(self.trie.match, columns, rows)
-        codes, first = combined([alike.codes, topics.codes], len(rows))
-        pairs = zip(alike.codes[first].tolist(), topics.codes[first].tolist(), strict=True)
-        return Alike(codes, [_both(alike.answers[a], topics.answers[t]) for a, t in pairs])
+        with self._lock:
+            alike = match_rows(self.tree, columns, rows)
+            if not self._patterns:
+                return alike
+            topics = match_topics(self.trie.match, columns, rows)
+            codes, first = combined([alike.codes, topics.codes], len(rows))
+            pairs = zip(alike.codes[first].tolist(), topics.codes[first].tolist(), strict=True)
+            return Alike(codes, [_both(alike.answers[a], topics.answers[t]) for a, t in pairs])
 
     def _seen(self, message: Message) -> _Seen:
         seen: dict[Any, Any] = dict(message.headers)

@@ -43,7 +43,7 @@ class Memory(Generic[Answer]):
     def forget(self) -> None:
         """The answers are no longer true."""
         if self.known:
-            self.known.clear()
+            self.known = {}  # another one: who asks without a lock may hold the old one
             self.hits = self._weight = 0
 
     def _make_room(self) -> None:

@@ -94,7 +94,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """`UTC()`: the moment of evaluation, in milliseconds since 1970; one moment for the whole filter."""
+    """`UTC()`: the moment of evaluation, in microseconds since 1970; one moment for the whole filter."""
 
 
 @dataclass(frozen=True, slots=True)

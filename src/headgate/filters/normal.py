@@ -52,11 +52,11 @@ def normalize(node: Filter) -> Filter:
     return _simplify(push_negation(node))
 
 
-def bind_now(node: Filter, now_ms: int) -> Filter:
+def bind_now(node: Filter, now_us: int) -> Filter:
     """The filter with `UTC()` replaced by a moment; the same object when it does not ask for the time."""
     if not depends_on_time(node):
         return node
-    return _map_operands(node, lambda operand: _bound(operand, now_ms))
+    return _map_operands(node, lambda operand: _bound(operand, now_us))
 
 
 def conjuncts(node: Filter) -> tuple[Filter, ...]:
@@ -295,13 +295,13 @@ def _as_literal(operand: Negate | Arith) -> Operand:
     return Literal(value, "timestamp" if "timestamp" in forms else forms[0])
 
 
-def _bound(operand: Operand, now_ms: int) -> Operand:
+def _bound(operand: Operand, now_us: int) -> Operand:
     match operand:
         case Now():
-            return Literal(now_ms)
+            return Literal(now_us)
         case Negate(value=value):
-            return Negate(_bound(value, now_ms))
+            return Negate(_bound(value, now_us))
         case Arith(op=op, left=left, right=right):
-            return Arith(op, _bound(left, now_ms), _bound(right, now_ms))
+            return Arith(op, _bound(left, now_us), _bound(right, now_us))
         case _:
             return operand

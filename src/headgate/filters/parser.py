@@ -50,11 +50,15 @@ _MOST_DIGITS: Final = len(str(INT64_MAX))  # Python refuses to read thousands of
 _TOO_LARGE: Final = "the integer does not fit into 64 bits; write it as a float"
 
 
-@lru_cache(maxsize=1024)
 def parse(text: str) -> Filter:
     """The tree of a filter's text; blank text matches everything."""
     if not isinstance(text, str):
         raise FilterTypeError(f"a filter is text, not {type(text).__name__}: {text!r}")
+    return _parsed(text)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Filter:
     if not text.strip(" \t\f\n\r"):
         return TRUE
     lexemes = scan(text)
@@ -358,7 +362,16 @@ _UNITS: Final = {
 _SPAN = re.compile(r"\s*(-?)\s*(\d{1,12})\s*([A-Za-z]+)\s*", re.ASCII)
 
 
+# A date and perhaps a time as ISO 8601 writes them; Python would take any character for the T.
+_ISO = re.compile(
+    r"\s*(\d{4}-\d\d-\d\d|\d{8}|\d{4}-W\d\d(-\d)?|\d{4}W\d{2,3})([Tt ][\d:.,]+([Zz]|[+-][\d:.]+)?)?\s*",
+    re.ASCII,
+)
+
+
 def _microseconds_at(text: str) -> int | None:
+    if not _ISO.fullmatch(text):
+        return None
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:

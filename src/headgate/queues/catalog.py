@@ -10,7 +10,7 @@ from typing import Any
 from headgate.errors import QueueNotFound
 from headgate.filters.matcher import Matcher
 from headgate.filters.parser import parse
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.message import Message
 from headgate.queues.contract import QueueInfo, QueueOptions, Row
 
@@ -19,7 +19,7 @@ class Catalog:
     """All queues and subscriptions as they were at `version`. The version changes with every change to them."""
 
     def __init__(
-        self, version: int, infos: Iterable[QueueInfo], clock: Callable[[], int] = now_ms
+        self, version: int, infos: Iterable[QueueInfo], clock: Callable[[], int] = now_us
     ) -> None:
         self.version = version
         self.by_id = {info.id: info for info in infos}
@@ -40,12 +40,11 @@ class Catalog:
         """The subscriptions that want a message published to `source`, in the order of their ids."""
         if not self._subscriptions:
             return []
-        with self._lock:  # the matcher learns while it matches
+        with self._lock:  # built once, by the first of the threads that ask
             if self._matcher is None:
                 entries = [(info.id, parse(info.filter)) for info in self._subscriptions]
                 self._matcher = Matcher(entries, self._clock)
-            wanting = sorted(self._matcher.match(message))
-        found = [self.by_id[id] for id in wanting]
+        found = [self.by_id[id] for id in sorted(self._matcher.match(message))]
         return [info for info in found if info.source is None or info.source == source]
 
 

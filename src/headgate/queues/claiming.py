@@ -155,7 +155,7 @@ class Claiming(Settling, Publishing, Examining):
     ) -> Operation[list[Candidate]]:
         """Page by page, what Python says matches."""
         assert condition.residual is not None
-        matches: Callable[[Message], bool] = predicate(condition.residual, self.dialect.wall_ms)
+        matches: Callable[[Message], bool] = predicate(condition.residual, self.dialect.wall_us)
         found: list[Candidate] = []
         last: Row | None = None
         while len(found) < limit:

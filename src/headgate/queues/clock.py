@@ -42,9 +42,6 @@ class Clock:
     elapsed_us: Callable[[], int] = elapsed_us
     boot_id: Callable[[], str] = boot_id
 
-    def wall_ms(self) -> int:
-        return self.wall_us() // 1000
-
 
 def first_offset(clock: Clock, newest_us: int) -> int:
     """The offset for a new start of the machine: the time of day, but not before the newest message."""

@@ -222,6 +222,8 @@ class Advice:
 
 
 Start: TypeAlias = OneOf["next", "first"]
+# What a database is opened for: make it if need be, change what is there, or look and never write.
+Access: TypeAlias = OneOf["create", "change", "look"]
 
 
 # ---- the operations ------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class Core:
         [(version,)] = yield self._catalog_version
         if version != self._catalog.version:
             rows = yield self.dialect.statement("catalog")
-            self._catalog = Catalog(version, map(info_of, rows), self.dialect.wall_ms)
+            self._catalog = Catalog(version, map(info_of, rows), self.dialect.wall_us)
         return self._catalog
 
     def find(self, name: str) -> Operation[QueueInfo]:

@@ -6,47 +6,74 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Any, Final, get_args
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from headgate.errors import MissingExtra, QueueOptionsError
+from headgate.errors import DatabaseNotFound, MissingExtra, QueueOptionsError
 from headgate.filters.builder import FilterLike
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments, requests
 from headgate.queues.clock import Clock
-from headgate.queues.contract import Engine, QueueInfo, Start
+from headgate.queues.contract import Access, Engine, QueueInfo, Start
 from headgate.queues.outbox import Outbox
 from headgate.queues.push import Pushes
 from headgate.queues.queue import Queue, Subscription
 from headgate.queues.relay import FileOutbox, OwnOutbox, Relay
 
+_SYNCHRONOUS: Final = ("FULL", "NORMAL", "EXTRA", "OFF")
+
 
 def connect(url: str, **options: Any) -> Database:
     """`sqlite:///orders.db`, `sqlite:////absolute/path.db`, `postgresql://…`, or `memory:` for tests.
 
-    SQLite takes `synchronous="FULL" | "NORMAL"`: with FULL, what was confirmed survives a power cut.
+    SQLite takes `synchronous="FULL" | "NORMAL"`: with FULL, what was confirmed survives a power cut. With
+    `access="change"` the database must be there, and with `access="look"` nothing is ever written to it: not even
+    what came through the SQL door is passed on to subscriptions.
     """
     return Database(open_engine(url, **options))
 
 
 def open_engine(url: str, *, clock: Clock | None = None, **options: Any) -> Engine:
     """The engine a URL names."""
-    parts = urlsplit(url)
+    parts = _split(url)
+    if options.get("access", "create") not in get_args(Access):
+        raise QueueOptionsError(
+            f"access is {', '.join(get_args(Access))}, not {options['access']!r}"
+        )
     if parts.scheme == "memory":
         from headgate.queues.memory import MemoryEngine
 
+        if options.pop("access", "create") != "create":
+            raise DatabaseNotFound("memory: begins empty, so there is nothing to look at or change")
         return MemoryEngine(clock=clock, **options)
     if parts.scheme == "sqlite":
         from headgate.queues.sqlite import SqliteEngine
 
         return SqliteEngine(
-            sqlite_path(url), clock=clock, **{**dict(parse_qsl(parts.query)), **options}
+            sqlite_path(url), clock=clock, **{**_sqlite_options(url, parts.query), **options}
         )
     if parts.scheme in ("postgresql", "postgres"):
         return _open_postgres(url, clock, options)
     raise QueueOptionsError(
         f"cannot connect to {url!r}; use sqlite:///path.db, postgresql://host/name or memory:"
     )
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as problem:
+        raise QueueOptionsError(f"{url!r} is no URL: {problem}") from problem
+
+
+def _sqlite_options(url: str, query: str) -> dict[str, str]:
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    level = given.get("synchronous", "FULL").upper()
+    if not given.keys() <= {"synchronous"} or level not in _SYNCHRONOUS:
+        raise QueueOptionsError(
+            f"{url!r}: behind the question mark may stand synchronous=FULL or another of {', '.join(_SYNCHRONOUS)}"
+        )
+    return given
 
 
 def sqlite_path(url: str) -> Path:

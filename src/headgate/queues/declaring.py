@@ -97,7 +97,7 @@ class Declaring(Publishing):
     def _take_stored(self, name: str, filter: Filter) -> Operation[None]:
         """Deliveries of what is stored already, where it matches."""
         info = yield from self.find(name)
-        matches = predicate(filter, self.dialect.wall_ms)
+        matches = predicate(filter, self.dialect.wall_us)
         after, now = 0, self.dialect.now_us()
         while rows := (
             yield self.dialect.statement(

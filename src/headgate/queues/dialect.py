@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.filters.nodes import TRUE, And, Filter, joined
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.filters.targets.sql import Dialect as DialectName
 from headgate.filters.targets.sql import Layout, Sql, compile_sql
 from headgate.filters.targets.sql.fragment import all_of
@@ -43,9 +43,10 @@ class Dialect(ABC):
 
     name: DialectName
 
-    def __init__(self, *, wall_ms: Callable[[], int] = now_ms) -> None:
+    def __init__(self, *, wall_us: Callable[[], int] = now_us) -> None:
         self._statements = statements_of(self.name)
-        self.wall_ms = wall_ms  # what UTC() in a filter is
+        self.wall_us = wall_us  # what UTC() in a filter is
+        self.looks_only = False  # nothing may be written, not even what would be on the way
 
     @abstractmethod
     def now_us(self) -> int | None:
@@ -90,7 +91,7 @@ class Dialect(ABC):
         for tree, layout in ((branch.on_delivery, ON_DELIVERY), (branch.on_message, ON_MESSAGE)):
             first = first_parameter + sum(len(part.params) for part in parts)
             plan = compile_sql(
-                tree, self.name, first_parameter=first, layout=layout, now_ms=self.wall_ms()
+                tree, self.name, first_parameter=first, layout=layout, now_us=self.wall_us()
             )
             plans.append(plan)
             parts.append(self.numbered(plan.where, first))

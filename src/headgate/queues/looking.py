@@ -58,7 +58,7 @@ class Looking(Claiming):
     ) -> Operation[list[Standing]]:
         if queue.kind != "queue":
             yield from self.route()
-        matches = (lambda _: True) if filter is None else predicate(filter, self.dialect.wall_ms)
+        matches = (lambda _: True) if filter is None else predicate(filter, self.dialect.wall_us)
         found: list[Standing] = []
         while len(found) < limit:
             page = max(limit, 100)

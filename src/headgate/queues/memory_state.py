@@ -123,7 +123,7 @@ class MemoryState:
     def _wants(self, info: QueueInfo, message: Message, source: int | None) -> bool:
         if info.kind == "queue" or info.source not in (None, source):
             return False
-        return predicate(parse(info.filter), self._clock.wall_ms)(message)
+        return predicate(parse(info.filter), self._clock.wall_us)(message)
 
     def _deliver(self, queue: MemoryQueue, id: int, publication: Publication) -> None:
         message = publication.message
@@ -145,7 +145,7 @@ class MemoryState:
         }
 
     def _matches(self, filter: Filter | None, message: Message) -> bool:
-        return filter is None or predicate(filter, self._clock.wall_ms)(message)
+        return filter is None or predicate(filter, self._clock.wall_us)(message)
 
     def _ready(self, queue: MemoryQueue, filter: Filter | None) -> list[MemoryDelivery]:
         """What is READY and matches, in the order of the queue."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from headgate.errors import DatabaseClosed
 from headgate.queues.clock import Clock
 from headgate.queues.contract import (
+    Access,
     Operation,
     Publication,
     QueueInfo,
@@ -28,7 +29,7 @@ from headgate.queues.postgres_connections import (
 )
 from headgate.queues.postgres_dialect import PostgresDialect
 from headgate.queues.postgres_listener import Listener
-from headgate.queues.postgres_migrations import migrate
+from headgate.queues.postgres_migrations import prepare
 from headgate.queues.postgres_operations import PostgresOperations
 from headgate.queues.postgres_target import target_of
 
@@ -50,14 +51,15 @@ class PostgresEngine:
         schema: str | None = None,
         most_connections: int = MOST_CONNECTIONS,
         clock: Clock | None = None,
+        access: Access = "create",
     ) -> None:
         """A clock takes the place of the server's: for tests."""
         self.target = target_of(url, schema)
-        self.operations = PostgresOperations(PostgresDialect(clock))
+        self.operations = PostgresOperations(PostgresDialect(clock, looks_only=access == "look"))
         self._pool = Pool(lambda: open_connection(self.target), most_connections)
         self._listener = Listener(self.target)
         try:
-            self.run(migrate(self.target))
+            self.run(prepare(self.target, access))
         except BaseException:
             self.close()
             raise
@@ -131,17 +133,22 @@ class AsyncPostgresEngine:
         schema: str | None = None,
         most_connections: int = MOST_CONNECTIONS,
         clock: Clock | None = None,
+        access: Access = "create",
     ) -> None:
-        self.target = target_of(url, schema)
-        self.operations = PostgresOperations(PostgresDialect(clock))
+        self.target, self._access = target_of(url, schema), access
+        self.operations = PostgresOperations(PostgresDialect(clock, looks_only=access == "look"))
         self._free = asyncio.Semaphore(most_connections)
         self._idle: list[AsyncKeepingConnection] = []
         self._listener = Listener(self.target)
         self._closed = False
 
     async def open(self) -> AsyncPostgresEngine:
-        """Bring the tables up to date."""
-        await self.run(migrate(self.target))
+        """Bring the tables up to date, or find out that they are."""
+        try:
+            await self.run(prepare(self.target, self._access))
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def run(self, operation: Operation[T]) -> T:

@@ -10,7 +10,7 @@ from hashlib import md5
 from typing import Final
 
 from headgate.filters.normal import EXACT_AS_DOUBLE
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.filters.targets.sql import Dialect as DialectName
 from headgate.filters.targets.sql import Sql
 from headgate.message import Scalar
@@ -33,9 +33,9 @@ class PostgresDialect(Dialect):
 
     name: DialectName = "postgres"
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__(wall_ms=now_ms if clock is None else clock.wall_ms)
-        self._clock = clock
+    def __init__(self, clock: Clock | None = None, *, looks_only: bool = False) -> None:
+        super().__init__(wall_us=now_us if clock is None else clock.wall_us)
+        self._clock, self.looks_only = clock, looks_only
 
     def now_us(self) -> int | None:
         return None if self._clock is None else self._clock.elapsed_us()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headgate.errors import SchemaTooNew
-from headgate.queues.contract import Operation, Statement, Transaction
+from headgate.errors import DatabaseNotFound, SchemaTooNew
+from headgate.queues.contract import Access, Operation, Statement, Transaction
 from headgate.queues.postgres_target import Target
-from headgate.queues.statements import migrations_of
+from headgate.queues.statements import check_version, migrations_of
 
 # Asked of the tables: what to_regclass and its like answer was remembered before the lock was had.
 _IS_THERE = """
@@ -16,6 +16,22 @@ SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1::text),
 _VERSION = "SELECT coalesce(max(version), 0) FROM migration"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))"
 _TABLE = "CREATE TABLE migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+
+
+def prepare(target: Target, access: Access) -> Operation[None]:
+    """Bring the tables up to date; where none are to be made, refuse a schema that has none, and to look at tables
+    that other versions of Headgate made."""
+    if access != "create":
+        version = yield from _version(target)
+        if not version:
+            raise DatabaseNotFound(
+                f"there are no queues in schema {target.schema!r} of that database; check the URL "
+                "(postgresql://host/database?schema=name), or make the first one: headgate queue create NAME"
+            )
+        if access == "look":
+            check_version(version, migrations_of("postgres")[-1][0], f"schema {target.schema!r}")
+            return
+    yield from migrate(target)
 
 
 def migrate(target: Target) -> Operation[None]:

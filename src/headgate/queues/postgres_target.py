@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from headgate.errors import QueueOptionsError
 
@@ -33,7 +33,8 @@ def target_of(url: str, schema: str | None = None) -> Target:
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     named = [value for name, value in pairs if name == "schema"]
-    rest = urlencode([(n, v) for n, v in pairs if n != "schema"], safe="/")
+    others = [(n, v) for n, v in pairs if n != "schema"]
+    rest = urlencode(others, safe="/", quote_via=quote)  # libpq takes a plus for a plus
     chosen = schema or (named[-1] if named else DEFAULT_SCHEMA)
     if not _SCHEMA.fullmatch(chosen):
         raise QueueOptionsError(

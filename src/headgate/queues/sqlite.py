@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,6 +16,7 @@ import apsw
 from headgate.errors import (
     DatabaseClosed,
     DatabaseFull,
+    DatabaseNotFound,
     DatabaseUnavailable,
     HeadgateError,
     QueueError,
@@ -23,6 +24,7 @@ from headgate.errors import (
 )
 from headgate.queues.clock import Clock, first_offset
 from headgate.queues.contract import (
+    Access,
     Each,
     Notify,
     Operation,
@@ -36,8 +38,9 @@ from headgate.queues.contract import (
     Wake,
     Watch,
 )
+from headgate.queues.sqlite_files import open_file
 from headgate.queues.sqlite_operations import SqliteDialect, SqliteOperations
-from headgate.queues.statements import migrations_of, statements_of
+from headgate.queues.statements import check_version, migrations_of, statements_of
 from headgate.queues.wakers import Wakers
 from headgate.queues.watch import Watcher
 
@@ -50,15 +53,21 @@ _LONGEST_LOG: Final = 16_000_000  # bytes that the WAL may keep once it could be
 _NOBODY: Final[frozenset[int]] = frozenset()
 _PUBLISH_ONE: Final = statements_of("sqlite")["publish_one"]
 _OFFSET: Final = "SELECT offset_us FROM headgate_clock WHERE boot_id = ?"
+_NEWEST: Final = "SELECT timestamp FROM headgate_message ORDER BY id DESC LIMIT 1"
 
 
 class SqliteEngine:
     """A database file. Each operation has a connection to itself; writers of one process stand in line."""
 
     def __init__(
-        self, path: Path | str, *, synchronous: str = "FULL", clock: Clock | None = None
+        self,
+        path: Path | str,
+        *,
+        synchronous: str = "FULL",
+        clock: Clock | None = None,
+        access: Access = "create",
     ) -> None:
-        self.path, self._synchronous = Path(path), synchronous
+        self.path, self._synchronous, self._access = Path(path), synchronous, access
         self._clock = clock or Clock()
         self._idle: list[_Connection] = []
         self._lock, self._writing = threading.Lock(), threading.Lock()
@@ -67,10 +76,14 @@ class SqliteEngine:
         self._watcher: Watcher | None = None
         self._dialect = SqliteDialect(self._clock)
         self.operations = SqliteOperations(self._dialect)
-        connection = self._open()
+        self._dialect.looks_only = access == "look"
         with _our_errors(self.path):
-            migrate(connection)
-            self._dialect.offset_us = _offset(connection, self._clock)
+            if access != "create":
+                _check_tables(self.path, access)
+            connection = self._open()
+            if access != "look":
+                migrate(connection)
+            self._dialect.offset_us = _offset(connection, self._clock, keep=access != "look")
         self._give_back(self._ready(connection))
 
     def run(self, operation: Operation[T]) -> T:
@@ -141,10 +154,12 @@ class SqliteEngine:
 
     def _open(self) -> apsw.Connection:
         with _our_errors(self.path):
-            connection = apsw.Connection(str(self.path))
+            connection = open_file(self.path, self._access)
             # Plans must not depend on values: else each new value has its statement prepared again.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             connection.set_busy_handler(_waiting())
+            if self._access == "look":
+                return connection
             _patiently(lambda: connection.pragma("journal_mode", "wal"))
             connection.pragma("synchronous", self._synchronous)
             connection.pragma("journal_size_limit", _LONGEST_LOG)
@@ -323,14 +338,28 @@ def migrate(connection: apsw.Connection) -> None:
         raise
 
 
+def _check_tables(path: Path, access: Access) -> None:
+    """Refuse a database without queues, and to look at tables that other versions of Headgate made."""
+    with closing(open_file(path, "look")) as connection:
+        connection.set_busy_handler(_waiting())
+        version, newest = _version(connection), migrations_of("sqlite")[-1][0]
+    if not version:
+        raise DatabaseNotFound(
+            f"{path} holds no queues; check the URL, or make the first one: "
+            f"headgate queue create NAME --db sqlite:///{path}"
+        )
+    if access == "look":
+        check_version(version, newest, str(path))
+
+
 def _version(connection: apsw.Connection) -> int:
     if not connection.table_exists("main", "headgate_migration"):
         return 0
     return _number(connection, "SELECT coalesce(max(version), 0) FROM headgate_migration") or 0
 
 
-def _offset(connection: apsw.Connection, clock: Clock) -> int:
-    """The offset everyone uses since this start of the machine; the first one decides.
+def _offset(connection: apsw.Connection, clock: Clock, *, keep: bool = True) -> int:
+    """The offset everyone uses since this start of the machine; the first one who may `keep` it decides.
 
     Whoever held a lease before it is gone, so their leases end.
     """
@@ -338,13 +367,13 @@ def _offset(connection: apsw.Connection, clock: Clock) -> int:
     known = _number(connection, _OFFSET, boot)
     if known is not None:
         return known
+    if not keep:
+        return first_offset(clock, _number(connection, _NEWEST) or 0)
     connection.execute("BEGIN IMMEDIATE")
     try:
         known = _number(connection, _OFFSET, boot)
         if known is None:
-            newest = _number(
-                connection, "SELECT timestamp FROM headgate_message ORDER BY id DESC LIMIT 1"
-            )
+            newest = _number(connection, _NEWEST)
             known = first_offset(clock, newest or 0)
             connection.execute("INSERT INTO headgate_clock VALUES (?, ?)", (boot, known))
             ended = clock.elapsed_us() + known
@@ -413,6 +442,10 @@ def _ours(problem: apsw.Error, path: Path) -> HeadgateError:
     if isinstance(problem, apsw.CantOpenError):
         return DatabaseUnavailable(
             f"{path}: {problem}; is its directory there, and may it be written?"
+        )
+    if isinstance(problem, apsw.ReadOnlyError):
+        return DatabaseUnavailable(
+            f"{path}: {problem}; it was opened to look at it, or this user may not write the file or its directory"
         )
     if isinstance(problem, apsw.BusyError | apsw.LockedError | apsw.IOError):
         return DatabaseUnavailable(f"{path}: {problem}; try again")

@@ -43,7 +43,7 @@ class SqliteDialect(Dialect):
     name: DialectName = "sqlite"
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(wall_ms=clock.wall_ms)
+        super().__init__(wall_us=clock.wall_us)
         self._clock = clock
         self.offset_us = 0
 

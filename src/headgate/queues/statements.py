@@ -15,6 +15,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Final
 
+from headgate.errors import QueueError, SchemaTooNew
 from headgate.filters.targets.sql import Dialect as DialectName
 
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -36,6 +37,19 @@ def migrations_of(dialect: DialectName) -> list[tuple[int, str]]:
     """The numbered migrations of the dialect, in order."""
     found = [(_MIGRATION.fullmatch(name), text) for name, text in _read(dialect)]
     return sorted((int(number[1]), text) for number, text in found if number)
+
+
+def check_version(version: int, newest: int, where: str) -> None:
+    """Refuse to look at tables of another version: looking does not bring them up to date."""
+    if version > newest:
+        raise SchemaTooNew(
+            f"{where}: the tables are of version {version}, this Headgate knows {newest}; upgrade it"
+        )
+    if version < newest:
+        raise QueueError(
+            f"{where}: the tables are of version {version}, and {newest} is needed to look at them; whatever publishes "
+            "or claims with this Headgate brings them up to date"
+        )
 
 
 def split_statements(text: str) -> dict[str, str]:

@@ -41,7 +41,7 @@ class Pending(NamedTuple):
         if self.checked:
             more = passing(more, self.checked, asked)
         for gate in self.gates:
-            more = merged(more, gate.match(asked))
+            more = merged(more, gate.find(asked))
         queues, exchanges, _ = told_apart(more)
         return merged(self.queues, queues), (*self.exchanges, *exchanges)
 

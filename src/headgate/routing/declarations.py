@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
+from threading import RLock
 from typing import Any, Final, TypeAlias
 
 from headgate.errors import (
@@ -62,9 +63,13 @@ class Queue:
 
 
 class Declarations:
-    """What there is: exchanges with their indexes, queues, and the bindings between them."""
+    """What there is: exchanges with their indexes, queues, and the bindings between them.
+
+    Whatever changes it holds its lock, and so does whatever an index is asked: indexes learn while they answer.
+    """
 
     def __init__(self) -> None:
+        self._lock = RLock()
         self._queues: dict[str, Arriving] = {}  # every queue, and what is bound to it
         self._uncommon: dict[str, Queue] = {}  # those not declared as most are
         self._indexes: dict[str, Index] = {DEFAULT: DefaultIndex(Exchange(DEFAULT), self._queues)}
@@ -103,15 +108,16 @@ class Declarations:
         )
         if name == DEFAULT:
             raise NotPermitted("the default exchange is always there and cannot be declared")
-        if name in self._indexes:
-            _must_equal(f"exchange {name!r}", self._indexes[name].exchange, exchange)
-            return self._indexes[name].exchange
-        if name.startswith(RESERVED):
-            raise NotPermitted(
-                f"exchange names that begin with {RESERVED!r} are reserved: {name!r}"
-            )
-        self._add(exchange)
-        return exchange
+        with self._lock:
+            if name in self._indexes:
+                _must_equal(f"exchange {name!r}", self._indexes[name].exchange, exchange)
+                return self._indexes[name].exchange
+            if name.startswith(RESERVED):
+                raise NotPermitted(
+                    f"exchange names that begin with {RESERVED!r} are reserved: {name!r}"
+                )
+            self._add(exchange)
+            return exchange
 
     def declare_queue(
         self,
@@ -123,34 +129,37 @@ class Declarations:
     ) -> Queue:
         """A queue of that name, reachable through the default exchange at once."""
         queue = Queue(name, durable, auto_delete, arguments_key(arguments or {}))
-        if name in self._queues:
-            _must_equal(f"queue {name!r}", self._uncommon.get(name, Queue(name)), queue)
-        else:
-            self._add_queue(queue)
-        return queue
+        with self._lock:
+            if name in self._queues:
+                _must_equal(f"queue {name!r}", self._uncommon.get(name, Queue(name)), queue)
+            else:
+                self._add_queue(queue)
+            return queue
 
     def delete_exchange(self, name: str) -> bool:
         """Remove the exchange and every binding from it and to it; whether it was there."""
         if name == DEFAULT or name in STANDARD:
             raise NotPermitted(f"the exchange {name!r} is always there and cannot be deleted")
-        index = self._indexes.get(name)
-        if index is None:
-            return False
-        for binding in list(index.bindings):
-            self._let_go(binding)
-        del self._indexes[name]
-        self._doors.pop(name, None)
-        self._remove_all(self._onward.pop(name))
-        return True
+        with self._lock:
+            index = self._indexes.get(name)
+            if index is None:
+                return False
+            for binding in list(index.bindings):
+                self._let_go(binding)
+            del self._indexes[name]
+            self._doors.pop(name, None)
+            self._remove_all(self._onward.pop(name))
+            return True
 
     def delete_queue(self, name: str) -> bool:
         """Remove the queue and every binding to it; whether it was there."""
-        if name not in self._queues:
-            return False
-        arriving = self._queues.pop(name)
-        self._uncommon.pop(name, None)
-        self._remove_all(arriving)
-        return True
+        with self._lock:
+            if name not in self._queues:
+                return False
+            arriving = self._queues.pop(name)
+            self._uncommon.pop(name, None)
+            self._remove_all(arriving)
+            return True
 
     # ---- binding
 
@@ -165,31 +174,32 @@ class Declarations:
         filter: FilterText | None = None,
     ) -> Binding:
         """Bind a queue, or another exchange, to the source; to bind the same twice is to bind it once."""
-        index = self._indexes.get(source)
-        if index is None:
-            raise UnknownExchange(source)
-        binding, given = self._binding(source, queue, exchange, key, arguments, filter)
-        targets = self._onward if queue is None else self._queues
-        destination = binding.destination
-        try:
-            arriving = targets[destination]
-        except KeyError:
-            missing = UnknownExchange if queue is None else UnknownQueue
-            raise missing(destination) from None
-        tree = None
-        if given is not None:
-            tree, text = filter_and_text(given, str(binding))
-            if type(given) is not str:
-                binding = binding.with_filter(text)
-        if index.bind(binding, tree):
-            targets[destination] = arrived(arriving, binding)
-        return binding
+        with self._lock:
+            index = self._indexes.get(source)
+            if index is None:
+                raise UnknownExchange(source)
+            binding, given = self._binding(source, queue, exchange, key, arguments, filter)
+            targets = self._onward if queue is None else self._queues
+            destination = binding.destination
+            try:
+                arriving = targets[destination]
+            except KeyError:
+                missing = UnknownExchange if queue is None else UnknownQueue
+                raise missing(destination) from None
+            tree = None
+            if given is not None:
+                tree, text = filter_and_text(given, str(binding))
+                if type(given) is not str:
+                    binding = binding.with_filter(text)
+            if index.bind(binding, tree):
+                targets[destination] = arrived(arriving, binding)
+            return binding
 
     def bind_all(self, bindings: Iterable[Mapping[str, Any]]) -> None:
         """Many at once, each given as the arguments of a `bind`; those before one that is refused are bound."""
         entries = list(bindings)  # nothing of the caller's runs while they are gathered
         bind = self.bind
-        with self._gathering({given.get("source", "") for given in entries}):
+        with self._lock, self._gathering({given.get("source", "") for given in entries}):
             for given in entries:
                 bind(**given)
 
@@ -204,42 +214,48 @@ class Declarations:
         filter: FilterText | None = None,
     ) -> bool:
         """Undo a `bind` with the same arguments; whether there was such a binding."""
-        if source not in self._indexes:
-            raise UnknownExchange(source)
-        binding, given = self._binding(source, queue, exchange, key, arguments, filter)
-        if given is not None and type(given) is not str:
-            binding = binding.with_filter(filter_and_text(given, str(binding))[1])
-        return self.remove(binding)
+        with self._lock:
+            if source not in self._indexes:
+                raise UnknownExchange(source)
+            binding, given = self._binding(source, queue, exchange, key, arguments, filter)
+            if given is not None and type(given) is not str:
+                binding = binding.with_filter(filter_and_text(given, str(binding))[1])
+            return self.remove(binding)
 
     def remove(self, binding: Binding) -> bool:
         """Undo a binding; whether it was there. An exchange that deletes itself goes with its last one."""
-        if not self._let_go(binding):
-            return False
-        index = self._indexes[binding.source]
-        if index.exchange.auto_delete and not index.bindings:
-            self.delete_exchange(binding.source)
-        return True
+        with self._lock:
+            if not self._let_go(binding):
+                return False
+            index = self._indexes[binding.source]
+            if index.exchange.auto_delete and not index.bindings:
+                self.delete_exchange(binding.source)
+            return True
 
     # ---- looking
 
     @property
     def exchanges(self) -> Mapping[str, Exchange]:
-        return {name: index.exchange for name, index in self._indexes.items()}
+        with self._lock:
+            return {name: index.exchange for name, index in self._indexes.items()}
 
     @property
     def queues(self) -> Mapping[str, Queue]:
-        return {name: self._uncommon.get(name) or Queue(name) for name in self._queues}
+        with self._lock:
+            return {name: self._uncommon.get(name) or Queue(name) for name in self._queues}
 
     def bindings(self, source: str | None = None) -> Iterator[Binding]:
-        """The bindings of one exchange, or of all."""
-        if source is not None and source not in self._indexes:
-            raise UnknownExchange(source)
-        for name in self._indexes if source is None else (source,):
-            yield from self._indexes[name].bindings
+        """The bindings of one exchange, or of all, as they are now."""
+        with self._lock:
+            if source is not None and source not in self._indexes:
+                raise UnknownExchange(source)
+            names = self._indexes if source is None else (source,)
+            return iter([binding for name in names for binding in self._indexes[name].bindings])
 
     def __len__(self) -> int:
         """How many bindings there are."""
-        return sum(len(index.bindings) for index in self._indexes.values())
+        with self._lock:
+            return sum(len(index.bindings) for index in self._indexes.values())
 
     # ---- inside
 

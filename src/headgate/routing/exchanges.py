@@ -7,7 +7,7 @@ An index answers with a `Routed` when there is nothing more to say, and remember
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -52,8 +52,12 @@ class Exchange:
 class Index(ABC):
     """The bindings of one exchange. `find` is the whole of what a message asks.
 
-    Where the topic decides, `settled` is what was found for it before: to be looked up without a call.
+    Where the topic decides, `settled` is what was found for it before: to be looked up without a call. Elsewhere
+    `recall` may know what was found for such a message. Both may be asked while others bind and unbind; whatever
+    else is asked of an index, or changes it, holds the lock of its topology.
     """
+
+    recall: Callable[[Routable], Answer | None] | None = None
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
@@ -176,6 +180,10 @@ class DirectIndex(KeyedIndex):
         super().__init__(exchange)
         self._slots: dict[str, Slot] = {}
         self._pending: dict[str, Pending] = {}
+        self.recall = self._recall
+
+    def _recall(self, message: Routable) -> Answer | None:
+        return None if message.topic in self._slots else self.nowhere
 
     def find(self, message: Routable) -> Answer:
         topic = message.topic
@@ -216,6 +224,7 @@ class DefaultIndex(DirectIndex):
     def __init__(self, exchange: Exchange, queues: dict[str, Any]) -> None:
         super().__init__(exchange)
         self._queues = queues
+        self.recall = self.find
 
     def find(self, message: Routable) -> Answer:
         if message.topic not in self._queues:
@@ -230,10 +239,14 @@ class FanoutIndex(KeyedIndex):
         super().__init__(exchange)
         self._everyone: Group[Any] = Group()
         self._answer: Answer | None = None
+        self.recall = self._recall
 
     def find(self, message: Routable) -> Answer:
         if self._answer is None:
             self._answer = self.finish(self._everyone.members)
+        return self._answer
+
+    def _recall(self, message: Routable) -> Answer | None:
         return self._answer
 
     def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
@@ -282,6 +295,7 @@ class HeadersIndex(Index):
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
         self.tree: AccessTree[Answer] = AccessTree(self.finish, key_of, PLAIN)
+        self.recall = self.tree.recall
         self._checks = Checks()
 
     def find(self, message: Routable) -> Answer:
@@ -317,7 +331,7 @@ class FilterIndex(Index):
 
     def find(self, message: Routable) -> Answer:
         asked = message if type(message) is Message else message.message  # type: ignore[union-attr]
-        return self.finish(self.matcher.match(asked))
+        return self.finish(self.matcher.find(asked))
 
     def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
         codes, found = self.matcher.match_rows(columns, rows)

@@ -10,7 +10,7 @@ from headgate.filters.nodes import KIND_OF, Field, Filter, fields_read
 from headgate.filters.normal import conjuncts
 from headgate.filters.pairs import PRESENT
 from headgate.filters.printer import operand_text, to_text
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.filters.topics import matches
 from headgate.message import Message
 from headgate.routing.answers import Routable, Routed
@@ -97,7 +97,7 @@ def _kind(value: Any) -> str:
 
 def failing_term(tree: Filter, message: Message) -> str | None:
     """The first of the filter's terms that is not TRUE, and what the message has instead."""
-    now = now_ms()
+    now = now_us()
     for term in conjuncts(tree):
         answer = evaluate(term, message, now)
         if answer is not True:

@@ -3,6 +3,8 @@
 Semantics are RabbitMQ's: a queue gets one copy however many bindings, diamonds and cycles lead to it; an
 exchange that reaches nobody passes the message on to its alternate exchange; what reaches nobody at all is
 unroutable. Nothing here stores or sends: a topology is a value with an index, and travels as its definitions.
+
+Threads may share a topology: each question is answered by the bindings as they are at one moment of it.
 """
 
 from __future__ import annotations
@@ -41,10 +43,12 @@ class Topology(Declarations):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An index is many times the size of what it is made from, and its compiled tests cannot travel.
-        own = [index for name, index in self._indexes.items() if name != DEFAULT]
-        exchanges = tuple(i.exchange for i in own if i.exchange.name not in STANDARD)
-        bindings = tuple(pair for index in own for pair in index.bindings.items())
-        return _rebuilt, (exchanges, tuple(self._queues), tuple(self._uncommon.values()), bindings)
+        with self._lock:
+            own = [index for name, index in self._indexes.items() if name != DEFAULT]
+            exchanges = tuple(i.exchange for i in own if i.exchange.name not in STANDARD)
+            bindings = tuple(pair for index in own for pair in index.bindings.items())
+            queues = tuple(self._queues), tuple(self._uncommon.values())
+        return _rebuilt, (exchanges, *queues, bindings)
 
     # ---- routing
 
@@ -56,21 +60,31 @@ class Topology(Declarations):
             raise self._no_door(exchange) from None
         if type(message) is tuple:
             message = Envelope(*message)
+        # What is known already needs no lock: it was put in under the lock, and goes with the next change.
         if index.settled:  # where the topic does not decide, it is not even touched
             known = index.settled.get(message.topic)  # type: ignore[union-attr]
             if known is not None:
                 return known
-        answer = index.find(message)  # type: ignore[arg-type]
-        if type(answer) is Routed:
-            return answer
-        return self._walk(index, answer, message)  # type: ignore[arg-type]
+        if index.recall is not None:
+            recalled = index.recall(message)  # type: ignore[arg-type]
+            if type(recalled) is Routed:
+                return recalled
+        with self._lock:
+            index = self._doors.get(exchange)  # type: ignore[assignment]
+            if index is None:  # deleted meanwhile
+                raise self._no_door(exchange)
+            answer = index.find(message)  # type: ignore[arg-type]
+            if type(answer) is Routed:
+                return answer
+            return self._walk(index, answer, message)  # type: ignore[arg-type]
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
         """Where each row of the batch goes; its columns are named as in `headgate.filters.columns`."""
-        index = self._doors.get(exchange)
-        if index is None:
-            raise self._no_door(exchange)
-        return route_rows(self._indexes, index, batch)
+        with self._lock:
+            index = self._doors.get(exchange)
+            if index is None:
+                raise self._no_door(exchange)
+            return route_rows(self._indexes, index, batch)
 
     def explain(
         self, exchange: str, message: Routable | tuple[str, Mapping[str, Any]]
@@ -78,9 +92,10 @@ class Topology(Declarations):
         """Who receives the message and, for every other binding it met, the first condition that failed."""
         if type(message) is tuple:
             message = Envelope(*message)
-        routed = self.route(exchange, message)
-        passed = [self._indexes[name] for name in routed.via]
-        return Explained(routed, tuple(reasons(passed, message)))  # type: ignore[arg-type]
+        with self._lock:
+            routed = self.route(exchange, message)
+            passed = [self._indexes[name] for name in routed.via]
+            return Explained(routed, tuple(reasons(passed, message)))  # type: ignore[arg-type]
 
     def _walk(self, start: Index, answer: Answer, message: Routable) -> Routed:
         queues: Set[str] = frozenset()
@@ -104,11 +119,13 @@ class Topology(Declarations):
 
     def validate(self) -> list[Problem]:
         """What is declared and can hardly be meant: missing alternates, bindings that never match."""
-        return list(problems(self._indexes))
+        with self._lock:
+            return list(problems(self._indexes))
 
     def advise(self) -> list[Advice]:
         """What no index can make fast, by exchange."""
-        return [entry for index in self._indexes.values() for entry in advice(index)]
+        with self._lock:
+            return [entry for index in self._indexes.values() for entry in advice(index)]
 
     # ---- files
 
@@ -134,11 +151,13 @@ class Topology(Declarations):
 
     def definitions(self) -> Definitions:
         """What it takes to build it again."""
-        own = [e for name, e in self.exchanges.items() if name not in STANDARD and name != DEFAULT]
+        with self._lock:
+            exchanges, queues, bindings = self.exchanges, self.queues, list(self.bindings())
+        own = [e for name, e in exchanges.items() if name not in STANDARD and name != DEFAULT]
         return Definitions(
             [(f"exchange {exchange.name!r}", _said(exchange)) for exchange in own],
-            [(f"queue {queue.name!r}", _said(queue)) for queue in self.queues.values()],
-            [(f"binding {binding}", _said_of(binding)) for binding in self.bindings()],
+            [(f"queue {queue.name!r}", _said(queue)) for queue in queues.values()],
+            [(f"binding {binding}", _said_of(binding)) for binding in bindings],
         )
 
 

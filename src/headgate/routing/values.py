@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
-from headgate.message import OPAQUE, HeaderValue, Message
+from headgate.message import Message, project_headers
 
 Arguments: TypeAlias = tuple[Any, ...]  # name, key, name, key, … sorted by name
 
@@ -108,7 +108,10 @@ def arguments_of(key: Arguments) -> dict[str, Any]:
 
 
 class Envelope:
-    """A routing key and AMQP headers of any kind; becomes a `Message` only if a filter asks for one."""
+    """A routing key and AMQP headers of any kind; becomes a `Message` only if a filter asks for one.
+
+    `make` makes that message, where filters ask for more than these two; its headers are those of `project_headers`.
+    """
 
     __slots__ = ("_make", "_message", "headers", "topic")
 
@@ -128,22 +131,14 @@ class Envelope:
         """What a filter sees of it: the scalars, and that the rest is there."""
         if self._message is None:
             self._message = (
-                self._make() if self._make else Message(b"", self.topic, self._scalars())
+                self._make()
+                if self._make
+                else Message(b"", self.topic, project_headers(self.headers))
             )
         return self._message
-
-    def _scalars(self) -> dict[str, HeaderValue]:
-        return {name: _projected(value) for name, value in self.headers.items()}
 
 
 def _without_none(headers: Mapping[str, Any]) -> Mapping[str, Any]:
     if None not in headers.values():
         return headers
     return {name: VOID if value is None else value for name, value in headers.items()}
-
-
-def _projected(value: Any) -> HeaderValue:
-    for kind in (bool, str, int, float):
-        if isinstance(value, kind):
-            return kind(value)
-    return OPAQUE

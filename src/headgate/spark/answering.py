@@ -34,10 +34,10 @@ def keeps_filters_per_scan(
 
 
 class AnsweringReader(DataSourceReader):
-    """Fills these columns. `UTC()` in a filter is `now_ms`."""
+    """Fills these columns. `UTC()` in a filter is `now_us`."""
 
-    def __init__(self, columns: Sequence[Column], arrow: pa.Schema, now_ms: int) -> None:
-        self.columns, self.arrow, self.now_ms = columns, arrow, now_ms
+    def __init__(self, columns: Sequence[Column], arrow: pa.Schema, now_us: int) -> None:
+        self.columns, self.arrow, self.now_us = columns, arrow, now_us
         self.pushed = Pushed()
         if keeps_filters_per_scan():
             self.pushFilters = Offer(self)  # type: ignore[method-assign]

@@ -26,24 +26,24 @@ SCHEMA: Final = (
 
 
 def to_column(
-    node: Filter, resolve: Resolve[Column] | None = None, now_ms: int | None = None
+    node: Filter, resolve: Resolve[Column] | None = None, now_us: int | None = None
 ) -> Column:
     """A boolean column, never null: true for exactly the rows that match.
 
     `resolve` names the column that holds a field's values of one kind (None: there are none), and for
     "opaque" a condition, never null, that is true where the field is there but holds nothing comparable and
-    false where it is absent. `UTC()` is `now_ms`, or else the moment at which Spark starts the query.
+    false where it is absent. `UTC()` is `now_us`, or else the moment at which Spark starts the query.
     """
     dialect = _Columns()
-    condition = Writer(dialect, resolve or map_views()).condition(_prepared(node, now_ms))
+    condition = Writer(dialect, resolve or map_views()).condition(_prepared(node, now_us))
     return dialect.call("coalesce", condition, dialect.literal(False))
 
 
-def to_expression_text(node: Filter, now_ms: int | None = None) -> str:
+def to_expression_text(node: Filter, now_us: int | None = None) -> str:
     """The same condition over the default schema as Spark SQL, for reading only."""
     dialect = _Text()
     text = Writer(dialect, _MapViews(dialect, "headers", "properties")).condition(
-        _prepared(node, now_ms)
+        _prepared(node, now_us)
     )
     return text[1:-1] if text.startswith("(") else text  # a group around the whole says nothing
 
@@ -53,8 +53,8 @@ def map_views(headers: str = "headers", properties: str = "properties") -> Resol
     return _MapViews(_Columns(), headers, properties)
 
 
-def _prepared(node: Filter, now_ms: int | None) -> Filter:
-    return normalize(node if now_ms is None else bind_now(node, now_ms))
+def _prepared(node: Filter, now_us: int | None) -> Filter:
+    return normalize(node if now_us is None else bind_now(node, now_us))
 
 
 class _MapViews(Generic[E]):

@@ -195,7 +195,7 @@ class Writer(Generic[E]):
                 return self.resolve(operand, kind)
             case Now():
                 now = self.dialect.call("current_timestamp")
-                return self.dialect.call("unix_millis", now) if kind == "int" else None
+                return self.dialect.call("unix_micros", now) if kind == "int" else None
             case Negate(value=value):
                 return self.negative(value, kind)
             case Arith(op=op, left=left, right=right):

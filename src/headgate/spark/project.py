@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.filters.columns import View, column_name, shred_headers
+from headgate.filters.columns import BatchColumns, View, shred_headers
 from headgate.filters.nodes import Scope
+from headgate.filters.overflow import joined
 from headgate.spark.schema import Column
-from headgate.streams import overflow
 from headgate.streams.names import field_and_view
 
 BATCH_ROWS: Final = 1 << 14
@@ -92,29 +92,19 @@ class Source:
 
     def __init__(self, batch: pa.RecordBatch, stream: str) -> None:
         self.batch, self.stream = batch, stream
-        self._rest: list[dict[str, Any]] | None = None
+        self.columns = BatchColumns(batch)
 
     def column(self, name: str) -> pa.Array | None:
-        at = self.batch.schema.get_field_index(name)
-        return None if at < 0 else _plain(self.batch.column(at))
+        array = self.columns.column(name)
+        return None if array is None else _plain(array)
 
     def view(self, column: Column, view: View) -> pa.Array | None:
         """The values of one kind of the column's field, wherever they are kept."""
         assert column.field is not None
-        found = self.column(column_name(column.field, view))
-        if column.field.scope == "header" and self.overflows():
-            more = overflow.view_of(self.overflowing(), column.field.name, view)
-            found = found if more is None else _merged(found, _plain(more), view)
-        return pc.if_else(found, True, None) if view == "opaque" and found is not None else found
-
-    def overflows(self) -> bool:
-        at = self.batch.schema.get_field_index(overflow.OVERFLOW)
-        return bool(at >= 0 and self.batch.column(at).null_count < self.batch.num_rows)
-
-    def overflowing(self) -> list[dict[str, Any]]:
-        if self._rest is None:
-            self._rest = overflow.overflowing(self.batch.column(overflow.OVERFLOW))
-        return self._rest
+        found = self.columns.view(column.field, view)
+        if found is None:
+            return None
+        return pc.if_else(found, True, None) if view == "opaque" else _plain(found)
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -169,25 +159,14 @@ class Part(NamedTuple):
 def _parts(source: Source, scope: Scope) -> list[Part]:
     """Every kind of every header, by name."""
     columns = dict(zip(source.batch.schema.names, source.batch.columns, strict=True))
-    if scope == "header" and source.overflows():
-        for name, array in shred_headers(source.overflowing()).items():
+    overflow = source.columns.overflow
+    if scope == "header" and overflow is not None:
+        for name, array in shred_headers(overflow.rows).items():
             view = field_and_view(name)[1] or "string"
-            columns[name] = _merged(columns.get(name), array, view)
+            columns[name] = joined(columns.get(name), array, view)
     found = (_part(name, array, scope) for name, array in columns.items())
     filled = [part for part in found if part is not None and len(part.rows)]
     return sorted(filled, key=lambda part: part.name)
-
-
-def _merged(array: pa.Array | None, more: pa.Array, view: View) -> pa.Array:
-    """Rows of which some have the header in a column and others in their overflow."""
-    if array is None:
-        return more
-    array, more = _plain(array), _plain(more)
-    return _marked(array, more) if view == "opaque" else pc.coalesce(array, more)
-
-
-def _marked(array: pa.Array, more: pa.Array) -> pa.Array:
-    return pc.or_(array.fill_null(False), more.fill_null(False))
 
 
 def _part(name: str, array: pa.Array, scope: Scope) -> Part | None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.spark.planned import PlannedCatalog
 from headgate.streams.catalog import Catalog
 from headgate.streams.entry import entry_filters
@@ -75,7 +75,7 @@ def plan(
     missing in `start` is read from its oldest message, one missing in `end` up to its newest. `stats` counts what was
     come by and left out.
     """
-    bound, listed = query.at(now_ms()), catalog_of or listing
+    bound, listed = query.at(now_us()), catalog_of or listing
     since, until = start or {}, end or {}
     runs = [
         run
@@ -109,7 +109,7 @@ def scan(range: Range, query: Query, catalog: Catalog | None = None) -> Scan:
 def sweep(range: Range, query: Query, catalog: Catalog | None = None) -> Iterator[pa.RecordBatch]:
     """The same matches as they lie: a clustered segment is not brought back into the order of offsets."""
     listed, own = catalog or PlannedCatalog(range.path), own_query(range.path, query)
-    position, bound, stats = range.low, own.at(now_ms()), ScanStats()
+    position, bound, stats = range.low, own.at(now_us()), ScanStats()
     while position < range.high and (segment := listed.covering(position)) is not None:
         low, high = max(position, segment.first_offset), min(segment.next_offset, range.high)
         yield from sweep_segment(segment, bound, low, high, stats)

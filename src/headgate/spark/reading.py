@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headgate.filters.targets.python import now_ms
 from headgate.spark.answering import AnsweringReader
 from headgate.spark.options import SourceOptions
 from headgate.spark.planned import PlannedCatalog
@@ -31,14 +30,14 @@ class HeadgateReader(AnsweringReader):
     """Reads what is there now, in whatever order. `UTC()` is the moment at which the reader is made."""
 
     def __init__(
-        self, schema: StructType, options: SourceOptions, clock: Callable[[], int] = now_ms
+        self, schema: StructType, options: SourceOptions, clock: Callable[[], int] = now_us
     ) -> None:
         super().__init__(reading_columns(schema), arrow_schema(schema), clock())
         self.options = options
 
     def query(self) -> Query:
         columns = stream_columns(self.columns)
-        return Query(self.whole(self.options.filter), columns=columns).at(self.now_ms)
+        return Query(self.whole(self.options.filter), columns=columns).at(self.now_us)
 
     def partitions(self) -> list[InputPartition]:
         low, high, options = self.pushed.low, self.pushed.high, self.options

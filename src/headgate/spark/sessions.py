@@ -10,12 +10,14 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
 from headgate.spark.java import java_home
+from headgate.spark.masters import check_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +56,8 @@ def session(name: str = "headgate", master: str | None = None, **config: object)
     given = {key: _text(value) for key, value in config.items()}
     place = chosen_place(master, given, os.environ)
     check_python(place, os.environ)
+    if place is not None:
+        check_master(place.url)
     builder = _session_class().builder.appName(name)
     for key, value in settings(place, given, cores=os.cpu_count() or 1, scratch=_scratch()).items():
         builder = builder.config(key, value)
@@ -70,6 +74,14 @@ def running_session() -> SparkSession | None:
         return spark_session.active()
     except PySparkRuntimeError:
         return None
+
+
+def spark_is_installed() -> bool:
+    """Whether there is a pyspark to import, found out without importing it."""
+    try:
+        return find_spec("pyspark") is not None
+    except ValueError:  # something stands in its place that is no module
+        return False
 
 
 def _session_class() -> type[SparkSession]:

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headgate.errors import DataLost, StreamError
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.spark.checkpoint import real_place
 from headgate.spark.options import SourceOptions
 from headgate.spark.planned import PlannedCatalog
@@ -47,14 +47,14 @@ class Share(NamedTuple):
     """What one task of a micro-batch reads. `UTC()` is the same for all of them."""
 
     ranges: tuple[Range, ...]
-    now_ms: int
+    now_us: int
 
 
 class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what comes, in the order of offsets within each task."""
 
     def __init__(
-        self, schema: StructType, options: SourceOptions, clock: Callable[[], int] = now_ms
+        self, schema: StructType, options: SourceOptions, clock: Callable[[], int] = now_us
     ) -> None:
         self.columns, self.arrow = reading_columns(schema), arrow_schema(schema)
         self.options, self._clock = options, clock
@@ -170,7 +170,7 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         share: Share = partition.value
         projection, fail = Projection(self.columns, self.arrow), self.options.fail_on_data_loss
-        return read_ranges(share.ranges, self._query(share.now_ms), projection, fail=fail)
+        return read_ranges(share.ranges, self._query(share.now_us), projection, fail=fail)
 
     def commit(self, end: dict[str, int]) -> None:
         """Show where the query stands as a cursor of each stream."""

@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
 from typing import Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from headgate.errors import InvalidMessage
 from headgate.filters.columns import BatchColumns
 from headgate.message import Message, validate
 from headgate.streams.layout import MAX_BODY_BYTES
-from headgate.streams.names import OVERFLOW
 from headgate.streams.options import StreamOptions
-from headgate.streams.overflow import overflowing
 from headgate.streams.restriction import Restriction, runs, runs_of_rows
 from headgate.streams.rows import Arrays, row_count
 
@@ -113,12 +110,7 @@ def _runs_of_rows(arrays: Arrays, restriction: Restriction) -> Iterable[tuple[in
     if not restriction:
         return [(0, row_count(arrays))]
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
-    codes = restriction.codes(BatchColumns(batch))
-    if OVERFLOW in arrays:  # a header is in its column or in the overflow, never in both
-        codes += np.array(
-            [restriction.code(row) for row in overflowing(arrays[OVERFLOW])], np.uint64
-        )
-    return runs_of_rows(codes)
+    return runs_of_rows(restriction.codes(BatchColumns(batch)))
 
 
 def cut_by_size(

@@ -153,8 +153,11 @@ class HotChunk:
         if field.scope == "sys" and SYS_KINDS[field.name] != view:
             return None
         array = self.column(column_name(field, view))
-        if array is None and field.scope == "header" and overflow.OVERFLOW in self._columns:
-            return overflow.view_of(self.overflowing(), field.name, view)
+        if array is not None and view != "opaque" and not array.null_count:
+            return array
+        if field.scope == "header" and overflow.OVERFLOW in self._columns:
+            more = overflow.view_of(self.overflowing(), field.name, view)
+            return overflow.joined(array, more, view)
         return array
 
     def column(self, name: str) -> pa.Array | None:

@@ -17,7 +17,7 @@ from threading import RLock
 from types import TracebackType
 
 from headgate.errors import StreamOptionsError
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.message import Message
 from headgate.streams.catalog import Catalog, SealedSegments
 from headgate.streams.cursors import Cursors
@@ -45,7 +45,7 @@ class Consumer(Iterator[Message]):
         post_filter: PostFilter | None = None,
         cursor: str | None = None,
         sealed: SealedSegments | None = None,
-        clock: Callable[[], int] = now_ms,
+        clock: Callable[[], int] = now_us,
     ) -> None:
         """`timeout`: stop following after so long without a message."""
         self._closed, self._running = False, RLock()
@@ -64,7 +64,7 @@ class Consumer(Iterator[Message]):
         stored = None if self._cursor is None else self._cursors.get(self._cursor)
         if stored is not None:
             return stored.position
-        return resolve_start(start, self._catalog, lambda: self._clock() * 1000)
+        return resolve_start(start, self._catalog, self._clock)
 
     def _scan_until(self, end: int) -> Scan:
         return Scan(

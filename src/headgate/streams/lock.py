@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from headgate.errors import StreamLocked
+from headgate.errors import StreamLocked, StreamWriteError
 from headgate.streams.layout import LOCK_FILE
 
 
@@ -24,7 +24,12 @@ class WriterLock:
 
     def __init__(self, directory: Path, purpose: str, file: str = LOCK_FILE) -> None:
         path = directory / file
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as problem:
+            raise StreamWriteError(
+                f"{directory} cannot be written: {problem.strerror}; let this user write there (reading needs no lock)"
+            ) from problem
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headgate.filters.builder import FilterLike
 from headgate.filters.targets.arrow import compile_mask
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.streams.catalog import Catalog
 from headgate.streams.plan import ScanStats, survivors
 from headgate.streams.query import make_query
@@ -31,7 +31,7 @@ class Measured:
 
 def measure(stream: Stream, filter: FilterLike) -> Measured:
     """The verdicts on every chunk of the stream, and the truth about those that had to be opened."""
-    query = make_query(filter).at(now_ms())
+    query = make_query(filter).at(now_us())
     mask, stats, hits = compile_mask(query.filter), ScanStats(), 0
     catalog = Catalog(stream.path)
     position = catalog.first_offset()

@@ -21,7 +21,6 @@ SYSTEM_COLUMNS: Final = (
     "id",
     "payload",
 )
-OVERFLOW: Final = "overflow"
 _SCOPES: Final[dict[str, Scope]] = {"h": "header", "p": "property"}
 _VIEWS: Final[dict[str, View]] = {view[0]: view for view in VIEWS}
 

@@ -1,8 +1,8 @@
 """Headers past the cap of a chunk's columns: they travel as JSON in one `overflow` column.
 
 A typed column is either there as a whole or not at all; what has no column sits in the overflow of its row:
-`{"amount":12,"note":"x","table":[]}`, keys sorted, `[]` for an opaque value. A view of such a header is read
-back from there, slower and just as exact.
+`{"amount":12,"note":"x","table":[]}`, keys sorted, `[]` for an opaque value. `headgate.filters.overflow` reads
+a view of such a header back from there, slower and just as exact.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headgate.filters.arrays import ARRAY_OF, marks
-from headgate.filters.columns import View
-from headgate.filters.nodes import KIND_OF
-from headgate.filters.transposed import column
+from headgate.filters.overflow import OVERFLOW as OVERFLOW
+from headgate.filters.overflow import joined as joined
+from headgate.filters.overflow import overflowing as overflowing
+from headgate.filters.overflow import view_of as view_of
 from headgate.message import OPAQUE, HeaderValue, Message
 from headgate.streams.layout import MAX_HEADER_COLUMNS
-from headgate.streams.names import OVERFLOW as OVERFLOW
 
 _HEADER_PREFIX: Final = "h."
 
@@ -116,31 +115,6 @@ def _json(row: Mapping[str, HeaderValue] | None) -> bytes | None:
         sort_keys=True, ensure_ascii=False, separators=(",", ":"),
     )  # fmt: skip
     return text.encode()
-
-
-# ---- reading back ------------------------------------------------------------------------------------
-
-
-def overflowing(array: pa.Array) -> list[dict[str, HeaderValue]]:
-    """The overflowing headers of every row."""
-    return [_headers(text) for text in array.to_pylist()]
-
-
-def _headers(text: bytes | None) -> dict[str, HeaderValue]:
-    if text is None:
-        return {}
-    return {name: OPAQUE if value == [] else value for name, value in json.loads(text).items()}
-
-
-def view_of(rows: Sequence[Mapping[str, HeaderValue]], header: str, view: View) -> pa.Array | None:
-    """One typed view of an overflowing header; None when no row holds one."""
-    values = [row.get(header) for row in rows]
-    if view == "opaque":
-        return marks(column(values)) if any(v is OPAQUE for v in values) else None
-    fitting = [v if KIND_OF.get(type(v)) == view else None for v in values]
-    if all(v is None for v in fitting):
-        return None
-    return ARRAY_OF[view](column(fitting))
 
 
 def names_in(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -39,9 +39,9 @@ class Query:
     entry_filters: tuple[EntryFilter, ...] = ()
     columns: tuple[str, ...] | None = None  # None: all there are; `offset` comes always
 
-    def at(self, now_ms: int) -> Query:
+    def at(self, now_us: int) -> Query:
         """The query at one moment: `UTC()` is the same for all messages."""
-        return replace(self, filter=normalize(bind_now(self.filter, now_ms)))
+        return replace(self, filter=normalize(bind_now(self.filter, now_us)))
 
 
 def make_query(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.filters.targets.arrow import Mask, compile_mask
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.streams.catalog import Catalog
 from headgate.streams.cold.segment import ColdSegment, united
 from headgate.streams.gather import Rows
@@ -40,7 +40,7 @@ class Scan(Iterator[pa.RecordBatch]):
         start: int,
         end: int,
         *,
-        clock: Callable[[], int] = now_ms,
+        clock: Callable[[], int] = now_us,
         stats: ScanStats | None = None,
     ) -> None:
         self.stats = stats or ScanStats()

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.filters.columns import View, column_name
 from headgate.filters.facts import Facts
@@ -144,7 +143,9 @@ class SummarizedChunk(ABC):
         name = column_name(field, view)
         array = self.column(name) if name in self._segment.names else None
         if field.scope == "header" and field.name in self._segment.note.overflowed:
-            return _joined(array, overflow.view_of(self._overflowed(), field.name, view), view)
+            return overflow.joined(
+                array, overflow.view_of(self._overflowed(), field.name, view), view
+            )
         return array
 
     def take(self, rows: Rows | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -157,14 +158,3 @@ class SummarizedChunk(ABC):
         if self._overflowing is None:
             self._overflowing = overflow.overflowing(self.column(overflow.OVERFLOW))
         return self._overflowing
-
-
-def _joined(array: pa.Array | None, more: pa.Array | None, view: View) -> pa.Array | None:
-    """Rows of which some have the header in a column and others in their overflow."""
-    if array is None or more is None:
-        return more if array is None else array
-    if view == "opaque":
-        return pc.or_(array.fill_null(False), more)
-    if view == "string":
-        array, more = array.cast(pa.string()), more.cast(pa.string())
-    return pc.coalesce(array, more)

@@ -234,11 +234,16 @@ def _filled_topics(topics: pa.Array) -> pa.Array:
 
 
 def _check_one_value_each(arrays: Arrays) -> None:
-    """A header holds one value: no row may have it in two columns."""
+    """A header holds one value: no row may have it in two columns, or in a column and in its overflow."""
     columns: dict[str, list[pa.Array]] = {}
     for name, array in arrays.items():
         if name[1:2] == ".":
+            array = pc.if_else(array, True, None) if name[2] == "o" else array
             columns.setdefault(name[0] + name[3:], []).append(array)
+    if overflow.OVERFLOW in arrays:
+        rows = overflow.overflowing(arrays[overflow.OVERFLOW])
+        for name in columns.keys() & {f"h.{name}" for name in overflow.names_in(rows)}:
+            columns[name].append(pa.array([True if name[2:] in row else None for row in rows]))
     for name, views in columns.items():
         if len(views) > 1 and np.sum([_present(view) for view in views], axis=0).max() > 1:
             raise InvalidMessage(f"header {name[2:]!r}", "has two values in one row")

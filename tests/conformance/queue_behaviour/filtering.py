@@ -71,7 +71,7 @@ class FilterBehaviour(Surroundings):
             ("sys.topic MATCHES 'orders.#' AND region = 'EU'", {b"created-eu", b"cancelled-eu"}),
             ("type = 'order-created' AND (region = 'EU' OR amount > 1000)", {b"created-eu", b"created-us"}),
             ("(type = 'order-created' OR type = 'order-shipped') AND amount IS NULL", {b"shipped-apac"}),
-            ("sys.timestamp <= (UTC() + 1) * 1000 AND region = 'US'", {b"created-us"}),
+            ("sys.timestamp <= UTC() + 1000 AND region = 'US'", {b"created-us"}),
             ("TRUE", {b"created-eu", b"created-us", b"cancelled-eu", b"shipped-apac", b"bare", b"number"}),
             ("", {b"created-eu", b"created-us", b"cancelled-eu", b"shipped-apac", b"bare", b"number"}),
             ("FALSE", set()),
@@ -205,7 +205,18 @@ class ExaminedBehaviour(Surroundings):
         assert payloads(late.claim(10, filter=self.WANTED)) == [b"newer"]
 
     def test_a_filter_that_asks_for_the_time_is_asked_anew(self, orders, time):
-        orders.publish(b"a", headers={"until": time.wall_us // 1000 + 5_000})
+        orders.publish(b"a", headers={"until": time.wall_us + 5_000_000})
         assert orders.claim(filter="until < UTC()") == orders.claim(filter="until < UTC()") == []
         time.advance(SECOND * 10)
         assert payloads(orders.claim(filter="until < UTC()")) == [b"a"]
+
+    def test_the_last_hour_is_what_was_published_within_it(self, db, orders, time):
+        recent = "sys.timestamp > UTC() - INTERVAL '1h'"
+        subscribed = db.subscription("recent", recent)
+        an_hour_ago = time.wall_us - 3_600_000_000
+        orders.publish(Message(b"old", timestamp=an_hour_ago - 1_000_000))
+        orders.publish(Message(b"new", timestamp=an_hour_ago + 1_000_000))
+        assert payloads(subscribed.claim(10)) == [b"new"]
+        assert payloads(orders.claim(10, filter=recent)) == [b"new"]
+        time.advance(SECOND * 2)
+        assert orders.claim(10, filter=recent) == []

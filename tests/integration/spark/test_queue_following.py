@@ -143,7 +143,7 @@ def test_batches_of_many_runs_hold_every_message_once_and_what_the_filter_select
     for _ in range(20 if full else 3):
         ids = queue.publish_many(list(map(Publication, generate.messages(rng, 120))))
         by_id = {one.id: one.message for one in queue.browse(page=500)}
-        filter = bind_now(generate.filter(rng, depth=2), generate.NOW_MS)
+        filter = bind_now(generate.filter(rng, depth=2), generate.NOW_US)
         found: list[int] = []
         acked: list[int] = []
         while len(acked) < len(ids):

@@ -121,7 +121,7 @@ def test_the_tasks_give_what_the_filter_and_spark_s_conditions_select(
     assert len(held) == 300
     rounds = 1000 if url.startswith("sqlite") else 150  # a connection to a server takes its time
     for _ in range(rounds if full else 20):
-        filter, schema = bind_now(generate.filter(rng), generate.NOW_MS), some_schema(rng)
+        filter, schema = bind_now(generate.filter(rng), generate.NOW_US), some_schema(rng)
         columns = queue_columns(schema)
         conditions = [some_filter(rng, rng.choice(columns[1:])) for _ in range(rng.randint(0, 2))]
         made = reader(url, schema, filter=to_text(filter), partitions=str(rng.randint(1, 3)))

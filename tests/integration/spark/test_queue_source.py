@@ -61,7 +61,7 @@ def test_a_read_holds_what_the_filter_and_spark_s_own_conditions_select(
         schema.add(name, type_)
     columns = queue_columns(schema)
     for _ in range(20 if full else 2):
-        filter = bind_now(generate.filter(rng, depth=2), generate.NOW_MS)
+        filter = bind_now(generate.filter(rng, depth=2), generate.NOW_US)
         column = rng.choice(columns[1:])
         condition = some_filter(rng, column)
         frame = reading(spark, url, schema, filter=to_text(filter), partitions="3")

@@ -43,7 +43,7 @@ def offsets_in(tasks: list[tuple[Range, ...]], query: Query) -> list[tuple[str, 
 def test_the_ranges_of_a_plan_hold_every_match_once(round: int, seed: int, tmp_path: Path) -> None:
     rng = Random(seed + round)
     streams = {str(tmp_path / name): mixed_stream(tmp_path / name, rng, 150) for name in "ab"}
-    query = Query(generate.filter(rng)).at(generate.NOW_MS)
+    query = Query(generate.filter(rng)).at(generate.NOW_US)
     tasks = plan(list(streams), query, parts=rng.randint(1, 9))
     expected = [
         (path, offset)
@@ -57,7 +57,7 @@ def test_the_ranges_of_a_plan_hold_every_match_once(round: int, seed: int, tmp_p
 def test_a_sweep_finds_the_same_in_another_order(seed: int, tmp_path: Path) -> None:
     rng = Random(seed)
     mixed_stream(tmp_path / "s", rng, 200)
-    query = Query(generate.filter(rng)).at(generate.NOW_MS)
+    query = Query(generate.filter(rng)).at(generate.NOW_US)
     whole = Range(str(tmp_path / "s"), 20, 180)
     swept = [row for batch in sweep(whole, query) for row in decode_records(batch)]
     scanned = [row for batch in scan(whole, query) for row in decode_records(batch)]

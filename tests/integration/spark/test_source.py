@@ -73,7 +73,7 @@ def some_streams(folder: Path, rng: Random) -> dict[str, list[Record]]:
 
 
 def some_text(rng: Random) -> tuple[Filter, str]:
-    filter = bind_now(generate.filter(rng, depth=2), generate.NOW_MS)
+    filter = bind_now(generate.filter(rng, depth=2), generate.NOW_US)
     return filter, to_text(filter)
 
 

@@ -26,7 +26,7 @@ S = Field("header", "s")
 
 
 def clock() -> int:
-    return generate.NOW_MS
+    return generate.NOW_US
 
 
 def mask_of(text, batch, at=clock):
@@ -38,7 +38,7 @@ def strings(values, **fields) -> list[Message]:
 
 
 def reference(text, messages):
-    return [matches_filter(parse(text), message, generate.NOW_MS) for message in messages]
+    return [matches_filter(parse(text), message, generate.NOW_US) for message in messages]
 
 
 # ---- layouts -----------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def answered(seed):
     rng = random.Random(seed)
     messages = generate.messages(rng, 120)
     trees = [generate.filter(rng) for _ in range(40)]
-    answers = [[matches_filter(tree, m, generate.NOW_MS) for m in messages] for tree in trees]
+    answers = [[matches_filter(tree, m, generate.NOW_US) for m in messages] for tree in trees]
     return shred(messages), list(zip(trees, answers, strict=True))
 
 
@@ -507,7 +507,7 @@ def test_the_engine_answers_in_the_order_of_the_questions(seed):
         Question(generate.filter(rng), message) for message in rng.sample(messages, 60) * 2
     ] + [Question(parse("a > 1 OR region = 'EU'"), message) for message in messages]
     wanted = [
-        matches_filter(q.filter, q.message, now) for now in [generate.NOW_MS] for q in questions
+        matches_filter(q.filter, q.message, now) for now in [generate.NOW_US] for q in questions
     ]
     answered = ArrowEngine().answer(questions)
     undated = [at for at, q in enumerate(questions) if "UTC()" not in to_text(q.filter)]

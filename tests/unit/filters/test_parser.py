@@ -161,6 +161,23 @@ def test_this_text_is_this_tree(text):
         ("a MATCHES 'x'", 0, "MATCHES compares sys.topic", None),
         ("sys.topic MATCHES '" + "x" * 256 + "'", 18, "256 bytes long", None),
         ("sys.timestamp > TIMESTAMP 'soon'", 16, "'soon' is no timestamp", None),
+        *(
+            (f"sys.timestamp > TIMESTAMP '{text}'", 16, "is no timestamp; write it like", None)
+            for text in (
+                "2026-01-31x12:00:00",
+                "2026-01-31_12:00",
+                "2026-01-31-12",
+                "2026-01-31512",
+                "2026-01-31é12:00",
+                "2026-01-31 T12:00",
+                "20260131W12",
+                "2026-01-31T",
+                "2026-01",
+                "２026-01-31",
+                "2026-01-31T12:00 +01:00 x",
+                "",
+            )
+        ),
         ("sys.timestamp > INTERVAL '5 parsecs'", 16, "'5 parsecs' is no interval", None),
         ("a = 'x\x00'", 4, "NUL", None),
         ("a = 'x\ud800'", 4, "surrogates", None),
@@ -266,3 +283,20 @@ def test_more_digits_than_python_reads_are_refused_where_they_begin():
         parse("a = " + "9" * 5000)
     assert refused.value.at == 4
     assert parse("a = " + "0" * 5000 + "7") == parse("a = 7")
+
+
+@pytest.mark.parametrize("text", [[], {}, set(), ["a = 1"], None, 5, b"a = 1", bytearray()])
+def test_what_is_no_text_is_refused_by_its_type(text):
+    with pytest.raises(FilterTypeError, match=f"a filter is text, not {type(text).__name__}"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1970-01-01T01:00:00Z", "1970-01-01 01:00", "1970-01-01T01:00:00.000000", "19700101T010000",
+        "1970-01-01T03:00+02:00", "1970-W01-4T01:00", "  1970-01-01T01:00  ",
+    ],
+)  # fmt: skip
+def test_a_moment_is_written_as_iso_8601_does(text):
+    assert parse(f"sys.timestamp > TIMESTAMP '{text}'") == Compare(">", TIME, Literal(HOUR))

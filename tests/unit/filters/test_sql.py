@@ -264,7 +264,7 @@ def test_a_pattern_longer_than_sqlite_takes_is_left_to_python():
 
 def test_with_a_moment_utc_is_a_number_like_any_other():
     plan = compile_sql(
-        Compare(">", Field("header", "a"), Now()), "sqlite", now_ms=1_750_000_000_000
+        Compare(">", Field("header", "a"), Now()), "sqlite", now_us=1_750_000_000_000
     )
     assert plan.residual is None
     assert plan.where.params == (1_750_000_000_000,)
@@ -297,12 +297,12 @@ def test_the_where_alone_lets_through_every_match_and_nothing_else_when_it_is_ex
     rng = Random(seed)
     rows = generate.messages(rng, 20)
     trees = [generate.filter(rng) for _ in range(300)]
-    with _Unrefined(clock=lambda: generate.NOW_MS) as engine:
+    with _Unrefined(clock=lambda: generate.NOW_US) as engine:
         found = engine.answer([Question(tree, message) for tree in trees for message in rows])
     for i, tree in enumerate(trees):
-        residual = compile_sql(tree, "sqlite", now_ms=generate.NOW_MS).residual
+        residual = compile_sql(tree, "sqlite", now_us=generate.NOW_US).residual
         for message, let_through in zip(rows, found[i * 20 :], strict=False):
-            wanted = matches_filter(tree, message, generate.NOW_MS)
+            wanted = matches_filter(tree, message, generate.NOW_US)
             assert let_through >= wanted, to_text(tree)
             assert residual is not None or let_through == wanted, to_text(tree)
 

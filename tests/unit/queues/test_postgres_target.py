@@ -19,6 +19,11 @@ from headgate.queues.statements import migrations_of, statements_of
         ("postgresql://h/d?schema=mine", None, ("postgresql://h/d", "mine")),
         ("postgresql://u@/d?host=/tmp/x&schema=a", None, ("postgresql://u@/d?host=/tmp/x", "a")),
         ("postgresql://h/d?schema=a", "b", ("postgresql://h/d", "b")),
+        (
+            "postgresql://h/d?schema=a&options=-c%20role%3Dx",
+            None,
+            ("postgresql://h/d?options=-c%20role%3Dx", "a"),
+        ),
     ],
 )
 def test_the_schema_is_an_option_or_part_of_the_url(url, schema, wanted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import pickle
 from enum import StrEnum
 
@@ -501,6 +502,33 @@ def test_every_refusal_is_a_routing_error_that_travels():
         arrived = pickle.loads(pickle.dumps(problem))
         assert isinstance(arrived, RoutingError)
         assert str(arrived) == str(problem)
+
+
+# ---- what came over AMQP
+
+
+@pytest.mark.parametrize("exchange", ["f", "h", "t"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 2**63, -(2**63) - 1, [1], b"x"])
+def test_a_header_no_filter_can_compare_is_there_and_that_is_all(exchange, value):
+    filters = (
+        "EXISTS(x)", "x IS NULL", "NOT EXISTS(x)", "x IS NOT NULL", "x > 1", "x < 1", "NOT x > 1",
+        "x = 1", "x <> 1", "NOT x = 1", "x IN (1, 2)", "x NOT IN (1, 2)", "x BETWEEN 0 AND 1",
+        "x + 1 > 0", "-x < 0", "x / 2 < 1", "x LIKE '%'", "x = x",
+    )  # fmt: skip
+    made = topology(*filters, f="filter", h="headers", t="topic")
+    for text in filters:
+        made.bind("f", queue=text, filter=text)
+        made.bind("h", queue=text, arguments={"x": None}, filter=text)
+        made.bind("t", queue=text, key="#", filter=text)
+    assert set(made.route(exchange, ("k", {"x": value})).queues) == {"EXISTS(x)", "x IS NULL"}
+
+
+def test_a_headers_exchange_compares_what_no_filter_can():
+    made = topology("big", "infinite", x="headers")
+    made.bind("x", queue="big", arguments={"a": 2**64})
+    made.bind("x", queue="infinite", arguments={"a": math.inf})
+    assert set(made.route("x", ("k", {"a": 2**64})).queues) == {"big"}
+    assert set(made.route("x", ("k", {"a": math.inf})).queues) == {"infinite"}
 
 
 # ---- travelling

@@ -20,7 +20,7 @@ from headgate.spark.expression import like_pattern
         ("sys.id IS NULL OR sys.key LIKE 'a%'", "id IS NULL OR key LIKE 'a%'"),
         ("sys.topic MATCHES 'a.*'", "topic RLIKE '\\\\A(?:a\\\\.[^.]*)\\\\z'"),
         ("sys.priority + 1 > 5", "try_add(priority, 1) > 5"),
-        ("sys.timestamp < UTC()", "timestamp < unix_millis(current_timestamp())"),
+        ("sys.timestamp < UTC()", "timestamp < unix_micros(current_timestamp())"),
         ("TRUE", "TRUE"),
     ],
 )
@@ -29,7 +29,7 @@ def test_a_filter_reads_as_spark_sql(text, written):
 
 
 def test_the_moment_can_be_given():
-    assert to_expression_text(parse("sys.timestamp < UTC()"), now_ms=42) == "timestamp < 42"
+    assert to_expression_text(parse("sys.timestamp < UTC()"), now_us=42) == "timestamp < 42"
 
 
 def test_quotes_and_backslashes_in_names_and_values_are_escaped():

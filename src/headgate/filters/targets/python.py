@@ -44,12 +44,13 @@ from headgate.message import Message, Scalar
 Predicate: TypeAlias = Callable[[Message], bool]
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def now_us() -> int:
+    """What `UTC()` is: microseconds since 1970 UTC, as timestamps are."""
+    return time.time_ns() // 1_000
 
 
 @lru_cache(maxsize=4096)
-def predicate(node: Filter, clock: Callable[[], int] = now_ms) -> Predicate:
+def predicate(node: Filter, clock: Callable[[], int] = now_us) -> Predicate:
     """A function that is True for exactly the messages the filter matches."""
     tree = normalize(node)
     if tree == TRUE:

@@ -41,7 +41,7 @@ from headgate.filters.nodes import (
     walk,
 )
 from headgate.filters.normal import bind_now, normalize
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.filters.topics import MANY, ONE, canonical
 from headgate.message import Message, Scalar
 
@@ -67,7 +67,7 @@ class Verdicts(NamedTuple):
         return Verdict.ALL if self.all[chunk] else Verdict.SOME
 
 
-def judge(node: Filter, facts: Facts, *, now: Callable[[], int] = now_ms) -> Verdicts:
+def judge(node: Filter, facts: Facts, *, now: Callable[[], int] = now_us) -> Verdicts:
     """The verdict on every chunk. An empty chunk holds no match: NONE."""
     judged = _judge(normalize(bind_now(node, now())), facts, np.arange(len(facts)))
     filled = facts.rows > 0

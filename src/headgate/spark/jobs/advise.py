@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StreamError
 from headgate.filters.builder import FilterLike
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.message import Scalar
 from headgate.spark.jobs.bench import Bench, HotTrials
 from headgate.spark.jobs.measuring import measured
@@ -122,7 +122,7 @@ def advise(
     on_progress: OnProgress | None = None,
 ) -> Advice:
     """Advice for these filters, or for equality on every header. `sample=0` looks at every segment."""
-    given = [filter_subject(filter, now_ms()) for filter in filters]
+    given = [filter_subject(filter, now_us()) for filter in filters]
     options, every = load_options(Path(path)), segment_ranges(path)
     ranges = spread(every, sample or len(every))
     stats = measured(spark, ranges, on_progress)

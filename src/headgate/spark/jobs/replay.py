@@ -25,7 +25,7 @@ from headgate.errors import SparkOptionsError, StreamWriteError
 from headgate.filters.builder import FilterLike, as_filter
 from headgate.filters.parser import parse as parse_filter
 from headgate.filters.printer import to_text
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.spark.checkpoint import Owner
 from headgate.spark.destinations import BatchMark, Destination, parse
 from headgate.spark.jobs.running import run
@@ -53,7 +53,7 @@ class ReplayPlan:
 
     filter: str
     place: str  # a digest of where it goes: a database's address may hold a password
-    now_ms: int  # what UTC() is in all its batches
+    now_us: int  # what UTC() is in all its batches
     borders: tuple[int, ...]  # a batch is what lies between two of them
     done: int = 0  # batches that are committed
 
@@ -175,15 +175,15 @@ def _destination(source: Path, to: str, name: str) -> Destination:
 
 
 def _query(found: ReplayPlan) -> Query:
-    return make_query(parse_filter(found.filter)).at(found.now_ms)
+    return make_query(parse_filter(found.filter)).at(found.now_us)
 
 
 def _new_plan(
     source: Path, text: str, place: str, start: Start, until: Start, batch_bytes: int
 ) -> ReplayPlan:
-    catalog, now = Catalog(source), now_ms()
-    low = max(resolve_start(start, catalog, lambda: now * 1000), catalog.first_offset())
-    high = min(resolve_start(until, catalog, lambda: now * 1000), catalog.next_offset())
+    catalog, now = Catalog(source), now_us()
+    low = max(resolve_start(start, catalog, lambda: now), catalog.first_offset())
+    high = min(resolve_start(until, catalog, lambda: now), catalog.next_offset())
     unplanned = ReplayPlan(text, place, now, (low,))
     query = own_query(str(source), _query(unplanned))
     return replace(unplanned, borders=tuple(_borders(catalog, query, low, high, batch_bytes)))

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from headgate.filters.columns import VIEWS, column_name, shred_headers
 from headgate.filters.nodes import SYS_KINDS, Field
-from headgate.streams.names import OVERFLOW
-from headgate.streams.overflow import overflowing
+from headgate.streams.names import field_and_view
+from headgate.streams.overflow import OVERFLOW, joined, overflowing
 from headgate.streams.segment import Chunk, Segment
 from headgate.streams.whole import Numbers, Scattered, Whole, Words, whole_column
 
@@ -108,16 +108,8 @@ def _all_columns(chunk: Chunk) -> Part:
     rest = found.pop(OVERFLOW, None)
     if rest is not None:
         for name, array in shred_headers(overflowing(rest)).items():
-            found[name] = _either(found[name], array) if name in found else array
+            found[name] = joined(found.get(name), array, field_and_view(name)[1] or "string")
     return found
-
-
-def _either(array: pa.Array, other: pa.Array) -> pa.Array:
-    """A header is in its column or in the overflow of a row, never in both."""
-    plain = [
-        a.cast(a.type.value_type) if pa.types.is_dictionary(a.type) else a for a in (array, other)
-    ]
-    return pc.coalesce(*plain)
 
 
 # ---- order -------------------------------------------------------------------------------------------

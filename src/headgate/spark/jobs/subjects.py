@@ -45,9 +45,9 @@ class Subject:
         return sorted(field.name for field in self.fields if field.scope == "header")
 
 
-def filter_subject(filter: FilterLike, now_ms: int) -> Subject:
+def filter_subject(filter: FilterLike, now_us: int) -> Subject:
     """A filter somebody cares about; a bad one is refused here."""
-    tree = normalize(bind_now(as_filter(filter), now_ms))
+    tree = normalize(bind_now(as_filter(filter), now_us))
     return Subject(to_text(as_filter(filter)), (tree,), (1.0,), None)
 
 

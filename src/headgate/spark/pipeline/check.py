@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from headgate.errors import HeadgateError, PipelineError
+from headgate.errors import HeadgateError, MissingExtra, PipelineError
 from headgate.spark.checkpoint import same_place
 from headgate.spark.options import stream_paths
 from headgate.spark.pipeline.definition import (
@@ -22,6 +22,7 @@ from headgate.spark.pipeline.plan import FOLDER, destinations_of
 from headgate.spark.queues.orders import followable
 from headgate.spark.queues.place import QUEUE, QueuePlace, queue_place, tables_of
 from headgate.spark.queues.rows import open_rows, queue_id
+from headgate.spark.sessions import spark_is_installed
 from headgate.streams.files import replace_file
 
 _SOURCE: Final = "source.json"
@@ -36,6 +37,8 @@ def check(pipeline: Pipeline) -> None:
 
 
 def problems_of(pipeline: Pipeline) -> Iterator[str]:
+    if not spark_is_installed():
+        yield str(MissingExtra("spark", "a pipeline"))
     yield from _of_source(pipeline)
     yield from _of_places(pipeline)
     yield from _of_checkpoint(pipeline)

@@ -25,7 +25,7 @@ class Share(NamedTuple):
     """What one task of a micro-batch reads; the first one also tells what planning came by and left out."""
 
     ranges: tuple[Range, ...]
-    now_ms: int
+    now_us: int
     planned: ScanStats
     came_by: int = 0
 
@@ -68,7 +68,7 @@ class RoutingReader(HeadgateStreamReader):
 
     def _scanned(self, share: Share, counters: Counters) -> Iterator[pa.RecordBatch]:
         """The matches of all ranges, in order; what is opened is counted."""
-        query = self._query(share.now_ms)
+        query = self._query(share.now_us)
         for path, some in groupby(share.ranges, key=lambda one: one.path):
             catalog = PlannedCatalog(path, fail=self.options.fail_on_data_loss)
             for one in some:

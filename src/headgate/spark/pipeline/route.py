@@ -19,7 +19,7 @@ from headgate.filters.columns import BatchColumns
 from headgate.filters.normal import bind_now, normalize
 from headgate.filters.parser import parse
 from headgate.filters.targets.arrow import compile_mask
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.routing.batches import RoutedBatch
 from headgate.spark.pipeline.counters import Counters, to_text
 from headgate.spark.pipeline.plan import RoutingPlan, destinations_of, load_plan, topology_of
@@ -107,7 +107,7 @@ class Router:
         if self.plan.filter is None:
             yield from batches
             return
-        mask = compile_mask(normalize(bind_now(parse(self.plan.filter), now_ms())))
+        mask = compile_mask(normalize(bind_now(parse(self.plan.filter), now_us())))
         for batch in batches:
             yield batch.filter(pa.array(mask(BatchColumns(batch))))
 

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headgate.errors import DataLost
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.spark.planned import GO_ON, report_loss
 from headgate.spark.project import Projection, evened
 from headgate.spark.queues.options import QueueRead
@@ -72,7 +72,7 @@ class Share(NamedTuple):
     queue: int
     low: Key
     high: Key
-    now_ms: int
+    now_us: int
     messages: int  # archived in it
     came_by: int = 0
 
@@ -84,7 +84,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     arrow: pa.Schema
 
     def __init__(
-        self, schema: StructType, asked: QueueRead, clock: Callable[[], int] = now_ms
+        self, schema: StructType, asked: QueueRead, clock: Callable[[], int] = now_us
     ) -> None:
         self.columns, self.arrow = queue_columns(schema), arrow_schema(schema)
         self.asked, self._clock = asked, clock
@@ -178,7 +178,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 asked.filter,
                 self.columns,
                 rows.dialect,
-                share.now_ms,
+                share.now_us,
                 in_turn=not asked.states,
             )
             yield from matches(rows, scan, share.low, share.high)

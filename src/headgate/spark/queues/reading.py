@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 from headgate.spark.answering import AnsweringReader
 from headgate.spark.datasource import plainly
 from headgate.spark.project import evened
@@ -34,7 +34,7 @@ class QueueReader(AnsweringReader):
     """Reads what a queue holds, and leaves it there. `UTC()` is the moment at which the reader is made."""
 
     def __init__(
-        self, schema: StructType, read: QueueRead, clock: Callable[[], int] = now_ms
+        self, schema: StructType, read: QueueRead, clock: Callable[[], int] = now_us
     ) -> None:
         super().__init__(queue_columns(schema), arrow_schema(schema), clock())
         self.asked = read
@@ -70,7 +70,7 @@ class QueueReader(AnsweringReader):
         projection, shown = self.projection(), self.asked.place.shown
         with open_rows(self.asked.place) as rows:
             asked, whole = self.asked, self.whole(self.asked.filter)
-            scan = scan_of(self.queue, asked.states, whole, self.columns, rows.dialect, self.now_ms)
+            scan = scan_of(self.queue, asked.states, whole, self.columns, rows.dialect, self.now_us)
             low, high = partition.value
             found = matches(rows, scan, (low,), (high,))
             yield from evened(projection.batch(batch, shown) for batch in found)

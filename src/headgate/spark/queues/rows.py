@@ -61,7 +61,7 @@ def refuse_older(rows: Rows, needed: int) -> None:
     if version[0].as_py() < needed:
         raise SparkOptionsError(
             f"the tables are of version {version[0]}, and what an archive is followed by came with {needed}; bring them "
-            "up to date: whatever opens the database does, for example headgate queue ls --db URL"
+            "up to date: whatever publishes or claims with this Headgate does"
         )
 
 

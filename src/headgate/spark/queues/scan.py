@@ -75,7 +75,7 @@ def scan_of(
     filter: Filter,
     columns: Sequence[Column] | None,
     dialect: Dialect,
-    now_ms: int,
+    now_us: int,
     *,
     in_turn: bool = False,
 ) -> Scan:
@@ -83,7 +83,7 @@ def scan_of(
     archive, by ids or in the order it was filled in."""
     before_id = (TURN,) if in_turn else ()
     gap = 5 + 2 * len(before_id)  # behind the queue, two keys and how many
-    plan = compile_sql(filter, dialect.name, first_parameter=gap, layout=ON_MESSAGE, now_ms=now_ms)
+    plan = compile_sql(filter, dialect.name, first_parameter=gap, layout=ON_MESSAGE, now_us=now_us)
     where = dialect.numbered(plan.where, gap)
     wanted = WHOLE if columns is None else wanted_for(columns, plan.residual)
     name, held = _rows_of(states, in_turn)

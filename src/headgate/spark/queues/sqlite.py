@@ -13,6 +13,7 @@ import pyarrow as pa
 from headgate.errors import DatabaseUnavailable, NoQueues, QueueError, SparkOptionsError
 from headgate.queues.clock import Clock
 from headgate.queues.contract import SqlValue
+from headgate.queues.sqlite_files import open_file
 from headgate.queues.sqlite_operations import SqliteDialect
 
 _PATIENCE_MS: Final = 60_000
@@ -46,7 +47,7 @@ def sqlite_rows(file: Path) -> Iterator[SqliteRows]:
             f"there is no database {file}; it must be a file that the driver and all executors see"
         )
     try:
-        connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
+        connection = open_file(file, "look")
         try:
             connection.set_busy_timeout(_PATIENCE_MS)
             if not connection.table_exists("main", "headgate_queue"):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from pyarrow import RecordBatch
 
 from headgate.filters.columns import shred
 from headgate.message import Message
@@ -19,6 +22,7 @@ from headgate.spark.pipeline.route import Router, descriptors, router
 from headgate.spark.staging import Staged
 from headgate.streams.decode import decode
 from headgate.streams.staged import read_staged
+from tests.wide import LAYOUTS
 
 REGIONS = ("EU", "US", "AP", None)
 TOPICS = ("orders.eu.created", "orders.us.paid", "audit", "")
@@ -72,10 +76,12 @@ def expected(topology: Topology, sent: list[Message], queues: tuple[str, ...]) -
     return [m.payload.decode() for m, found in routed for queue in queues if queue in found]
 
 
-def batches_of(rng: Random, sent: list[Message]) -> list:
+def batches_of(
+    rng: Random, sent: list[Message], layout: Callable[[list[Message]], RecordBatch] = shred
+) -> list[RecordBatch]:
     cuts = sorted(rng.sample(range(1, len(sent)), 7))
     return [
-        shred(sent[a:b]).append_column("payload", [m.payload for m in sent[a:b]])
+        layout(sent[a:b]).append_column("payload", [m.payload for m in sent[a:b]])
         for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)
     ]
 
@@ -97,6 +103,24 @@ def test_every_place_gets_what_the_topology_says_in_order(
     assert counters.queues == counted
     assert (counters.read, counters.unroutable) == (2000, len(lost))
     assert counters.routed == 2000 - len(lost)
+
+
+@pytest.mark.parametrize("layout", [LAYOUTS["overflow"], LAYOUTS["both"]])
+def test_messages_of_200_headers_go_where_the_topology_says(
+    tmp_path: Path,
+    topology: Topology,
+    seed: int,
+    layout: Callable[[list[Message]], RecordBatch],
+) -> None:
+    rng = Random(seed)
+    sent = messages(rng, 200)
+    router = Router(replace(plan(tmp_path, topology), filter="n >= 20"))
+    passing = router.passing(batches_of(rng, sent, layout))
+    staged = list(router.stage(passing, Counters()))
+    assert staged_messages(staged, 0) == expected(topology, sent[20:], ("eu", "vip"))
+    assert staged_messages(staged, 1) == expected(topology, sent[20:], ("vip", "big"))
+    lost = [m.payload.decode() for m in sent[20:] if topology.route("orders", m).unroutable]
+    assert staged_messages(staged, 2) == lost
 
 
 def test_what_nobody_gets_makes_no_file(tmp_path: Path, topology: Topology) -> None:

@@ -19,13 +19,13 @@ from headgate.filters.normal import normalize
 from headgate.filters.targets.arrow.leaves import Test, leaf_test
 from headgate.filters.targets.arrow.rows import Bools, Rows
 from headgate.filters.targets.arrow.weights import saved_at_least, weight_of, worth_picking
-from headgate.filters.targets.python import now_ms
+from headgate.filters.targets.python import now_us
 
 Mask: TypeAlias = Callable[[Columns], Bools]
 
 
 @lru_cache(maxsize=1024)
-def compile_mask(node: Filter, clock: Callable[[], int] = now_ms) -> Mask:
+def compile_mask(node: Filter, clock: Callable[[], int] = now_us) -> Mask:
     """A function that tells, row by row, which messages of a batch the filter matches."""
     test = _test(normalize(node))
 

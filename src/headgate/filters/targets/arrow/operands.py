@@ -68,7 +68,7 @@ def evaluator(operand: Operand) -> Evaluate:
         case Field():
             return _field(operand)
         case Now():
-            return lambda rows: Values(ints=Vector(np.array(rows.now_ms, np.int64), None))
+            return lambda rows: Values(ints=Vector(np.array(rows.now_us, np.int64), None))
         case Negate(value=value):
             inner = evaluator(value)
             return lambda rows: _negated(inner(rows))

@@ -89,10 +89,10 @@ def source(field: Field, view: View) -> Source:
 class Rows:
     """All rows of a batch, or those at some positions of other rows."""
 
-    __slots__ = ("_at", "_columns", "_decoded", "_parent", "count", "now_ms")
+    __slots__ = ("_at", "_columns", "_decoded", "_parent", "count", "now_us")
 
-    def __init__(self, columns: Columns, now_ms: int) -> None:
-        self._columns, self.now_ms, self.count = columns, now_ms, columns.num_rows
+    def __init__(self, columns: Columns, now_us: int) -> None:
+        self._columns, self.now_us, self.count = columns, now_us, columns.num_rows
         self._parent: Rows | None = None
         self._at: Indices | None = None
         self._decoded: dict[str, Any] = {}
@@ -100,7 +100,7 @@ class Rows:
     def only(self, at: Indices) -> Rows:
         """The rows at these positions."""
         some = Rows.__new__(Rows)
-        some._columns, some.now_ms, some.count = self._columns, self.now_ms, len(at)
+        some._columns, some.now_us, some.count = self._columns, self.now_us, len(at)
         some._parent, some._at, some._decoded = self, at, {}
         return some
 

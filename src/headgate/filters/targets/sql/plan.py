@@ -41,14 +41,14 @@ def compile_sql(
     *,
     first_parameter: int = 1,
     layout: Layout = _COLUMNS,
-    now_ms: int | None = None,
+    now_us: int | None = None,
 ) -> SqlPlan:
     """The plan for one engine; placeholders are `$n` from `first_parameter` on, or `?`.
 
-    Without `now_ms`, terms that ask for `UTC()` stay residual.
+    Without `now_us`, terms that ask for `UTC()` stay residual.
     """
     writer = _WRITERS[dialect](layout)
-    tree = normalize(node if now_ms is None else bind_now(node, now_ms))
+    tree = normalize(node if now_us is None else bind_now(node, now_us))
     wheres: list[Sql] = []
     unsure: dict[Filter, str] = {}
     size = params = 0

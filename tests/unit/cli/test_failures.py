@@ -1,0 +1,183 @@
+"""However a command fails, a person reads what it was and what to do, and never a traceback."""
+
+import errno
+import os
+import sys
+from typing import Annotated
+
+import pytest
+import typer
+
+from headgate.cli import app as cli
+from headgate.cli.app import run
+from headgate.cli.failures import describe_failure
+from headgate.errors import StreamLocked, StreamWriteError
+from headgate.streams.stream import Stream
+
+LONG = "n" * 300
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """A command line whose only command fails as told."""
+
+    def prepare(problem: BaseException) -> None:
+        def made(arguments: list[str]) -> typer.Typer:
+            app = typer.Typer(pretty_exceptions_enable=False)
+
+            @app.command()
+            def fail(rest: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+                raise problem
+
+            return app
+
+        monkeypatch.setattr(cli, "app_of", made)
+
+    return prepare
+
+
+PROBLEMS = [
+    (OSError(errno.ENOSPC, "No space left on device", "/x/y"),
+     "error: /x/y: No space left on device; make room and try again; what was confirmed is safe"),
+    (OSError(errno.ENAMETOOLONG, "File name too long", LONG), f"error: {LONG}: File name too long; choose a shorter name"),
+    (PermissionError(errno.EACCES, "Permission denied", "/x"), "error: /x: Permission denied; let this user"),
+    (OSError(errno.EROFS, "Read-only file system", "/x"), "choose a place that can be written"),
+    (OSError(errno.EMFILE, "Too many open files"), "error: Too many open files; raise the limit of open files"),
+    (ModuleNotFoundError("No module named 'pyspark'", name="pyspark"), "pip install 'headgate[spark]'"),
+    (ModuleNotFoundError("No module named 'psycopg'", name="psycopg.rows"), "pip install 'headgate[postgres]'"),
+    (ModuleNotFoundError("No module named 'x'", name="x"), "unexpected ModuleNotFoundError: No module named 'x'"),
+    (KeyError("region"), "error: unexpected KeyError: 'region'; this should not happen"),
+    (ValueError("first\nsecond"), "error: unexpected ValueError: first; this should not happen"),
+    (ValueError(), "error: unexpected ValueError: no more is known"),
+    (RecursionError("maximum recursion depth exceeded"), "unexpected RecursionError"),
+    (MemoryError(), "unexpected MemoryError"),
+    (OSError("cannot load library"), "unexpected OSError: cannot load library"),
+    (StreamLocked("/s", {}), "error: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("problem", "said"), PROBLEMS, ids=lambda v: type(v).__name__)
+def test_a_failure_is_told_in_a_line_and_is_exit_code_2(failing, capsys, problem, said):
+    failing(problem)
+    assert run([]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "a"], ["a", "--debug"]])
+def test_debug_prints_the_traceback_and_the_line(failing, capsys, arguments):
+    failing(KeyError("region"))
+    assert run(arguments) == 2
+    told = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in told
+    assert told.rstrip().splitlines()[-1].startswith("error: unexpected KeyError: 'region'")
+
+
+def test_debug_behind_two_dashes_is_no_option():
+    assert cli._without_debug(["publish", "--", "--debug"]) == (
+        False,
+        ["publish", "--", "--debug"],
+    )
+    assert cli._without_debug(["--debug", "x", "--", "y"]) == (True, ["x", "--", "y"])
+
+
+def test_the_help_names_debug(capsys):
+    assert run(["--help"]) == 0
+    assert "--debug" in capsys.readouterr().out
+
+
+def test_what_java_says_is_told_and_not_what_was_called():
+    class Py4JJavaError(Exception):
+        __module__ = "py4j.protocol"
+
+    problem = Py4JJavaError(
+        "An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n"
+        ": org.apache.spark.SparkException: Could not parse Master URL: 'bogus://x'\n\tat org.apache"
+    )
+    assert describe_failure(problem) == (
+        "Spark failed: Could not parse Master URL: 'bogus://x'; --debug prints all of it"
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["stream", "info", LONG],
+        ["stream", "create", LONG],
+        ["stream", "publish", LONG, "x"],
+        ["stream", "ls", LONG],
+        ["stream", "ls", "nowhere"],
+        ["stream", "verify", "file"],
+        ["stream", "create", "file"],
+        ["stream", "create", "file/below"],
+        ["queue", "create", "q", "--db", f"sqlite:///{LONG}.db"],
+        ["queue", "create", "q", "--db", "sqlite:///nowhere/q.db"],
+        ["queue", "create", "q", "--db", "sqlite:///file/q.db"],
+        ["queue", "ls", "--db", f"sqlite:///{LONG}.db"],
+        ["queue", "ls", "--db", "sqlite:///file"],
+        ["queue", "ls", "--db", "sqlite:///file/q.db"],
+        ["queue", "ls", "--db", "sqlite:///."],
+        ["queue", "ls", "--db", "sqlite:///q.db?journal=off"],
+        ["queue", "ls", "--db", "sqlite:///q.db?synchronous=sometimes"],
+        ["queue", "ls", "--db", "postgresql://[::1/x"],
+        ["queue", "ls", "--db", "bogus://x"],
+        ["route", "--topology", f"{LONG}.toml", "--exchange", "x"],
+        ["route", "--topology", "file", "--exchange", "x"],
+        ["filter", "check", LONG],
+        ["filter", "check", "."],
+        ["pipeline", "check", LONG],
+        ["pipeline", "check", "."],
+        ["pipeline", "show", "nowhere.toml"],
+        ["pipeline", "run", "nowhere.toml"],
+        ["explain", "region ="],
+        ["explain", "a = 1", "--stream", LONG],
+        ["bogus"],
+    ],
+    ids=lambda command: " ".join(command)[:50],
+)
+def test_names_that_cannot_be_are_told_in_a_line(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("no database, no stream and no topology")
+    assert run(command) == 2
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert "unexpected" not in told
+
+
+@pytest.mark.parametrize("command", ["publish", "seal", "trim", "delete"])
+def test_a_stream_that_may_not_be_written_says_so(tmp_path, monkeypatch, capsys, command):
+    Stream.create(tmp_path / "s").close()
+    more = {"publish": ["x"], "trim": ["--max-age", "1d"], "delete": ["--yes"]}.get(command, [])
+    refuse_to_write(monkeypatch)
+    assert run(["stream", command, str(tmp_path / "s"), *more]) == 2
+    assert "cannot be written: Read-only file system" in capsys.readouterr().err
+
+
+def test_a_producer_of_a_stream_that_may_not_be_written_raises_ours(tmp_path, monkeypatch):
+    with Stream.create(tmp_path / "s") as stream:
+        refuse_to_write(monkeypatch)
+        with pytest.raises(StreamWriteError, match="cannot be written"):
+            stream.producer()
+
+
+def refuse_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a read-only disk does, also for root."""
+    real = os.open
+
+    def refusing(path, flags, *more, **named):
+        if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), os.fspath(path))
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full device")
+def test_output_that_cannot_be_written_is_told_once(monkeypatch, capsys):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert run(["--version"]) == 2
+        monkeypatch.undo()
+        full.flush()  # dropped: it fails no more
+    assert "No space left on device" in capsys.readouterr().err
