@@ -80,6 +80,7 @@ def test_an_address_that_says_nothing_is_given_up_in_time(monkeypatch):
 
 
 def test_no_session_is_started_for_a_cluster_that_does_not_answer(monkeypatch, refusing):
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
     monkeypatch.setattr(sessions, "running_session", lambda: None)
     monkeypatch.setattr(sessions, "_session_class", lambda: pytest.fail("Spark was started"))
     with pytest.raises(SparkError, match="no Spark answers"):
