@@ -19,7 +19,7 @@ from headgate.streams.cold.segment import open_sealed
 from headgate.streams.cold.tier import covered_files
 from headgate.streams.encode import encode_hole
 from headgate.streams.entries import end_of, next_offset_of
-from headgate.streams.files import map_file, overwrite, write_durably
+from headgate.streams.files import opened, overwrite, read_at, write_durably
 from headgate.streams.inbox import REJECTED_SUFFIX
 from headgate.streams.index import Entries, IndexShape
 from headgate.streams.layout import (
@@ -231,7 +231,8 @@ def _entries_at(entries: Entries, position: int, length: int) -> Entries:
 def _put_hole(path: Path, entry: Entries) -> None:
     """Keep the damaged bytes in a file of their own, and say in their place that they are lost."""
     position, length = int(entry["position"]), int(entry["length"])
-    damaged = map_file(path).slice(position, length).to_pybytes()
+    with opened(path) as fd:
+        damaged = read_at(fd, position, length).to_pybytes()
     write_durably(path.with_name(f"{path.name}.damaged-{position}"), damaged)
     hole = encode_hole(int(entry["first_offset"]), int(entry["count"]), length)
     overwrite(path, position, hole)
