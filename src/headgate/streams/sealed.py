@@ -85,7 +85,11 @@ class SealedSegment(SummarizedSegment):
 
     def gather(self, chunks: Iterable[SealedChunk], columns: Sequence[str] | None) -> Gathered:
         """Rows of several chunks of this segment, in any order."""
-        return Gathered(list(chunks), [n for n in self.names if columns is None or n in columns])
+        return Gathered(list(chunks), self.chosen(columns))
+
+    def chosen(self, columns: Sequence[str] | None) -> list[str]:
+        """Those of these columns that the segment has; None for all it has."""
+        return [name for name in self.names if columns is None or name in columns]
 
 
 class SealedChunk(SummarizedChunk):
@@ -106,6 +110,11 @@ class SealedChunk(SummarizedChunk):
             self._segment.check_column(self.at, name, array)
             self._sound.add(name)
         return array
+
+    def check(self, columns: Sequence[str] | None) -> None:
+        """Refuse the chunk if one of these columns is not what was written."""
+        for name in self._segment.chosen(columns):
+            self.column(name)
 
 
 class Gathered:
