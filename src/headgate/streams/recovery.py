@@ -39,6 +39,7 @@ from headgate.streams.layout import (
     segment_files,
 )
 from headgate.streams.log import HotLog, create_hot_log, write_index
+from headgate.streams.options import mend_options
 from headgate.streams.seal import UNFINISHED
 from headgate.streams.segment import Segment
 from headgate.streams.walk import (
@@ -70,6 +71,7 @@ def open_last_segment(
 ) -> tuple[HotLog, dict[str, int]]:
     """The segment to append to, and the last publishing ids. Needs the lock."""
     remove_leftovers(directory)
+    mend_options(directory)
     segments = segment_files(directory)
     if not segments:
         return create_hot_log(directory, 0, shape, {}, now_us), {}

@@ -39,6 +39,7 @@ from headgate.streams.producer import FilterValue, Producer
 from headgate.streams.producers import check_producer_name, check_publishing_id
 from headgate.streams.query import make_query
 from headgate.streams.reader import Scan
+from headgate.streams.record import COPY_SUFFIX
 from headgate.streams.retention import SegmentInfo
 from headgate.streams.staged import StagedFile
 from headgate.streams.start import Start, names_offset, resolve_start
@@ -345,7 +346,7 @@ class Stream:
 
 def _refuse_foreign(directory: Path) -> None:
     """A directory with other things in it, or with what is left of a deleted stream, becomes no stream by accident."""
-    ours = {INBOX, LOCK_FILE}  # what an interrupted `create` leaves
+    ours = {INBOX, LOCK_FILE, OPTIONS_FILE + COPY_SUFFIX}  # what an interrupted `create` leaves
     found = {path.name for path in directory.iterdir() if not path.name.startswith(".")} - ours
     if found and OPTIONS_FILE not in found:
         raise StreamExists(
