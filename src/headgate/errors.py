@@ -171,24 +171,27 @@ class StreamCorrupt(StreamError):
             problem,
             tuple(offsets),
         )
-        covered = sum(last - first + 1 for first, last in self.offsets)
-        self.messages = covered if messages is None else messages
+        self._covered = sum(last - first + 1 for first, last in self.offsets)
+        self.messages = self._covered if messages is None else messages
         where = "" if position is None else f" at byte {position}"
-        affected = f"; {self._affected(covered)} cannot be read" if self.offsets else ""
         super().__init__(
-            f"{file}: {problem}{where}{affected}; `headgate stream verify` says what is damaged, "
+            f"{file}: {problem}{where}{self.affected}; `headgate stream verify` says what is damaged, "
             'with --repair it saves the rest; on_corrupt="skip" reads past it'
         )
 
-    def _affected(self, covered: int) -> str:
-        if self.messages < covered:
+    @property
+    def affected(self) -> str:
+        """The offsets in words; empty when they are not known."""
+        if not self.offsets:
+            return ""
+        if self.messages < self._covered:
             first, last = self.offsets[0][0], self.offsets[-1][1]
-            return f"{self.messages:,} of the offsets {first} to {last}"
+            return f"; {self.messages:,} of the offsets {first} to {last} cannot be read"
         runs = [
             f"{first} to {last}" if first < last else f"{first}" for first, last in self.offsets
         ]
         more = f" and {len(runs) - 5} more runs" if len(runs) > 5 else ""
-        return f"offsets {', '.join(runs[:5])}{more}"
+        return f"; offsets {', '.join(runs[:5])}{more} cannot be read"
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.file, self.position, self.problem, self.offsets, self.messages)

@@ -237,7 +237,7 @@ def test_while_somebody_writes_the_sealed_files_stay_and_are_hidden(stream: Path
         assert done.holder["purpose"] == "an unnamed producer"
         assert len(list(stream.glob("*.arrow"))) == 4
         assert list(opened.consume()) == [*MESSAGES, MESSAGES[0]]
-        assert {problem.healable for problem in verify(stream).problems} == {True}
+        assert verify(stream).fine  # whoever writes will remove them
         opened.seal()
         assert list(stream.glob("*.arrow")) == []
     assert verify(stream).fine

@@ -54,11 +54,11 @@ class Catalog:
         self._directory = directory
         self._sealed = sealed or SealedSegments()
         self._hot: dict[Path, HotSegment] = {}
-        self._files = _listed(directory)
+        self._files = list_segments(directory)
 
     def relist(self) -> None:
         """Look at the directory again."""
-        self._files = _listed(self._directory)
+        self._files = list_segments(self._directory)
         there = {file.path for file in self._files}
         self._hot = {path: segment for path, segment in self._hot.items() if path in there}
 
@@ -126,13 +126,13 @@ class Catalog:
         except FileNotFoundError:
             raise
         except StreamCorrupt as damage:
-            end = self._end_of(file)
+            end = self.end_of(file)
             offsets = [] if end is None else [(file.first_offset, end - 1)]
             raise StreamCorrupt(damage.file, damage.position, damage.problem, offsets) from damage
         except OSError as problem:
             raise StreamError(f"{file.path} cannot be read: {problem}") from problem
 
-    def _end_of(self, file: SegmentFile) -> int | None:
+    def end_of(self, file: SegmentFile) -> int | None:
         """Where a segment ends according to the names of the files; None for the last one."""
         if (bounds := cold_bounds(file.path)) is not None:
             return bounds[1]
@@ -157,7 +157,8 @@ class Catalog:
         )
 
 
-def _listed(directory: Path) -> list[SegmentFile]:
+def list_segments(directory: Path) -> list[SegmentFile]:
+    """The segments that are there at one moment, oldest first."""
     try:
         seen = segment_files(directory)
         while (again := segment_files(directory)) != seen:

@@ -83,10 +83,10 @@ def _lock(fd: int, kind: int) -> bool:
 
 
 @contextmanager
-def keeping_writers_out(directory: Path) -> Iterator[bool]:
+def keeping_writers_out(directory: Path, file: str = LOCK_FILE) -> Iterator[bool]:
     """Whether there is no writer, and none comes as long as this lasts: for readers, and for a moment only."""
     try:
-        fd = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(directory / file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:  # nobody ever wrote here
         yield True
         return
@@ -108,3 +108,9 @@ def _holder(fd: int) -> dict[str, object]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def is_held(directory: Path, file: str = LOCK_FILE) -> bool:
+    """Whether somebody holds the lock at this moment."""
+    with keeping_writers_out(directory, file) as alone:
+        return not alone

@@ -94,7 +94,11 @@ def producers_before(segments: Sequence[SegmentFile]) -> dict[str, int]:
     if len(segments) < 2:
         return {}
     file = segments[-2]
-    segment: Segment = open_sealed(file.path) if file.sealed else HotSegment(file.path)
+    try:
+        segment: Segment = open_sealed(file.path) if file.sealed else HotSegment(file.path)
+    except StreamCorrupt as damage:
+        _log.warning("%s; the publishing ids of its producers are not known", damage)
+        return {}
     return dict(segment.producers())
 
 
@@ -158,10 +162,13 @@ def _cut(path: Path, end: int) -> None:
 # ---- looking -----------------------------------------------------------------------------------------
 
 
-def examine_log(path: Path, shape: IndexShape, *, everything: bool = False) -> Healed:
+def examine_log(
+    path: Path, shape: IndexShape, *, everything: bool = False, growing: bool = False
+) -> Healed:
     """What the log holds according to itself; up to the settled mark the index is believed.
 
-    With `everything`, nothing is believed and every byte is checked.
+    With `everything`, nothing is believed and every byte is checked. While it is `growing`, only what is committed is
+    looked at.
     """
     with opened(path) as fd:
         head = read_head_of(fd, path)
@@ -169,6 +176,8 @@ def examine_log(path: Path, shape: IndexShape, *, everything: bool = False) -> H
         shape = index.shape if index.header_length else shape
         known = index.entries if index.header_length else np.zeros(0, shape.dtype)
         problem, settled, size = index.problem, index.settled, os.fstat(fd).st_size
+        if growing and index.reach is not None:
+            size = min(size, index.reach)
         believed = known[:0] if everything else _believed(known, size, settled)
         start, expected = end_of(believed, head), next_offset_of(believed, head)
         tail = read_at(fd, start, max(size - start, 0))
@@ -179,7 +188,7 @@ def examine_log(path: Path, shape: IndexShape, *, everything: bool = False) -> H
         problem = "the index does not say what the log holds"
         if len(entries) > len(known) and _same_chunks(entries[: len(known)], known):
             problem = f"the index lacks the last {len(entries) - len(known)} chunks of the log"
-    elif problem is None and index.uncommitted:
+    elif problem is None and index.uncommitted and not growing:
         problem = "the index holds entries of an append that never finished"
     damage = tuple(place for place in places if place.problem is not None)
     return Healed(head, shape, entries, torn, problem, damage)
