@@ -13,7 +13,7 @@ from typing import Final
 
 from headgate.errors import StreamCorrupt
 from headgate.streams.clock import now_us
-from headgate.streams.cold.segment import open_sealed
+from headgate.streams.cold.segment import ColdSegment, open_sealed
 from headgate.streams.cold.tier import changing
 from headgate.streams.encode import encode_hole
 from headgate.streams.entries import end_of
@@ -26,13 +26,11 @@ from headgate.streams.options import StreamOptions
 from headgate.streams.recovery import examine_log, heal_log, producers_before
 from headgate.streams.salvage import (
     damaged_chunks,
-    is_salvageable,
     replace_cold,
     replace_sealed,
     salvage,
     salvage_unreadable,
 )
-from headgate.streams.sealed import SealedSegment
 from headgate.streams.segment import Segment
 
 _MOST_LOST: Final = 1 << 31  # messages that one hole stands for
@@ -63,13 +61,24 @@ def _heal_sealed(files: list[SegmentFile], at: int, options: StreamOptions) -> N
         if found is not None:
             replace_sealed(path, found, options.indexed, now_us())
         return
-    if not is_salvageable(segment) or next(damaged_chunks(segment), None) is None:
-        return
-    if isinstance(segment, SealedSegment):
+    if isinstance(segment, ColdSegment):
+        _heal_cold(segment)
+    elif next(damaged_chunks(segment), None) is not None:
         replace_sealed(path, salvage(segment), segment.note.indexed, now_us())
-    else:
-        with changing(path.parent):
-            replace_cold(segment, salvage(segment), now_us())
+
+
+def _heal_cold(segment: ColdSegment) -> None:
+    if not segment.file.is_local:
+        return  # what a remote store does not give now, it may give later
+    try:
+        segment.check_file()
+    except StreamCorrupt:
+        found = salvage(segment)
+        if len(
+            found
+        ):  # else it is the footer of the Parquet file, and the data is better left where it is
+            with changing(segment.path.parent):
+                replace_cold(segment, found, now_us())
 
 
 # ---- logs --------------------------------------------------------------------------------------------

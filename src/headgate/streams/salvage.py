@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -44,6 +45,7 @@ from headgate.streams.summarized import SummarizedSegment
 from headgate.streams.walk import read_log_head
 
 DAMAGED_SUFFIX: Final = ".damaged"
+_log: Final = logging.getLogger(__name__)
 _STREAM_AT: Final = 8  # where the Arrow messages of a file begin: behind its magic and padding
 _ALPHABET: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
 
@@ -90,11 +92,6 @@ def damaged_chunks(segment: SummarizedSegment) -> Iterator[tuple[int, StreamCorr
             segment.chunk(at).take(None)
         except StreamCorrupt as damage:
             yield at, damage
-
-
-def is_salvageable(segment: SummarizedSegment) -> bool:
-    """Whether repair may replace it: what a remote store does not give now, it may give later."""
-    return not isinstance(segment, ColdSegment) or segment.file.is_local
 
 
 # ---- without a footer --------------------------------------------------------------------------------
@@ -239,6 +236,7 @@ def _loose_chunks(batch: pa.RecordBatch, restriction: Restriction) -> Iterator[A
 
 def replace_sealed(path: Path, found: Salvaged, indexed: tuple[str, ...], created_us: int) -> None:
     """Put what was salvaged in the place of a damaged sealed file, which is kept beside. Needs the lock."""
+    _log.warning("%s: %s; it is kept as %s", path, _saved(found), path.name + DAMAGED_SUFFIX)
     kept = path.with_name(path.name + DAMAGED_SUFFIX)
     kept.unlink(missing_ok=True)
     os.link(path, kept)
@@ -247,6 +245,7 @@ def replace_sealed(path: Path, found: Salvaged, indexed: tuple[str, ...], create
 
 def replace_cold(segment: ColdSegment, found: Salvaged, created_us: int) -> None:
     """Put what was salvaged of a cold segment into a sealed file; its manifest and data are kept. Needs the locks."""
+    _log.warning("%s: %s; its data is kept beside", segment.path, _saved(found))
     seal(found, segment.path.parent, segment.note.indexed, created_us)
     data = segment.file.renamed(segment.file.path + DAMAGED_SUFFIX)
     if (
@@ -256,3 +255,8 @@ def replace_cold(segment: ColdSegment, found: Salvaged, created_us: int) -> None
     os.replace(segment.path, segment.path.with_name(segment.path.name + DAMAGED_SUFFIX))
     sync_directory(segment.path.parent)
     segment.file.move(data)
+
+
+def _saved(found: Salvaged) -> str:
+    rows = sum(chunk.num_rows for chunk in found.chunks)
+    return f"{rows:,} of {found.next_offset - found.first_offset:,} messages are saved"

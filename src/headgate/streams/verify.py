@@ -38,7 +38,7 @@ from headgate.streams.options import (
 )
 from headgate.streams.recovery import Healed, examine_log, remove_leftovers
 from headgate.streams.repairs import heal_segments
-from headgate.streams.salvage import damaged_chunks, is_salvageable, salvage_unreadable
+from headgate.streams.salvage import damaged_chunks, salvage_unreadable
 from headgate.streams.summarized import SummarizedSegment
 
 
@@ -163,18 +163,34 @@ def _look_at_segment(
 
 def _verify_sealed(file: SegmentFile) -> tuple[Report, int]:
     segment = open_sealed(file.path)
-    problems = [_chunk_problem(segment, at, damage) for at, damage in damaged_chunks(segment)]
-    if isinstance(segment, ColdSegment) and not problems:
-        segment.check_file()
+    if isinstance(segment, ColdSegment):
+        problems = _cold_problems(segment)
+    else:
+        problems = _chunk_problems(segment)
     rows = int(segment.facts().rows.sum())
     report = Report(1, len(segment), rows, segment.nbytes, tuple(problems))
     return report, segment.next_offset
 
 
-def _chunk_problem(segment: SummarizedSegment, at: int, damage: StreamCorrupt) -> Problem:
-    known = unreadable_chunk(segment, at, segment.first_offset, segment.next_offset, damage)
-    what = f"{known.problem}{known.affected}"
-    return Problem(known.file, known.position, what, healable=is_salvageable(segment))
+def _cold_problems(segment: ColdSegment) -> list[Problem]:
+    """What is wrong with a Parquet file; which row groups cannot be read is only asked where it is near."""
+    try:
+        segment.check_file()
+    except StreamCorrupt as damage:
+        found = _chunk_problems(segment) if segment.file.is_local else []
+        healable = len(found) < len(segment) and segment.file.is_local
+        whole = Problem(damage.file, damage.position, damage.problem, healable)
+        return [replace(problem, healable=healable) for problem in found] or [whole]
+    return []
+
+
+def _chunk_problems(segment: SummarizedSegment) -> list[Problem]:
+    low, high = segment.first_offset, segment.next_offset
+    return [
+        Problem(known.file, known.position, f"{known.problem}{known.affected}", healable=True)
+        for at, damage in damaged_chunks(segment)
+        for known in [unreadable_chunk(segment, at, low, high, damage)]
+    ]
 
 
 def _verify_hot(file: SegmentFile, shape: IndexShape) -> tuple[Report, int]:
