@@ -1,7 +1,7 @@
 """The hot segment as readers see it: the committed chunks of the log, planned through the index.
 
-A chunk is committed when its entry is in the index behind those of all chunks before it, when it is settled, or when its
-writer is dead and it is whole: then nobody takes it back. Of the log, only what is settled is mapped, for anything behind may be cut off. Reading never repairs. What the
+A chunk is committed when its entry is in the index behind those of all chunks before it, when it is settled, or when it is
+whole and nobody writes to this segment: then nobody takes it back. Of the log, only what is settled is mapped, for anything behind may be cut off. Reading never repairs. What the
 index does not tell, because it is missing, damaged, or shorter than the log after a crash, is read from the log itself:
 the answers are the same, only slower to get.
 """
@@ -36,7 +36,7 @@ from headgate.streams.entries import (
 )
 from headgate.streams.files import map_beginning, read_at
 from headgate.streams.index import FILTER_VALUE, Entries
-from headgate.streams.layout import index_path
+from headgate.streams.layout import index_path, is_followed
 from headgate.streams.lock import keeping_writers_out
 from headgate.streams.restriction import listed_digit, restricted_facts
 from headgate.streams.segment import ChunkMetadata
@@ -75,14 +75,14 @@ class HotSegment:
         size = os.fstat(self._fd).st_size
         entries = drop_cut_off(index.entries, index.shape, size, index.settled)
         start, expected = end_of(entries, self.head), next_offset_of(entries, self.head)
-        tail, alone = self._read_tail(start, size, index)
+        tail, finished = self._read_tail(start, size, index)
         places = walk(tail, str(self.path), expected, base=start, settled=index.settled)
         if places:
             entries = np.concatenate([entries, *entries_of(places, index.shape, expected)])
-        being_healed = self._index is not None and self._index.inode == index.inode and not alone
+        being_healed = self._index is not None and self._index.inode == index.inode and not finished
         if being_healed and len(entries) < len(self._entries):
             return  # what a dead writer left was committed when it was found, and is kept
-        uncommitted = not alone and (index.uncommitted or size > end_of(entries, self.head))
+        uncommitted = not finished and (index.uncommitted or size > end_of(entries, self.head))
         self._seen = None if uncommitted else state  # it may become committed where it is
         self._index, self._entries, self.shape = index, entries, index.shape
         # Only what is settled is never cut off, whatever happens.
@@ -96,16 +96,17 @@ class HotSegment:
         self._salts: npt.NDArray[np.uint64] | None = None
 
     def _read_tail(self, start: int, size: int, index: Index) -> tuple[pa.Buffer, bool]:
-        """What is committed from byte `start` on and has no entry, and whether there is no writer.
+        """What is committed from byte `start` on and has no entry, and whether nobody writes here.
 
         A writer may take back what has no entry yet. What a dead one left is kept by the next.
         """
-        committed = size if index.reach is None else min(index.reach, size)
         if start >= size:
             return read_at(self._fd, start, 0), False
         with keeping_writers_out(self._directory) as alone:
-            end = os.fstat(self._fd).st_size if alone else committed
-            return read_at(self._fd, start, max(end - start, 0)), alone
+            finished = alone or is_followed(self._directory, self._first)
+            if finished or index.reach is None:
+                return read_at(self._fd, start), finished
+            return read_at(self._fd, start, max(min(index.reach, size) - start, 0)), False
 
     def _state(self) -> tuple[tuple[int, int], tuple[int, int]]:
         return _identity(self.path), _identity(index_path(self._directory, self._first))

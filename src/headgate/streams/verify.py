@@ -25,6 +25,7 @@ from headgate.streams.layout import (
     SegmentFile,
     cold_bounds,
     index_path,
+    is_followed,
     log_path,
     segment_files,
 )
@@ -194,7 +195,8 @@ def _chunk_problems(segment: SummarizedSegment) -> list[Problem]:
 
 
 def _verify_hot(file: SegmentFile, shape: IndexShape) -> tuple[Report, int]:
-    growing = is_held(file.path.parent)
+    directory = file.path.parent
+    growing = is_held(directory) and not is_followed(directory, file.first_offset)
     found = examine_log(file.path, shape, everything=True, growing=growing)
     entries = found.entries
     rows = int(entries["count"][entries["flags"] & (HOLE | DAMAGED) == 0].sum())

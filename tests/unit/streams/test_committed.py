@@ -15,10 +15,12 @@ from headgate.errors import StreamLocked, StreamWriteError
 from headgate.message import Message
 from headgate.streams import log as log_module
 from headgate.streams.hot import HotSegment
+from headgate.streams.index import encode_settled, settled_at
 from headgate.streams.layout import index_path, log_path
 from headgate.streams.lock import WriterLock, keeping_writers_out
 from headgate.streams.stream import Stream
 from headgate.streams.tables import columns_of
+from headgate.streams.verify import verify
 
 
 def payloads(path: Path) -> list[bytes]:
@@ -150,3 +152,32 @@ def test_a_reader_that_keeps_writers_out_is_waited_for_and_a_writer_is_not(tmp_p
         assert alone
         assert both
     WriterLock(tmp_path, "the next").release()
+
+
+def test_a_full_segment_is_read_and_sealed_whole_whatever_a_power_failure_left_of_its_index(
+    tmp_path: Path,
+) -> None:
+    """Only the last segment may have something taken back; the writer of today is not at work in the others."""
+    path = tmp_path / "s"
+    with Stream.create(path, segment_bytes=4096, fsync="never") as stream:
+        with stream.producer() as producer:
+            for i in range(20):
+                producer.send(Message(b"%0200d" % i))
+                producer.flush()
+        expected = payloads(path)
+    segment = HotSegment(log_path(path, 0))
+    assert len(segment) > 3
+    with index_path(path, 0).open("r+b") as index:
+        header = index.seek(0, os.SEEK_END) - segment.entries.nbytes
+        index.truncate(header + segment.shape.dtype.itemsize)
+        index.seek(settled_at(header))
+        index.write(encode_settled(0))
+    with Stream.open(path) as stream, stream.producer() as producer:
+        assert payloads(path) == expected
+        assert [problem.what for problem in verify(path).problems] == [
+            f"the index lacks the last {len(segment) - 1} chunks of the log"
+        ]
+        producer.send(Message(b"more"))
+        stream.seal(all=True)
+    assert payloads(path) == [*expected, b"more"]
+    assert verify(path).fine
