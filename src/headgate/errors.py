@@ -15,7 +15,8 @@ HeadgateError
 │   ├── StreamLocked                another writer holds it; names the holder
 │   ├── StreamClosed                it was used after it was closed
 │   ├── StreamWriteError            the disk refused the bytes; nothing confirmed is lost
-│   ├── StreamCorrupt               bytes on disk are not what was written; names file and position
+│   ├── StreamCorrupt               bytes on disk are not what was written; names file, position and offsets
+│   ├── PositionLost                a reader stands where the stream has nothing (any more); says what there is
 │   └── StreamOptionsError (ValueError)  an option cannot be used
 ├── RoutingError                    something is wrong with an exchange, a queue or a binding
 │   ├── UnknownExchange (LookupError)  no exchange has that name
@@ -48,7 +49,7 @@ HeadgateError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class HeadgateError(Exception):
@@ -151,16 +152,72 @@ class StreamWriteError(StreamError):
 
 
 class StreamCorrupt(StreamError):
-    """Bytes on disk are not what was written; `file` and `position` say where."""
+    """Bytes on disk are not what was written; `file` and `position` say where. A file may also be missing.
 
-    def __init__(self, file: str, position: int, problem: str) -> None:
-        self.file, self.position, self.problem = file, position, problem
+    `offsets` are those that cannot be read because of it, as far as they are known: pairs of the first and the last
+    of each run. `messages` is how many messages that are; of offsets that lie scattered, only the bounds may be known.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        position: int | None,
+        problem: str,
+        offsets: Sequence[tuple[int, int]] = (),
+        messages: int | None = None,
+    ) -> None:
+        self.file, self.position, self.problem, self.offsets = (
+            file,
+            position,
+            problem,
+            tuple(offsets),
+        )
+        self._covered = sum(last - first + 1 for first, last in self.offsets)
+        self.messages = self._covered if messages is None else messages
+        where = "" if position is None else f" at byte {position}"
         super().__init__(
-            f"{file}: {problem} at byte {position}; `headgate stream verify` says what is affected"
+            f"{file}: {problem}{where}{self.affected}; `headgate stream verify` says what is damaged, "
+            'with --repair it saves the rest; on_corrupt="skip" reads past it'
+        )
+
+    @property
+    def affected(self) -> str:
+        """The offsets in words; empty when they are not known."""
+        if not self.offsets:
+            return ""
+        if self.messages < self._covered:
+            first, last = self.offsets[0][0], self.offsets[-1][1]
+            return f"; {self.messages:,} of the offsets {first} to {last} cannot be read"
+        runs = [
+            f"{first} to {last}" if first < last else f"{first}" for first, last in self.offsets
+        ]
+        more = f" and {len(runs) - 5} more runs" if len(runs) > 5 else ""
+        return f"; offsets {', '.join(runs[:5])}{more} cannot be read"
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.file, self.position, self.problem, self.offsets, self.messages)
+
+
+class PositionLost(StreamError):
+    """A reader is to go on at an offset that is not, or no longer, in [`first_offset`, `next_offset`]."""
+
+    def __init__(self, who: str, position: int, first_offset: int, next_offset: int) -> None:
+        self.who, self.position = who, position
+        self.first_offset, self.next_offset = first_offset, next_offset
+        if position < first_offset:
+            lost = f"offsets {position} to {first_offset - 1} were dropped by retention before they were read"
+        else:
+            lost = (
+                f"the stream ends at {next_offset}: it lost its last messages in a power failure "
+                "(fsync is not always), or it was made anew"
+            )
+        super().__init__(
+            f"{who} stands at offset {position}, and {lost}. "
+            'Go on with the oldest message there is: on_lost="first", or with the next to come: on_lost="next"'
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.file, self.position, self.problem)
+        return type(self), (self.who, self.position, self.first_offset, self.next_offset)
 
 
 class StreamOptionsError(StreamError, ValueError):

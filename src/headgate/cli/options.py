@@ -23,6 +23,17 @@ From: TypeAlias = Annotated[
         metavar="START",
     ),
 ]
+OnLost: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="When the stream does not have the offset to begin at (any more): error, first or next.",
+        metavar="WHAT",
+    ),
+]
+SkipCorrupt: TypeAlias = Annotated[
+    bool,
+    typer.Option("--skip-corrupt", help="Go on past what cannot be read, and say what it was."),
+]
 Headers: TypeAlias = Annotated[
     list[str],
     typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
@@ -19,10 +19,13 @@ from headgate.cli.options import (
     From,
     Headers,
     HeadersOnly,
+    OnLost,
     Priority,
+    SkipCorrupt,
     StreamPath,
 )
 from headgate.cli.progress import spinner
+from headgate.errors import StreamCorrupt
 from headgate.message import Message
 from headgate.streams.layout import segment_files
 from headgate.streams.plan import ScanStats
@@ -87,25 +90,38 @@ def tail(
     follow: Annotated[
         bool, typer.Option("--follow", "-F", help="Go on with what is published.")
     ] = False,
+    on_lost: OnLost = "error",
+    skip_corrupt: SkipCorrupt = False,
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
     """Show the last messages, and with --follow those to come."""
     printer = Printer(as_json, headers_only)
+    missing = _missing(on_lost, skip_corrupt)
     with Stream.open(stream) as opened:
-        begin = start or str(_last(opened, filter, number))
-        with opened.consume(filter, start=begin, follow=follow) as consumer:
+        begin = start or str(_last(opened, filter, number, missing))
+        with opened.consume(filter, start=begin, follow=follow, **missing) as consumer:
             for record in consumer.records():
                 printer.print(record.message, record.offset, {"offset": record.offset})
 
 
-def _last(stream: Stream, filter: str, number: int) -> int:
+def _missing(on_lost: str, skip_corrupt: bool) -> dict[str, Any]:
+    """What to do about messages that are gone or damaged, as a consumer is told it."""
+    return {"on_lost": on_lost, "on_corrupt": _say_skipped if skip_corrupt else "error"}
+
+
+def _say_skipped(damage: StreamCorrupt) -> None:
+    typer.echo(f"skipped: {damage}", err=True)
+
+
+def _last(stream: Stream, filter: str, number: int, missing: Mapping[str, Any]) -> int:
     """The offset of the n-th last match; segments are looked at from the newest back."""
     needed, end = number, stream.next_offset
     if needed <= 0:
         return end
     for file in reversed(segment_files(stream.path)):
-        scan = stream.scan(filter, start=file.first_offset, end=end, columns=["offset"])
+        start = max(file.first_offset, stream.first_offset)  # retention goes on
+        scan = stream.scan(filter, start=start, end=end, columns=["offset"], **missing)
         offsets = [offset for batch in scan for offset in batch.column("offset").to_pylist()]
         if len(offsets) >= needed:
             return int(offsets[-needed])
@@ -121,18 +137,21 @@ def scan(
     limit: Annotated[int | None, typer.Option(help="Stop after so many messages.")] = None,
     count: Annotated[bool, typer.Option("--count", help="Print only how many match.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Say what was skipped and read.")] = False,
+    on_lost: OnLost = "error",
+    skip_corrupt: SkipCorrupt = False,
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
     """Print the messages a filter selects, in the order of their offsets."""
     printer = Printer(as_json, headers_only)
+    missing = _missing(on_lost, skip_corrupt)
     with Stream.open(stream) as opened:
         if count:
-            counting = opened.scan(filter, start=start, columns=["offset"])
+            counting = opened.scan(filter, start=start, columns=["offset"], **missing)
             typer.echo(str(sum(batch.num_rows for batch in counting)))
             found = counting.stats
         else:
-            with opened.consume(filter, start=start) as consumer:
+            with opened.consume(filter, start=start, **missing) as consumer:
                 for record in islice(consumer.records(), limit):
                     printer.print(record.message, record.offset, {"offset": record.offset})
                 found = consumer.stats

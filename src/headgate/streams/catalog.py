@@ -13,10 +13,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from headgate.errors import StreamError, StreamNotFound
+from headgate.errors import StreamCorrupt, StreamError, StreamNotFound
 from headgate.streams.cold.segment import open_sealed
 from headgate.streams.hot import HotSegment
-from headgate.streams.layout import SegmentFile, segment_files
+from headgate.streams.layout import SegmentFile, cold_bounds, segment_files
 from headgate.streams.segment import Segment
 from headgate.streams.summarized import SummarizedSegment
 
@@ -54,11 +54,11 @@ class Catalog:
         self._directory = directory
         self._sealed = sealed or SealedSegments()
         self._hot: dict[Path, HotSegment] = {}
-        self._files = _listed(directory)
+        self._files = list_segments(directory)
 
     def relist(self) -> None:
         """Look at the directory again."""
-        self._files = _listed(self._directory)
+        self._files = list_segments(self._directory)
         there = {file.path for file in self._files}
         self._hot = {path: segment for path, segment in self._hot.items() if path in there}
 
@@ -83,7 +83,10 @@ class Catalog:
         raise self._restless()
 
     def covering(self, offset: int) -> Segment | None:
-        """The segment that holds the offset, or else the first one behind it; None at the end."""
+        """The segment that holds the offset, or the oldest one if retention has dropped it; None at the end.
+
+        An offset that is missing between two segments is a StreamCorrupt.
+        """
         fresh = False
         for _ in range(_MOST_LOOKS):
             try:
@@ -91,19 +94,30 @@ class Catalog:
             except FileNotFoundError:  # sealed or dropped since it was listed
                 self.relist()
                 continue
-            if fresh or (found is not None and found.first_offset <= offset):
-                return found
+            except StreamCorrupt:
+                if fresh:
+                    raise
+            else:
+                if fresh or (found is not None and found.first_offset <= offset):
+                    return found
             self.relist()
             fresh = True
         raise self._restless()
 
     def _covering(self, offset: int) -> Segment | None:
+        if not self._files:
+            return None
         firsts = [file.first_offset for file in self._files]
-        for file in self._files[max(bisect_right(firsts, offset) - 1, 0) :]:
-            segment = self.open(file)
-            if segment.next_offset > offset:
-                return segment
-        return None
+        at = max(bisect_right(firsts, offset) - 1, 0)
+        segment = self.open(self._files[at])
+        if segment.next_offset > offset:
+            return segment
+        following = self._files[at + 1 : at + 2]
+        if not following:
+            return None
+        gap = (segment.next_offset, following[0].first_offset - 1)
+        what = "the messages before this segment are missing"
+        raise StreamCorrupt(str(following[0].path), None, what, [gap])
 
     def open(self, file: SegmentFile) -> Segment:
         """The segment of a listed file, with all that was published until now."""
@@ -111,8 +125,19 @@ class Catalog:
             return self._sealed.open(file.path) if file.sealed else self._open_hot(file)
         except FileNotFoundError:
             raise
+        except StreamCorrupt as damage:
+            end = self.end_of(file)
+            offsets = [] if end is None else [(file.first_offset, end - 1)]
+            raise StreamCorrupt(damage.file, damage.position, damage.problem, offsets) from damage
         except OSError as problem:
             raise StreamError(f"{file.path} cannot be read: {problem}") from problem
+
+    def end_of(self, file: SegmentFile) -> int | None:
+        """Where a segment ends according to the names of the files; None for the last one."""
+        if (bounds := cold_bounds(file.path)) is not None:
+            return bounds[1]
+        behind = (f.first_offset for f in self._files if f.first_offset > file.first_offset)
+        return next(behind, None)
 
     def _open_hot(self, file: SegmentFile) -> HotSegment:
         segment = self._hot.get(file.path)
@@ -132,7 +157,8 @@ class Catalog:
         )
 
 
-def _listed(directory: Path) -> list[SegmentFile]:
+def list_segments(directory: Path) -> list[SegmentFile]:
+    """The segments that are there at one moment, oldest first."""
     try:
         seen = segment_files(directory)
         while (again := segment_files(directory)) != seen:

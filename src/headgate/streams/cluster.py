@@ -39,11 +39,6 @@ class Clustering:
     starts: npt.NDArray[np.intp]
 
     @property
-    def in_order(self) -> bool:
-        """The rows stand as they were published."""
-        return bool((np.diff(self.order) > 0).all())
-
-    @property
     def ends(self) -> npt.NDArray[np.intp]:
         return np.append(self.starts, len(self.order))[1:]
 

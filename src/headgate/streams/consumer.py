@@ -16,17 +16,18 @@ from pathlib import Path
 from threading import RLock
 from types import TracebackType
 
-from headgate.errors import StreamOptionsError
+from headgate.errors import StreamCorrupt, StreamOptionsError
 from headgate.filters.targets.python import now_us
 from headgate.message import Message
 from headgate.streams.catalog import Catalog, SealedSegments
 from headgate.streams.cursors import Cursors
 from headgate.streams.decode import Record, decode_records
 from headgate.streams.following import Following
+from headgate.streams.missing import OnCorrupt, OnLost, check_choices, kept_position
 from headgate.streams.plan import ScanStats
 from headgate.streams.query import Query
 from headgate.streams.reader import Scan
-from headgate.streams.start import Start, resolve_start
+from headgate.streams.start import Start, names_offset, resolve_start
 
 PostFilter = Callable[[Message], bool]
 
@@ -46,8 +47,12 @@ class Consumer(Iterator[Message]):
         cursor: str | None = None,
         sealed: SealedSegments | None = None,
         clock: Callable[[], int] = now_us,
+        on_corrupt: OnCorrupt = "error",
+        on_lost: OnLost = "error",
     ) -> None:
-        """`timeout`: stop following after so long without a message."""
+        """`timeout`: stop following after so long without a message. `on_corrupt`, `on_lost`: see `missing`."""
+        check_choices(on_corrupt, on_lost)
+        self._on_corrupt, self._on_lost = on_corrupt, on_lost
         self._closed, self._running = False, RLock()
         self.stats = ScanStats()
         self.offset: int | None = None  # of the message handed out last
@@ -56,6 +61,7 @@ class Consumer(Iterator[Message]):
         self._follow = follow
         self._following = Following(directory, follow=follow, timeout=timeout)
         self._catalog = Catalog(directory, sealed)
+        self._who = f"{directory}: " + ("the reader" if cursor is None else f"cursor {cursor!r}")
         self.position = self._first_position(start)
         self._records: Iterator[Record] = iter(())
         self._scan: Scan | None = self._scan_until(self._catalog.next_offset())
@@ -63,12 +69,30 @@ class Consumer(Iterator[Message]):
     def _first_position(self, start: Start) -> int:
         stored = None if self._cursor is None else self._cursors.get(self._cursor)
         if stored is not None:
-            return stored.position
-        return resolve_start(start, self._catalog, self._clock)
+            return self._kept(stored.position)
+        found = resolve_start(start, self._catalog, self._clock)
+        return self._kept(found) if names_offset(start) else found
+
+    def _kept(self, position: int) -> int:
+        end = self._catalog.next_offset()
+        return kept_position(self._who, position, self._catalog.first_offset(), end, self._on_lost)
+
+    def _skip_dropped(self, position: int, first_offset: int) -> int:
+        """Where to go on: retention has dropped what is between the position and that offset."""
+        found = self._kept(position)
+        self.stats.messages_dropped += found - position
+        return found
 
     def _scan_until(self, end: int) -> Scan:
         return Scan(
-            self._catalog, self._query, self.position, end, clock=self._clock, stats=self.stats
+            self._catalog,
+            self._query,
+            self.position,
+            end,
+            clock=self._clock,
+            stats=self.stats,
+            on_corrupt=self._on_corrupt,
+            on_dropped=self._skip_dropped,
         )
 
     # ---- one by one ----------------------------------------------------------------------------------
@@ -126,10 +150,16 @@ class Consumer(Iterator[Message]):
 
     def _look_for_more(self) -> bool:
         """Whether there is something behind the position that was not there before."""
-        segment = self._catalog.covering(self.position) if self._follow else None
-        if segment is None:
+        if not self._follow:
             return False
-        self._scan = self._scan_until(segment.next_offset)
+        try:
+            segment = self._catalog.covering(self.position)
+            end = self.position if segment is None else segment.next_offset
+        except StreamCorrupt:  # the scan says so, or goes past it
+            end = self._catalog.next_offset()
+        if end <= self.position:
+            return False
+        self._scan = self._scan_until(end)
         return True
 
     # ---- cursors -------------------------------------------------------------------------------------

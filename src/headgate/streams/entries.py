@@ -3,59 +3,91 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
-from headgate.streams.files import map_file
+from headgate.streams.bloom import BloomShape
+from headgate.streams.files import opened, read_at
 from headgate.streams.index import (
     Entries,
-    IndexHead,
     IndexShape,
     bare_entry,
     damaged_entry,
     read_index_header,
+    settled_at,
+    settled_mark,
 )
-from headgate.streams.layout import entry_checksums, index_path
+from headgate.streams.layout import SETTLED, entry_checksums, index_path
 from headgate.streams.walk import LogHead, Place
 
-MOST_READ: Final = 256 << 20
+MISSING: Final = "the index is missing"
+NO_SHAPE: Final = IndexShape(BloomShape(16, 2))
 
 
-def load_index(
-    directory: Path, head: LogHead, verified: int
-) -> tuple[IndexShape, Entries, int] | None:
-    """Shape, entries and settled mark of a log's index; None when it cannot be trusted."""
-    index = read_index(directory, head, verified)
-    return None if isinstance(index, str) else (index[0].shape, index[1], index[0].settled)
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index as it was read: the entries of committed chunks, from the first on, up to the first that is not sound.
+
+    `reach` is how far the log is known to be committed, by the entries or by the settled mark; None when nothing is known.
+    """
+
+    shape: IndexShape = NO_SHAPE
+    entries: Entries = dataclass_field(default_factory=lambda: np.zeros(0, NO_SHAPE.dtype))
+    settled: int = 0
+    reach: int | None = None
+    problem: str | None = None  # why it cannot be believed, or not all of it
+    uncommitted: bool = False  # there are bytes behind the committed entries
+    inode: int = 0
+    header_length: int = 0
 
 
-def read_index(
-    directory: Path, head: LogHead, verified: int = 0
-) -> tuple[IndexHead, Entries] | str:
-    """Header and entries of a log's index, or what is wrong with it; some entries are known to be right."""
+def read_index(directory: Path, head: LogHead, before: Index | None = None) -> Index:
+    """What the index of a log says now; of what was read `before`, no entry is read again."""
     try:
-        data = map_file(index_path(directory, head.first_offset))
+        # Read, not mapped: its writer takes back what it cannot finish.
+        with opened(index_path(directory, head.first_offset)) as fd:
+            return _read_index(fd, head, before)
     except FileNotFoundError:
-        return "the index is missing"
-    found = read_index_header(memoryview(data))
+        return Index(problem=MISSING)
+
+
+def _read_index(fd: int, head: LogHead, before: Index | None) -> Index:
+    if before is None or before.inode != os.fstat(fd).st_ino:
+        before = _read_header(fd, head)
+        if before.problem is not None:
+            return before
+    settled = settled_mark(os.pread(fd, SETTLED.size, settled_at(before.header_length)))
+    known, dtype = before.entries, before.shape.dtype
+    behind = memoryview(read_at(fd, before.header_length + known.nbytes))
+    fresh = np.frombuffer(behind, dtype, len(behind) // dtype.itemsize)
+    bad = np.flatnonzero(entry_checksums(fresh) != fresh["checksum"])
+    sound = fresh[: bad[0]] if len(bad) else fresh
+    entries = np.concatenate([known, sound]) if len(sound) else known
+    torn = len(bad) == 0 or bad[0] == len(fresh) - 1
+    return replace(
+        before,
+        entries=entries,
+        settled=settled,
+        reach=max(settled, end_of(entries, head)),
+        problem=None if torn else f"entry {len(entries)} of the index fails its checksum",
+        uncommitted=sound.nbytes < len(behind),
+    )
+
+
+def _read_header(fd: int, head: LogHead) -> Index:
+    found = read_index_header(memoryview(read_at(fd, 0)))
     if isinstance(found, str):
-        return found
+        return Index(problem=found)
     same_log = head.problem is not None or found.log_crc == head.crc
     if found.first_offset != head.first_offset or not same_log:
-        return "the index belongs to another log"
-    dtype = found.shape.dtype
-    count = (data.size - found.length) // dtype.itemsize
-    entries = np.frombuffer(data, dtype, count, found.length)
-    unsure = entries[verified:]
-    bad = verified + np.flatnonzero(entry_checksums(unsure) != unsure["checksum"])
-    if not len(bad):
-        return found, entries
-    if bad[0] == count - 1:  # it may be on its way
-        return found, entries[:-1]
-    return f"entry {bad[0]} of the index fails its checksum"
+        return Index(problem="the index belongs to another log")
+    nothing = np.zeros(0, found.shape.dtype)
+    inode = os.fstat(fd).st_ino
+    return Index(found.shape, nothing, inode=inode, header_length=found.length)
 
 
 def drop_cut_off(entries: Entries, shape: IndexShape, log_size: int, settled: int) -> Entries:
@@ -81,18 +113,6 @@ def next_offset_of(entries: Entries, head: LogHead) -> int:
     if not len(entries):
         return head.first_offset
     return int(entries["first_offset"][-1]) + int(entries["count"][-1])
-
-
-def read_tail(path: Path, position: int) -> pa.Buffer:
-    """What the log holds from there on: read, not mapped, for its writer may yet take it back."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        left = max(os.fstat(fd).st_size - position, 0)
-        if left <= MOST_READ:
-            return pa.py_buffer(os.pread(fd, left, position))
-    finally:
-        os.close(fd)
-    return map_file(path).slice(position)  # so much is no append that is under way
 
 
 def entries_of(places: list[Place], shape: IndexShape, expected: int) -> list[Entries]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -71,11 +73,31 @@ def remove_files(*paths: Path) -> None:
         sync_directory(directory)
 
 
-def map_file(path: Path) -> pa.Buffer:
-    """The file as it is now, mapped."""
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A file to read from."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        size = os.fstat(fd).st_size
-        return pa.py_buffer(mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b"")
+        yield fd
     finally:
         os.close(fd)
+
+
+def map_file(path: Path) -> pa.Buffer:
+    """The file as it is now, mapped. Only for files that are never cut off: to touch what is gone kills the process."""
+    with opened(path) as fd:
+        return map_beginning(fd, os.fstat(fd).st_size)
+
+
+def map_beginning(fd: int, length: int) -> pa.Buffer:
+    """The first bytes of a file, mapped."""
+    return pa.py_buffer(mmap.mmap(fd, length, prot=mmap.PROT_READ) if length else b"")
+
+
+def read_at(fd: int, position: int, length: int | None = None) -> pa.Buffer:
+    """So many bytes of a file from that place on, or all there are: read, so that nobody can cut them off."""
+    left = max(os.fstat(fd).st_size - position, 0) if length is None else length
+    found = [os.pread(fd, left, position)]
+    while found[-1] and (got := sum(map(len, found))) < left:
+        found.append(os.pread(fd, left - got, position + got))
+    return pa.py_buffer(found[0] if len(found) == 1 else b"".join(found))

@@ -75,10 +75,16 @@ def encode_checks(
     checks: npt.NDArray[Any], schema: pa.Schema, note: bytes, summary: bytes
 ) -> bytes:
     """The table and, behind it, one CRC over all that the footer says."""
+    whole = footer_crc(checks, schema, note, summary)
+    return base64.b64encode(checks.tobytes() + whole.to_bytes(4, "little"))
+
+
+def footer_crc(checks: npt.NDArray[Any], schema: pa.Schema, note: bytes, summary: bytes) -> int:
+    """Over all that the footer says."""
     whole = 0
-    for part in (_described(schema), note, summary, table := checks.tobytes()):
+    for part in (_described(schema), note, summary, checks.tobytes()):
         whole = crc32(part, whole)
-    return base64.b64encode(table + whole.to_bytes(4, "little"))
+    return whole
 
 
 def _described(schema: pa.Schema) -> bytes:

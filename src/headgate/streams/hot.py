@@ -1,12 +1,15 @@
-"""The hot segment as readers see it: a memory map of the log, planned through the index.
+"""The hot segment as readers see it: the committed chunks of the log, planned through the index.
 
-Reading never locks and never repairs. What the index does not tell, because it is missing, damaged, or shorter than
-the log after a crash, is read from the log itself: the answers are the same, only slower to get.
+A chunk is committed when its entry is in the index behind those of all chunks before it, when it is settled, or when it is
+whole and nobody writes to this segment: then nobody takes it back. Of the log, only what is settled is mapped, for anything behind may be cut off. Reading never repairs. What the
+index does not tell, because it is missing, damaged, or shorter than the log after a crash, is read from the log itself:
+the answers are the same, only slower to get.
 """
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -20,26 +23,27 @@ from headgate.filters.facts import Chunks, Facts, FieldFacts, Flags, Range
 from headgate.filters.nodes import Field
 from headgate.message import Scalar
 from headgate.streams import bloom
-from headgate.streams.bloom import BloomShape
 from headgate.streams.chunk import DAMAGED, HOLE, ChunkMeta, HotChunk, read_header
 from headgate.streams.entries import (
+    MISSING,
+    NO_SHAPE,
+    Index,
     drop_cut_off,
     end_of,
     entries_of,
-    load_index,
     next_offset_of,
-    read_tail,
+    read_index,
 )
-from headgate.streams.files import map_file
-from headgate.streams.index import FILTER_VALUE, Entries, IndexShape
-from headgate.streams.layout import index_path
+from headgate.streams.files import map_beginning, read_at
+from headgate.streams.index import FILTER_VALUE, Entries
+from headgate.streams.layout import index_path, is_followed
+from headgate.streams.lock import keeping_writers_out
 from headgate.streams.restriction import listed_digit, restricted_facts
 from headgate.streams.segment import ChunkMetadata
-from headgate.streams.walk import read_log_header, walk
+from headgate.streams.walk import read_head_of, walk
 
 _TIMESTAMP: Final = Field("sys", "timestamp")
 _PRIORITY: Final = Field("sys", "priority")
-NO_INDEX: Final = IndexShape(BloomShape(16, 2))
 
 
 class HotSegment:
@@ -50,39 +54,69 @@ class HotSegment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._directory, self._first = path.parent, int(path.stem)
-        self._load(verified=0)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._closing = weakref.finalize(self, os.close, self._fd)
+        self.head = read_head_of(self._fd, path)
+        self._index: Index | None = None
+        self._seen: tuple[tuple[int, int], tuple[int, int]] | None = None
+        self._data = pa.py_buffer(b"")
+        self._entries = np.zeros(0, NO_SHAPE.dtype)
+        self._load()
 
-    def _load(self, verified: int) -> None:
-        """Read the index, believing so many of its entries that were checked before."""
-        self._seen = self._state()
-        self.head = read_log_header(map_file(self.path), self.path)
-        index = load_index(self._directory, self.head, verified)
-        self.shape, entries, settled = index or (NO_INDEX, np.zeros(0, NO_INDEX.dtype), 0)
-        self._verified = len(entries)
+    def _load(self) -> None:
+        """Find out what is committed by now."""
+        state = self._state()
+        if self.head.problem is not None:
+            self.head = read_head_of(self._fd, self.path)
+        index = read_index(self._directory, self.head, self._index)
+        if index.problem == MISSING and not self.path.exists():
+            raise FileNotFoundError(self.path)  # sealed or dropped
         # After the index: the log is never shorter than an index that was read before it.
-        self._data = map_file(self.path)
-        entries = drop_cut_off(entries, self.shape, self._data.size, settled)
-        self._tail_at = end_of(entries, self.head)
-        self._tail = read_tail(self.path, self._tail_at)
-        expected = next_offset_of(entries, self.head)
-        places = walk(self._tail, str(self.path), expected, base=self._tail_at, settled=settled)
-        self._entries = np.concatenate([entries, *entries_of(places, self.shape, expected)])
+        size = os.fstat(self._fd).st_size
+        entries = drop_cut_off(index.entries, index.shape, size, index.settled)
+        start, expected = end_of(entries, self.head), next_offset_of(entries, self.head)
+        tail, finished = self._read_tail(start, size, index)
+        places = walk(tail, str(self.path), expected, base=start, settled=index.settled)
+        if places:
+            entries = np.concatenate([entries, *entries_of(places, index.shape, expected)])
+        being_healed = self._index is not None and self._index.inode == index.inode and not finished
+        if being_healed and len(entries) < len(self._entries):
+            return  # what a dead writer left was committed when it was found, and is kept
+        uncommitted = not finished and (index.uncommitted or size > end_of(entries, self.head))
+        self._seen = None if uncommitted else state  # it may become committed where it is
+        self._index, self._entries, self.shape = index, entries, index.shape
+        # Only what is settled is never cut off, whatever happens.
+        mapped = min(index.settled, size)
+        if mapped > self._data.size:
+            self._data = map_beginning(self._fd, mapped)
         # By themselves: a field of an entry is slow to come by, and these are asked for once a chunk.
         self._positions = np.ascontiguousarray(self._entries["position"])
         self._damaged = (self._entries["flags"] & DAMAGED) != 0
         self._facts: Facts | None = None
         self._salts: npt.NDArray[np.uint64] | None = None
 
+    def _read_tail(self, start: int, size: int, index: Index) -> tuple[pa.Buffer, bool]:
+        """What is committed from byte `start` on and has no entry, and whether nobody writes here.
+
+        A writer may take back what has no entry yet. What a dead one left is kept by the next.
+        """
+        if start >= size:
+            return read_at(self._fd, start, 0), False
+        with keeping_writers_out(self._directory) as alone:
+            finished = alone or is_followed(self._directory, self._first)
+            if finished or index.reach is None:
+                return read_at(self._fd, start), finished
+            return read_at(self._fd, start, max(min(index.reach, size) - start, 0)), False
+
     def _state(self) -> tuple[tuple[int, int], tuple[int, int]]:
         return _identity(self.path), _identity(index_path(self._directory, self._first))
 
     def refresh(self) -> bool:
         """Whether there is more than before."""
-        now = self._state()
-        if now == self._seen:
+        if self._state() == self._seen:
             return False
-        before, same_index = len(self._entries), now[1][0] == self._seen[1][0]
-        self._load(self._verified if same_index else 0)
+        before = len(self._entries)
+        self._load()
         return len(self._entries) != before
 
     @property
@@ -95,8 +129,8 @@ class HotSegment:
 
     @property
     def nbytes(self) -> int:
-        """The length of the log that can be read."""
-        return int(self._data.size)
+        """The length of the log that is committed."""
+        return end_of(self._entries, self.head)
 
     @property
     def entries(self) -> Entries:
@@ -120,12 +154,14 @@ class HotSegment:
             last = int(entry["first_offset"]) + int(entry["count"]) - 1
             problem = f"offsets {entry['first_offset']} to {last} cannot be read"
             raise StreamCorrupt(str(self.path), position, problem)
-        data, base = self._bytes_at(position)
+        data, base = self._bytes_of(i, position)
         return HotChunk(data, position - base, str(self.path), base)
 
-    def _bytes_at(self, position: int) -> tuple[pa.Buffer, int]:
-        """The bytes that hold this position, and the position they begin at."""
-        return (self._data, 0) if position < self._tail_at else (self._tail, self._tail_at)
+    def _bytes_of(self, i: int, position: int) -> tuple[pa.Buffer, int]:
+        """Bytes that hold the chunk at this position, and the position they begin at."""
+        if position < self._data.size:
+            return self._data, 0
+        return read_at(self._fd, position, int(self._entries["length"][i])), position
 
     def metadata(self, i: int) -> ChunkMetadata:
         entry = self._entries[i]
@@ -139,8 +175,9 @@ class HotSegment:
 
     def producers(self) -> Mapping[str, int]:
         found = dict(self.head.producers)
-        for position in self._entries["position"][self._entries["flags"] & DAMAGED == 0].tolist():
-            data, base = self._bytes_at(position)
+        for i in np.flatnonzero(~self._damaged).tolist():
+            position = int(self._positions[i])
+            data, base = self._bytes_of(i, position)
             header = read_header(data, position - base)
             if not isinstance(header, str):
                 found.update(ChunkMeta.from_json(header[3]).producers)
@@ -149,6 +186,7 @@ class HotSegment:
     def close(self) -> None:
         """Let go of the files; arrays that were handed out keep what they need."""
         self._data, self._entries = pa.py_buffer(b""), np.zeros(0, self.shape.dtype)
+        self._closing()
 
     # ---- what a filter can know without opening a chunk ----------------------------------------------
 

@@ -80,7 +80,6 @@ class IndexHead:
     first_offset: int
     log_crc: int
     length: int
-    settled: int
 
 
 def encode_index_header(shape: IndexShape, first_offset: int, log_crc: int, settled: int) -> bytes:
@@ -118,7 +117,7 @@ def read_index_header(data: bytes | memoryview) -> IndexHead | str:
     restriction = Restriction(known["restrict_same_values"])
     shape = IndexShape(BloomShape(nbytes, hashes), tuple(known["indexed"]), restriction)
     assert shape.dtype.itemsize == width
-    return IndexHead(shape, first_offset, log_crc, length, _settled(data, length))
+    return IndexHead(shape, first_offset, log_crc, length)
 
 
 def settled_at(header_length: int) -> int:
@@ -126,9 +125,10 @@ def settled_at(header_length: int) -> int:
     return header_length - SETTLED.size
 
 
-def _settled(data: bytes | memoryview, header_length: int) -> int:
-    position, inverse = SETTLED.unpack_from(data, settled_at(header_length))
-    return position if position ^ inverse == 0xFFFF_FFFF_FFFF_FFFF else 0
+def settled_mark(data: bytes) -> int:
+    """What the mark says; 0 when it cannot be believed."""
+    position, inverse = SETTLED.unpack(data)
+    return int(position) if position ^ inverse == 0xFFFF_FFFF_FFFF_FFFF else 0
 
 
 # ---- entries -----------------------------------------------------------------------------------------

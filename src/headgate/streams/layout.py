@@ -92,6 +92,11 @@ def segment_files(directory: Path) -> list[SegmentFile]:
     return sorted(cold)
 
 
+def is_followed(directory: Path, first_offset: int) -> bool:
+    """Whether there is a segment behind the one with this first offset: then nothing is written to it any more."""
+    return any(file.first_offset > first_offset for file in segment_files(directory))
+
+
 def cold_bounds(path: Path) -> tuple[int, int] | None:
     """The offsets [first, next) that the manifest of a cold segment is named by; None if it is none."""
     if path.suffix != COLD_SUFFIX:

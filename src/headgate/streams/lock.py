@@ -10,13 +10,18 @@ import fcntl
 import json
 import os
 import socket
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from headgate.errors import StreamLocked, StreamWriteError
 from headgate.streams.layout import LOCK_FILE
+
+_PATIENCE: Final = 5.0  # seconds for readers, which hold the lock for some milliseconds
 
 
 class WriterLock:
@@ -30,12 +35,10 @@ class WriterLock:
             raise StreamWriteError(
                 f"{directory} cannot be written: {problem.strerror}; let this user write there (reading needs no lock)"
             ) from problem
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _acquire(self._fd):
             holder = _holder(self._fd)
             os.close(self._fd)
-            raise StreamLocked(str(directory), holder) from None
+            raise StreamLocked(str(directory), holder)
         self.name(purpose)
 
     def name(self, purpose: str) -> None:
@@ -64,9 +67,55 @@ class WriterLock:
         self.release()
 
 
+def _acquire(fd: int) -> bool:
+    """Take the lock; False when a writer has it. Readers that look at a dead writer's leftovers are waited for."""
+    deadline = time.monotonic() + _PATIENCE
+    while not _lock(fd, fcntl.LOCK_EX):
+        # A shared lock is refused by a writer alone.
+        if not _lock(fd, fcntl.LOCK_SH) or time.monotonic() > deadline:
+            return False
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        time.sleep(0.001)
+    return True
+
+
+def _lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def keeping_writers_out(directory: Path, file: str = LOCK_FILE) -> Iterator[bool]:
+    """Whether there is no writer, and none comes as long as this lasts: for readers, and for a moment only."""
+    try:
+        fd = os.open(directory / file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # nobody ever wrote here
+        yield True
+        return
+    except OSError:
+        yield False
+        return
+    try:
+        alone = _lock(fd, fcntl.LOCK_SH)
+        yield alone
+    finally:
+        if alone:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the file too
+        os.close(fd)
+
+
 def _holder(fd: int) -> dict[str, object]:
     try:
         found = json.loads(os.pread(fd, 4096, 0))
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def is_held(directory: Path, file: str = LOCK_FILE) -> bool:
+    """Whether somebody holds the lock at this moment."""
+    with keeping_writers_out(directory, file) as alone:
+        return not alone

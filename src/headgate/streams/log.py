@@ -82,9 +82,12 @@ class HotLog:
         """Let readers see what was appended."""
         if not self._staged:
             return
-        content = b"".join([entry.tobytes() for entry in self._staged])
-        _write_parts(self._index, [content], self._index_end)
-        self._index_end += len(content)
+        first, *more = [entry.tobytes() for entry in self._staged]
+        if more:
+            # The first entry last: until it is there, readers take none of the others for committed.
+            _write_parts(self._index, [b"".join(more)], self._index_end + len(first))
+        _write_parts(self._index, [first], self._index_end)
+        self._index_end += len(first) * len(self._staged)
         self._staged.clear()
         self._published, self._published_offset = self._end, self.next_offset
 

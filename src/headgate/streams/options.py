@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
@@ -11,8 +10,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from headgate.errors import InvalidMessage, StreamError, StreamNotFound, StreamOptionsError
 from headgate.message import Scalar, check_header_name, check_header_value
-from headgate.streams.files import replace_file
 from headgate.streams.layout import FORMAT_VERSION, MAX_BODY_BYTES, OPTIONS_FILE
+from headgate.streams.record import damaged_records, mend_record, read_record, write_record
 
 Fsync: TypeAlias = Literal["always", "interval", "never"]
 
@@ -130,30 +129,38 @@ _DURATIONS: Final = ("fsync_interval", "linger", "max_age")
 
 
 def save_options(directory: Path, options: StreamOptions) -> None:
-    """Write stream.json, whole or not at all."""
+    """Write stream.json and its copy."""
     known: dict[str, Any] = asdict(options)
     for name in _DURATIONS:
         if known[name] is not None:
             known[f"{name}_us"] = known[name] // timedelta(microseconds=1)
         del known[name]
-    text = json.dumps({"format": FORMAT_VERSION, **known}, indent=2, ensure_ascii=False)
-    replace_file(directory / OPTIONS_FILE, text.encode())
+    write_record(directory / OPTIONS_FILE, {"format": FORMAT_VERSION, **known})
 
 
 def load_options(directory: Path) -> StreamOptions:
     """The options in stream.json."""
     path = directory / OPTIONS_FILE
     try:
-        known = json.loads(path.read_bytes())
-        return _options_from(known)
+        return read_record(path, _options_from)
     except FileNotFoundError:
         raise StreamNotFound(
             f"there is no stream in {directory}: it has no {OPTIONS_FILE}; create one with Stream.create"
         ) from None
     except OSError as problem:
         raise StreamError(f"{path} cannot be read: {problem.strerror}") from problem
-    except (ValueError, TypeError, KeyError) as problem:
+    except ValueError as problem:
         raise StreamOptionsError(f"{path} cannot be read: {problem}") from problem
+
+
+def mend_options(directory: Path) -> None:
+    """Bring back what is damaged of stream.json and its copy from the other one. Needs the lock."""
+    mend_record(directory / OPTIONS_FILE, _options_from)
+
+
+def damaged_options(directory: Path) -> dict[Path, str]:
+    """What is wrong with stream.json and its copy, for those of them that are damaged."""
+    return damaged_records(directory / OPTIONS_FILE, _options_from)
 
 
 def _options_from(known: dict[str, Any]) -> StreamOptions:

@@ -29,6 +29,8 @@ class ScanStats:
     bytes_total: int = 0  # the length of every chunk the scan came by
     rows_examined: int = 0
     rows_matched: int = 0
+    messages_lost: int = 0  # passed over because they cannot be read
+    messages_dropped: int = 0  # by retention, before the scan came to them
 
 
 class Surviving(NamedTuple):

@@ -18,8 +18,8 @@ from headgate.errors import StreamCorrupt
 from headgate.streams.chunk import HotChunk
 from headgate.streams.cold.segment import open_sealed
 from headgate.streams.cold.tier import tidy
-from headgate.streams.entries import end_of, next_offset_of, read_index, read_tail
-from headgate.streams.files import UNFINISHED_SUFFIX, map_file, overwrite, remove_files
+from headgate.streams.entries import end_of, next_offset_of, read_index
+from headgate.streams.files import UNFINISHED_SUFFIX, opened, overwrite, read_at, remove_files
 from headgate.streams.hot import HotSegment
 from headgate.streams.inbox import abandoned_deposits
 from headgate.streams.index import (
@@ -39,9 +39,17 @@ from headgate.streams.layout import (
     segment_files,
 )
 from headgate.streams.log import HotLog, create_hot_log, write_index
+from headgate.streams.options import mend_options
 from headgate.streams.seal import UNFINISHED
 from headgate.streams.segment import Segment
-from headgate.streams.walk import LogHead, Place, encode_log_header, read_log_header, walk
+from headgate.streams.walk import (
+    LogHead,
+    Place,
+    encode_log_header,
+    read_head_of,
+    read_log_head,
+    walk,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +71,7 @@ def open_last_segment(
 ) -> tuple[HotLog, dict[str, int]]:
     """The segment to append to, and the last publishing ids. Needs the lock."""
     remove_leftovers(directory)
+    mend_options(directory)
     segments = segment_files(directory)
     if not segments:
         return create_hot_log(directory, 0, shape, {}, now_us), {}
@@ -85,12 +94,16 @@ def producers_before(segments: Sequence[SegmentFile]) -> dict[str, int]:
     if len(segments) < 2:
         return {}
     file = segments[-2]
-    segment: Segment = open_sealed(file.path) if file.sealed else HotSegment(file.path)
+    try:
+        segment: Segment = open_sealed(file.path) if file.sealed else HotSegment(file.path)
+    except StreamCorrupt as damage:
+        _log.warning("%s; the publishing ids of its producers are not known", damage)
+        return {}
     return dict(segment.producers())
 
 
 def _header_problem(path: Path) -> str | None:
-    return read_log_header(map_file(path), path).problem
+    return read_log_head(path).problem
 
 
 def remove_leftovers(directory: Path) -> None:
@@ -128,7 +141,7 @@ def heal_log(path: Path, shape: IndexShape, producers: Mapping[str, int]) -> Hea
 
 def _mend_header(path: Path, producers: Mapping[str, int], problem: str) -> None:
     """Put a header in the place of the damaged one."""
-    length = read_log_header(map_file(path), path).length
+    length = read_log_head(path).length
     created_us = path.stat().st_ctime_ns // 1000
     header = encode_log_header(int(path.stem), created_us, producers, length)
     if len(header) > length and path.stat().st_size > length:
@@ -149,27 +162,34 @@ def _cut(path: Path, end: int) -> None:
 # ---- looking -----------------------------------------------------------------------------------------
 
 
-def examine_log(path: Path, shape: IndexShape, *, everything: bool = False) -> Healed:
+def examine_log(
+    path: Path, shape: IndexShape, *, everything: bool = False, growing: bool = False
+) -> Healed:
     """What the log holds according to itself; up to the settled mark the index is believed.
 
-    With `everything`, nothing is believed and every byte is checked.
+    With `everything`, nothing is believed and every byte is checked. While it is `growing`, only what is committed is
+    looked at.
     """
-    data = map_file(path)
-    head = read_log_header(data, path)
-    index = read_index(path.parent, head)
-    if isinstance(index, str):
-        known, problem, settled = np.zeros(0, shape.dtype), index, 0
-    else:
-        shape, known, problem, settled = index[0].shape, index[1], None, index[0].settled
-    believed = known[:0] if everything else _believed(known, data.size, settled)
-    start, expected = end_of(believed, head), next_offset_of(believed, head)
-    places = walk(read_tail(path, start), str(path), expected, base=start, settled=settled)
+    with opened(path) as fd:
+        head = read_head_of(fd, path)
+        index = read_index(path.parent, head)
+        shape = index.shape if index.header_length else shape
+        known = index.entries if index.header_length else np.zeros(0, shape.dtype)
+        problem, settled, size = index.problem, index.settled, os.fstat(fd).st_size
+        if growing and index.reach is not None:
+            size = min(size, index.reach)
+        believed = known[:0] if everything else _believed(known, size, settled)
+        start, expected = end_of(believed, head), next_offset_of(believed, head)
+        tail = read_at(fd, start, max(size - start, 0))
+    places = walk(tail, str(path), expected, base=start, settled=settled)
     entries = np.concatenate([believed, *_entries(places, shape, expected, known)])
-    torn = int(data.size) - end_of(entries, head)
+    torn = size - end_of(entries, head)
     if problem is None and not _same_chunks(entries, known):
         problem = "the index does not say what the log holds"
         if len(entries) > len(known) and _same_chunks(entries[: len(known)], known):
             problem = f"the index lacks the last {len(entries) - len(known)} chunks of the log"
+    elif problem is None and index.uncommitted and not growing:
+        problem = "the index holds entries of an append that never finished"
     damage = tuple(place for place in places if place.problem is not None)
     return Healed(head, shape, entries, torn, problem, damage)
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from headgate.errors import StreamCorrupt
 from headgate.filters.nodes import Field
 from headgate.streams.catalog import Catalog
 from headgate.streams.cold.tier import (
@@ -65,9 +66,18 @@ def expired(
 def segment_infos(directory: Path) -> list[SegmentInfo]:
     """The segments of a stream as they are now."""
     catalog = Catalog(directory)
-    return [
-        segment_info(catalog.open(file), _bytes_on_disk(directory, file)) for file in catalog.files
-    ]
+    return [_info_of(catalog, directory, file) for file in catalog.files]
+
+
+def _info_of(catalog: Catalog, directory: Path, file: SegmentFile) -> SegmentInfo:
+    try:
+        return segment_info(catalog.open(file), _bytes_on_disk(directory, file))
+    except StreamCorrupt as damage:
+        if not damage.offsets:
+            raise
+        # Its footer cannot be read. Nothing in it is younger than the file.
+        written, (first, last) = file.path.stat(), damage.offsets[0]
+        return SegmentInfo(first, last + 1, written.st_mtime_ns // 1000, written.st_size)
 
 
 def segment_info(segment: Segment, nbytes: int) -> SegmentInfo:

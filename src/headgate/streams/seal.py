@@ -18,7 +18,7 @@ import pyarrow as pa
 from headgate.filters.nodes import Field
 from headgate.message import Scalar
 from headgate.streams import overflow
-from headgate.streams.cluster import Clustering, Key, cluster, key_of
+from headgate.streams.cluster import ChunkSize, Clustering, Key, cluster, key_of
 from headgate.streams.files import sync_directory
 from headgate.streams.footer import (
     CHECKS_KEY,
@@ -32,9 +32,9 @@ from headgate.streams.footer import (
 from headgate.streams.gather import Positions
 from headgate.streams.layout import MAX_HEADER_COLUMNS, sealed_path
 from headgate.streams.names import SYSTEM_COLUMNS, field_and_view
-from headgate.streams.segment import Segment
+from headgate.streams.segment import Chunks
 from headgate.streams.summarize import summarize
-from headgate.streams.whole import Scattered, Whole, count_of, whole_column
+from headgate.streams.whole import Numbers, Scattered, Whole, count_of, whole_column
 
 FILTER_VALUE: Final = Field("sys", "filter_value")
 UNFINISHED: Final = ".unfinished"
@@ -63,20 +63,20 @@ class SegmentRows:
     tuples: Sequence[dict[str, Scalar]]
 
 
-def seal(segment: Segment, directory: Path, indexed: Collection[str], created: int) -> Path:
-    """Write the sealed form of a hot segment and rename it into place. The hot files are the caller's to remove."""
+def seal(segment: Chunks, directory: Path, indexed: Collection[str], created: int) -> Path:
+    """Write the sealed form of a segment and rename it into place. Hot files are the caller's to remove."""
     path = sealed_path(directory, segment.first_offset)
     unfinished = path.with_name(path.name + UNFINISHED)
     rows = read_rows([segment], indexed)
     fields = key_fields(indexed)
-    clustering = _cluster(rows, fields)
+    clustering = arrange(rows, keys_of(rows, fields))
     note = SegmentNote(
         first_offset=segment.first_offset,
         next_offset=segment.next_offset,
         indexed=tuple(indexed),
         producers=dict(segment.producers()),
         overflowed=overflowed(rows.columns),
-        in_order=clustering.in_order,
+        in_order=in_order(rows, clustering),
         created=created,
     )
     summary = summarize(
@@ -95,7 +95,7 @@ def seal(segment: Segment, directory: Path, indexed: Collection[str], created: i
 # ---- reading the hot segment -------------------------------------------------------------------------
 
 
-def read_rows(segments: Sequence[Segment], indexed: Collection[str]) -> SegmentRows:
+def read_rows(segments: Sequence[Chunks], indexed: Collection[str]) -> SegmentRows:
     """Every message of the segments, with no more columns than a segment may have."""
     lengths: list[int] = []
     groups: list[int] = []
@@ -190,8 +190,30 @@ def overflowed(columns: dict[str, Whole]) -> tuple[str, ...]:
 # ---- arranging ---------------------------------------------------------------------------------------
 
 
-def _cluster(rows: SegmentRows, fields: Sequence[Field]) -> Clustering:
-    return cluster(rows.groups, keys_of(rows, fields), payload_lengths(rows))
+def arrange(rows: SegmentRows, keys: Sequence[Key], size: ChunkSize | None = None) -> Clustering:
+    """Cluster the rows; those with equal keys stand in the order of their offsets, whatever order they come in."""
+    offsets = _offsets(rows)
+    if (np.diff(offsets) > 0).all():
+        return cluster(rows.groups, keys, payload_lengths(rows), size)
+    by_offset = np.argsort(offsets)
+    found = cluster(
+        rows.groups[by_offset],
+        [Key(key.ranks[by_offset], key.size, key.distinct) for key in keys],
+        payload_lengths(rows)[by_offset],
+        size,
+    )
+    return Clustering(by_offset[found.order], found.starts)
+
+
+def in_order(rows: SegmentRows, clustering: Clustering) -> bool:
+    """Whether the rows stand in the order of their offsets."""
+    return bool((np.diff(_offsets(rows)[clustering.order]) > 0).all())
+
+
+def _offsets(rows: SegmentRows) -> np.ndarray[Any, np.dtype[np.int64]]:
+    offsets = rows.columns["offset"]
+    assert isinstance(offsets, Numbers)
+    return offsets.values
 
 
 def key_fields(indexed: Collection[str]) -> list[Field]:

@@ -33,7 +33,7 @@ class SealedSegment(SummarizedSegment):
             self.reader = pa.ipc.open_file(pa.BufferReader(self.data))
             known = self.reader.metadata or {}
             self.footer_bytes = sum(map(len, known.values()))
-            self.note, self._summary, self._checks = read_footer(known, self.reader.schema)
+            self.note, self._summary, self.checks = read_footer(known, self.reader.schema)
         except (pa.ArrowException, ValueError, KeyError, OSError) as problem:
             raise StreamCorrupt(str(path), self.data.size, f"the footer: {problem}") from problem
         self.names = self.reader.schema.names
@@ -46,13 +46,13 @@ class SealedSegment(SummarizedSegment):
         return SealedChunk(self, i)
 
     def lengths(self) -> npt.NDArray[np.int64]:
-        found: npt.NDArray[np.int64] = self._checks["length"][:-1]
+        found: npt.NDArray[np.int64] = self.checks["length"][:-1]
         return found
 
     def batch(self, i: int) -> pa.RecordBatch:
         """A chunk's record batch, its columns not yet checked."""
-        position = int(self._checks["position"][i])
-        if metadata_crc(self.data, position) != self._checks["metadata"][i]:
+        position = int(self.checks["position"][i])
+        if metadata_crc(self.data, position) != self.checks["metadata"][i]:
             raise StreamCorrupt(str(self.path), position, "the head of a chunk fails its CRC")
         try:
             with self._reading:
@@ -63,29 +63,26 @@ class SealedSegment(SummarizedSegment):
     def check_column(self, i: int, name: str, array: pa.Array) -> None:
         """Refuse a column whose bytes are not those that were written."""
         at = self._at[name]
-        sound = column_crc(array) == self._checks["columns"][i, at]
+        sound = column_crc(array) == self.checks["columns"][i, at]
         if sound and name not in self._checked_dictionaries:
-            sound = dictionary_crc(array) == self._checks["columns"][-1, at]
+            sound = dictionary_crc(array) == self.checks["columns"][-1, at]
             if sound:
                 self._checked_dictionaries.add(name)
         if not sound:
             low, high = (int(bound[i]) for bound in self.offset_bounds())
             raise StreamCorrupt(
                 str(self.path),
-                int(self._checks["position"][i]),
+                int(self.checks["position"][i]),
                 f"column {name!r} of a chunk with offsets from {low} to {high} fails its CRC",
             )
 
-    def check(self) -> None:
-        """Check every column of every chunk."""
-        for i in range(len(self)):
-            chunk = self.chunk(i)
-            for name in self.names:
-                chunk.column(name)
-
     def gather(self, chunks: Iterable[SealedChunk], columns: Sequence[str] | None) -> Gathered:
         """Rows of several chunks of this segment, in any order."""
-        return Gathered(list(chunks), [n for n in self.names if columns is None or n in columns])
+        return Gathered(list(chunks), self.chosen(columns))
+
+    def chosen(self, columns: Sequence[str] | None) -> list[str]:
+        """Those of these columns that the segment has; None for all it has."""
+        return [name for name in self.names if columns is None or name in columns]
 
 
 class SealedChunk(SummarizedChunk):
@@ -106,6 +103,11 @@ class SealedChunk(SummarizedChunk):
             self._segment.check_column(self.at, name, array)
             self._sound.add(name)
         return array
+
+    def check(self, columns: Sequence[str] | None) -> None:
+        """Refuse the chunk if one of these columns is not what was written."""
+        for name in self._segment.chosen(columns):
+            self.column(name)
 
 
 class Gathered:

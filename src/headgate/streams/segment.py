@@ -65,8 +65,8 @@ class Chunk(Columns, Protocol):
         ...
 
 
-class Segment(Protocol):
-    """A run of offsets [first_offset, next_offset) in one hot pair of files or one sealed file."""
+class Chunks(Protocol):
+    """The messages of a run of offsets [first_offset, next_offset), as chunks."""
 
     @property
     def first_offset(self) -> int: ...
@@ -74,18 +74,26 @@ class Segment(Protocol):
     @property
     def next_offset(self) -> int: ...
 
-    @property
-    def sealed(self) -> bool: ...
-
     def __len__(self) -> int:
         """How many chunks."""
         ...
 
+    def chunk(self, i: int) -> Chunk: ...
+
+    def producers(self) -> Mapping[str, int]:
+        """Every named producer's last publishing id, as of the end of these chunks."""
+        ...
+
+
+class Segment(Chunks, Protocol):
+    """A run of offsets [first_offset, next_offset) in one hot pair of files or one sealed file."""
+
+    @property
+    def sealed(self) -> bool: ...
+
     def facts(self) -> Facts:
         """What is known of every chunk; the probe asks this segment's Bloom filters."""
         ...
-
-    def chunk(self, i: int) -> Chunk: ...
 
     def metadata(self, i: int) -> ChunkMetadata:
         """The chunk's metadata from the index alone."""
@@ -97,10 +105,6 @@ class Segment(Protocol):
 
     def offset_bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The lowest and the highest offset of every chunk."""
-        ...
-
-    def producers(self) -> Mapping[str, int]:
-        """Every named producer's last publishing id, as of the end of this segment."""
         ...
 
     def close(self) -> None: ...

@@ -3,7 +3,7 @@
     "first"              the oldest message there is
     "last"               the newest message there is
     "next"               what is published from now on
-    42                   that offset, or the oldest one left if it is gone
+    42                   that offset; where the stream does not have it, `on_lost` says what to do (see `missing`)
     datetime             the first message stamped at or after that moment
     "1h", timedelta      the same, that long ago: s, m, h, d, w; RabbitMQ's D, M (30 days) and Y (365 days) too
 
@@ -74,6 +74,11 @@ def _unusable(start: object, why: str = "") -> StreamOptionsError:
     return StreamOptionsError(f"cannot start at {start!r}: {hint}")
 
 
+def names_offset(start: Start) -> bool:
+    """Whether it is one certain offset, which may be gone."""
+    return isinstance(parse_start(start), int)
+
+
 def resolve_start(start: Start, catalog: Catalog, now_us: Callable[[], int]) -> int:
     """The offset to begin at."""
     match parse_start(start):
@@ -94,9 +99,13 @@ def resolve_start(start: Start, catalog: Catalog, now_us: Callable[[], int]) -> 
 
 
 def _first_since(moment_us: int, catalog: Catalog) -> int:
-    """The lowest offset stamped at or after the moment; the next one to come if there is none."""
+    """The lowest offset stamped at or after the moment; the next one to come if there is none.
+
+    What cannot be read is passed over: nobody could begin there.
+    """
     filter = Compare(">=", _TIMESTAMP, Literal(max(moment_us, -INT64_MAX)))
     end = catalog.next_offset()
-    scan = Scan(catalog, Query(filter, columns=("offset",)), catalog.first_offset(), end)
+    query = Query(filter, columns=("offset",))
+    scan = Scan(catalog, query, catalog.first_offset(), end, on_corrupt="skip")
     batch = next(scan, None)
     return end if batch is None else int(batch.column("offset")[0].as_py())

@@ -33,14 +33,16 @@ from headgate.streams.inbox import deposits, write_deposit, write_reference
 from headgate.streams.layout import INBOX, LOCK_FILE, OPTIONS_FILE
 from headgate.streams.lock import WriterLock
 from headgate.streams.maintenance import drop_segments, seal_segments
+from headgate.streams.missing import OnCorrupt, OnLost, check_choices, kept_position
 from headgate.streams.options import StreamOptions, changed, load_options, save_options
 from headgate.streams.producer import FilterValue, Producer
 from headgate.streams.producers import check_producer_name, check_publishing_id
 from headgate.streams.query import make_query
 from headgate.streams.reader import Scan
+from headgate.streams.record import COPY_SUFFIX
 from headgate.streams.retention import SegmentInfo
 from headgate.streams.staged import StagedFile
-from headgate.streams.start import Start, resolve_start
+from headgate.streams.start import Start, names_offset, resolve_start
 from headgate.streams.tables import batches_of, columns_of
 from headgate.streams.writer import Writer
 
@@ -191,8 +193,14 @@ class Stream:
         post_filter: PostFilter | None = None,
         entry_filter: EntryFilters = None,
         cursor: str | None = None,
+        on_corrupt: OnCorrupt = "error",
+        on_lost: OnLost = "error",
     ) -> Consumer:
-        """The messages the filter selects, in offset order; with `follow`, also those yet to come."""
+        """The messages the filter selects, in offset order; with `follow`, also those yet to come.
+
+        `on_corrupt` and `on_lost` say what to do about messages that cannot be read and offsets that are gone: see
+        `missing`.
+        """
         self._check_open()
         query = make_query(
             filter,
@@ -209,6 +217,8 @@ class Stream:
             post_filter=post_filter,
             cursor=cursor,
             sealed=self._sealed,
+            on_corrupt=on_corrupt,
+            on_lost=on_lost,
         )
 
     def scan(
@@ -221,9 +231,16 @@ class Stream:
         filter_values: Iterable[str] | None = None,
         match_unfiltered: bool = False,
         entry_filter: EntryFilters = None,
+        on_corrupt: OnCorrupt = "error",
+        on_lost: OnLost = "error",
     ) -> Scan:
-        """Arrow record batches of the messages the filter selects, in offset order, with an `offset` column."""
+        """Arrow record batches of the messages the filter selects, in offset order, with an `offset` column.
+
+        `on_corrupt` and `on_lost` as for `consume`; what retention drops while the scan is under way is passed over, and
+        counted in `stats.messages_dropped`.
+        """
         self._check_open()
+        check_choices(on_corrupt, on_lost)
         query = make_query(
             filter,
             filter_values=filter_values,
@@ -234,7 +251,11 @@ class Stream:
         catalog = Catalog(self.path, self._sealed)
         until = catalog.next_offset()
         first = resolve_start(start, catalog, now_us)
-        return Scan(catalog, query, first, until if end is None else min(end, until))
+        if names_offset(start):
+            who = f"{self.path}: the scan"
+            first = kept_position(who, first, catalog.first_offset(), until, on_lost)
+        until = until if end is None else min(end, until)
+        return Scan(catalog, query, first, until, on_corrupt=on_corrupt)
 
     def _entry_filters(self, given: EntryFilters) -> tuple[EntryFilter, ...]:
         """The stream's own, then the reader's."""
@@ -325,7 +346,7 @@ class Stream:
 
 def _refuse_foreign(directory: Path) -> None:
     """A directory with other things in it, or with what is left of a deleted stream, becomes no stream by accident."""
-    ours = {INBOX, LOCK_FILE}  # what an interrupted `create` leaves
+    ours = {INBOX, LOCK_FILE, OPTIONS_FILE + COPY_SUFFIX}  # what an interrupted `create` leaves
     found = {path.name for path in directory.iterdir() if not path.name.startswith(".")} - ours
     if found and OPTIONS_FILE not in found:
         raise StreamExists(

@@ -65,10 +65,6 @@ class SummarizedSegment(ABC):
     @abstractmethod
     def lengths(self) -> npt.NDArray[np.int64]: ...
 
-    @abstractmethod
-    def check(self) -> None:
-        """Check every byte that was written."""
-
     def offset_bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The lowest and the highest offset of every chunk."""
         return self._summary.numbers("min:offset"), self._summary.numbers("max:offset")

@@ -6,7 +6,6 @@ in a sub-directory, with its own writer, segments and cursors.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -22,13 +21,13 @@ from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNot
 from headgate.filters.builder import FilterLike
 from headgate.message import Message
 from headgate.streams.consumer import Consumer
-from headgate.streams.files import replace_file
 from headgate.streams.following import Following
 from headgate.streams.layout import FORMAT_VERSION, SUPER_FILE
 from headgate.streams.partition import partition_of
 from headgate.streams.plan import ScanStats
 from headgate.streams.producer import Producer
 from headgate.streams.reader import Scan
+from headgate.streams.record import read_record, write_record
 from headgate.streams.stream import Stream
 
 MAX_PARTITIONS: Final = 1024
@@ -69,23 +68,21 @@ class SuperStream:
         streams = [Stream.create(_place(directory, i), **options) for i in range(partitions)]
         # Last: what has this file is complete.
         note = {"format": FORMAT_VERSION, "partitions": partitions}
-        replace_file(directory / SUPER_FILE, json.dumps(note).encode())
+        write_record(directory / SUPER_FILE, note)
         return cls(directory, streams)
 
     @classmethod
     def open(cls, path: str | Path) -> SuperStream:
         directory = Path(path)
         try:
-            known = json.loads((directory / SUPER_FILE).read_bytes())
+            partitions = read_record(directory / SUPER_FILE, _partitions_in)
         except FileNotFoundError:
             raise StreamNotFound(
                 f"there is no super stream in {directory}; create one with SuperStream.create"
             ) from None
-        if known["format"] != FORMAT_VERSION:
-            raise StreamError(f"{directory}: a super stream of format {known['format']}")
-        return cls(
-            directory, [Stream.open(_place(directory, i)) for i in range(known["partitions"])]
-        )
+        except ValueError as problem:
+            raise StreamError(f"{directory / SUPER_FILE} cannot be read: {problem}") from problem
+        return cls(directory, [Stream.open(_place(directory, i)) for i in range(partitions)])
 
     def producer(
         self, name: str | None = None, *, routing: RoutingKey = key_of, **more: Any
@@ -127,6 +124,12 @@ class SuperStream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _partitions_in(known: dict[str, Any]) -> int:
+    if known["format"] != FORMAT_VERSION:
+        raise ValueError(f"a super stream of format {known['format']}")
+    return int(known["partitions"])
 
 
 def _place(directory: Path, partition: int) -> Path:

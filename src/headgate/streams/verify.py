@@ -1,45 +1,46 @@
 """Verify: is every byte of a stream what was written? Repair: heal what can be healed, and lose no more than that.
 
-Verifying reads everything and changes nothing. Repairing takes the lock, cuts a torn tail, rebuilds indexes and puts a
-hole in the place of every chunk that is damaged, so that the rest can be read without an error; the damaged bytes are
-kept beside the log.
+Verifying reads everything and changes nothing. Repairing takes the lock, and does what `repairs` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from headgate.errors import StreamCorrupt, StreamError
+from headgate.message import INT64_MAX
+from headgate.streams.catalog import Catalog, list_segments
 from headgate.streams.chunk import DAMAGED, HOLE
-from headgate.streams.cold.segment import open_sealed
-from headgate.streams.cold.tier import covered_files
-from headgate.streams.encode import encode_hole
-from headgate.streams.entries import end_of, next_offset_of
-from headgate.streams.files import map_file, overwrite, write_durably
+from headgate.streams.cold.segment import ColdSegment, open_sealed
+from headgate.streams.cold.tier import COMPACTION_LOCK, covered_files
+from headgate.streams.entries import next_offset_of
 from headgate.streams.inbox import REJECTED_SUFFIX
 from headgate.streams.index import Entries, IndexShape
 from headgate.streams.layout import (
-    CHUNK_HEADER,
     INBOX,
     SegmentFile,
+    cold_bounds,
     index_path,
+    is_followed,
     log_path,
     segment_files,
 )
-from headgate.streams.lock import WriterLock
-from headgate.streams.log import write_index
-from headgate.streams.options import load_options
-from headgate.streams.recovery import (
-    Healed,
-    examine_log,
-    heal_log,
-    producers_before,
-    remove_leftovers,
+from headgate.streams.lock import WriterLock, is_held, keeping_writers_out
+from headgate.streams.missing import unreadable_chunk
+from headgate.streams.options import (
+    StreamOptions,
+    damaged_options,
+    load_options,
+    mend_options,
 )
+from headgate.streams.recovery import Healed, examine_log, remove_leftovers
+from headgate.streams.repairs import heal_segments
+from headgate.streams.salvage import damaged_chunks, salvage_unreadable
+from headgate.streams.summarized import SummarizedSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +82,12 @@ class Report:
 
 
 def verify(path: str | Path) -> Report:
-    """Read every byte of a stream and say what is wrong with it."""
+    """Read every byte of a stream and say what is wrong with it. It may be written and read meanwhile."""
     directory = Path(path)
     options = load_options(directory)
-    report, expected = Report(), None
     try:
-        files = segment_files(directory)
-        for file in files:
-            if expected not in (None, file.first_offset):
-                report = report.joined(_gap(file, expected))
-            found, expected = _verify_segment(file, IndexShape.of(options), file is files[-1])
-            report = report.joined(found)
-        others = tuple(_leftovers(directory, files))
+        report = _verify_segments(directory, options)
+        others = (*_options_problems(directory), *_leftovers(directory))
     except PermissionError as problem:
         raise StreamError(
             f"{problem.filename}: {problem.strerror}; it cannot be verified"
@@ -100,43 +95,114 @@ def verify(path: str | Path) -> Report:
     return replace(report, problems=report.problems + others)
 
 
-def _gap(file: SegmentFile, expected: int | None) -> Report:
-    what = f"begins at offset {file.first_offset}, the segment before it ends at {expected}"
-    return Report(problems=(Problem(str(file.path), None, what, healable=False),))
+def _verify_segments(directory: Path, options: StreamOptions) -> Report:
+    report, expected, at = Report(), None, 0
+    files = list_segments(directory)
+    while at < len(files):
+        try:
+            found, end = _verify_segment(files, at, options)
+        except FileNotFoundError:  # sealed, cold or dropped since it was listed
+            files, at = _find_again(directory, files[at].first_offset)
+            continue
+        report = report.joined(_gap(directory, expected)).joined(found)
+        expected, at = end, at + 1
+    return report
+
+
+def _find_again(directory: Path, offset: int) -> tuple[list[SegmentFile], int]:
+    """The segments of now, and which of them holds the offset or is the first behind it."""
+    files = list_segments(directory)
+    at = next((i for i in range(len(files)) if _end(files, i) > offset), len(files))
+    return files, at
+
+
+def _end(files: Sequence[SegmentFile], at: int) -> int:
+    """Where a segment ends, as the names of the files say it."""
+    if (bounds := cold_bounds(files[at].path)) is not None:
+        return bounds[1]
+    return files[at + 1].first_offset if at + 1 < len(files) else INT64_MAX
+
+
+def _gap(directory: Path, expected: int | None) -> Report:
+    """What is missing behind a segment that ended there; a reader would stumble over it too."""
+    try:
+        if expected is not None:
+            Catalog(directory).covering(expected)
+    except StreamCorrupt as damage:
+        if damage.position is None:  # else it cannot be opened, and is told of by itself
+            what = f"{damage.problem}{damage.affected}"
+            return Report(problems=(Problem(damage.file, None, what, healable=True),))
+    return Report()
 
 
 def _verify_segment(
-    file: SegmentFile, shape: IndexShape, is_last: bool
-) -> tuple[Report, int | None]:
+    files: Sequence[SegmentFile], at: int, options: StreamOptions
+) -> tuple[Report, int]:
     """What there is to say about a segment, and the offset the next one should begin with."""
+    found, end = _look_at_segment(files, at, options)
+    if found.problems:
+        # Its writer may have begun, or ended, while it was looked at: only what is found again is a problem.
+        again, end = _look_at_segment(files, at, options)
+        problems = tuple(problem for problem in again.problems if problem in found.problems)
+        found = replace(again, problems=problems)
+    return found, end
+
+
+def _look_at_segment(
+    files: Sequence[SegmentFile], at: int, options: StreamOptions
+) -> tuple[Report, int]:
+    file = files[at]
+    if not file.sealed:
+        return _verify_hot(file, IndexShape.of(options))
     try:
-        return _verify_sealed(file) if file.sealed else _verify_hot(file, shape, is_last)
+        return _verify_sealed(file)
     except StreamCorrupt as damage:
-        problem = Problem(damage.file, damage.position, damage.problem, healable=False)
-        return Report(segments=1, problems=(problem,)), None
+        healable = salvage_unreadable(files, at, options) is not None
+        problem = Problem(damage.file, damage.position, damage.problem, healable)
+        return Report(segments=1, problems=(problem,)), _end(files, at)
 
 
 def _verify_sealed(file: SegmentFile) -> tuple[Report, int]:
     segment = open_sealed(file.path)
-    segment.check()
+    if isinstance(segment, ColdSegment):
+        problems = _cold_problems(segment)
+    else:
+        problems = _chunk_problems(segment)
     rows = int(segment.facts().rows.sum())
-    return Report(1, len(segment), rows, segment.nbytes), segment.next_offset
+    report = Report(1, len(segment), rows, segment.nbytes, tuple(problems))
+    return report, segment.next_offset
 
 
-def _verify_hot(file: SegmentFile, shape: IndexShape, is_last: bool) -> tuple[Report, int]:
-    found = examine_log(file.path, shape, everything=True)
+def _cold_problems(segment: ColdSegment) -> list[Problem]:
+    """What is wrong with a Parquet file; which row groups cannot be read is only asked where it is near."""
+    try:
+        segment.check_file()
+    except StreamCorrupt as damage:
+        found = _chunk_problems(segment) if segment.file.is_local else []
+        healable = len(found) < len(segment) and segment.file.is_local
+        whole = Problem(damage.file, damage.position, damage.problem, healable)
+        return [replace(problem, healable=healable) for problem in found] or [whole]
+    return []
+
+
+def _chunk_problems(segment: SummarizedSegment) -> list[Problem]:
+    low, high = segment.first_offset, segment.next_offset
+    return [
+        Problem(known.file, known.position, f"{known.problem}{known.affected}", healable=True)
+        for at, damage in damaged_chunks(segment)
+        for known in [unreadable_chunk(segment, at, low, high, damage)]
+    ]
+
+
+def _verify_hot(file: SegmentFile, shape: IndexShape) -> tuple[Report, int]:
+    directory = file.path.parent
+    growing = is_held(directory) and not is_followed(directory, file.first_offset)
+    found = examine_log(file.path, shape, everything=True, growing=growing)
     entries = found.entries
-    if found.torn_bytes and is_last and _is_growing(file.path, found):
-        found = replace(found, torn_bytes=0)
     rows = int(entries["count"][entries["flags"] & (HOLE | DAMAGED) == 0].sum())
     end = next_offset_of(entries, found.head)
     problems = tuple(_hot_problems(file.path, found))
     return Report(1, len(entries), rows, file.path.stat().st_size, problems), end
-
-
-def _is_growing(path: Path, found: Healed) -> bool:
-    """Whether what looks torn is being written at this moment."""
-    return examine_log(path, found.shape, everything=True).entries.nbytes > found.entries.nbytes
 
 
 def _hot_problems(path: Path, found: Healed) -> Iterator[Problem]:
@@ -164,22 +230,33 @@ def _inner_gaps(file: str, entries: Entries) -> Iterator[Problem]:
         yield Problem(file, int(entries["position"][i + 1]), what, healable=False)
 
 
-def _leftovers(directory: Path, files: list[SegmentFile]) -> Iterator[Problem]:
-    for file in files:
-        log = log_path(directory, file.first_offset)
-        if file.sealed and log.exists():
-            yield Problem(
-                str(log), None, "was left behind when the segment was sealed", healable=True
-            )
-    for path in covered_files(directory):
-        yield Problem(
-            str(path), None, "was left behind when the segment became cold", healable=True
-        )
+def _options_problems(directory: Path) -> Iterator[Problem]:
+    damaged = damaged_options(directory)
+    for path, problem in damaged.items():
+        yield Problem(str(path), None, problem, healable=len(damaged) == 1)
+
+
+def _leftovers(directory: Path) -> Iterator[Problem]:
+    # While somebody writes or compacts, what is in the way today is removed in a moment.
+    with (
+        keeping_writers_out(directory) as alone,
+        keeping_writers_out(directory, COMPACTION_LOCK) as uncompacted,
+    ):
+        if alone and uncompacted:
+            yield from _left_behind(directory)
     for path in sorted((directory / INBOX).glob(f"*{REJECTED_SUFFIX}")):
         yield Problem(str(path), None, "was deposited and could not be adopted", healable=False)
 
 
-# ---- repair ------------------------------------------------------------------------------------------
+def _left_behind(directory: Path) -> Iterator[Problem]:
+    for file in segment_files(directory):
+        log = log_path(directory, file.first_offset)
+        if file.sealed and log.exists():
+            what = "was left behind when the segment was sealed"
+            yield Problem(str(log), None, what, healable=True)
+    for path in covered_files(directory):
+        what = "was left behind when the segment became cold"
+        yield Problem(str(path), None, what, healable=True)
 
 
 def repair(path: str | Path) -> Report:
@@ -188,50 +265,6 @@ def repair(path: str | Path) -> Report:
     options = load_options(directory)
     with WriterLock(directory, "repair"):
         remove_leftovers(directory)
-        files = segment_files(directory)
-        for i, file in enumerate(files):
-            if not file.sealed:
-                _repair_log(file.path, IndexShape.of(options), files[: i + 1])
-                if file is not files[-1]:
-                    _fill_gap(file.path, IndexShape.of(options), files[i + 1].first_offset)
+        mend_options(directory)
+        heal_segments(directory, options)
     return verify(directory)
-
-
-def _repair_log(path: Path, shape: IndexShape, until_here: list[SegmentFile]) -> None:
-    heal_log(path, shape, producers_before(until_here))
-    found = examine_log(path, shape, everything=True)
-    for place in found.damage:
-        for entry in _entries_at(found.entries, place.position, place.length):
-            _put_hole(path, entry)
-    _write_index_anew(path, found.shape)
-
-
-def _write_index_anew(path: Path, shape: IndexShape) -> None:
-    found = examine_log(path, shape, everything=True)
-    settled = end_of(found.entries, found.head)
-    write_index(path.parent, found.head, found.shape, found.entries, settled)
-
-
-def _fill_gap(path: Path, shape: IndexShape, following: int) -> None:
-    """Messages that are missing between two segments are lost: say so at the end of the first."""
-    found = examine_log(path, shape)
-    missing = following - next_offset_of(found.entries, found.head)
-    if missing > 0:
-        hole = encode_hole(following - missing, missing, CHUNK_HEADER.size)
-        overwrite(path, end_of(found.entries, found.head), hole)
-        _write_index_anew(path, found.shape)
-
-
-def _entries_at(entries: Entries, position: int, length: int) -> Entries:
-    inside = (entries["position"] >= position) & (entries["position"] < position + length)
-    found: Entries = entries[inside]
-    return found
-
-
-def _put_hole(path: Path, entry: Entries) -> None:
-    """Keep the damaged bytes in a file of their own, and say in their place that they are lost."""
-    position, length = int(entry["position"]), int(entry["length"])
-    damaged = map_file(path).slice(position, length).to_pybytes()
-    write_durably(path.with_name(f"{path.name}.damaged-{position}"), damaged)
-    hole = encode_hole(int(entry["first_offset"]), int(entry["count"]), length)
-    overwrite(path, position, hole)

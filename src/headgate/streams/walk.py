@@ -10,12 +10,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt
 from headgate.streams.chunk import MORE, HotChunk, read_header
+from headgate.streams.files import opened, read_at
 from headgate.streams.layout import (
     ALIGNMENT,
     CHUNK_MAGIC,
@@ -25,6 +27,8 @@ from headgate.streams.layout import (
     LOG_MAGIC,
     padded,
 )
+
+_MOST_HEADER: Final = 1 << 16  # bytes that are tried first
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,18 @@ def encode_log_header(
 def log_header_crc(header: bytes) -> int:
     """What ties an index to its log."""
     return int(CRC.unpack_from(header, LOG_HEADER.size - CRC.size)[0])
+
+
+def read_head_of(fd: int, file: Path) -> LogHead:
+    """The header of a log that is open."""
+    found = _read_log_header(read_at(fd, 0, _MOST_HEADER))
+    return found if isinstance(found, LogHead) else read_log_header(read_at(fd, 0), file)
+
+
+def read_log_head(file: Path) -> LogHead:
+    """The header of the log in that file."""
+    with opened(file) as fd:
+        return read_head_of(fd, file)
 
 
 def read_log_header(data: pa.Buffer, file: Path) -> LogHead:

@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from headgate.errors import StreamCorrupt
 from headgate.filters.logic import matches_filter
 from headgate.message import Message
 from headgate.spark.ranges import (
@@ -23,6 +24,7 @@ from headgate.spark.ranges import (
     worthwhile,
 )
 from headgate.streams.decode import decode_records
+from headgate.streams.layout import sealed_path
 from headgate.streams.query import Query, make_query
 from headgate.streams.stream import Stream
 from tests import generate
@@ -52,6 +54,29 @@ def test_the_ranges_of_a_plan_hold_every_match_once(round: int, seed: int, tmp_p
         if matches_filter(query.filter, message)
     ]
     assert offsets_in(tasks, query) == expected
+
+
+def test_a_segment_missing_in_the_middle_is_an_error_when_planned_scanned_and_swept(
+    tmp_path: Path,
+) -> None:
+    path, query = tmp_path / "s", Query()
+    with Stream.create(path) as stream:
+        for start in range(0, 30, 10):
+            publish(stream, [Message(b"%d" % i) for i in range(start, start + 10)])
+            stream.seal(all=True)
+    tasks = plan([str(path)], query)
+    sealed_path(path, 10).unlink()
+    everything = Range(str(path), 0, 30)
+    for read in (
+        lambda: plan([str(path)], query),
+        lambda: list(scan(everything, query)),
+        lambda: list(sweep(everything, query)),
+        lambda: offsets_in(tasks, query),
+    ):
+        with pytest.raises(StreamCorrupt, match="offsets 10 to 19 cannot be read"):
+            read()
+    sealed_path(path, 0).unlink()  # now the oldest are gone, as retention drops them
+    assert offsets_in(plan([str(path)], query), query) == [(str(path), i) for i in range(20, 30)]
 
 
 def test_a_sweep_finds_the_same_in_another_order(seed: int, tmp_path: Path) -> None:

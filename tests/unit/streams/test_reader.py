@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from headgate.errors import StreamCorrupt
 from headgate.message import Message
 from headgate.streams import cluster as clustering
 from headgate.streams import reader
@@ -104,12 +105,35 @@ def test_a_segment_that_is_gone_is_looked_for_again(stream: Path) -> None:
     assert seen + offsets_of_batches(list(scan)) == list(range(300))
 
 
-def test_what_retention_dropped_is_skipped(stream: Path) -> None:
+def test_what_retention_dropped_is_skipped_and_counted(stream: Path) -> None:
     scan = Scan(Catalog(stream), make_query(None), 0, 300)
     first = offsets_of_batches([next(scan)])
+    log_path(stream, 0).unlink()
     sealed_path(stream, 100).unlink()
     rest = offsets_of_batches(list(scan))
     assert first + rest == [*range(100), *range(200, 300)]
+    assert scan.stats.messages_dropped == 100
+
+
+def test_a_missing_segment_in_the_middle_is_an_error_that_names_its_offsets(stream: Path) -> None:
+    sealed_path(stream, 100).unlink()
+    scan = Scan(Catalog(stream), make_query(None), 0, 300)
+    assert offsets_of_batches([next(scan) for _ in range(10)]) == list(range(100))
+    for _ in range(2):  # however often it is asked
+        with pytest.raises(StreamCorrupt, match="offsets 100 to 199 cannot be read") as caught:
+            next(scan)
+        assert caught.value.offsets == ((100, 199),)
+    behind = Scan(Catalog(stream), make_query(None), 200, 300)
+    assert offsets_of_batches(list(behind)) == list(range(200, 300))
+
+
+def test_a_scan_goes_past_a_missing_segment_when_it_is_asked_to(stream: Path) -> None:
+    sealed_path(stream, 100).unlink()
+    told: list[StreamCorrupt] = []
+    scan = Scan(Catalog(stream), make_query(None), 50, 300, on_corrupt=told.append)
+    assert offsets_of_batches(list(scan)) == [*range(50, 100), *range(200, 300)]
+    assert [damage.offsets for damage in told] == [((100, 199),)]
+    assert scan.stats.messages_lost == 100
 
 
 def offsets_of_batches(batches: list) -> list[int]:

@@ -20,7 +20,7 @@ from headgate.errors import StreamError, StreamLocked
 from headgate.streams.catalog import Catalog
 from headgate.streams.cold.note import read_note
 from headgate.streams.cold.place import cold_file, default_place, files_in, make_place, parse_place
-from headgate.streams.cold.tier import DROPPED, changing, manifests, tidy
+from headgate.streams.cold.tier import COMPACTION_LOCK, DROPPED, changing, manifests, tidy
 from headgate.streams.cold.write import ColdTask, Written, attempt
 from headgate.streams.files import remove_files, sync_directory, write_durably
 from headgate.streams.layout import SegmentFile, cold_path, segment_files
@@ -30,7 +30,6 @@ from headgate.streams.retention import SegmentInfo, segment_info
 from headgate.streams.seal import UNFINISHED
 
 COLD_BYTES: Final = 128 << 20  # of sealed segments that become one Parquet file
-LOCK: Final = "compaction.lock"
 RUN_FILE: Final = "compaction.json"
 _UNCOMMITTED: Final = ".uncommitted"
 
@@ -136,7 +135,7 @@ def compacting(path: str | Path, place: str) -> Iterator[Compaction]:
     directory = Path(path)
     load_options(directory)
     try:
-        lock = WriterLock(directory, "compact", LOCK)
+        lock = WriterLock(directory, "compact", COMPACTION_LOCK)
     except StreamLocked as held:
         who = ", ".join(f"{name} {value}" for name, value in held.holder.items())
         raise StreamError(f"{path} is being compacted already ({who}); let it finish") from None

@@ -30,6 +30,7 @@ from headgate.streams.layout import (
 )
 
 TIER_LOCK: Final = "cold.lock"
+COMPACTION_LOCK: Final = "compaction.lock"
 DROPPED: Final = ".dropped"
 
 _log = logging.getLogger(__name__)

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.errors import StreamError
 from headgate.filters.nodes import Field
-from headgate.streams.cluster import ChunkSize, Clustering, Key, cluster
+from headgate.streams.cluster import ChunkSize, Clustering
 from headgate.streams.cold.names import parquet_name
 from headgate.streams.cold.note import LENGTH, ColdNote, encode_manifest
 from headgate.streams.cold.place import ColdFile, cold_file
@@ -27,15 +26,16 @@ from headgate.streams.names import field_and_view
 from headgate.streams.seal import (
     UNFINISHED,
     SegmentRows,
+    arrange,
+    in_order,
     key_fields,
     keys_of,
     overflowed,
-    payload_lengths,
     read_rows,
 )
 from headgate.streams.sealed import SealedSegment
 from headgate.streams.summarize import summarize
-from headgate.streams.whole import Numbers, Whole, Words
+from headgate.streams.whole import Whole, Words
 
 ROW_GROUP_ROWS: Final = 1 << 16  # up to twice as many, to end where a key changes
 ROW_GROUP_BYTES: Final = 32 << 20  # of payload
@@ -88,7 +88,8 @@ def write_cold(task: ColdTask) -> Written:
     directory = Path(task.directory)
     sources = [SealedSegment(directory / name) for name in task.sources]
     rows = read_rows(sources, task.indexed)
-    clustering = _arranged(rows, keys_of(rows, key_fields(task.indexed)))
+    size = ChunkSize(ROW_GROUP_ROWS, ROW_GROUP_BYTES)
+    clustering = arrange(rows, keys_of(rows, key_fields(task.indexed)), size)
     segment = _segment_note(task, sources, rows, clustering)
     name = f"{task.place}/{segment.first_offset:020d}-{task.run}-{uuid4().hex[:8]}.parquet"
     try:
@@ -118,7 +119,7 @@ def _segment_note(
         indexed=task.indexed,
         producers=dict(sources[-1].producers()),
         overflowed=overflowed(rows.columns),
-        in_order=bool((np.diff(_offsets(rows)[clustering.order]) > 0).all()),
+        in_order=in_order(rows, clustering),
         created=task.created,
     )
 
@@ -147,27 +148,6 @@ def _summary(
         bloom_bytes=BLOOM_BYTES,
     )
     return found.append_column(LENGTH, pa.array(file.lengths, pa.int64()))
-
-
-# ---- arranging ---------------------------------------------------------------------------------------
-
-
-def _arranged(rows: SegmentRows, keys: Sequence[Key]) -> Clustering:
-    """As if the messages were sealed together: rows with equal keys stand in the order of their offsets."""
-    by_offset = np.argsort(_offsets(rows))
-    found = cluster(
-        rows.groups[by_offset],
-        [Key(key.ranks[by_offset], key.size, key.distinct) for key in keys],
-        payload_lengths(rows)[by_offset],
-        ChunkSize(ROW_GROUP_ROWS, ROW_GROUP_BYTES),
-    )
-    return Clustering(by_offset[found.order], found.starts)
-
-
-def _offsets(rows: SegmentRows) -> np.ndarray[Any, np.dtype[np.int64]]:
-    offsets = rows.columns["offset"]
-    assert isinstance(offsets, Numbers)
-    return offsets.values
 
 
 # ---- writing -----------------------------------------------------------------------------------------

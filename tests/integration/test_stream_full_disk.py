@@ -1,0 +1,102 @@
+"""A disk that is really full, again and again: readers in another process see what is confirmed, and live."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from headgate.errors import StreamWriteError
+from headgate.streams.stream import Stream
+from headgate.streams.verify import verify
+from tests.conftest import FULL
+
+ROUNDS = 200 if FULL else 24
+DISK_BYTES = 4 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB, where this user may mount one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+READER = """
+import json, sys
+from pathlib import Path
+from headgate.streams.decode import decode_records
+from headgate.streams.stream import Stream
+path, done, seen = sys.argv[1], Path(sys.argv[2]), {}
+print("ready", flush=True)
+with Stream.open(path) as stream, stream.consume(follow=True) as follower:
+    last = False
+    while not last:
+        last = done.exists()
+        start = follower.position
+        found = [r for batch in stream.scan(start=start) for r in decode_records(batch)]
+        while (record := follower.poll()) is not None:
+            found.append(record)
+        for offset, message in found:
+            payload = [message.payload[:12].decode(), len(message.payload)]
+            assert seen.setdefault(offset, payload) == payload, f"offset {offset} was given twice"
+print(json.dumps(seen))
+"""
+
+
+def fill(place: Path, but: int) -> None:
+    """Leave only so many bytes of the disk free."""
+    (place / "filler").unlink(missing_ok=True)
+    left = os.statvfs(place)
+    with (place / "filler").open("wb") as filler:
+        filler.write(bytes(max(left.f_bavail * left.f_frsize - but, 0)))
+
+
+def batch(rng: Random, number: int) -> pa.RecordBatch:
+    """Messages that know their offset, in some twenty chunks."""
+    payloads = [b"%012d" % i + bytes(rng.randrange(2000)) for i in range(number, number + 40)]
+    return pa.record_batch({"payload": payloads})
+
+
+def test_nothing_that_a_full_disk_refused_is_ever_read(small_disk: Path, tmp_path: Path) -> None:
+    path, done, rng = small_disk / "s", tmp_path / "done", Random(7)
+    refused, number = 0, 0
+    stream = Stream.create(path, chunk_bytes=2000, segment_bytes=256 << 10, fsync="never")
+    command = [sys.executable, "-c", READER, str(path), str(done)]
+    with stream, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+        for _ in range(ROUNDS):
+            # Other bytes than before at the same offsets, unless they were confirmed.
+            fill(small_disk, rng.randrange(4, 12) * 4096)
+            try:
+                number += stream.append(batch(rng, number))
+            except StreamWriteError:
+                refused += 1
+            (small_disk / "filler").unlink()
+            number += stream.append(batch(rng, number).slice(0, 5))
+        done.touch()
+        told = reader.stdout.read()
+    assert reader.returncode == 0
+    assert refused > ROUNDS // 2
+    seen = json.loads(told)
+    assert {offset: payload for offset, (payload, _) in seen.items()} == {
+        str(i): f"{i:012d}" for i in range(number)
+    }
+    assert verify(path).fine
