@@ -108,17 +108,19 @@ def drop(directory: Path, segments: Sequence[SegmentInfo]) -> None:
 def trim(
     directory: Path,
     *,
+    active_first_offset: int,
     now_us: int,
     max_age: timedelta | None = None,
     max_bytes: int | None = None,
     before_offset: int = 0,
 ) -> list[SegmentInfo]:
-    """Drop what is expired, and say what it was. Needs the lock."""
+    """Drop what is expired and before the segment that is being written; what was dropped. Needs the lock."""
     tidy(directory)
     with changing(directory):  # from the look to the drop, nothing may become cold
         remove_covered_files(directory)
+        infos = segment_infos(directory)
         dropped = expired(
-            segment_infos(directory),
+            [info for info in infos if info.first_offset <= active_first_offset],
             now_us=now_us,
             max_age=max_age,
             max_bytes=max_bytes,

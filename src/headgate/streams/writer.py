@@ -26,7 +26,9 @@ from headgate.streams.batching import Piece, cuts_of_columns, prepare
 from headgate.streams.chunk import MORE, ChunkMeta
 from headgate.streams.clock import now_us as now_us
 from headgate.streams.encode import encode_chunk
+from headgate.streams.files import remove_files
 from headgate.streams.index import IndexShape, index_entry
+from headgate.streams.layout import index_path, log_path
 from headgate.streams.lock import WriterLock
 from headgate.streams.log import create_hot_log
 from headgate.streams.options import StreamOptions
@@ -79,8 +81,10 @@ class Writer:
 
     @property
     def active_first_offset(self) -> int:
-        """The first offset of the segment that is being written."""
-        return self._log.first_offset
+        """The first offset of the segment that is being written: every segment before it is complete."""
+        # Under the lock: in the middle of a roll there are two, and which one stays is not decided yet.
+        with self._committing:
+            return self._log.first_offset
 
     # ---- accepting -----------------------------------------------------------------------------------
 
@@ -296,11 +300,24 @@ class Writer:
             old.sync_appended()
         old.settle(old.end)
         ids = self.producers.committed
-        new = create_hot_log(self.directory, old.next_offset, self._shape, ids, self._clock())
+        try:
+            new = create_hot_log(self.directory, old.next_offset, self._shape, ids, self._clock())
+        except BaseException:
+            self._remove_segment(old.next_offset)
+            raise
         with self._gate:
             self._log = new
             old.close()
         self.rolled = True
+
+    def _remove_segment(self, first_offset: int) -> None:
+        """Remove what a failed roll left: readers and the next writer would take it for the last segment."""
+        try:
+            remove_files(
+                log_path(self.directory, first_offset), index_path(self.directory, first_offset)
+            )
+        except OSError as problem:
+            self._fail(_refused(self.directory, problem))
 
     @property
     def dirty(self) -> bool:

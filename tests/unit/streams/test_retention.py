@@ -70,7 +70,12 @@ def test_what_is_known_of_segments_comes_from_their_summaries(stream: Path) -> N
 
 
 def test_trimming_deletes_the_files_of_hot_and_sealed_segments(stream: Path) -> None:
-    dropped = trim(stream, now_us=CLOCK + 3 * DAY, max_age=timedelta(days=1, hours=1))
+    dropped = trim(
+        stream,
+        active_first_offset=30,
+        now_us=CLOCK + 3 * DAY,
+        max_age=timedelta(days=1, hours=1),
+    )
     assert [s.first_offset for s in dropped] == [0, 10]
     assert [f.first_offset for f in segment_files(stream)] == [20, 30]
     assert not index_path(stream, 0).exists()
