@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from headgate.forks import call_in_child
+
 _IN_MODIFY, _IN_MOVED_FROM, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x2, 0x40, 0x80, 0x100, 0x200
 _EVENTS: Final = _IN_MODIFY | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE
 _EVENT: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
@@ -47,16 +49,28 @@ class Watch:
     ) -> None:
         """Only files whose name is accepted wake."""
         self._directories, self._accepts = [os.path.abspath(d) for d in directories], accepts
+        self._open()
+        self._seen, self._pause = self._state(), _FIRST_LOOK
+        call_in_child(self, Watch._open_again)
+        with _waiting_lock:
+            for directory in self._directories:
+                _waiting.setdefault(directory, set()).add(self)
+
+    def _open(self) -> None:
         self._woken_read, self._woken_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._inotify = _open_inotify(self._directories)
         self._poll = select.poll()
         self._poll.register(self._woken_read, select.POLLIN)
         if self._inotify is not None:
             self._poll.register(self._inotify, select.POLLIN)
-        self._seen, self._pause = self._state(), _FIRST_LOOK
-        with _waiting_lock:
-            for directory in self._directories:
-                _waiting.setdefault(directory, set()).add(self)
+
+    def _open_again(self) -> None:
+        """In a forked child: what it read from the inherited files, its parent would miss."""
+        global _waiting_lock
+        _waiting_lock = threading.Lock()  # a thread of the parent may have held it
+        if self._woken_read >= 0:
+            self._close_files()
+            self._open()
 
     @property
     def kernel_wakes(self) -> bool:
@@ -87,6 +101,9 @@ class Watch:
                 watches.discard(self)
                 if not watches:
                     _waiting.pop(directory, None)
+        self._close_files()
+
+    def _close_files(self) -> None:
         for fd in (self._woken_read, self._woken_write, self._inotify):
             if fd is not None and fd >= 0:
                 os.close(fd)

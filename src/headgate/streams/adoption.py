@@ -24,7 +24,7 @@ def adopt(writer: Writer) -> int:
 
 
 def _adopt(writer: Writer, deposit: DepositFile) -> None:
-    writer.commit()  # so that what fails from here on is the deposit's own fault
+    writer.commit_late()  # so that what fails from here on is the deposit's own fault
     staged: tuple[StagedFile, ...] = ()
     with suppress(StreamCorrupt):
         staged = named_files(deposit)

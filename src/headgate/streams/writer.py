@@ -21,6 +21,7 @@ from headgate.errors import (
     StreamError,
     StreamWriteError,
 )
+from headgate.forks import call_in_child
 from headgate.message import Message
 from headgate.streams.batching import Piece, cuts_of_columns, prepare
 from headgate.streams.chunk import MORE, ChunkMeta
@@ -73,6 +74,8 @@ class Writer:
             if isinstance(problem, OSError):
                 raise _refused(directory, problem) from problem
             raise
+        self._pid = os.getpid()
+        call_in_child(self, Writer._leave_to_parent)
 
     @property
     def next_offset(self) -> int:
@@ -152,12 +155,12 @@ class Writer:
         """Write what is pending. On return, all that was accepted before the call is confirmed."""
         with self._committing:
             self._check_open()
-            if self._untold is not None:
-                untold, self._untold = self._untold, None
-                raise untold
             drained = self.pending.drain()
             if drained.messages:
                 self._write(drained)
+            if self._untold is not None:
+                untold, self._untold = self._untold, None
+                raise untold
 
     def _write(self, drained: Drained, pieces: Iterable[Piece] = ()) -> None:
         """Write accepted messages; those that could not be written are pending again."""
@@ -190,7 +193,8 @@ class Writer:
         how large they are about. A mark that was seen before stores nothing.
         """
         with self._committing:
-            self.commit()
+            # What is wrong with a message that was sent is not the fault of a deposit.
+            self.commit() if mark is None else self.commit_late()
             if mark is not None and mark[1] <= self.producers.last(mark[0]):
                 return 0
             first = self._log.next_offset
@@ -349,20 +353,43 @@ class Writer:
         """Tell those who are refused what the stream is being written by."""
         self._lock.name(purpose)
 
+    @property
+    def closed(self) -> bool:
+        return isinstance(self._failed, StreamClosed)
+
     def close(self) -> None:
         """Commit, sync, and let go of the lock; idempotent."""
         with self._committing:
-            if isinstance(self._failed, StreamClosed):
+            if self.closed:
                 return
             try:
                 if self._failed is None:
-                    self.commit()
-                    self._settle_all()
+                    self._commit_all()
             finally:
                 with self._gate:
                     self._fail(StreamClosed(f"{self.directory} was closed"))
                     self._log.close()
                 self._lock.release()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: files, lock and pending messages are those of the process that forked it."""
+        self._gate, self._committing, self.maintaining = Lock(), RLock(), RLock()
+        self.pending.entries.clear()
+        self.on_pending = lambda: None
+        self._fail(
+            StreamClosed(
+                f"{self.directory}: this writer belongs to process {self._pid}, which forked this "
+                "one; open the stream again here"
+            )
+        )
+        self._log.close()
+
+    def _commit_all(self) -> None:
+        try:
+            self.commit_late()
+            self.commit()  # what is left when one message was refused
+        finally:
+            self._settle_all()
 
     def _settle_all(self) -> None:
         if self.options.fsync != "never":
