@@ -17,6 +17,7 @@ from headgate.message import Message
 from headgate.streams.lock import WriterLock
 from headgate.streams.stream import Stream
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 LATER = timedelta(hours=1)
 _PREPARED = """
     import atexit, multiprocessing, sys, threading
