@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -50,7 +51,9 @@ class Watch:
         """Only files whose name is accepted wake."""
         self._directories, self._accepts = [os.path.abspath(d) for d in directories], accepts
         self._open()
-        self._seen, self._pause = self._state(), _FIRST_LOOK
+        self._seen: object = None
+        self._pause = _FIRST_LOOK
+        self._looks_different()
         call_in_child(self, Watch._open_again)
         with _waiting_lock:
             for directory in self._directories:
@@ -137,7 +140,11 @@ class Watch:
         return fd == self._woken_read or any(map(self._accepts, _names(content)))
 
     def _looks_different(self) -> bool:
-        seen, self._seen = self._seen, self._state()
+        seen = self._seen
+        with suppress(
+            OSError
+        ):  # no more files can be opened now, or the directory is gone: look again later
+            self._seen = self._state()
         different = seen != self._seen
         self._pause = _FIRST_LOOK if different else min(self._pause * 2, _SLOWEST_LOOK)
         return different
@@ -150,9 +157,14 @@ class Watch:
 
 
 def _seen(directory: str, accepts: Callable[[str], bool]) -> set[tuple[str, int, int, int]]:
+    seen = set()
     with os.scandir(directory) as found:
-        files = [(entry.name, entry.stat()) for entry in found if accepts(entry.name)]
-    return {(name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in files}
+        for entry in found:
+            with suppress(FileNotFoundError):  # it was removed since it was listed
+                if accepts(entry.name):
+                    stat = entry.stat()
+                    seen.add((entry.name, stat.st_size, stat.st_mtime_ns, stat.st_ino))
+    return seen
 
 
 def _names(events: bytes) -> list[str]:

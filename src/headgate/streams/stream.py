@@ -168,7 +168,13 @@ class Stream:
             max_age, max_bytes = self.options.max_age, self.options.max_bytes
         limits = {"max_age": max_age, "max_bytes": max_bytes, "before_offset": before_offset}
         with self._lent("trim") as writer:
-            return drop_segments(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
+            dropped = drop_segments(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
+        self._forget_dropped()
+        return dropped
+
+    def _forget_dropped(self) -> None:
+        """Let go of the files that are not there any more, so that their space is free."""
+        Catalog(self.path, self._sealed)
 
     def reconfigure(self, **changes: Any) -> None:
         """Change options; what says how chunks are written holds from the next segment on."""
@@ -265,10 +271,10 @@ class Stream:
         if self._writer is None:
             writer = Writer(self.path, self.options, purpose)
             try:
-                self._committer = Committer(writer)
-            except BaseException:
+                self._committer = Committer(writer, self._forget_dropped)
+            except OSError as problem:
                 writer.close()
-                raise
+                raise StreamWriteError(f"{self.path} cannot be written: {problem}") from problem
             self._writer = writer
             close_at_exit(writer)
         return self._writer

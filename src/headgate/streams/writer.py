@@ -63,6 +63,7 @@ class Writer:
         self._failed: StreamError | None = None  # for good
         self.troubled = False  # since the last commit, or for good
         self._untold: InvalidMessage | None = None
+        self._reported: StreamError | None = None  # by the committer
         self._lock = WriterLock(directory, purpose)
         try:
             self._log, ids = open_last_segment(directory, self._shape, clock())
@@ -104,8 +105,19 @@ class Writer:
     def retry(self) -> None:
         """The last commit failed: before anything more is accepted than fits into a chunk, it must succeed."""
         self._check_open()
+        self._raise_reported()
         if self.pending.full:
             self.commit()
+
+    def report(self, problem: StreamError | None) -> None:
+        """Have the next send or flush raise what goes wrong in the background; None: it is over."""
+        self._reported = problem
+        self.troubled = self.troubled or problem is not None
+
+    def _raise_reported(self) -> None:
+        if self._reported is not None:
+            reported, self._reported = self._reported, None
+            raise reported
 
     def attend(self) -> None:
         """See to what is pending: tell the committer of the first, write a full chunk."""
@@ -147,20 +159,25 @@ class Writer:
     def commit_late(self) -> None:
         """Commit for those who do not wait for it; what goes wrong with a message is told to the next who does."""
         try:
-            self.commit()
+            self._commit_pending()
         except InvalidMessage as problem:
             self._untold = problem
 
     def commit(self) -> None:
         """Write what is pending. On return, all that was accepted before the call is confirmed."""
         with self._committing:
+            self._commit_pending()
+            if self._untold is not None:
+                untold, self._untold = self._untold, None
+                raise untold
+            self._raise_reported()
+
+    def _commit_pending(self) -> None:
+        with self._committing:
             self._check_open()
             drained = self.pending.drain()
             if drained.messages:
                 self._write(drained)
-            if self._untold is not None:
-                untold, self._untold = self._untold, None
-                raise untold
 
     def _write(self, drained: Drained, pieces: Iterable[Piece] = ()) -> None:
         """Write accepted messages; those that could not be written are pending again."""
@@ -189,8 +206,8 @@ class Writer:
     ) -> int:
         """Write columns behind all that is pending; the number of rows that are stored.
 
-        With a mark they are there as a whole or not at all, whatever happens, and in one segment; `nbytes` says
-        how large they are about. A mark that was seen before stores nothing.
+        With a mark they are there as a whole or not at all, whatever happens, in one segment, and durable before
+        they are seen; `nbytes` says how large they are about. A mark that was seen before stores nothing.
         """
         with self._committing:
             # What is wrong with a message that was sent is not the fault of a deposit.
@@ -202,7 +219,7 @@ class Writer:
                 if mark is not None:
                     self._make_room(nbytes)
                 self._append_pieces(batches, mark)
-                self._publish()
+                self._publish(durable=mark is not None)
             return self._log.next_offset - first
 
     def _append_pieces(self, batches: Iterable[Arrays], mark: Mark | None) -> None:
@@ -250,13 +267,15 @@ class Writer:
         self._staged.update(ids)
         return None
 
-    def _publish(self) -> None:
+    def _publish(self, *, durable: bool = False) -> None:
         """Confirm what was appended: durable if it has to be, and for readers to see."""
-        log = self._log
-        if self.options.fsync == "always" and log.end > log.published:
+        log, always = self._log, self.options.fsync == "always"
+        if always and log.end > log.published:
             log.sync_appended()
+        elif durable:
+            self._sync_for_good(log.sync_appended)
         log.publish()
-        if self.options.fsync == "always":
+        if always or durable:
             log.settle(log.end)
         for name, publishing_id in self._staged.items():
             self.producers.commit(name, publishing_id)
@@ -335,17 +354,21 @@ class Writer:
             log, reached = self._log, self._log.published
             fd = log.duplicate()
         try:
-            os.fdatasync(fd)
-        except OSError as problem:
-            # What the kernel could not write it may have forgotten: nothing after this can be trusted.
-            refused = _refused(self.directory, problem)
-            self._fail(refused)
-            raise refused from problem
+            self._sync_for_good(partial(os.fdatasync, fd))
         finally:
             os.close(fd)
         with self._gate:
             if log is self._log:
                 log.settle(reached)
+
+    def _sync_for_good(self, sync: Callable[[], None]) -> None:
+        """Sync, or write no more: what the kernel could not write it may have forgotten."""
+        try:
+            sync()
+        except OSError as problem:
+            refused = _refused(self.directory, problem)
+            self._fail(refused)
+            raise refused from problem
 
     # ---- closing -------------------------------------------------------------------------------------
 
@@ -385,6 +408,7 @@ class Writer:
         self._log.close()
 
     def _commit_all(self) -> None:
+        self._reported = None  # all of it is done here
         try:
             self.commit_late()
             self.commit()  # what is left when one message was refused
@@ -393,7 +417,8 @@ class Writer:
 
     def _settle_all(self) -> None:
         if self.options.fsync != "never":
-            self.sync()
+            self._check_open()
+            self._sync_for_good(self._log.sync_appended)
         self._log.settle(self._log.end)
 
     def _fail(self, problem: StreamError) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -52,6 +53,28 @@ def test_only_whole_segments_before_an_offset_go() -> None:
 def test_a_young_segment_protects_the_older_ones_behind_it_from_leaving_a_hole() -> None:
     late = [SegmentInfo(0, 10, NOW, 1), SegmentInfo(10, 20, CLOCK, 1), SegmentInfo(20, 30, NOW, 1)]
     assert expired(late, now_us=NOW, max_age=timedelta(days=1)) == []
+
+
+def test_a_timestamp_that_is_yet_to_come_counts_as_the_time_of_writing() -> None:
+    future = [
+        replace(s, last_timestamp=NOW + 1000 * DAY, written=s.last_timestamp) for s in SEGMENTS
+    ]
+    for days, left in ((10, 5), (3, 3), (1, 1)):
+        dropped = expired(future, now_us=NOW, max_age=timedelta(days=days))
+        assert len(future) - len(dropped) == left
+    unknown = [replace(s, written=0) for s in future]
+    assert expired(unknown, now_us=NOW, max_age=timedelta(days=1)) == []
+
+
+def test_one_message_of_2099_does_not_stop_retention_by_age(tmp_path: Path) -> None:
+    far = Message(timestamp=4_070_908_800_000_000)
+    for first in (0, 2, 4):
+        write_hot(tmp_path, first, [[Message(timestamp=CLOCK), far]])
+    seal_at(tmp_path, 0)
+    week = timedelta(days=7)
+    for days, left in ((6, [0, 2, 4]), (8, [4])):  # after the day on which all of them were written
+        trim(tmp_path, active_first_offset=4, now_us=CLOCK + days * DAY, max_age=week)
+        assert [file.first_offset for file in segment_files(tmp_path)] == left
 
 
 @pytest.fixture
