@@ -12,7 +12,6 @@ import os
 import sys
 from weakref import WeakSet
 
-from headgate.errors import HeadgateError
 from headgate.streams.writer import Writer
 
 _log = logging.getLogger(__name__)
@@ -43,7 +42,7 @@ def close_writers() -> None:
     for writer in list(_open):
         try:
             writer.close()
-        except HeadgateError as problem:
+        except Exception as problem:  # the others have to be closed as well
             number = len(writer.pending)
             _log.error(
                 "%s: %d sent messages are not stored, the process ends: %s",
