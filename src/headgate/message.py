@@ -66,6 +66,7 @@ HeaderValue: TypeAlias = Scalar | Opaque | None
 class Message:
     """One message. Building one checks nothing; publishing does, see `validate`.
 
+    It owns what it is given: a dict of headers or a bytearray may be used again for the next message.
     The AMQP properties (`correlation_id`, `reply_to`, `content_type`, `expiration`, …) are given by name,
     `Message(b"…", reply_to="answers")`, and kept in `properties`.
     """
@@ -94,9 +95,12 @@ class Message:
         **named_properties: HeaderValue,
     ) -> None:
         put = object.__setattr__
-        put(self, "payload", payload)
+        put(self, "payload", payload if type(payload) is bytes else _own_bytes(payload))
         put(self, "topic", topic)
-        put(self, "headers", {} if headers is None else headers)
+        if type(headers) is dict:
+            put(self, "headers", headers.copy())
+        else:
+            put(self, "headers", {} if headers is None else _own_mapping(headers))
         put(self, "priority", priority)
         put(self, "timestamp", timestamp)
         put(self, "id", id)
@@ -134,6 +138,15 @@ class Message:
     def json(self) -> Any:
         """The payload, decoded as JSON."""
         return json.loads(self.payload)
+
+
+def _own_bytes(payload: Any) -> Any:
+    """A copy of bytes that their owner may change; anything else as it is, for `validate` to refuse."""
+    return bytes(payload) if isinstance(payload, bytearray | memoryview) else payload
+
+
+def _own_mapping(headers: Any) -> Any:
+    return dict(headers) if isinstance(headers, Mapping) else headers
 
 
 class _Draft:

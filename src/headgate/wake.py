@@ -15,9 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
+
+from headgate.forks import call_in_child
 
 _IN_MODIFY, _IN_MOVED_FROM, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x2, 0x40, 0x80, 0x100, 0x200
 _EVENTS: Final = _IN_MODIFY | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE
@@ -47,16 +50,30 @@ class Watch:
     ) -> None:
         """Only files whose name is accepted wake."""
         self._directories, self._accepts = [os.path.abspath(d) for d in directories], accepts
+        self._open()
+        self._seen: object = None
+        self._pause = _FIRST_LOOK
+        self._looks_different()
+        call_in_child(self, Watch._open_again)
+        with _waiting_lock:
+            for directory in self._directories:
+                _waiting.setdefault(directory, set()).add(self)
+
+    def _open(self) -> None:
         self._woken_read, self._woken_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._inotify = _open_inotify(self._directories)
         self._poll = select.poll()
         self._poll.register(self._woken_read, select.POLLIN)
         if self._inotify is not None:
             self._poll.register(self._inotify, select.POLLIN)
-        self._seen, self._pause = self._state(), _FIRST_LOOK
-        with _waiting_lock:
-            for directory in self._directories:
-                _waiting.setdefault(directory, set()).add(self)
+
+    def _open_again(self) -> None:
+        """In a forked child: what it read from the inherited files, its parent would miss."""
+        global _waiting_lock
+        _waiting_lock = threading.Lock()  # a thread of the parent may have held it
+        if self._woken_read >= 0:
+            self._close_files()
+            self._open()
 
     @property
     def kernel_wakes(self) -> bool:
@@ -87,6 +104,9 @@ class Watch:
                 watches.discard(self)
                 if not watches:
                     _waiting.pop(directory, None)
+        self._close_files()
+
+    def _close_files(self) -> None:
         for fd in (self._woken_read, self._woken_write, self._inotify):
             if fd is not None and fd >= 0:
                 os.close(fd)
@@ -120,7 +140,11 @@ class Watch:
         return fd == self._woken_read or any(map(self._accepts, _names(content)))
 
     def _looks_different(self) -> bool:
-        seen, self._seen = self._seen, self._state()
+        seen = self._seen
+        with suppress(
+            OSError
+        ):  # no more files can be opened now, or the directory is gone: look again later
+            self._seen = self._state()
         different = seen != self._seen
         self._pause = _FIRST_LOOK if different else min(self._pause * 2, _SLOWEST_LOOK)
         return different
@@ -133,9 +157,14 @@ class Watch:
 
 
 def _seen(directory: str, accepts: Callable[[str], bool]) -> set[tuple[str, int, int, int]]:
+    seen = set()
     with os.scandir(directory) as found:
-        files = [(entry.name, entry.stat()) for entry in found if accepts(entry.name)]
-    return {(name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in files}
+        for entry in found:
+            with suppress(FileNotFoundError):  # it was removed since it was listed
+                if accepts(entry.name):
+                    stat = entry.stat()
+                    seen.add((entry.name, stat.st_size, stat.st_mtime_ns, stat.st_ino))
+    return seen
 
 
 def _names(events: bytes) -> list[str]:

@@ -197,13 +197,28 @@ def test_payloads_fill_a_chunk_by_their_bytes_too(tmp_path):
         assert stream.next_offset == 10
 
 
+@pytest.mark.parametrize("name", [None, "p"])
+def test_headers_and_payloads_can_be_used_again_as_soon_as_a_message_was_sent(stream, name):
+    headers, buffer = {}, bytearray(1)
+    with stream.producer(name) as producer:
+        for i in range(5):
+            headers["n"], buffer[0] = i, i
+            producer.send(Message(buffer, headers=headers))
+            headers["n"], buffer[0] = 10 + i, 10 + i
+            producer.send_many([Message(memoryview(buffer), headers=headers)])
+            headers.clear()
+    stored = [(message.payload, message.headers) for message in stream.consume()]
+    wanted = [n for i in range(5) for n in (i, 10 + i)]
+    assert stored == [(bytes([n]), {"n": n}) for n in wanted]
+
+
 def test_a_message_changed_after_it_was_sent_does_not_block_the_others(stream):
-    headers = {"a": 1}
+    changed = Message(b"2", headers={"a": 1})
     producer = stream.producer()
     producer.send(Message(b"1"))
-    producer.send(Message(b"2", headers=headers))
+    producer.send(changed)
     producer.send(Message(b"3"))
-    headers["a"] = 2**70
+    changed.headers["a"] = 2**70
     with pytest.raises(InvalidMessage):
         producer.flush()
     producer.flush()
@@ -211,11 +226,11 @@ def test_a_message_changed_after_it_was_sent_does_not_block_the_others(stream):
 
 
 def test_a_message_that_turns_bad_while_it_lingers_is_told_to_the_next_who_flushes(stream):
-    headers = {"a": 1}
+    changed = Message(b"2", headers={"a": 1})
     producer = stream.producer()
     producer.send(Message(b"1"))
-    producer.send(Message(b"2", headers=headers))
-    headers["a"] = 2**70
+    producer.send(changed)
+    changed.headers["a"] = 2**70
     stream._writer.commit_late()  # what the committer does
     with pytest.raises(InvalidMessage, match="header 'a'"):
         producer.flush()

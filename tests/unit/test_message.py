@@ -1,6 +1,7 @@
 """What a message holds, and what may be published."""
 
 import pickle
+from collections import UserDict
 from enum import IntEnum
 
 import pytest
@@ -64,6 +65,17 @@ def test_json_goes_in_and_comes_out():
     message = Message.from_json({"total": 12.5, "name": "é"}, topic="orders")
     assert message.json() == {"total": 12.5, "name": "é"}
     assert (message.topic, message.content_type) == ("orders", "application/json")
+
+
+@pytest.mark.parametrize("kind", [dict, UserDict])
+def test_a_message_owns_its_headers_and_its_payload(kind):
+    headers, buffer, properties = kind(n=1), bytearray(b"a"), {"reply_to": "x"}
+    message = Message(buffer, headers=headers, properties=properties)
+    viewed = Message(memoryview(buffer)[::-1])
+    headers["n"], buffer[0], properties["reply_to"] = 2, 98, "y"
+    assert message == Message(b"a", headers={"n": 1}, reply_to="x")
+    assert type(message.payload) is type(viewed.payload) is bytes
+    assert viewed.payload == b"a"
 
 
 GOOD = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -14,7 +14,7 @@ from headgate.aio.queue import Queue, Subscription
 from headgate.filters.builder import FilterLike
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments, requests
-from headgate.queues.contract import QueueInfo, Start
+from headgate.queues.contract import Publication, QueueInfo, Start
 
 
 async def connect(url: str, **options: Any) -> Database:
@@ -60,7 +60,7 @@ class Database:
         """The queue or subscription, with everything in it."""
         await self.engine.run(self._operations.drop(name))
 
-    async def publish(
+    def publish(
         self,
         payload: bytes | Message,
         *,
@@ -70,7 +70,7 @@ class Database:
         delay: timedelta | None = None,
         group: str | None = None,
         **fields: Any,
-    ) -> int:
+    ) -> Coroutine[Any, Any, int]:
         """To whoever subscribes, and to no queue; its id, or 0 when nobody wants it."""
         publication = arguments.publication(
             payload,
@@ -83,6 +83,9 @@ class Database:
             default_topic="",
             fields=fields,
         )
+        return self._publish(publication)
+
+    async def _publish(self, publication: Publication) -> int:
         [id] = await self.engine.run(self._operations.publish(None, [publication]))
         return id
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
 
 from headgate.errors import DatabaseClosed
+from headgate.forks import call_in_child
 from headgate.queues.contract import (
     Engine,
     Operation,
@@ -46,6 +47,11 @@ class ThreadedEngine:
         self._engine, self._worker, self._closed = engine, worker, False
         self.operations = engine.operations
         self.path = getattr(engine, "path", None)  # of its file, if it has one
+        call_in_child(self, ThreadedEngine._start_over)
+
+    def _start_over(self) -> None:
+        """In a forked child, which has no worker thread."""
+        self._worker = _worker()
 
     async def run(self, operation: Operation[T]) -> T:
         return await self._in_worker(self._engine.run, operation)
@@ -73,13 +79,17 @@ class ThreadedEngine:
         self._engine.close()
 
 
+def _worker() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="headgate-aio")
+
+
 async def open_async_engine(url: str, **options: Any) -> AsyncEngine:
     """The engine a URL names."""
     if urlsplit(url).scheme in ("postgresql", "postgres"):
         from headgate.queues.postgres import AsyncPostgresEngine
 
         return await AsyncPostgresEngine(url, **options).open()
-    worker = ThreadPoolExecutor(1, thread_name_prefix="headgate-aio")
+    worker = _worker()
     loop = asyncio.get_running_loop()
     try:
         engine = await loop.run_in_executor(worker, lambda: open_engine(url, **options))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -40,7 +40,9 @@ class Queue:
 
     # -- publishing --
 
-    async def publish(
+    # Neither waits to be awaited before it takes the message in: a dict of headers may be used again after the call.
+
+    def publish(
         self,
         payload: bytes | Message,
         *,
@@ -51,7 +53,7 @@ class Queue:
         dedup_key: str | None = None,
         group: str | None = None,
         **fields: Any,
-    ) -> int:
+    ) -> Coroutine[Any, Any, int]:
         """Store it durably; its id. The topic is the queue's name unless given; `fields` are Message's others.
 
         A dedup key seen within the queue's window publishes nothing and gives the first message's id.
@@ -67,11 +69,15 @@ class Queue:
             default_topic=self.name,
             fields=fields,
         )
-        return await self._engine.publish_one(self.info, publication)
+        return self._engine.publish_one(self.info, publication)
 
-    async def publish_many(self, messages: Iterable[bytes | Message | Publication]) -> list[int]:
+    def publish_many(
+        self, messages: Iterable[bytes | Message | Publication]
+    ) -> Coroutine[Any, Any, list[int]]:
         """All of them or none, in one transaction; their ids."""
-        publications = arguments.publications(messages, self.name)
+        return self._publish_many(arguments.publications(messages, self.name))
+
+    async def _publish_many(self, publications: list[Publication]) -> list[int]:
         if len(publications) == 1:
             return [await self._engine.publish_one(self.info, publications[0])]
         return await self._engine.run(self._operations.publish(self.info, publications))

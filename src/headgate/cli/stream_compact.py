@@ -55,8 +55,9 @@ def compact(
     if everything:
         with Stream.open(stream) as opened:
             opened.seal(all=True)
-    horizon = None if age is None else now_us() - age // timedelta(microseconds=1)
-    if not chosen(sources(stream), horizon_us=horizon, before_offset=before):
+    now = now_us()
+    horizon = None if age is None else now - age // timedelta(microseconds=1)
+    if not chosen(sources(stream), now_us=now, horizon_us=horizon, before_offset=before):
         _tell(stream, tidied(stream))  # without starting Spark
         return
     with on_spark("compacting", master, conf) as (spark, on_progress):

@@ -167,9 +167,8 @@ class MemoryState:
         delivery.state, delivery.visible_at = State.LEASED, self._now() + lease_us
         delivery.token += 1
         delivery.attempts += 1
-        return Claimed(
-            delivery.id, delivery.token, delivery.attempts, delivery.message, delivery.group
-        )
+        given = replace(delivery.message)  # its owner may change it
+        return Claimed(delivery.id, delivery.token, delivery.attempts, given, delivery.group)
 
     def _used_up(self, queue: MemoryQueue, delivery: MemoryDelivery) -> bool:
         return 0 < queue.info.options.max_attempts <= delivery.attempts

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.errors import DatabaseClosed
+from headgate.forks import call_in_child, keep_for_ever
 from headgate.queues.clock import Clock
 from headgate.queues.contract import (
     Access,
@@ -141,6 +142,12 @@ class AsyncPostgresEngine:
         self._idle: list[AsyncKeepingConnection] = []
         self._listener = Listener(self.target)
         self._closed = False
+        call_in_child(self, AsyncPostgresEngine._start_over)
+
+    def _start_over(self) -> None:
+        """In a forked child: to close a connection here would end it for the parent."""
+        keep_for_ever(self._idle)
+        self._idle = []
 
     async def open(self) -> AsyncPostgresEngine:
         """Bring the tables up to date, or find out that they are."""

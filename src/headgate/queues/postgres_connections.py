@@ -16,6 +16,7 @@ from headgate.errors import (
     QueueError,
     QueueOptionsError,
 )
+from headgate.forks import call_in_child, keep_for_ever
 from headgate.queues.contract import Each, Notify, Statement, Step, Transaction
 from headgate.queues.postgres_target import Target
 
@@ -190,10 +191,19 @@ class Pool:
     """Idle connections, the one used last first. At most `most` are open; whoever comes later waits."""
 
     def __init__(self, open: Callable[[], KeepingConnection], most: int) -> None:
-        self._open, self._free = open, threading.BoundedSemaphore(most)
-        self._idle: list[KeepingConnection] = []
-        self._lock = threading.Lock()
+        self._open, self._most = open, most
         self._closed = False
+        self._start_empty()
+        call_in_child(self, Pool._start_over)
+
+    def _start_empty(self) -> None:
+        self._free, self._lock = threading.BoundedSemaphore(self._most), threading.Lock()
+        self._idle: list[KeepingConnection] = []
+
+    def _start_over(self) -> None:
+        """In a forked child: the server knows one partner, and to close a connection here would end it there."""
+        keep_for_ever(self._idle)
+        self._start_empty()
 
     @contextmanager
     def connection(self) -> Iterator[KeepingConnection]:

@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
+from headgate.forks import call_in_child
 from headgate.queues.contract import Wake, Watch
 from headgate.queues.postgres_connections import open_connection, psycopg_module, translated
 from headgate.queues.postgres_target import Target
@@ -32,6 +33,11 @@ class Listener:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._start_over()
+        call_in_child(self, Listener._start_over)
+
+    def _start_over(self) -> None:
+        """At first, and in a forked child, which has neither the thread nor anybody to wake."""
         self._lock = threading.Lock()
         self._wakers = Wakers()
         self._thread: threading.Thread | None = None

@@ -22,6 +22,7 @@ from headgate.errors import (
     QueueError,
     SchemaTooNew,
 )
+from headgate.forks import call_before_fork, call_in_child, call_in_parent
 from headgate.queues.clock import Clock, first_offset
 from headgate.queues.contract import (
     Access,
@@ -39,6 +40,7 @@ from headgate.queues.contract import (
     Watch,
 )
 from headgate.queues.sqlite_files import open_file
+from headgate.queues.sqlite_forks import note_inherited, refuse_inherited
 from headgate.queues.sqlite_operations import SqliteDialect, SqliteOperations
 from headgate.queues.statements import check_version, migrations_of, statements_of
 from headgate.queues.wakers import Wakers
@@ -74,6 +76,7 @@ class SqliteEngine:
         self._closed = False
         self._wakers = Wakers()
         self._watcher: Watcher | None = None
+        self._watched = False  # by a watcher that was closed for a fork
         self._dialect = SqliteDialect(self._clock)
         self.operations = SqliteOperations(self._dialect)
         self._dialect.looks_only = access == "look"
@@ -85,6 +88,9 @@ class SqliteEngine:
                 migrate(connection)
             self._dialect.offset_us = _offset(connection, self._clock, keep=access != "look")
         self._give_back(self._ready(connection))
+        call_before_fork(self, SqliteEngine._close_before_fork)
+        call_in_parent(self, SqliteEngine._watch_again)
+        call_in_child(self, SqliteEngine._start_over)
 
     def run(self, operation: Operation[T]) -> T:
         connection = self._borrow()
@@ -130,6 +136,29 @@ class SqliteEngine:
             watcher.close()
         self._close_idle()
 
+    # -- fork, see sqlite_forks --
+
+    def _close_before_fork(self) -> None:
+        with self._lock:
+            watcher, self._watcher = self._watcher, None
+            self._watched = watcher is not None
+        if watcher is not None:
+            watcher.close()
+        self._close_idle()
+
+    def _watch_again(self) -> None:
+        with self._lock:
+            if self._watched and self._watcher is None and not self._closed:
+                self._watcher = Watcher(self.path, self._open, self._wakers)
+        if self._watched:
+            self._wakers.wake(None)  # for what nobody watched meanwhile
+
+    def _start_over(self) -> None:
+        """In a forked child: with connections of its own, and nobody of the parent's to wake."""
+        self._idle, self._wakers = [], Wakers()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+        note_inherited(self.path)
+
     def _borrow(self) -> _Connection:
         """A connection that nobody else uses meanwhile."""
         if self._closed:
@@ -153,6 +182,7 @@ class SqliteEngine:
                 self._idle.pop().close()
 
     def _open(self) -> apsw.Connection:
+        refuse_inherited(self.path)
         with _our_errors(self.path):
             connection = open_file(self.path, self._access)
             # Plans must not depend on values: else each new value has its statement prepared again.

@@ -24,7 +24,7 @@ def adopt(writer: Writer) -> int:
 
 
 def _adopt(writer: Writer, deposit: DepositFile) -> None:
-    writer.commit()  # so that what fails from here on is the deposit's own fault
+    writer.commit_late()  # so that what fails from here on is the deposit's own fault
     staged: tuple[StagedFile, ...] = ()
     with suppress(StreamCorrupt):
         staged = named_files(deposit)
@@ -34,8 +34,6 @@ def _adopt(writer: Writer, deposit: DepositFile) -> None:
         except (StreamCorrupt, InvalidMessage, pa.ArrowException) as problem:
             reject(deposit, problem)
             return
-        if writer.options.fsync == "interval":
-            writer.sync()  # before the only other copy goes
     deposit.path.unlink(missing_ok=True)
     # Last: as long as a deposit is there, so is what it names.
     remove_staged(writer.directory, staged)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Collection
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -43,6 +44,12 @@ class SealedSegments:
                 self._open.popitem(last=False)
         return found
 
+    def keep_only(self, paths: Collection[Path]) -> None:
+        """Let go of the others: a dropped file takes its space as long as it is mapped."""
+        with self._changing:
+            for path in self._open.keys() - paths:
+                del self._open[path]
+
     def _kept(self) -> int:
         return sum(segment.footer_bytes for segment in self._open.values())
 
@@ -54,12 +61,13 @@ class Catalog:
         self._directory = directory
         self._sealed = sealed or SealedSegments()
         self._hot: dict[Path, HotSegment] = {}
-        self._files = list_segments(directory)
+        self.relist()
 
     def relist(self) -> None:
         """Look at the directory again."""
         self._files = list_segments(self._directory)
         there = {file.path for file in self._files}
+        self._sealed.keep_only(there)
         self._hot = {path: segment for path, segment in self._hot.items() if path in there}
 
     @property

@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from headgate.errors import StreamClosed, StreamError
+from headgate.errors import StreamClosed, StreamError, StreamWriteError
 from headgate.streams.adoption import adopt
 from headgate.streams.clock import now_us
 from headgate.streams.layout import INBOX
@@ -22,22 +23,24 @@ from headgate.wake import Watch
 _log = logging.getLogger(__name__)
 
 PATIENCE: Final = 20  # lingers that a chunk may wait while messages keep coming
-_RETRY_SECONDS: Final = 1.0  # after the disk refused something
+_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # before it is tried again
+_TELL_AFTER: Final = 5  # failures in a row
 
 
 class Committer:
     """Runs from construction until it is closed."""
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, writer: Writer, on_drop: Callable[[], None] = lambda: None) -> None:
+        """`on_drop` is called when segments were dropped."""
+        self._writer, self._on_drop = writer, on_drop
         self._linger = writer.options.linger / timedelta(seconds=1)
         self._interval = writer.options.fsync_interval / timedelta(seconds=1)
         self._syncs = writer.options.fsync == "interval"
         self._next_sync: float | None = None
         self._commit_at: float | None = None
         self._number = 0  # of pending messages, when we looked last
-        self._retry_at: float | None = None
-        self._closing = False
+        self._failures = 0  # in a row
+        self._closing = threading.Event()
         inbox = writer.directory / INBOX
         inbox.mkdir(exist_ok=True)
         self._look = True  # at what is in the inbox already
@@ -49,7 +52,7 @@ class Committer:
 
     def close(self) -> None:
         """Stop the thread; what is pending stays pending. Idempotent."""
-        self._closing = True
+        self._closing.set()
         self._watch.wake()
         self._thread.join()
         self._writer.on_pending = lambda: None
@@ -62,43 +65,83 @@ class Committer:
         return found
 
     def _run(self) -> None:
-        while not self._closing:
+        while not self._closing.is_set():
             try:
                 self._work()
-                self._retry_at = None
+                self._note_success()
+                self._watch.wait(self._until_due())
             except StreamClosed:
                 return
-            except StreamError as problem:
-                # Whoever flushes next gets the same error; here it is only tried again.
-                _log.warning("%s", problem)
-                self._retry_at = time.monotonic() + _RETRY_SECONDS
-            except Exception:
+            except Exception as problem:
                 # A committer that is gone would leave messages pending for ever, and nobody would know.
-                _log.exception("%s: could not be seen to", self._writer.directory)
-                self._retry_at = time.monotonic() + _RETRY_SECONDS
-            self._watch.wait(self._until_due())
+                self._closing.wait(self._note_failure(problem))
+
+    def _note_success(self) -> None:
+        if self._failures >= _TELL_AFTER:
+            self._writer.report(None)  # whoever was not told yet need not know any more
+        self._failures = 0
+
+    def _note_failure(self, problem: Exception) -> float:
+        """Log it, tell the producers when it persists; seconds until the next attempt."""
+        pause = _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
+        self._failures += 1
+        expected = isinstance(problem, StreamError | OSError)
+        _log.warning(
+            "stream %s: background work failed, retrying in %.2f s: %s",
+            self._writer.directory,
+            pause,
+            problem,
+            exc_info=None if expected else problem,
+        )
+        if self._failures == _TELL_AFTER and not isinstance(problem, StreamError):
+            # What the writer itself raised, it raises to whoever flushes.
+            self._writer.report(
+                StreamWriteError(
+                    f"{self._writer.directory}: background work has failed {_TELL_AFTER} times in a row and is "
+                    f"tried again; what is flushed is stored, but not yet synced or adopted: {problem}"
+                )
+            )
+        return pause
 
     def _work(self) -> None:
         now = time.monotonic()
         if self._has_lingered(now):
             self._writer.commit_late()
         if self._next_sync is not None and now >= self._next_sync:
-            self._next_sync = None
             self._writer.sync()
+            self._next_sync = None
         if self._syncs and self._next_sync is None and self._writer.dirty:
             self._next_sync = now + self._interval
-        if self._look or self._retry_at is not None:
-            self._look = False
-            adopt(self._writer)
+        if self._look:
+            self._adopt()
         if self._writer.rolled:
-            self._writer.rolled = False
             self._drop_expired()
+
+    def _adopt(self) -> None:
+        self._look = False  # before: what comes meanwhile is looked at again
+        try:
+            adopt(self._writer)
+        except BaseException:
+            self._look = True
+            raise
 
     def _drop_expired(self) -> None:
         options = self._writer.options
-        if options.max_age is not None or options.max_bytes is not None:
-            limits = {"max_age": options.max_age, "max_bytes": options.max_bytes}
-            drop_segments(self._writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
+        self._writer.rolled = False  # before: another roll may come meanwhile
+        if options.max_age is None and options.max_bytes is None:
+            return
+        try:
+            dropped = drop_segments(
+                self._writer,
+                now_us=now_us(),
+                max_age=options.max_age,
+                max_bytes=options.max_bytes,
+            )
+        except BaseException:
+            self._writer.rolled = True
+            raise
+        if dropped:
+            self._on_drop()
 
     def _has_lingered(self, now: float) -> bool:
         """Whether pending messages have waited long enough: none came for a while, or the first is getting old."""
@@ -119,8 +162,6 @@ class Committer:
         since = self._writer.pending.waiting_since()
         if since is None or self._commit_at is None:
             self._commit_at = None if since is None else since + self._linger
-        if self._retry_at is not None:
-            return max(self._retry_at - time.monotonic(), 0)
         due = [self._commit_at] if self._commit_at is not None else []
         due += [self._next_sync] if self._next_sync is not None else []
         return max(min(due) - time.monotonic(), 0) if due else None

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from headgate.errors import StreamError, StreamOptionsError
+from headgate.forks import call_before_fork, call_in_child, keep_for_ever
 from headgate.message import MAX_NAME_BYTES
 from headgate.streams.clock import now_us
 from headgate.streams.layout import CURSORS_FILE
@@ -47,6 +48,10 @@ class Cursors:
     def __init__(self, directory: Path, clock: Callable[[], int] = now_us) -> None:
         self._path, self._clock = directory / CURSORS_FILE, clock
         self._connection: apsw.Connection | None = None
+        call_before_fork(
+            self, Cursors.close
+        )  # SQLite's connections must not be used on both sides of a fork
+        call_in_child(self, Cursors._leave_to_parent)
 
     def get(self, name: str) -> Cursor | None:
         found = list(self._read(_GET, (_checked(name),)))
@@ -75,6 +80,12 @@ class Cursors:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+            self._connection = None
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: what was in use, so that it could not be closed before, is not even closed here."""
+        if self._connection is not None:
+            keep_for_ever(self._connection)
             self._connection = None
 
     def _read(self, query: str, parameters: tuple[str, ...]) -> Iterator[Cursor]:

@@ -13,13 +13,14 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from weakref import WeakMethod
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.errors import StreamCorrupt
-from headgate.filters.facts import Chunks, Facts, FieldFacts, Flags, Range
+from headgate.filters.facts import Chunks, Facts, FieldFacts, Flags, Probe, Range
 from headgate.filters.nodes import Field
 from headgate.message import Scalar
 from headgate.streams import bloom
@@ -213,7 +214,7 @@ class HotSegment:
             fields[Field("header", name)] = restricted_facts(
                 self.shape.restriction, name, entries["restricted"], rows
             )
-        return Facts(rows, fields, self._probe)
+        return Facts(rows, fields, _weak_probe(self._probe))
 
     def _probe(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
         by_bloom = self._probe_bloom(field, value, chunks)
@@ -252,6 +253,17 @@ class HotSegment:
         answer: Flags = digits == listed_digit(listed, value)
         answer |= (entries["flags"] & DAMAGED) != 0
         return answer
+
+
+def _weak_probe(probe: Probe) -> Probe:
+    """A probe that does not keep its segment: in a circle with its facts, a dropped log would stay mapped."""
+    reference = WeakMethod(probe)
+
+    def ask(field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+        bound = reference()
+        return None if bound is None else bound(field, value, chunks)
+
+    return ask
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -119,7 +119,9 @@ def write_reference(
 def _unfinished(directory: Path) -> Iterator[Path]:
     """A name in the inbox for what is being written, gone afterwards."""
     inbox = directory / INBOX
-    inbox.mkdir(exist_ok=True)
+    if not inbox.exists():
+        inbox.mkdir(exist_ok=True)
+        sync_directory(directory)
     unfinished = inbox / f".{uuid4().hex}{UNFINISHED_SUFFIX}"
     try:
         yield unfinished

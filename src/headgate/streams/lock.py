@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final
 
 from headgate.errors import StreamLocked, StreamWriteError
+from headgate.forks import call_in_child
 from headgate.streams.layout import LOCK_FILE
 
 _PATIENCE: Final = 5.0  # seconds for readers, which hold the lock for some milliseconds
@@ -39,6 +40,7 @@ class WriterLock:
             holder = _holder(self._fd)
             os.close(self._fd)
             raise StreamLocked(str(directory), holder)
+        call_in_child(self, WriterLock._leave_to_parent)
         self.name(purpose)
 
     def name(self, purpose: str) -> None:
@@ -52,6 +54,14 @@ class WriterLock:
     def release(self) -> None:
         if self._fd >= 0:
             os.ftruncate(self._fd, 0)
+            # Not by closing alone: a child that was forked meanwhile may have the file open as well.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            os.close(self._fd)
+        self._fd = -1
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: without unlocking, which would unlock it for the parent too."""
+        if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
 

@@ -35,8 +35,10 @@ def seal_segments(writer: Writer, *, all: bool, created_us: int) -> list[Path]:
 
 
 def _full_segments(writer: Writer) -> list[SegmentFile]:
+    # Asked before the directory is listed: what a roll adds after that is none of ours.
+    active = writer.active_first_offset
     found = segment_files(writer.directory)
-    return [f for f in found if not f.sealed and f.first_offset != writer.active_first_offset]
+    return [file for file in found if not file.sealed and file.first_offset < active]
 
 
 def _seal(writer: Writer, file: SegmentFile, created_us: int) -> Path:
@@ -58,6 +60,7 @@ def drop_segments(
     with writer.maintaining:
         return trim(
             writer.directory,
+            active_first_offset=writer.active_first_offset,
             now_us=now_us,
             max_age=max_age,
             max_bytes=max_bytes,

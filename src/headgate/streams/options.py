@@ -29,7 +29,9 @@ class StreamOptions:
 
     `fsync`: with "always" what is confirmed survives a power failure; with "interval" a power failure may take what was
     confirmed since the last sync, at most `fsync_interval` and one sync ago, while a killed process takes nothing; with
-    "never" the operating system decides.
+    "never" the operating system decides. Deposits are durable under each of them.
+
+    `max_age` counts from a segment's latest timestamp; if that is yet to come, from when the segment was written.
 
     `filter_size` is the Bloom filter's bytes in each chunk's index entry: 16 to 255 when only filter values are
     in it, up to 4096 when headers are `indexed`.

@@ -144,7 +144,8 @@ class Producer:
         if self._closed:
             return
         try:
-            self._writer.commit()
+            if not self._writer.closed:
+                self._writer.commit()
         finally:
             self._closed, self._simple = True, False
             self._on_close(self)

@@ -131,10 +131,10 @@ def heal_log(path: Path, shape: IndexShape, producers: Mapping[str, int]) -> Hea
     end = end_of(found.entries, found.head)
     if found.torn_bytes:
         _log.warning("%s: %d bytes of an unfinished append cut off", path, found.torn_bytes)
-        _cut(path, end)
     if found.index_problem is not None:
         _log.warning("%s: %s; it is rebuilt", path.with_suffix(INDEX_SUFFIX), found.index_problem)
     if found.index_problem is not None or found.torn_bytes:
+        _cut(path, end)  # and sync: what was found is taken for durable from now on
         write_index(path.parent, found.head, found.shape, found.entries, settled=end)
     return found
 

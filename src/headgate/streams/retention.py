@@ -19,6 +19,7 @@ from headgate.streams.cold.tier import (
     tidy,
 )
 from headgate.streams.files import sync_directory
+from headgate.streams.hot import HotSegment
 from headgate.streams.layout import (
     SegmentFile,
     index_path,
@@ -27,6 +28,7 @@ from headgate.streams.layout import (
     segment_files,
 )
 from headgate.streams.segment import Segment
+from headgate.streams.summarized import SummarizedSegment
 
 _TIMESTAMP: Final = Field("sys", "timestamp")
 
@@ -39,6 +41,15 @@ class SegmentInfo:
     next_offset: int
     last_timestamp: int  # the latest of its messages, microseconds UTC
     nbytes: int
+    written: int = 0  # by when all of it was written, microseconds UTC; 0: not known
+
+    def newest(self, now_us: int) -> int:
+        """The time its age counts from: its latest timestamp, or when it was written if that one is yet to come."""
+        return (
+            self.written
+            if 0 < self.written <= now_us < self.last_timestamp
+            else self.last_timestamp
+        )
 
 
 def expired(
@@ -54,7 +65,7 @@ def expired(
     horizon = None if max_age is None else now_us - max_age // timedelta(microseconds=1)
     dropped = []
     for segment in segments[:-1]:
-        too_old = horizon is not None and segment.last_timestamp < horizon
+        too_old = horizon is not None and segment.newest(now_us) < horizon
         too_much = max_bytes is not None and left > max_bytes
         if not (too_old or too_much or segment.next_offset <= before_offset):
             break  # what is left has no holes
@@ -66,26 +77,44 @@ def expired(
 def segment_infos(directory: Path) -> list[SegmentInfo]:
     """The segments of a stream as they are now."""
     catalog = Catalog(directory)
-    return [_info_of(catalog, directory, file) for file in catalog.files]
+    found: list[SegmentInfo] = []
+    following = 0  # when the segment behind was begun, or sealed
+    for file in reversed(catalog.files):
+        info, following = _info_of(catalog, directory, file, following)
+        found.append(info)
+    return found[::-1]
 
 
-def _info_of(catalog: Catalog, directory: Path, file: SegmentFile) -> SegmentInfo:
+def _info_of(
+    catalog: Catalog, directory: Path, file: SegmentFile, following: int
+) -> tuple[SegmentInfo, int]:
+    """The segment, and when it was made; `following` is when the segment behind it was made."""
     try:
-        return segment_info(catalog.open(file), _bytes_on_disk(directory, file))
+        segment = catalog.open(file)
+        return segment_info(segment, _bytes_on_disk(directory, file), following), _created(segment)
     except StreamCorrupt as damage:
         if not damage.offsets:
             raise
         # Its footer cannot be read. Nothing in it is younger than the file.
         written, (first, last) = file.path.stat(), damage.offsets[0]
-        return SegmentInfo(first, last + 1, written.st_mtime_ns // 1000, written.st_size)
+        info = SegmentInfo(first, last + 1, written.st_mtime_ns // 1000, written.st_size)
+        return info, 0
 
 
-def segment_info(segment: Segment, nbytes: int) -> SegmentInfo:
-    """What its summary says of it."""
+def _created(segment: Segment) -> int:
+    """When a log was begun, or a sealed file made; 0 when that is not known."""
+    if isinstance(segment, HotSegment):
+        return segment.head.created
+    return segment.note.created if isinstance(segment, SummarizedSegment) else 0
+
+
+def segment_info(segment: Segment, nbytes: int, following: int = 0) -> SegmentInfo:
+    """What its summary says of it. A log was written before the segment that follows it was made."""
     times = segment.facts().fields[_TIMESTAMP].ranges.get("int")
     held = times is not None and times.high is not None and (times.count > 0).any()
     last = int(times.high[times.count > 0].max()) if held else 0  # type: ignore[union-attr, index]
-    return SegmentInfo(segment.first_offset, segment.next_offset, last, nbytes)
+    written = _created(segment) if segment.sealed else following
+    return SegmentInfo(segment.first_offset, segment.next_offset, last, nbytes, written)
 
 
 def _files_of(directory: Path, first_offset: int) -> list[Path]:
@@ -118,17 +147,19 @@ def drop(directory: Path, segments: Sequence[SegmentInfo]) -> None:
 def trim(
     directory: Path,
     *,
+    active_first_offset: int,
     now_us: int,
     max_age: timedelta | None = None,
     max_bytes: int | None = None,
     before_offset: int = 0,
 ) -> list[SegmentInfo]:
-    """Drop what is expired, and say what it was. Needs the lock."""
+    """Drop what is expired and before the segment that is being written; what was dropped. Needs the lock."""
     tidy(directory)
     with changing(directory):  # from the look to the drop, nothing may become cold
         remove_covered_files(directory)
+        infos = segment_infos(directory)
         dropped = expired(
-            segment_infos(directory),
+            [info for info in infos if info.first_offset <= active_first_offset],
             now_us=now_us,
             max_age=max_age,
             max_bytes=max_bytes,

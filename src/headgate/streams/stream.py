@@ -21,6 +21,7 @@ from headgate.errors import (
     StreamWriteError,
 )
 from headgate.filters.builder import FilterLike
+from headgate.forks import call_in_child
 from headgate.streams.adoption import adopt
 from headgate.streams.catalog import Catalog, SealedSegments
 from headgate.streams.clock import now_us
@@ -29,6 +30,7 @@ from headgate.streams.committer import Committer
 from headgate.streams.consumer import Consumer, PostFilter
 from headgate.streams.cursors import Cursors
 from headgate.streams.entry import EntryFilter, EntryFilters, entry_filters
+from headgate.streams.exits import close_at_exit
 from headgate.streams.inbox import deposits, write_deposit, write_reference
 from headgate.streams.layout import INBOX, LOCK_FILE, OPTIONS_FILE
 from headgate.streams.lock import WriterLock
@@ -63,6 +65,7 @@ class Stream:
         self._committer: Committer | None = None
         self._producers: set[Producer] = set()
         self._closed = False
+        call_in_child(self, Stream._leave_writer_to_parent)
 
     @classmethod
     def create(cls, path: str | Path, **options: Any) -> Stream:
@@ -167,7 +170,13 @@ class Stream:
             max_age, max_bytes = self.options.max_age, self.options.max_bytes
         limits = {"max_age": max_age, "max_bytes": max_bytes, "before_offset": before_offset}
         with self._lent("trim") as writer:
-            return drop_segments(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
+            dropped = drop_segments(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
+        self._forget_dropped()
+        return dropped
+
+    def _forget_dropped(self) -> None:
+        """Let go of the files that are not there any more, so that their space is free."""
+        Catalog(self.path, self._sealed)
 
     def reconfigure(self, **changes: Any) -> None:
         """Change options; what says how chunks are written holds from the next segment on."""
@@ -280,9 +289,15 @@ class Stream:
     def _write(self, purpose: str) -> Writer:
         """The writer of this stream, from now on until the stream is closed."""
         self._check_open()
-        if self._writer is None or self._committer is None:
-            self._writer = Writer(self.path, self.options, purpose)
-            self._committer = Committer(self._writer)
+        if self._writer is None:
+            writer = Writer(self.path, self.options, purpose)
+            try:
+                self._committer = Committer(writer, self._forget_dropped)
+            except OSError as problem:
+                writer.close()
+                raise StreamWriteError(f"{self.path} cannot be written: {problem}") from problem
+            self._writer = writer
+            close_at_exit(writer)
         return self._writer
 
     @contextmanager
@@ -320,6 +335,11 @@ class Stream:
         finally:
             self._writer.close()
         self._adopt_late()
+
+    def _leave_writer_to_parent(self) -> None:
+        """In a forked child: read on, and write with a writer of one's own once the lock is free."""
+        self._writing, self._sealed = RLock(), SealedSegments()
+        self._writer, self._committer, self._producers = None, None, set()
 
     def _adopt_late(self) -> None:
         """What came while we had the lock: whoever was refused it relies on us."""

@@ -41,6 +41,7 @@ class LogHead:
     length: int
     # Why the header cannot be believed; then nothing is known of the producers.
     problem: str | None = None
+    created: int = 0  # microseconds UTC; 0: not known
 
 
 def encode_log_header(
@@ -85,7 +86,7 @@ def read_log_header(data: pa.Buffer, file: Path) -> LogHead:
 def _read_log_header(data: pa.Buffer) -> LogHead | str:
     if data.size < LOG_HEADER.size:
         return f"the log is cut off after {data.size} bytes"
-    magic, version, meta_length, first_offset, _, crc = LOG_HEADER.unpack_from(data)
+    magic, version, meta_length, first_offset, created, crc = LOG_HEADER.unpack_from(data)
     length = LOG_HEADER.size + meta_length
     if magic != LOG_MAGIC or data.size < length:
         return f"this is no log of format {FORMAT_VERSION}, or it is cut off"
@@ -95,7 +96,7 @@ def _read_log_header(data: pa.Buffer) -> LogHead | str:
     if version != FORMAT_VERSION:
         return f"a log of format {version}, this program reads {FORMAT_VERSION}"
     producers = json.loads(meta.to_pybytes())["producers"]
-    return LogHead(first_offset, producers, crc, length)
+    return LogHead(first_offset, producers, crc, length, created=created)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,15 @@ from headgate.errors import (
     StreamError,
     StreamWriteError,
 )
+from headgate.forks import call_in_child
 from headgate.message import Message
 from headgate.streams.batching import Piece, cuts_of_columns, prepare
 from headgate.streams.chunk import MORE, ChunkMeta
 from headgate.streams.clock import now_us as now_us
 from headgate.streams.encode import encode_chunk
+from headgate.streams.files import remove_files
 from headgate.streams.index import IndexShape, index_entry
+from headgate.streams.layout import index_path, log_path
 from headgate.streams.lock import WriterLock
 from headgate.streams.log import create_hot_log
 from headgate.streams.options import StreamOptions
@@ -60,6 +63,7 @@ class Writer:
         self._failed: StreamError | None = None  # for good
         self.troubled = False  # since the last commit, or for good
         self._untold: InvalidMessage | None = None
+        self._reported: StreamError | None = None  # by the committer
         self._lock = WriterLock(directory, purpose)
         try:
             self._log, ids = open_last_segment(directory, self._shape, clock())
@@ -71,6 +75,8 @@ class Writer:
             if isinstance(problem, OSError):
                 raise _refused(directory, problem) from problem
             raise
+        self._pid = os.getpid()
+        call_in_child(self, Writer._leave_to_parent)
 
     @property
     def next_offset(self) -> int:
@@ -79,8 +85,10 @@ class Writer:
 
     @property
     def active_first_offset(self) -> int:
-        """The first offset of the segment that is being written."""
-        return self._log.first_offset
+        """The first offset of the segment that is being written: every segment before it is complete."""
+        # Under the lock: in the middle of a roll there are two, and which one stays is not decided yet.
+        with self._committing:
+            return self._log.first_offset
 
     # ---- accepting -----------------------------------------------------------------------------------
 
@@ -97,8 +105,19 @@ class Writer:
     def retry(self) -> None:
         """The last commit failed: before anything more is accepted than fits into a chunk, it must succeed."""
         self._check_open()
+        self._raise_reported()
         if self.pending.full:
             self.commit()
+
+    def report(self, problem: StreamError | None) -> None:
+        """Have the next send or flush raise what goes wrong in the background; None: it is over."""
+        self._reported = problem
+        self.troubled = self.troubled or problem is not None
+
+    def _raise_reported(self) -> None:
+        if self._reported is not None:
+            reported, self._reported = self._reported, None
+            raise reported
 
     def attend(self) -> None:
         """See to what is pending: tell the committer of the first, write a full chunk."""
@@ -140,17 +159,22 @@ class Writer:
     def commit_late(self) -> None:
         """Commit for those who do not wait for it; what goes wrong with a message is told to the next who does."""
         try:
-            self.commit()
+            self._commit_pending()
         except InvalidMessage as problem:
             self._untold = problem
 
     def commit(self) -> None:
         """Write what is pending. On return, all that was accepted before the call is confirmed."""
         with self._committing:
-            self._check_open()
+            self._commit_pending()
             if self._untold is not None:
                 untold, self._untold = self._untold, None
                 raise untold
+            self._raise_reported()
+
+    def _commit_pending(self) -> None:
+        with self._committing:
+            self._check_open()
             drained = self.pending.drain()
             if drained.messages:
                 self._write(drained)
@@ -182,11 +206,12 @@ class Writer:
     ) -> int:
         """Write columns behind all that is pending; the number of rows that are stored.
 
-        With a mark they are there as a whole or not at all, whatever happens, and in one segment; `nbytes` says
-        how large they are about. A mark that was seen before stores nothing.
+        With a mark they are there as a whole or not at all, whatever happens, in one segment, and durable before
+        they are seen; `nbytes` says how large they are about. A mark that was seen before stores nothing.
         """
         with self._committing:
-            self.commit()
+            # What is wrong with a message that was sent is not the fault of a deposit.
+            self.commit() if mark is None else self.commit_late()
             if mark is not None and mark[1] <= self.producers.last(mark[0]):
                 return 0
             first = self._log.next_offset
@@ -194,7 +219,7 @@ class Writer:
                 if mark is not None:
                     self._make_room(nbytes)
                 self._append_pieces(batches, mark)
-                self._publish()
+                self._publish(durable=mark is not None)
             return self._log.next_offset - first
 
     def _append_pieces(self, batches: Iterable[Arrays], mark: Mark | None) -> None:
@@ -242,13 +267,15 @@ class Writer:
         self._staged.update(ids)
         return None
 
-    def _publish(self) -> None:
+    def _publish(self, *, durable: bool = False) -> None:
         """Confirm what was appended: durable if it has to be, and for readers to see."""
-        log = self._log
-        if self.options.fsync == "always" and log.end > log.published:
+        log, always = self._log, self.options.fsync == "always"
+        if always and log.end > log.published:
             log.sync_appended()
+        elif durable:
+            self._sync_for_good(log.sync_appended)
         log.publish()
-        if self.options.fsync == "always":
+        if always or durable:
             log.settle(log.end)
         for name, publishing_id in self._staged.items():
             self.producers.commit(name, publishing_id)
@@ -296,11 +323,24 @@ class Writer:
             old.sync_appended()
         old.settle(old.end)
         ids = self.producers.committed
-        new = create_hot_log(self.directory, old.next_offset, self._shape, ids, self._clock())
+        try:
+            new = create_hot_log(self.directory, old.next_offset, self._shape, ids, self._clock())
+        except BaseException:
+            self._remove_segment(old.next_offset)
+            raise
         with self._gate:
             self._log = new
             old.close()
         self.rolled = True
+
+    def _remove_segment(self, first_offset: int) -> None:
+        """Remove what a failed roll left: readers and the next writer would take it for the last segment."""
+        try:
+            remove_files(
+                log_path(self.directory, first_offset), index_path(self.directory, first_offset)
+            )
+        except OSError as problem:
+            self._fail(_refused(self.directory, problem))
 
     @property
     def dirty(self) -> bool:
@@ -314,17 +354,21 @@ class Writer:
             log, reached = self._log, self._log.published
             fd = log.duplicate()
         try:
-            os.fdatasync(fd)
-        except OSError as problem:
-            # What the kernel could not write it may have forgotten: nothing after this can be trusted.
-            refused = _refused(self.directory, problem)
-            self._fail(refused)
-            raise refused from problem
+            self._sync_for_good(partial(os.fdatasync, fd))
         finally:
             os.close(fd)
         with self._gate:
             if log is self._log:
                 log.settle(reached)
+
+    def _sync_for_good(self, sync: Callable[[], None]) -> None:
+        """Sync, or write no more: what the kernel could not write it may have forgotten."""
+        try:
+            sync()
+        except OSError as problem:
+            refused = _refused(self.directory, problem)
+            self._fail(refused)
+            raise refused from problem
 
     # ---- closing -------------------------------------------------------------------------------------
 
@@ -332,24 +376,49 @@ class Writer:
         """Tell those who are refused what the stream is being written by."""
         self._lock.name(purpose)
 
+    @property
+    def closed(self) -> bool:
+        return isinstance(self._failed, StreamClosed)
+
     def close(self) -> None:
         """Commit, sync, and let go of the lock; idempotent."""
         with self._committing:
-            if isinstance(self._failed, StreamClosed):
+            if self.closed:
                 return
             try:
                 if self._failed is None:
-                    self.commit()
-                    self._settle_all()
+                    self._commit_all()
             finally:
                 with self._gate:
                     self._fail(StreamClosed(f"{self.directory} was closed"))
                     self._log.close()
                 self._lock.release()
 
+    def _leave_to_parent(self) -> None:
+        """In a forked child: files, lock and pending messages are those of the process that forked it."""
+        self._gate, self._committing, self.maintaining = Lock(), RLock(), RLock()
+        self.pending.entries.clear()
+        self.on_pending = lambda: None
+        self._fail(
+            StreamClosed(
+                f"{self.directory}: this writer belongs to process {self._pid}, which forked this "
+                "one; open the stream again here"
+            )
+        )
+        self._log.close()
+
+    def _commit_all(self) -> None:
+        self._reported = None  # all of it is done here
+        try:
+            self.commit_late()
+            self.commit()  # what is left when one message was refused
+        finally:
+            self._settle_all()
+
     def _settle_all(self) -> None:
         if self.options.fsync != "never":
-            self.sync()
+            self._check_open()
+            self._sync_for_good(self._log.sync_appended)
         self._log.settle(self._log.end)
 
     def _fail(self, problem: StreamError) -> None:

@@ -44,6 +44,23 @@ class PublishBehaviour(Surroundings):
         assert message.timestamp == 1_600_000_000_000_001
         assert message.correlation_id == "c"
 
+    def test_headers_and_payloads_can_be_used_again_after_they_were_published(self, orders):
+        headers, buffer = {}, bytearray(1)
+        for i in range(3):
+            headers["n"], buffer[0] = i, i
+            orders.publish(buffer, headers=headers)
+            orders.publish_many([Message(memoryview(buffer), headers=headers)])
+        headers["n"], buffer[0] = 9, 9
+        stored = [(d.message.headers["n"], d.message.payload) for d in orders.claim(9)]
+        assert stored == [(n, bytes([n])) for n in (0, 0, 1, 1, 2, 2)]
+
+    def test_what_a_consumer_does_to_its_message_is_not_seen_by_the_next(self, orders):
+        orders.publish(b"a", headers={"n": 1})
+        [delivery] = orders.claim()
+        delivery.message.headers["n"] = 2
+        delivery.release()
+        assert [d.message.headers for d in orders.claim()] == [{"n": 1}]
+
     def test_the_topic_is_the_queues_name_unless_given(self, orders):
         orders.publish(b"a")
         orders.publish(b"b", topic="")

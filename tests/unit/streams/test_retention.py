@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -54,6 +55,28 @@ def test_a_young_segment_protects_the_older_ones_behind_it_from_leaving_a_hole()
     assert expired(late, now_us=NOW, max_age=timedelta(days=1)) == []
 
 
+def test_a_timestamp_that_is_yet_to_come_counts_as_the_time_of_writing() -> None:
+    future = [
+        replace(s, last_timestamp=NOW + 1000 * DAY, written=s.last_timestamp) for s in SEGMENTS
+    ]
+    for days, left in ((10, 5), (3, 3), (1, 1)):
+        dropped = expired(future, now_us=NOW, max_age=timedelta(days=days))
+        assert len(future) - len(dropped) == left
+    unknown = [replace(s, written=0) for s in future]
+    assert expired(unknown, now_us=NOW, max_age=timedelta(days=1)) == []
+
+
+def test_one_message_of_2099_does_not_stop_retention_by_age(tmp_path: Path) -> None:
+    far = Message(timestamp=4_070_908_800_000_000)
+    for first in (0, 2, 4):
+        write_hot(tmp_path, first, [[Message(timestamp=CLOCK), far]])
+    seal_at(tmp_path, 0)
+    week = timedelta(days=7)
+    for days, left in ((6, [0, 2, 4]), (8, [4])):  # after the day on which all of them were written
+        trim(tmp_path, active_first_offset=4, now_us=CLOCK + days * DAY, max_age=week)
+        assert [file.first_offset for file in segment_files(tmp_path)] == left
+
+
 @pytest.fixture
 def stream(tmp_path: Path) -> Path:
     for i in range(4):
@@ -70,7 +93,12 @@ def test_what_is_known_of_segments_comes_from_their_summaries(stream: Path) -> N
 
 
 def test_trimming_deletes_the_files_of_hot_and_sealed_segments(stream: Path) -> None:
-    dropped = trim(stream, now_us=CLOCK + 3 * DAY, max_age=timedelta(days=1, hours=1))
+    dropped = trim(
+        stream,
+        active_first_offset=30,
+        now_us=CLOCK + 3 * DAY,
+        max_age=timedelta(days=1, hours=1),
+    )
     assert [s.first_offset for s in dropped] == [0, 10]
     assert [f.first_offset for f in segment_files(stream)] == [20, 30]
     assert not index_path(stream, 0).exists()

@@ -264,6 +264,40 @@ def test_never_means_never(tmp_path, syncs):
     assert syncs == []
 
 
+@pytest.mark.parametrize("fsync", ["never", "interval", "always"])
+def test_a_deposit_is_durable_before_it_is_seen_and_before_its_file_goes(
+    tmp_path, syncs, monkeypatch, fsync
+):
+    with Stream.create(tmp_path / "s", fsync=fsync, linger=LATER, fsync_interval=LATER) as stream:
+        durable, publish = [], log.HotLog.publish
+
+        def publish_and_look(self):
+            durable.append(self.end in syncs and list((stream.path / "inbox").iterdir()) != [])
+            publish(self)
+
+        monkeypatch.setattr(log.HotLog, "publish", publish_and_look)
+        assert stream.deposit("d", 0, pa.table({"payload": [b"alone"]}))  # nobody writes
+        with stream.producer() as producer:
+            producer.send(Message(b"before"))
+            assert stream.deposit("d", 1, pa.table({"payload": [b"beside a producer"]}))
+        assert durable == [True, fsync == "always", True]
+        assert payloads(stream) == [b"alone", b"before", b"beside a producer"]
+
+
+def test_a_deposit_that_recovery_finds_in_the_log_is_durable_when_its_file_goes(
+    tmp_path, monkeypatch
+):
+    with Stream.create(tmp_path / "s", fsync="never") as stream:
+        stream.deposit("d", 0, pa.table({"payload": [b"a"]}))
+    index_path(stream.path, 0).unlink()  # as if it was killed between the append and the publish
+    synced, real = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), real(fd)))
+    with Stream.open(stream.path) as again:
+        assert again.deposit("d", 0, pa.table({"payload": [b"a"]}))
+        assert log_path(stream.path, 0).stat().st_ino in synced
+        assert payloads(again) == [b"a"]
+
+
 def test_new_names_are_made_durable_in_their_directory(tmp_path, monkeypatch):
     synced = []
     real = files.sync_directory

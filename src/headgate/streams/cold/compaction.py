@@ -60,12 +60,16 @@ def sources(directory: Path) -> list[Source]:
 
 
 def chosen(
-    found: Sequence[Source], *, horizon_us: int | None = None, before_offset: int | None = None
+    found: Sequence[Source],
+    *,
+    now_us: int,
+    horizon_us: int | None = None,
+    before_offset: int | None = None,
 ) -> list[Source]:
     """Oldest first, up to the first that is too young or ends too late: the cold tier has no holes."""
     wanted = []
     for source in found:
-        too_young = horizon_us is not None and source.info.last_timestamp >= horizon_us
+        too_young = horizon_us is not None and source.info.newest(now_us) >= horizon_us
         too_late = before_offset is not None and source.info.next_offset > before_offset
         if too_young or too_late:
             break
@@ -215,7 +219,12 @@ def compact(
     problems: list[str] = []
     directory = Path(path).absolute()  # a task may run in another working directory
     with compacting(directory, parse_place(to)) as run:
-        wanted = chosen(sources(directory), horizon_us=horizon_us, before_offset=before_offset)
+        wanted = chosen(
+            sources(directory),
+            now_us=created_us,
+            horizon_us=horizon_us,
+            before_offset=before_offset,
+        )
         for result in write(run.tasks(wanted, created_us)):
             if isinstance(result, str):
                 problems.append(result)  # one damaged segment does not keep the others sealed

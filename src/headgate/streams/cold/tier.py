@@ -44,6 +44,7 @@ def changing(directory: Path) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile may have it open as well
         os.close(fd)
 
 

@@ -1,0 +1,151 @@
+"""A process that forks while a database is open: both go on with connections of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import apsw
+import psycopg
+import pytest
+
+from headgate import aio
+from headgate.queues.database import Database, connect
+from headgate.queues.postgres_connections import Pool, open_connection
+from headgate.queues.postgres_target import target_of
+from headgate.queues.sqlite import SqliteEngine
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+PATIENCE = 30
+
+
+def in_child(act: Callable[[], object]) -> str:
+    """What `act` gives, or raises, in a forked child that then ends as interpreters do."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            said = repr(act())
+        except BaseException as problem:
+            said = f"{type(problem).__name__}: {problem}"
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        said = answer.read()
+    assert os.waitpid(pid, 0)[1] == 0
+    return said
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    if request.param == "sqlite":
+        with connect(f"sqlite:///{tmp_path}/q.db") as opened:
+            yield opened
+        return
+    url, schema = request.getfixturevalue("postgres_url"), f"fork_{uuid4().hex[:8]}"
+    with connect(url, schema=schema) as opened:
+        yield opened
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+def test_a_child_publishes_and_claims_with_what_it_inherited_and_so_does_its_parent(
+    db: Database,
+) -> None:
+    queue = db.queue("orders")
+    queue.publish(b"before")
+
+    def work() -> list[bytes]:
+        queue.publish(b"child")
+        [claimed] = queue.claim()
+        claimed.ack()
+        db.close()
+        return [claimed.message.payload]
+
+    assert in_child(work) == "[b'before']"
+    queue.publish(b"parent")
+    assert [d.message.payload for d in queue.claim(5)] == [b"child", b"parent"]
+
+
+def test_a_consumer_is_still_woken_after_its_process_forked(db: Database) -> None:
+    queue, told, seen = db.queue("orders"), threading.Semaphore(0), []
+
+    def handle(message: object) -> None:
+        seen.append(message)
+        told.release()
+
+    with queue.consumer(handle, poll=timedelta(hours=1)):
+        queue.publish(b"first")
+        assert told.acquire(timeout=PATIENCE)
+        assert in_child(lambda: 1) == "1"
+        with connect_again(db) as other:
+            other.queue("orders").publish(b"second")
+        assert told.acquire(timeout=PATIENCE)
+
+
+def connect_again(db: Database) -> Database:
+    """A second engine, whose commits the first learns of by its watcher alone."""
+    engine = db.engine
+    if isinstance(engine, SqliteEngine):
+        return connect(f"sqlite:///{engine.path}")
+    return connect(engine.target.url, schema=engine.target.schema)
+
+
+def test_a_child_inherits_no_connection_of_sqlite(tmp_path: Path) -> None:
+    with connect(f"sqlite:///{tmp_path}/q.db") as db:
+        db.queue("orders").publish(b"x")
+        assert in_child(lambda: len(apsw.connections())) == "0"
+
+
+@pytest.mark.postgres
+def test_a_child_and_its_parent_talk_to_postgresql_over_connections_of_their_own(
+    postgres_url: str,
+) -> None:
+    pool = Pool(lambda: open_connection(target_of(postgres_url, None)), 2)
+
+    def ask() -> int:
+        with pool.connection() as connection:
+            return connection.info.backend_pid
+
+    own = ask()
+    assert in_child(lambda: ask() != own) == "True"
+    assert in_child(pool.close) == "None"
+    assert ask() == own
+    pool.close()
+
+
+def test_a_file_that_another_thread_uses_is_refused_in_the_child_and_says_what_to_do(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/q.db"
+    with connect(url) as db:
+        queue, engine = db.queue("orders"), db.engine
+        assert isinstance(engine, SqliteEngine)
+        busy = engine._borrow()  # as another thread does
+        for refused in (lambda: queue.publish(b"x"), lambda: connect(url)):
+            said = in_child(refused)
+            assert said.startswith("DatabaseUnavailable")
+            assert "fork before other threads use the database" in said
+        engine._give_back(busy)
+        queue.publish(b"parent")
+
+
+def test_a_database_of_the_asyncio_face_works_in_a_child(tmp_path: Path) -> None:
+    async def opened() -> aio.Database:
+        return await aio.connect(f"sqlite:///{tmp_path}/q.db")
+
+    async def published(db: aio.Database) -> int:
+        queue = await db.queue("orders")
+        return await asyncio.wait_for(queue.publish(b"x"), PATIENCE)
+
+    db = asyncio.run(opened())
+    asyncio.run(published(db))
+    assert in_child(lambda: asyncio.run(published(db))) == "2"
+    assert asyncio.run(published(db)) == 3
+    asyncio.run(db.close())
