@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import sys
+import time
 from datetime import timedelta
 from typing import Any
 
+from headgate import aio
 from headgate.queues.clock import Clock
+from headgate.queues.contract import State
 from headgate.queues.database import connect
 from headgate.queues.queue import Queue
 
@@ -28,13 +33,43 @@ def compete(queue: Queue, filter: str | None) -> None:
     print(json.dumps(found), flush=True)
 
 
+def consume(queue: Queue, poison: str) -> None:
+    """Handle everything, and say so; at the poison, die as if killed."""
+    with queue.consumer(lambda delivery: _swallow(delivery.message.payload, poison)):
+        while any(standing.state != State.DEAD for standing in queue.browse()):
+            time.sleep(0.01)
+
+
+def consume_awaited(url: str, options: dict[str, Any], poison: str) -> None:
+    """The same, with the asyncio face."""
+
+    async def consumed() -> None:
+        async with await aio.connect(url, **options) as db:
+            queue = await db.queue("orders")
+            async with queue.consumer(lambda delivery: _swallow(delivery.message.payload, poison)):
+                while [s async for s in queue.browse() if s.state != State.DEAD]:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(consumed())
+
+
+def _swallow(payload: bytes, poison: str) -> None:
+    print(payload.decode(), flush=True)
+    if payload.decode() == poison:
+        os._exit(9)
+
+
 def main() -> None:
     url, options, action, argument = sys.argv[1], *map(json.loads, sys.argv[2:5])
     if now := options.pop("now", None):
         wall_us, elapsed_us, boot = now
         options["clock"] = Clock(lambda: wall_us, lambda: elapsed_us, lambda: boot)
+    if action == "consume_awaited":
+        consume_awaited(url, options, argument)
+        return
     with connect(url, **options) as db:
-        {"hold": hold, "compete": compete}[action](db.queue("orders"), argument)
+        act = {"hold": hold, "compete": compete, "consume": consume}[action]
+        act(db.queue("orders"), argument)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ afterwards, if it is still there: messages never change, so a match stays a matc
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from headgate.filters.nodes import Filter, depends_on_time
 from headgate.filters.targets.python import predicate
@@ -30,7 +30,7 @@ from headgate.queues.examining import Examining
 from headgate.queues.planning import Branch, branches_of
 from headgate.queues.publishing import Publishing
 from headgate.queues.records import claimed_of, columns_of, filtered_columns_of, message_of
-from headgate.queues.search import FIRST_GAP, Candidate, Search
+from headgate.queues.search import FIRST_GAP, IN_DOUBT, Candidate, Search
 from headgate.queues.settling import Settling
 
 _PAGE: Final = 500  # rows looked at between two checks whether that is enough
@@ -39,6 +39,14 @@ _REMEMBERED: Final = 256
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class Wanted(NamedTuple):
+    """How many, for how long, and whether one consumer handles them, one after the other."""
+
+    limit: int
+    lease_us: int
+    together: bool
 
 
 class Claiming(Settling, Publishing, Examining):
@@ -59,43 +67,73 @@ class Claiming(Settling, Publishing, Examining):
         filter: Filter | None = None,
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
+        together: bool = False,
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
         if queue.kind != "queue":
             yield from self.route()
         search = yield from self.plan(queue, filter, skip)
+        wanted = Wanted(limit, lease_us, together)
         if search.reads:
-            return (yield from self._claim_after_search(search, limit, lease_us, acks))
+            return (yield from self._claim_after_search(search, wanted, acks))
+        claimed, promoted, outcomes = yield from self._claim_at_once(search, wanted, acks)
+        while promoted and not claimed:  # it may have died, or not match
+            claimed, promoted, _ = yield from self._claim_at_once(search, wanted)
+        return claimed, outcomes
+
+    def _claim_at_once(
+        self, search: Search, wanted: Wanted, acks: Sequence[Receipt] = ()
+    ) -> Operation[tuple[list[Claimed], int, list[Outcome]]]:
+        """In one transaction: what is claimed, how many were promoted, what became of the acks."""
+        queue = search.queue
         yield _begin(acks)
         outcomes = yield from self.ack_within(queue, acks)
         claimed: list[Claimed] = []
         paused, due = yield from self._standing(queue)
-        if due:
-            yield from self.promote(queue)
+        promoted = (yield from self.promote(queue)) if due else 0
         if not paused:
-            found = yield from self._candidates(search, limit)
-            claimed = yield from self._lease(queue, one_per_group(found), lease_us)
+            found = yield from self._candidates(search, wanted.limit)
+            claimed = yield from self._lease(queue, given_of(found, wanted), wanted)
         yield Transaction.COMMIT
-        return claimed, outcomes
+        return claimed, promoted, outcomes
 
     def _claim_after_search(
-        self, search: Search, limit: int, lease_us: int, acks: Sequence[Receipt]
+        self, search: Search, wanted: Wanted, acks: Sequence[Receipt]
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
+        """What others are at work on is passed over: whoever stopped in the middle of it may hold it for long."""
         queue = search.queue
+        claimed: list[Claimed] = []
+        outcomes: list[Outcome] = []
+        promoted = yield from self._promote_due(queue)
+        while not claimed:
+            found = yield from self._found(search, wanted.limit)
+            given = given_of(found, wanted)
+            if given or acks:
+                yield _begin(acks)
+                outcomes += yield from self.ack_within(queue, acks)
+                claimed = yield from self._lease(queue, given, wanted)
+                yield Transaction.COMMIT
+                acks = ()
+            if given:
+                search = search.passing_over(given, found)
+            elif promoted:
+                promoted = yield from self._promote_due(queue)
+            else:
+                break
+        return claimed, outcomes
+
+    def _promote_due(self, queue: QueueInfo) -> Operation[int]:
+        """Promote, if something is due; how many were."""
         if (yield from self.next_due(queue)) == 0:
-            yield from self.promote(queue)
-        while True:
-            yield Transaction.READ
-            paused, _ = yield from self._standing(queue)
-            found = [] if paused else (yield from self._searched(search, limit))
-            yield Transaction.COMMIT
-            if not found and not acks:
-                return [], []
-            yield _begin(acks)
-            outcomes = yield from self.ack_within(queue, acks)
-            claimed = yield from self._lease(queue, one_per_group(found), lease_us)
-            yield Transaction.COMMIT
-            if claimed or not found or acks:
-                return claimed, outcomes
+            return (yield from self.promote(queue))
+        return 0
+
+    def _found(self, search: Search, limit: int) -> Operation[list[Candidate]]:
+        """In a read transaction, the first that match; none where the queue is paused."""
+        yield Transaction.READ
+        paused, _ = yield from self._standing(search.queue)
+        found = [] if paused else (yield from self._searched(search, limit))
+        yield Transaction.COMMIT
+        return found
 
     def plan(
         self, queue: QueueInfo, filter: Filter | None, skip: Collection[int] = ()
@@ -160,7 +198,7 @@ class Claiming(Settling, Publishing, Examining):
         last: Row | None = None
         while len(found) < limit:
             rows = yield self._page_statement(search, condition, last)
-            found += [Candidate(*row[:3]) for row in rows if matches(message_of((*row[3:], b"")))]
+            found += [Candidate(*row[:4]) for row in rows if matches(message_of((*row[4:], b"")))]
             if len(rows) < _PAGE:
                 break
             last = rows[-1]
@@ -226,13 +264,13 @@ class Claiming(Settling, Publishing, Examining):
     # -- leasing --
 
     def _lease(
-        self, queue: QueueInfo, candidates: Sequence[Candidate], lease_us: int
+        self, queue: QueueInfo, candidates: Sequence[Candidate], wanted: Wanted
     ) -> Operation[list[Claimed]]:
         if not candidates:
             return []
         ids: list[SqlValue] = [candidate.id for candidate in candidates]
-        now = self.dialect.now_us()
-        rows = yield self.dialect.statement("lease", queue.id, ids, now, lease_us)
+        now, doubt = self.dialect.now_us(), int(wanted.together and len(ids) > 1)
+        rows = yield self.dialect.statement("lease", queue.id, ids, now, wanted.lease_us, doubt)
         if not rows:
             return []
         leased = [row[0] for row in rows]
@@ -250,6 +288,15 @@ def remember(known: dict[K, V], key: K, value: V) -> None:
     if len(known) >= _REMEMBERED:
         known.clear()
     known[key] = value
+
+
+def given_of(found: Sequence[Candidate], wanted: Wanted) -> list[Candidate]:
+    """Those to lease: one of each group; together, up to the first that is in doubt, which is taken alone."""
+    chosen = one_per_group(found)
+    if wanted.together:
+        doubted = (at for at, one in enumerate(chosen) if one.doubt == IN_DOUBT)
+        del chosen[max(next(doubted, len(chosen)), 1) :]
+    return chosen
 
 
 def one_per_group(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from headgate.queues.contract import QueueInfo
 from headgate.queues.dialect import Condition
 
+IN_DOUBT: Final = 2  # a delivery that may be what ended its consumer, see 0006_doubt.sql
 FIRST_GAP: Final = 3  # the first parameter of a condition: after the queue and the limit
 
 
@@ -14,6 +16,7 @@ class Candidate(NamedTuple):
     id: int
     rank: int
     group: str | None
+    doubt: int = 0
 
 
 class Search(NamedTuple):
@@ -23,6 +26,13 @@ class Search(NamedTuple):
     conditions: tuple[Condition, ...]
     skip: tuple[int, ...]
     lasting: bool = False  # what does not match now never will
+
+    def passing_over(self, given: Sequence[Candidate], found: Sequence[Candidate]) -> Search:
+        """The same search without those that could not be leased, and without the rest of their groups."""
+        groups = {one.group for one in given} - {None}
+        tried = {one.id for one in given}
+        ids = tuple(one.id for one in found if one.id in tried or one.group in groups)
+        return self._replace(skip=(*self.skip, *ids))
 
     @property
     def reads(self) -> bool:

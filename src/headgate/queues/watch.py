@@ -31,7 +31,7 @@ SELECT q.id,
     EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.queue = q.id AND d.state = 0),
     (SELECT visible_at FROM headgate_delivery d WHERE d.queue = q.id AND d.state IN (1, 2)
      ORDER BY visible_at LIMIT 1)
-FROM headgate_queue q
+FROM headgate_queue q WHERE NOT q.paused
 UNION ALL SELECT 0, EXISTS (SELECT 1 FROM headgate_outbox WHERE problem IS NULL), NULL
 """  # 0 is the outbox, for relays
 
