@@ -339,6 +339,22 @@ def test_a_notification_lost_with_its_connection_is_made_up(postgres):
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize("payload", ["x", "-1", "9" * 50, "\u0669", '{"queue": 1}', ""])
+def test_a_notification_of_somebody_else_deafens_nobody(postgres, payload):
+    seen: queues.Queue[bytes] = queues.Queue()
+    channel = f"headgate.{postgres.options['schema']}"
+    with postgres.connect(manual=False) as db:
+        orders = db.queue("orders")
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            orders.publish(b"before")
+            assert seen.get(timeout=PATIENCE) == b"before"
+            with psycopg.connect(postgres.url, autocommit=True) as stranger:
+                stranger.execute("SELECT pg_notify(%s, %s)", (channel, payload))
+            orders.publish(b"after")
+            assert seen.get(timeout=PATIENCE) == b"after"
+
+
+@pytest.mark.postgres
 def test_connections_that_broke_while_idle_are_replaced(postgres):
     with postgres.connect(manual=False) as db:
         orders = db.queue("orders")
