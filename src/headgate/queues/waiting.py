@@ -11,6 +11,7 @@ from headgate.queues.contract import Engine, QueueInfo
 
 _SHORTEST_PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 1.0
+_LONGEST_WAIT_S: Final = 86_400.0  # the system's own limits are not to be met
 
 
 class Patience:
@@ -33,7 +34,7 @@ class Patience:
             pause, self._pause_s = self._pause_s, min(self._pause_s * 2, _LONGEST_PAUSE_S)
             return pause
         self._pause_s = _SHORTEST_PAUSE_S
-        return None if due_us is None else due_us / 1e6
+        return None if due_us is None else min(due_us / 1e6, _LONGEST_WAIT_S)
 
 
 class Waiting:
