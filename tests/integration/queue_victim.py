@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import random
+import signal
 import sys
+import threading
 import time
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 from headgate import aio
@@ -53,6 +58,42 @@ def consume_awaited(url: str, options: dict[str, Any], poison: str) -> None:
     asyncio.run(consumed())
 
 
+def interrupted(queue: Queue, count: int) -> None:
+    """Publish, claim and settle under so many Ctrl-C; say how many others cannot go on afterwards."""
+    chance, over = random.Random(count), threading.Event()
+
+    def interrupt() -> None:
+        for _ in range(count):
+            time.sleep(chance.uniform(0.0001, 0.004))
+            os.kill(os.getpid(), signal.SIGINT)
+        over.set()
+
+    signal.signal(signal.SIGINT, _interrupt_headgate)
+    threading.Thread(target=interrupt, daemon=True).start()
+    while not over.is_set():
+        with contextlib.suppress(KeyboardInterrupt):
+            queue.publish_many([b"a", b"b"])
+            queue.publish(b"c")
+            for delivery in queue.claim(3):
+                delivery.ack()
+    others = [threading.Thread(target=queue.publish, args=(b"d",), daemon=True) for _ in range(64)]
+    for other in others:
+        other.start()
+    deadline = time.monotonic() + 20
+    for other in others:
+        other.join(max(deadline - time.monotonic(), 0))
+    print(json.dumps(sum(other.is_alive() for other in others)), flush=True)
+    os._exit(0)
+
+
+def _interrupt_headgate(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C, also while Headgate tidies up after the last one, but never in this file."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("headgate."):
+            raise KeyboardInterrupt
+        frame = frame.f_back
+
+
 def _swallow(payload: bytes, poison: str) -> None:
     print(payload.decode(), flush=True)
     if payload.decode() == poison:
@@ -68,8 +109,8 @@ def main() -> None:
         consume_awaited(url, options, argument)
         return
     with connect(url, **options) as db:
-        act = {"hold": hold, "compete": compete, "consume": consume}[action]
-        act(db.queue("orders"), argument)
+        actions = {"hold": hold, "compete": compete, "consume": consume, "interrupted": interrupted}
+        actions[action](db.queue("orders"), argument)
 
 
 if __name__ == "__main__":

@@ -146,6 +146,14 @@ def test_one_message_that_kills_every_process_does_not_kill_its_neighbours(place
     assert all(1 <= handled.count(name) <= 2 for name in names)
 
 
+def test_interruptions_leave_no_lock_and_no_connection_behind(place, full):
+    with place.connect(manual=False) as db:
+        db.queue("orders")
+    with place.victim("interrupted", 6_000 if full else 300, manual=False) as victim:
+        stuck = json.loads(victim.communicate(timeout=PATIENCE * (5 if full else 1))[0])
+    assert stuck == 0
+
+
 # ---- rows that somebody else holds ---------------------------------------------------------------------
 
 

@@ -126,14 +126,23 @@ class PushBehaviour(Surroundings):
             begun.put(None)
             go_on.get(timeout=PATIENCE)
 
+        def waiting() -> list[tuple[bytes, State]]:
+            pushes = [info for info in db.engine.run(operations.queues()) if info.kind == "push"]
+            found = [one for push in pushes for one in db.engine.run(operations.browse(push, 10))]
+            return [(one.message.payload, one.state) for one in found]
+
+        seen: queues.Queue[bytes] = queues.Queue()
         operations = db.engine.operations
         db.subscribe("#", slow, id="slow")
-        [push] = [info for info in db.engine.run(operations.queues()) if info.kind == "push"]
-        orders.publish(b"a")
+        db.subscribe("#", lambda m: seen.put(m.payload), id="quick")
+        for name in (b"a", b"b"):
+            orders.publish(name)
+            assert seen.get(timeout=PATIENCE) == name
         begun.get(timeout=PATIENCE)
-        assert [s.state for s in db.engine.run(operations.browse(push, 10))] == [State.LEASED]
+        assert (b"a", State.LEASED) in waiting()
         go_on.put(None)
-        wait_until(lambda: db.engine.run(operations.browse(push, 10)) == [])
+        go_on.put(None)
+        wait_until(lambda: waiting() == [])
 
     def test_a_process_that_was_stopped_for_a_while_is_told_everything(self, db, orders, time):
         seen: queues.Queue[bytes] = queues.Queue()
