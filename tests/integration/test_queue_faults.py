@@ -167,6 +167,24 @@ def locked(postgres: Place, which: str) -> Iterator[None]:
         yield
 
 
+def test_a_predicate_reaches_what_it_wants_behind_any_number_that_it_rejects(place):
+    seen: queues.Queue[bytes] = queues.Queue()
+    rejected: list[bytes] = []
+
+    def wants(message: Message) -> bool:
+        return message.payload == b"wanted" or bool(rejected.append(message.payload))
+
+    with place.connect() as db:
+        orders = db.queue("orders")
+        orders.publish_many([b"no"] * 10_500 + [b"wanted"])
+        with orders.consumer(lambda d: seen.put(d.message.payload), predicate=wants, batch=100):
+            assert seen.get(timeout=PATIENCE) == b"wanted"
+            orders.publish(b"wanted")
+            assert seen.get(timeout=PATIENCE) == b"wanted"
+        assert len(rejected) == 10_500  # each of them once
+        assert orders.stats().ready == 10_500
+
+
 @pytest.mark.postgres
 def test_a_due_message_that_somebody_holds_stops_nobody_else(postgres):
     with postgres.connect() as db:

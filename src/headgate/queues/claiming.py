@@ -13,7 +13,6 @@ from typing import Final, NamedTuple, TypeVar
 from headgate.filters.nodes import Filter, depends_on_time
 from headgate.filters.targets.python import predicate
 from headgate.filters.targets.sql import Sql
-from headgate.message import Message
 from headgate.queues.contract import (
     Claimed,
     Operation,
@@ -30,10 +29,11 @@ from headgate.queues.examining import Examining
 from headgate.queues.planning import Branch, branches_of
 from headgate.queues.publishing import Publishing
 from headgate.queues.records import claimed_of, columns_of, filtered_columns_of, message_of
-from headgate.queues.search import FIRST_GAP, IN_DOUBT, Candidate, Search
+from headgate.queues.search import FIRST_GAP, IN_DOUBT, Candidate, Search, Unwanted, skipping
 from headgate.queues.settling import Settling
 
 _PAGE: Final = 500  # rows looked at between two checks whether that is enough
+_LONGEST_PAGE: Final = 5_000
 _BRANCHES_AT_ONCE: Final = 50
 _REMEMBERED: Final = 256
 
@@ -151,7 +151,7 @@ class Claiming(Settling, Publishing, Examining):
             if filter is None or not depends_on_time(filter):
                 remember(self._conditions, key, conditions)
         lasting = filter is not None and not depends_on_time(filter) and queue.kind == "queue"
-        return Search(queue, conditions, tuple(skip), lasting)
+        return Search(queue, conditions, skipping(skip), lasting)
 
     def conditions(self, branches: Sequence[Branch]) -> tuple[Condition, ...]:
         return tuple(self.dialect.condition(branch, FIRST_GAP) for branch in branches)
@@ -178,6 +178,8 @@ class Claiming(Settling, Publishing, Examining):
 
     def _candidates(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         """The first that match, in the order of the queue."""
+        if isinstance(search.skip, Unwanted):
+            return (yield from self._passed_over(search, search.skip, limit))
         exact = [c for c in search.conditions if c.residual is None]
         found: set[Candidate] = set()
         for at in range(0, len(exact), _BRANCHES_AT_ONCE):
@@ -186,29 +188,55 @@ class Claiming(Settling, Publishing, Examining):
         for condition in search.conditions:
             if condition.residual is not None:
                 found.update((yield from self._looked_at(search, condition, limit)))
-        return sorted(found, key=lambda candidate: (candidate.rank, candidate.id))[:limit]
+        return first_of(found, limit)
+
+    def _passed_over(
+        self, search: Search, skip: Unwanted, limit: int
+    ) -> Operation[list[Candidate]]:
+        """The first that match and are not to be skipped, from where the last claim was; else from the beginning."""
+        found: set[Candidate] = set()
+        for after in dict.fromkeys((skip.resume, None)):
+            for condition in search.conditions:
+                found.update((yield from self._looked_at(search, condition, limit, after)))
+            if found:
+                break
+        first = first_of(found, limit)
+        skip.note(first)
+        return first
 
     def _looked_at(
-        self, search: Search, condition: Condition, limit: int
+        self,
+        search: Search,
+        condition: Condition,
+        limit: int,
+        after: tuple[int, int] | None = None,
     ) -> Operation[list[Candidate]]:
-        """Page by page, what Python says matches."""
-        assert condition.residual is not None
-        matches: Callable[[Message], bool] = predicate(condition.residual, self.dialect.wall_ms)
+        """Page by page, what Python says matches, after that rank and id."""
+        matches = self._row_predicate(search, condition)
         found: list[Candidate] = []
-        last: Row | None = None
+        size = _PAGE if condition.residual is not None else limit * 2
         while len(found) < limit:
-            rows = yield self._page_statement(search, condition, last)
-            found += [Candidate(*row[:4]) for row in rows if matches(message_of((*row[4:], b"")))]
-            if len(rows) < _PAGE:
+            rows = yield self._page_statement(search, condition, after, size)
+            found += [Candidate(*row[:4]) for row in rows if matches(row)]
+            if len(rows) < size:
                 break
-            last = rows[-1]
+            after, size = (rows[-1][1], rows[-1][0]), max(size, min(size * 2, _LONGEST_PAGE))
         return found[:limit]
+
+    def _row_predicate(self, search: Search, condition: Condition) -> Callable[[Row], bool]:
+        """Whether a row of a page is wanted."""
+        skip = search.skip if isinstance(search.skip, Unwanted) else ()
+        if condition.residual is None:
+            return lambda row: row[0] not in skip
+        matches = predicate(condition.residual, self.dialect.wall_ms)
+        return lambda row: row[0] not in skip and matches(message_of((*row[4:], b"")))
 
     def candidates_statement(
         self, search: Search, conditions: Sequence[Condition], limit: int
     ) -> Statement:
         """One SELECT, or one for each branch, put together; each of them ends at the limit."""
         key = tuple(conditions)
+        assert isinstance(search.skip, tuple)
         known = None if search.skip else self._texts.get(key)
         if known is None:
             known = self._merged_selects(conditions, search.skip)
@@ -229,14 +257,17 @@ class Claiming(Settling, Publishing, Examining):
         merged = " UNION ALL ".join(f"SELECT * FROM ({text}) AS b" for text in texts)
         return texts[0] if len(texts) == 1 else merged, tuple(params[2:])
 
-    def _page_statement(self, search: Search, condition: Condition, last: Row | None) -> Statement:
-        params: list[SqlValue] = [search.queue.id, _PAGE, *condition.where.params]
+    def _page_statement(
+        self, search: Search, condition: Condition, after: tuple[int, int] | None, size: int
+    ) -> Statement:
+        params: list[SqlValue] = [search.queue.id, size, *condition.where.params]
         where = condition.where.text
-        if last is not None:
-            where += " AND " + self.dialect.text(
-                "after", rank=self._bind(params, last[1]), message=self._bind(params, last[0])
-            )
-        text = self._select(where, params, search.skip, condition, ", " + filtered_columns_of("m"))
+        if after is not None:
+            rank, message = (self._bind(params, value) for value in after)
+            where += " AND " + self.dialect.text("after", rank=rank, message=message)
+        skip = search.skip if isinstance(search.skip, tuple) else ()
+        columns = "" if condition.residual is None else ", " + filtered_columns_of("m")
+        text = self._select(where, params, skip, condition, columns)
         return Statement(text, tuple(params))
 
     def _select(
@@ -297,6 +328,11 @@ def given_of(found: Sequence[Candidate], wanted: Wanted) -> list[Candidate]:
         doubted = (at for at, one in enumerate(chosen) if one.doubt == IN_DOUBT)
         del chosen[max(next(doubted, len(chosen)), 1) :]
     return chosen
+
+
+def first_of(candidates: Collection[Candidate], limit: int) -> list[Candidate]:
+    """In the order of the queue."""
+    return sorted(candidates, key=lambda candidate: (candidate.rank, candidate.id))[:limit]
 
 
 def one_per_group(candidates: Sequence[Candidate]) -> list[Candidate]:

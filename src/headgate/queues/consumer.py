@@ -159,30 +159,36 @@ class Consumer:
         return claimed
 
     def _handle_all(self, claimed: Sequence[Claimed]) -> None:
+        chosen = [(one, self._group.choose(one.message)) for one in claimed]
+        self._reject([one for one, member in chosen if member is None])
+        wanted = [(one, member) for one, member in chosen if member is not None]
         reached = 0
         try:
-            for one in claimed:
+            for one, member in wanted:
                 reached += 1
                 if self._stopping.is_set():
-                    self._give_back(one)
+                    self._give_back([one])
                 else:
-                    self._handle(one)
+                    self._handle(one, member)
         finally:  # what was not reached, because the database was not, is left to the end of its lease
-            self._ledger.forget(one.receipt for one in claimed[reached:])
+            self._ledger.forget(one.receipt for one, _ in wanted[reached:])
 
-    def _handle(self, claimed: Claimed) -> None:
-        """Give it to whoever wants it; it is acked soon, unless the handler settled it or failed."""
-        member = self._group.choose(claimed.message)
-        if member is None:
-            self._ledger.reject(claimed.id)
-            self._give_back(claimed)
+    def _reject(self, claimed: Sequence[Claimed]) -> None:
+        """Nobody here wants them: they are given back at once, and not claimed again."""
+        if not claimed:
             return
+        self._ledger.reject(one.id for one in claimed)
+        try:
+            self._give_back(claimed)
+        except QueueError as problem:  # their leases end; the others are handled all the same
+            warn_of_trouble(self._queue.name, problem)
+
+    def _handle(self, claimed: Claimed, member: Member[Delivery]) -> None:
+        """Call its handler; it is acked soon, unless the handler settled it or failed."""
         delivery = Delivery(self._engine, self._queue, claimed)
         try:
             member.handler(delivery)
-        except (
-            BaseException
-        ) as problem:  # sys.exit too: it would end this thread, and nobody would know
+        except BaseException as problem:  # sys.exit too would end this thread in silence
             self._fail(delivery, problem)
             return
         if delivery.settled is not None:
@@ -192,11 +198,12 @@ class Consumer:
         if not self._handled.is_set():
             self._handled.set()
 
-    def _give_back(self, claimed: Claimed) -> None:
+    def _give_back(self, claimed: Sequence[Claimed]) -> None:
+        receipts = [one.receipt for one in claimed]
         try:
-            self._engine.run(self._operations.release(self._queue, [claimed.receipt]))
-        finally:  # else it is left to the end of its lease
-            self._ledger.forget([claimed.receipt])
+            self._engine.run(self._operations.release(self._queue, receipts))
+        finally:  # else they are left to the end of their lease
+            self._ledger.forget(receipts)
 
     def _fail(self, delivery: Delivery, problem: BaseException) -> None:
         self._ledger.count(failures=1)

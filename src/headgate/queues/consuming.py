@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -16,6 +16,7 @@ from typing import Literal as OneOf
 from headgate.errors import QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
 from headgate.queues.contract import Advice, Claimed, Outcome, Receipt, Usage
+from headgate.queues.search import Unwanted, skipping
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +24,6 @@ Mode: TypeAlias = OneOf["notify", "poll", "hybrid"]
 MODES: Final = ("notify", "poll", "hybrid")
 
 RECONNECT_S: Final = (0.1, 5.0)  # after the database was out of reach: first, longest
-_REMEMBERED: Final = 10_000  # messages nobody here wants, not to be claimed again
 ACK_WITHIN_S: Final = 0.05  # after the handler returned; acks of that time are one
 _REPORT_S: Final = 5.0  # between two reports of what was done
 _LONGEST_REASON: Final = 1000  # characters
@@ -78,7 +78,7 @@ class Ledger:
         self._held: dict[Receipt, None] = {}
         self._handled: list[Receipt] = []
         self._handled_since = 0.0
-        self._unwanted: dict[int, None] = {}
+        self._unwanted = Unwanted()
         self._counts: Counter[str] = Counter()
         self._since = time.monotonic()
 
@@ -142,17 +142,17 @@ class Ledger:
         except StaleLease as stale:
             _log.warning("%s", stale)
 
-    def reject(self, id: int) -> None:
-        """Nobody here wants it: it is not to be claimed again."""
-        self.count(unmatched=1)
+    def reject(self, ids: Iterable[int]) -> None:
+        """Nobody here wants them: they are not to be claimed again."""
         with self._lock:
-            self._unwanted[id] = None
-            while len(self._unwanted) > _REMEMBERED:
-                del self._unwanted[next(iter(self._unwanted))]
+            before = len(self._unwanted)
+            self._unwanted.update(ids)
+            self._counts["unmatched"] += len(self._unwanted) - before
 
-    def unwanted(self) -> tuple[int, ...]:
+    def unwanted(self) -> Collection[int]:
+        """What is not to be claimed again."""
         with self._lock:
-            return tuple(self._unwanted)
+            return skipping(self._unwanted)
 
     # -- numbers --
 

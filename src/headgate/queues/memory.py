@@ -154,7 +154,7 @@ class MemoryOperations(MemoryState):
         if found.info.paused:
             return [], outcomes
         self._promote(found)
-        ready = [d for d in self._ready(found, filter) if d.id not in set(skip)]
+        ready = [d for d in self._ready(found, filter) if d.id not in skip]
         first = list(self._not_busy(found, ready))[:limit]
         given = list(_one_per_group(first))
         if together:

@@ -10,6 +10,7 @@ from headgate.errors import QueueOptionsError, StaleLease
 from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.queues.contract import Publication, State
+from headgate.queues.search import Unwanted
 from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
 
 LEASE_US = 30_000_000
@@ -184,6 +185,28 @@ class ClaimBehaviour(Surroundings):
         first, second = orders.publish_many([b"a", b"b"])
         assert payloads(orders.claim(5, skip=[first])) == [b"b"]
         assert second > first
+
+    @pytest.mark.parametrize("filter", [None, "type = 'a'", "type IN ('a', 'b')", "colour = 'red'"])
+    def test_many_skipped_ids_are_not_claimed(self, db, orders, filter):
+        headers = {"type": "a", "colour": "red"}
+        ids = orders.publish_many([Message(b"no", headers=headers)] * 1_200)
+        skip = Unwanted(ids)
+        assert orders.claim(filter=filter, skip=ids) == []
+
+        def claim() -> list[bytes]:
+            claimed, _ = db.engine.run(
+                db.engine.operations.claim(
+                    orders.info, 3, LEASE_US, filter=filter and parse(filter), skip=skip
+                )
+            )
+            return [one.message.payload for one in claimed]
+
+        assert claim() == []
+        orders.publish_many(Message(b"%d" % at, headers=headers) for at in range(5))
+        assert claim() == [b"0", b"1", b"2"]
+        orders.publish(b"urgent", headers=headers, priority=9)
+        assert sorted(claim() + claim()) == [b"3", b"4", b"urgent"]
+        assert claim() == []
 
     def test_a_limit_or_lease_of_nothing_is_refused(self, orders):
         with pytest.raises(QueueOptionsError, match="limit"):
