@@ -89,7 +89,7 @@ class Consumer:
         self._handled.set()
         for waiter in self._waiters:
             waiter.wake()
-        await asyncio.gather(*self._running)
+        await asyncio.gather(*self._running, return_exceptions=True)  # one may have been cancelled
         for waiter in self._waiters:
             waiter.close()
         await self._ack_the_rest()
@@ -231,6 +231,8 @@ class Consumer:
                     continue
                 try:
                     await self._ack_handled()
+                except DatabaseClosed:
+                    return
                 except Exception as problem:  # the next claim tries again, and so do we
                     warn_of_trouble(self._queue.name, problem)
                     await self._nap(RECONNECT_S[0])

@@ -232,6 +232,8 @@ class Consumer:
                     continue
                 try:
                     self._ack_handled()
+                except DatabaseClosed:
+                    return
                 except Exception as problem:  # the next claim tries again, and so do we
                     warn_of_trouble(self._queue.name, problem)
                     self._stopping.wait(RECONNECT_S[0])
