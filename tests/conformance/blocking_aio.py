@@ -119,21 +119,25 @@ def _in_thread(loop: Loop, callback: Callable[[Any], object]) -> Callable[[Any],
     """A callback may block forever: its thread is one that nobody waits for."""
 
     async def called(argument: Any) -> None:
-        done: Future[None] = Future()
+        done: Future[BaseException | None] = Future()
         target = partial(_settle, done, callback, wrapped(loop, argument))
         threading.Thread(target=target, daemon=True).start()
-        await asyncio.wrap_future(done)
+        problem = await asyncio.wrap_future(done)
+        if problem is not None:
+            raise problem
 
     return called
 
 
-def _settle(done: Future[None], callback: Callable[[Any], object], argument: Any) -> None:
+def _settle(
+    done: Future[BaseException | None], callback: Callable[[Any], object], argument: Any
+) -> None:
     # Running, it cannot be cancelled any more: a result that comes late is nobody's, but no error.
     if not done.set_running_or_notify_cancel():
         return
     try:
         callback(argument)
-    except Exception as problem:
-        done.set_exception(problem)
+    except BaseException as problem:  # raised again where it is awaited, whatever it is
+        done.set_result(problem)
     else:
         done.set_result(None)

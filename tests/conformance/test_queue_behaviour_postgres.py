@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from headgate.errors import QueueError
+from headgate.message import Message
 from headgate.queues.clock import wall_us
-from headgate.queues.contract import Operation, Statement
+from headgate.queues.contract import Operation, Publication, Statement, Transaction
 from headgate.queues.database import connect as connect_to
 from headgate.queues.postgres import AsyncPostgresEngine
 from headgate.queues.postgres_dialect import index_name
@@ -113,6 +114,37 @@ def test_an_operation_that_is_cancelled_takes_its_last_step(postgres_url, schema
     left: list[tuple[object, ...]] = []
     asyncio.run(cancelled())
     assert left == [(0,)]
+
+
+@pytest.mark.postgres
+def test_a_call_that_is_cancelled_twice_leaves_its_connection_to_nobody(postgres_url, schema):
+    def slow() -> Operation[None]:
+        yield Transaction.WRITE
+        yield Statement("SELECT pg_sleep(60)")
+        yield Transaction.COMMIT
+
+    async def cancel_twice(engine: AsyncPostgresEngine, pause: float) -> None:
+        call = asyncio.create_task(engine.run(slow()))
+        await asyncio.sleep(0.02)
+        call.cancel()
+        await asyncio.sleep(pause)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(call, 30)
+
+    async def published() -> int:
+        engine = await AsyncPostgresEngine(postgres_url, schema=schema).open()
+        try:
+            queue = await engine.run(engine.operations.declare("orders", None))
+            for pause in (0, 0.0002, 0.0005, 0.001, 0.002, 0.004):
+                await cancel_twice(engine, pause)
+                for _ in range(4):
+                    await engine.publish_one(queue, Publication(Message(b"a", "orders")))
+            return len(await engine.run(engine.operations.browse(queue, 100)))
+        finally:
+            await engine.close()
+
+    assert asyncio.run(published()) == 24
 
 
 @pytest.mark.postgres

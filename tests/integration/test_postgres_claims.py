@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from headgate.queues import postgres_claims
+from headgate.queues.claiming import Wanted
 from headgate.queues.contract import Statement
 from headgate.queues.database import connect
 from headgate.queues.postgres_claims import answer_of, left_out
@@ -50,7 +51,9 @@ def test_whatever_makes_a_message_big_it_is_left_out_and_fetched(orders, column,
     first, second = orders.publish(b"first"), orders.publish(b"second")
     run(orders, Statement(f"UPDATE message SET {column} = {value} WHERE id = $1", (first,)))
     operations = orders._engine.operations
-    claim = operations.claim_statement(operations.search(orders.info, None), LIMIT, 0)
+    claim = operations.claim_statement(
+        operations.search(orders.info, None), Wanted(LIMIT, 0, False)
+    )
     answer = answer_of(run(orders, claim))
     assert sorted(answer.ids) == [first, second]
     assert left_out(answer) == [first]

@@ -31,13 +31,14 @@ from headgate.errors import (
     StaleLease,
 )
 from headgate.message import Message
-from headgate.queues.contract import Publication
+from headgate.queues.contract import Publication, State
 from headgate.queues.database import Database, connect
 from headgate.queues.statements import migrations_of
 from tests.manual_clock import ManualClock
 
 VICTIM = Path(__file__).with_name("queue_victim.py")
 SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
 PATIENCE = 60
 _numbers = itertools.count()
 
@@ -123,6 +124,122 @@ def test_a_message_that_kills_every_consumer_reaches_the_dead_letters(place):
             place.time.advance(31 * SECOND)
         assert orders.claim() == []
         assert [dead.attempts for dead in orders.dead()] == [3]
+
+
+@pytest.mark.parametrize("face", ["consume", "consume_awaited"])
+def test_one_message_that_kills_every_process_does_not_kill_its_neighbours(place, face):
+    names = [str(at) for at in range(9)]
+    handled: list[str] = []
+    with place.connect() as db:
+        orders = db.queue("orders", max_attempts=2)
+        orders.publish_many([name.encode() for name in (*names, "poison")])
+        for _ in range(6):
+            with place.victim(face, "poison") as victim:
+                handled += victim.communicate(timeout=PATIENCE)[0].split()
+            if victim.returncode == 0:
+                break
+            assert victim.returncode == 9
+            place.time.advance(31 * SECOND)
+        assert [(dead.message.payload, dead.attempts) for dead in orders.dead()] == [(b"poison", 2)]
+        assert list(orders.browse(state=State.READY)) == []
+    assert handled.count("poison") == 3  # the first is counted for nobody
+    assert all(1 <= handled.count(name) <= 2 for name in names)
+
+
+def test_interruptions_leave_no_lock_and_no_connection_behind(place, full):
+    with place.connect(manual=False) as db:
+        db.queue("orders")
+    with place.victim("interrupted", 6_000 if full else 300, manual=False) as victim:
+        stuck = json.loads(victim.communicate(timeout=PATIENCE * (5 if full else 1))[0])
+    assert stuck == 0
+
+
+# ---- rows that somebody else holds ---------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def locked(postgres: Place, which: str) -> Iterator[None]:
+    """Deliveries that a transaction holds which does not go on, as that of a stopped process."""
+    with psycopg.connect(postgres.url) as stopped:
+        stopped.execute(
+            f"SELECT 1 FROM {postgres.options['schema']}.delivery WHERE {which} FOR UPDATE"
+        )
+        yield
+
+
+def test_a_predicate_reaches_what_it_wants_behind_any_number_that_it_rejects(place):
+    seen: queues.Queue[bytes] = queues.Queue()
+    rejected: list[bytes] = []
+
+    def wants(message: Message) -> bool:
+        return message.payload == b"wanted" or bool(rejected.append(message.payload))
+
+    with place.connect() as db:
+        orders = db.queue("orders")
+        orders.publish_many([b"no"] * 10_500 + [b"wanted"])
+        with orders.consumer(lambda d: seen.put(d.message.payload), predicate=wants, batch=100):
+            assert seen.get(timeout=PATIENCE) == b"wanted"
+            orders.publish(b"wanted")
+            assert seen.get(timeout=PATIENCE) == b"wanted"
+        assert len(rejected) == 10_500  # each of them once
+        assert orders.stats().ready == 10_500
+
+
+@pytest.mark.postgres
+def test_a_due_message_that_somebody_holds_stops_nobody_else(postgres):
+    with postgres.connect() as db:
+        orders = db.queue("orders", filter_headers=["type"])
+        orders.publish(b"held", headers={"type": "a"})
+        assert len(orders.claim(lease=SECOND)) == 1
+        orders.publish_many(Message(b"ready", headers={"type": "a"}) for _ in range(3))
+        postgres.time.advance(MINUTE)
+        with locked(postgres, "state = 2"):
+            for wanted in (None, "type = 'a'", "type IN ('a', 'b')"):
+                assert [d.message.payload for d in orders.claim(filter=wanted)] == [b"ready"]
+            assert orders.claim() == []
+        assert [d.message.payload for d in orders.claim()] == [b"held"]
+
+
+@pytest.mark.postgres
+def test_consumers_do_not_spin_while_somebody_holds_a_due_message(postgres):
+    seen: queues.Queue[bytes] = queues.Queue()
+    with postgres.connect() as db:
+        orders = db.queue("orders")
+        orders.publish(b"held")
+        orders.claim(lease=SECOND)
+        postgres.time.advance(MINUTE)
+        with locked(postgres, "state = 2"):
+            with orders.consumer(lambda d: seen.put(d.message.payload), name="c"):
+                for at in range(5):
+                    orders.publish(b"%d" % at)
+                    assert seen.get(timeout=PATIENCE) == b"%d" % at
+                threading.Event().wait(0.3)
+            assert orders.stats().usage["c"].claims < 60
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            assert seen.get(timeout=PATIENCE) == b"held"
+
+
+@pytest.mark.postgres
+def test_what_somebody_holds_is_passed_over_by_a_filter_that_reads(postgres):
+    with postgres.connect() as db:
+        orders = db.queue("orders")
+        held = orders.publish(b"held", headers={"colour": "red"})
+        orders.publish(b"free", headers={"colour": "red"})
+        with locked(postgres, f"message = {held}"):
+            assert [d.message.payload for d in orders.claim(filter="colour = 'red'")] == [b"free"]
+            assert orders.claim(filter="colour = 'red'") == []
+        assert [d.message.payload for d in orders.claim(filter="colour = 'red'")] == [b"held"]
+
+
+def test_more_can_fall_due_at_once_than_one_claim_promotes(place):
+    with place.connect() as db:
+        orders = db.queue("orders")
+        count = 21_000
+        orders.publish_many(Publication(Message(b"x"), delay_us=1_000_000) for _ in range(count))
+        place.time.advance(SECOND)
+        assert len(orders.claim(10)) == 10
+        orders.publish(b"wanted", headers={"type": "a"})
+        assert [d.message.payload for d in orders.claim(filter="type = 'a'")] == [b"wanted"]
 
 
 def test_four_processes_with_different_filters_share_four_thousand_messages(place, full):
@@ -245,6 +362,22 @@ def test_a_notification_lost_with_its_connection_is_made_up(postgres):
                     )
                 orders.publish(name)
                 assert seen.get(timeout=PATIENCE) == name
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("payload", ["x", "-1", "9" * 50, "\u0669", '{"queue": 1}', ""])
+def test_a_notification_of_somebody_else_deafens_nobody(postgres, payload):
+    seen: queues.Queue[bytes] = queues.Queue()
+    channel = f"headgate.{postgres.options['schema']}"
+    with postgres.connect(manual=False) as db:
+        orders = db.queue("orders")
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            orders.publish(b"before")
+            assert seen.get(timeout=PATIENCE) == b"before"
+            with psycopg.connect(postgres.url, autocommit=True) as stranger:
+                stranger.execute("SELECT pg_notify(%s, %s)", (channel, payload))
+            orders.publish(b"after")
+            assert seen.get(timeout=PATIENCE) == b"after"
 
 
 @pytest.mark.postgres

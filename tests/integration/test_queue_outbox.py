@@ -17,7 +17,10 @@ import sqlalchemy
 
 from headgate import aio
 from headgate.errors import QueueOptionsError
+from headgate.message import Message
+from headgate.queues.contract import Publication
 from headgate.queues.database import Database, connect
+from headgate.queues.outbox import COLUMNS, entry_of, inserter
 from headgate.queues.queue import Queue
 from headgate.queues.relay import Relay
 
@@ -103,6 +106,25 @@ class OutboxBehaviour:
             outbox.publish("orders", b"b")
         assert relay().run_once() == 2
         assert [d.message.payload for d in orders.claim(5)] == [b"b"]
+        assert relay().run_once() == 0
+
+    def test_a_row_written_by_hand_that_is_no_message_is_kept_and_stops_nobody(
+        self, db, orders, begin, relay, caplog
+    ):
+        seen: queues.Queue[bytes] = queues.Queue()
+        wrong = {"headers": "[1]", "priority": -1, "topic": "x" * 300}
+        with relay(), orders.consumer(lambda d: seen.put(d.message.payload)):
+            with begin() as connection:
+                for column, value in wrong.items():
+                    values = list(entry_of("orders", Publication(Message(b"bad", "orders"))))
+                    values[COLUMNS.index(column)] = value
+                    inserter(db.engine, connection)(tuple(values))
+                db.outbox(connection).publish("orders", b"good")
+            assert seen.get(timeout=PATIENCE) == b"good"
+            with begin() as connection:
+                db.outbox(connection).publish("orders", b"later")
+            assert seen.get(timeout=PATIENCE) == b"later"
+        assert caplog.text.count("cannot be published and is kept") == len(wrong)
         assert relay().run_once() == 0
 
     def test_two_relays_move_everything_once(self, db, orders, begin, relay):

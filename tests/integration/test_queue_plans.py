@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from headgate.filters.parser import parse
+from headgate.queues.claiming import Wanted
 from headgate.queues.contract import State, Statement
 from headgate.queues.database import Database, connect
 from headgate.queues.postgres_dialect import index_name, probe_key
@@ -60,7 +61,7 @@ def plan_of(
     """The plan of the whole claim, as JSON: for its values, or the one that serves all values, as our sessions want it."""
     operations = db.engine.operations
     search = operations.search(orders.info, None if filter is None else parse(filter))
-    claim = operations.claim_statement(search, 10, 30_000_000)
+    claim = operations.claim_statement(search, Wanted(10, 30_000_000, False))
     how = "ANALYZE, TIMING OFF, " if analyze else "GENERIC_PLAN, " if generic else ""
     explain = f"EXPLAIN ({how}FORMAT JSON) {claim.text}"
     [(document,)] = db.engine.run(_asked(Statement(explain, () if generic else claim.params)))

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from headgate.aio.delivery import Delivery
-from headgate.aio.engines import AsyncEngine
+from headgate.aio.engines import AsyncEngine, is_meant_for_task
 from headgate.aio.waiting import Waiting
 from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
@@ -26,7 +26,7 @@ from headgate.queues.consuming import (
     warn_of_scans,
     warn_of_trouble,
 )
-from headgate.queues.contract import Claimed, QueueInfo, Receipt, Usage
+from headgate.queues.contract import Claimed, QueueInfo, Usage
 from headgate.queues.members import Group, Member, Strategy
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Consumer:
         self._tasks = arguments.limited(tasks)
         self.name = name
         self._ledger = Ledger(queue.name)
-        self._stopping = asyncio.Event()
+        self._stopping, self._handled = asyncio.Event(), asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
         self._waiters: list[Waiting] = []
 
@@ -78,6 +78,7 @@ class Consumer:
             waiter = Waiting(self._engine, self._queue, notified=self._mode != "poll", poll=poll)
             self._waiters.append(waiter)
             self._running.append(asyncio.create_task(self._consume(waiter)))
+        self._running.append(asyncio.create_task(self._ack_in_time()))
         if self._renew:
             self._running.append(asyncio.create_task(self._keep_leases()))
         return self
@@ -85,11 +86,13 @@ class Consumer:
     async def close(self) -> None:
         """Handlers at work are waited for; what was claimed and not begun is given back."""
         self._stopping.set()
+        self._handled.set()
         for waiter in self._waiters:
             waiter.wake()
-        await asyncio.gather(*self._running)
+        await asyncio.gather(*self._running, return_exceptions=True)  # one may have been cancelled
         for waiter in self._waiters:
             waiter.close()
+        await self._ack_the_rest()
         await self._report()
 
     async def __aenter__(self) -> Consumer:
@@ -111,16 +114,14 @@ class Consumer:
     # -- the loop of a task --
 
     async def _consume(self, waiter: Waiting) -> None:
-        done: list[Receipt] = []
         pause = RECONNECT_S[0]
         while not self._stopping.is_set():
             waiter.prepare()
             try:
-                claimed = await self._claim(done)
-                done = []
+                claimed = await self._claim()
                 pause = RECONNECT_S[0]
                 if claimed:
-                    await self._handle_all(claimed, done)
+                    await self._handle_all(claimed)
                 elif not self._stopping.is_set():
                     await self._report_now_and_then()
                     await waiter.wait()
@@ -130,91 +131,139 @@ class Consumer:
                 warn_of_trouble(self._queue.name, problem)
                 await waiter.nap(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
-        await self._flush(done)
 
-    async def _claim(self, done: Sequence[Receipt]) -> list[Claimed]:
+    async def _claim(self) -> list[Claimed]:
+        """The next messages; with the claim, what was handled meanwhile is acked."""
         began = time.perf_counter_ns()
-        claimed, outcomes = await self._engine.run(
-            self._operations.claim(
-                self._queue,
-                self._batch,
-                self._lease_us,
-                filter=self._group.filter,
-                skip=self._ledger.unwanted(),
-                acks=done,
+        with self._ledger.acking() as acks:
+            claimed, outcomes = await self._engine.run(
+                self._operations.claim(
+                    self._queue,
+                    self._batch,
+                    self._lease_us,
+                    filter=self._group.filter,
+                    skip=self._ledger.unwanted(),
+                    acks=acks,
+                    together=True,
+                )
             )
-        )
         self._ledger.took(claimed, (time.perf_counter_ns() - began) // 1000)
-        self._ledger.acked(done, outcomes)
+        self._ledger.acked(acks, outcomes)
         return claimed
 
-    async def _handle_all(self, claimed: Sequence[Claimed], done: list[Receipt]) -> None:
-        """Those to ack with the next claim are added to `done`."""
+    async def _handle_all(self, claimed: Sequence[Claimed]) -> None:
+        chosen = [(one, self._group.choose(one.message)) for one in claimed]
+        await self._reject([one for one, member in chosen if member is None])
+        wanted = [(one, member) for one, member in chosen if member is not None]
+        reached = 0
         try:
-            for one in claimed:
+            for one, member in wanted:
+                reached += 1
                 if self._stopping.is_set():
-                    await self._give_back(one)
-                elif await self._handle(one):
-                    done.append(one.receipt)
+                    await self._give_back([one])
+                else:
+                    await self._handle(one, member)
         finally:  # what was not reached, because the database was not, is left to the end of its lease
-            self._ledger.forget({one.receipt for one in claimed} - set(done))
+            self._ledger.forget(one.receipt for one, _ in wanted[reached:])
 
-    async def _handle(self, claimed: Claimed) -> bool:
-        """Whether it is to be acked."""
-        member = self._group.choose(claimed.message)
-        if member is None:
-            self._ledger.reject(claimed.id)
+    async def _reject(self, claimed: Sequence[Claimed]) -> None:
+        """Nobody here wants them: they are given back at once, and not claimed again."""
+        if not claimed:
+            return
+        self._ledger.reject(one.id for one in claimed)
+        try:
             await self._give_back(claimed)
-            return False
+        except QueueError as problem:  # their leases end; the others are handled all the same
+            warn_of_trouble(self._queue.name, problem)
+
+    async def _handle(self, claimed: Claimed, member: Member[Delivery]) -> None:
+        """Call its handler; it is acked soon, unless the handler settled it or failed."""
         delivery = Delivery(self._engine, self._queue, claimed)
         try:
             answer: Any = member.handler(delivery)
             if inspect.isawaitable(answer):
                 await answer
-        except Exception as problem:
+        except BaseException as problem:
+            if is_meant_for_task(problem):
+                self._ledger.forget([claimed.receipt])
+                _log.warning("consumer of %r is cancelled at %r", self._queue.name, delivery)
+                raise
             await self._fail(delivery, problem)
-            return False
+            return
         if delivery.settled is not None:
             self._ledger.forget([claimed.receipt])
-        return delivery.settled is None
+            return
+        self._ledger.add_handled(claimed.receipt)
+        self._handled.set()
 
-    async def _give_back(self, claimed: Claimed) -> None:
-        await self._engine.run(self._operations.release(self._queue, [claimed.receipt]))
-        self._ledger.forget([claimed.receipt])
+    async def _give_back(self, claimed: Sequence[Claimed]) -> None:
+        receipts = [one.receipt for one in claimed]
+        try:
+            await self._engine.run(self._operations.release(self._queue, receipts))
+        finally:  # else they are left to the end of their lease
+            self._ledger.forget(receipts)
 
-    async def _fail(self, delivery: Delivery, problem: Exception) -> None:
+    async def _fail(self, delivery: Delivery, problem: BaseException) -> None:
         self._ledger.count(failures=1)
         _log.warning("handler failed on %r", delivery, exc_info=problem)
-        if delivery.settled is None:
-            try:
+        try:
+            if delivery.settled is None:
                 delay = self._retry.delay(delivery.attempts)
                 await delivery.nack(delay, reason=reason_of(problem))
                 self._ledger.count(nacked=1)
-            except StaleLease as stale:
-                _log.warning("%s", stale)
-        self._ledger.forget([delivery.receipt])
+        except StaleLease as stale:
+            _log.warning("%s", stale)
+        finally:
+            self._ledger.forget([delivery.receipt])
 
-    async def _flush(self, done: Sequence[Receipt]) -> None:
-        if not done:
-            return
+    # -- acks --
+
+    async def _ack_in_time(self) -> None:
+        """Ack what is handled while a handler takes long with the next message; else the next claim does it."""
+        while not self._stopping.is_set():
+            await self._handled.wait()
+            self._handled.clear()
+            while (
+                not self._stopping.is_set() and (left := self._ledger.seconds_to_ack()) is not None
+            ):
+                if left > 0:
+                    await self._nap(left)
+                    continue
+                try:
+                    await self._ack_handled()
+                except DatabaseClosed:
+                    return
+                except Exception as problem:  # the next claim tries again, and so do we
+                    warn_of_trouble(self._queue.name, problem)
+                    await self._nap(RECONNECT_S[0])
+
+    async def _ack_handled(self) -> None:
+        with self._ledger.acking() as acks:
+            if not acks:
+                return
+            outcomes = await self._engine.run(self._operations.ack(self._queue, acks))
+        self._ledger.acked(acks, outcomes)
+
+    async def _ack_the_rest(self) -> None:
         try:
-            outcomes = await self._engine.run(self._operations.ack(self._queue, done))
+            await self._ack_handled()
         except QueueError as problem:
-            _log.warning(
-                "%d messages of %r will come again: %s", len(done), self._queue.name, problem
-            )
+            self._ledger.give_up_acking(problem)
+
+    async def _nap(self, seconds: float) -> None:
+        """That long, or until stopped."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
             return
-        self._ledger.acked(done, outcomes)
 
     # -- leases --
 
     async def _keep_leases(self) -> None:
         while not self._stopping.is_set():
-            try:
-                async with asyncio.timeout(self._lease_us / 3e6):
-                    await self._stopping.wait()
-            except TimeoutError:
-                await self.extend_leases()
+            await self._nap(self._lease_us / 3e6)
+            await self.extend_leases()
 
     async def extend_leases(self) -> None:
         """What this consumer holds stays its own for another lease."""
@@ -223,7 +272,7 @@ class Consumer:
             return
         try:
             await self._engine.run(self._operations.extend(self._queue, held, self._lease_us))
-        except QueueError as problem:
+        except Exception as problem:  # this task goes on
             _log.warning("cannot extend %d leases of %r: %s", len(held), self._queue.name, problem)
 
     # -- numbers --

@@ -83,6 +83,15 @@ def _worker() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="headgate-aio")
 
 
+def is_meant_for_task(problem: BaseException) -> bool:
+    """Whether this task is being ended: cancelled, or interrupted by Ctrl-C. Raised by what it calls, such as a handler
+    that awaits something cancelled or calls sys.exit, it is only that call's failure."""
+    if isinstance(problem, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(problem, KeyboardInterrupt | GeneratorExit)
+
+
 async def open_async_engine(url: str, **options: Any) -> AsyncEngine:
     """The engine a URL names."""
     if urlsplit(url).scheme in ("postgresql", "postgres"):

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 from headgate.aio.engines import AsyncEngine
-from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError
+from headgate.errors import DatabaseClosed, QueueOptionsError
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments
 from headgate.queues.consuming import RECONNECT_S
 from headgate.queues.outbox import OUTBOX_QUEUE, entry_of, inserter, relay_within, with_outbox
-from headgate.queues.relay import BATCH
-
-_log = logging.getLogger(__name__)
+from headgate.queues.relay import BATCH, warn_of_waiting
 
 
 class Outbox:
@@ -116,8 +113,8 @@ class Relay:
                 await self._wait(self._poll_s)
             except DatabaseClosed:
                 return
-            except QueueError as problem:
-                _log.warning("the outbox waits: %s", problem)
+            except Exception as problem:  # nothing may end a relay but closing it
+                warn_of_waiting(problem)
                 await self._wait(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
 

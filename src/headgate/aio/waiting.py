@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from headgate.aio.engines import AsyncEngine
 from headgate.queues.contract import QueueInfo
+from headgate.queues.waiting import Patience
 
 
 class Waiting:
@@ -16,7 +17,7 @@ class Waiting:
         self, engine: AsyncEngine, queue: QueueInfo, *, notified: bool, poll: timedelta | None
     ) -> None:
         self._engine, self.queue = engine, queue
-        self._poll_s = None if poll is None else poll.total_seconds()
+        self._patience = Patience(poll)
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._watch = engine.watch(self._wake) if notified else None
@@ -55,7 +56,6 @@ class Waiting:
 
     async def _timeout(self) -> float | None:
         if self._watch is None:
-            return self._poll_s
+            return self._patience.seconds(None)
         due = await self._engine.run(self._engine.operations.next_due(self.queue))
-        times = [self._poll_s, None if due is None else due / 1e6]
-        return min((seconds for seconds in times if seconds is not None), default=None)
+        return self._patience.seconds(due)

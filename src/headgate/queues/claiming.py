@@ -8,12 +8,11 @@ afterwards, if it is still there: messages never change, so a match stays a matc
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from headgate.filters.nodes import Filter, depends_on_time
 from headgate.filters.targets.python import predicate
 from headgate.filters.targets.sql import Sql
-from headgate.message import Message
 from headgate.queues.contract import (
     Claimed,
     Operation,
@@ -30,15 +29,24 @@ from headgate.queues.examining import Examining
 from headgate.queues.planning import Branch, branches_of
 from headgate.queues.publishing import Publishing
 from headgate.queues.records import claimed_of, columns_of, filtered_columns_of, message_of
-from headgate.queues.search import FIRST_GAP, Candidate, Search
+from headgate.queues.search import FIRST_GAP, IN_DOUBT, Candidate, Search, Unwanted, skipping
 from headgate.queues.settling import Settling
 
 _PAGE: Final = 500  # rows looked at between two checks whether that is enough
+_LONGEST_PAGE: Final = 5_000
 _BRANCHES_AT_ONCE: Final = 50
 _REMEMBERED: Final = 256
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class Wanted(NamedTuple):
+    """How many, for how long, and whether one consumer handles them, one after the other."""
+
+    limit: int
+    lease_us: int
+    together: bool
 
 
 class Claiming(Settling, Publishing, Examining):
@@ -59,43 +67,73 @@ class Claiming(Settling, Publishing, Examining):
         filter: Filter | None = None,
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
+        together: bool = False,
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
         if queue.kind != "queue":
             yield from self.route()
         search = yield from self.plan(queue, filter, skip)
+        wanted = Wanted(limit, lease_us, together)
         if search.reads:
-            return (yield from self._claim_after_search(search, limit, lease_us, acks))
+            return (yield from self._claim_after_search(search, wanted, acks))
+        claimed, promoted, outcomes = yield from self._claim_at_once(search, wanted, acks)
+        while promoted and not claimed:  # it may have died, or not match
+            claimed, promoted, _ = yield from self._claim_at_once(search, wanted)
+        return claimed, outcomes
+
+    def _claim_at_once(
+        self, search: Search, wanted: Wanted, acks: Sequence[Receipt] = ()
+    ) -> Operation[tuple[list[Claimed], int, list[Outcome]]]:
+        """In one transaction: what is claimed, how many were promoted, what became of the acks."""
+        queue = search.queue
         yield _begin(acks)
         outcomes = yield from self.ack_within(queue, acks)
         claimed: list[Claimed] = []
         paused, due = yield from self._standing(queue)
-        if due:
-            yield from self.promote(queue)
+        promoted = (yield from self.promote(queue)) if due else 0
         if not paused:
-            found = yield from self._candidates(search, limit)
-            claimed = yield from self._lease(queue, one_per_group(found), lease_us)
+            found = yield from self._candidates(search, wanted.limit)
+            claimed = yield from self._lease(queue, given_of(found, wanted), wanted)
         yield Transaction.COMMIT
-        return claimed, outcomes
+        return claimed, promoted, outcomes
 
     def _claim_after_search(
-        self, search: Search, limit: int, lease_us: int, acks: Sequence[Receipt]
+        self, search: Search, wanted: Wanted, acks: Sequence[Receipt]
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
+        """What others are at work on is passed over: whoever stopped in the middle of it may hold it for long."""
         queue = search.queue
+        claimed: list[Claimed] = []
+        outcomes: list[Outcome] = []
+        promoted = yield from self._promote_due(queue)
+        while not claimed:
+            found = yield from self._found(search, wanted.limit)
+            given = given_of(found, wanted)
+            if given or acks:
+                yield _begin(acks)
+                outcomes += yield from self.ack_within(queue, acks)
+                claimed = yield from self._lease(queue, given, wanted)
+                yield Transaction.COMMIT
+                acks = ()
+            if given:
+                search = search.passing_over(given, found)
+            elif promoted:
+                promoted = yield from self._promote_due(queue)
+            else:
+                break
+        return claimed, outcomes
+
+    def _promote_due(self, queue: QueueInfo) -> Operation[int]:
+        """Promote, if something is due; how many were."""
         if (yield from self.next_due(queue)) == 0:
-            yield from self.promote(queue)
-        while True:
-            yield Transaction.READ
-            paused, _ = yield from self._standing(queue)
-            found = [] if paused else (yield from self._searched(search, limit))
-            yield Transaction.COMMIT
-            if not found and not acks:
-                return [], []
-            yield _begin(acks)
-            outcomes = yield from self.ack_within(queue, acks)
-            claimed = yield from self._lease(queue, one_per_group(found), lease_us)
-            yield Transaction.COMMIT
-            if claimed or not found or acks:
-                return claimed, outcomes
+            return (yield from self.promote(queue))
+        return 0
+
+    def _found(self, search: Search, limit: int) -> Operation[list[Candidate]]:
+        """In a read transaction, the first that match; none where the queue is paused."""
+        yield Transaction.READ
+        paused, _ = yield from self._standing(search.queue)
+        found = [] if paused else (yield from self._searched(search, limit))
+        yield Transaction.COMMIT
+        return found
 
     def plan(
         self, queue: QueueInfo, filter: Filter | None, skip: Collection[int] = ()
@@ -113,7 +151,7 @@ class Claiming(Settling, Publishing, Examining):
             if filter is None or not depends_on_time(filter):
                 remember(self._conditions, key, conditions)
         lasting = filter is not None and not depends_on_time(filter) and queue.kind == "queue"
-        return Search(queue, conditions, tuple(skip), lasting)
+        return Search(queue, conditions, skipping(skip), lasting)
 
     def conditions(self, branches: Sequence[Branch]) -> tuple[Condition, ...]:
         return tuple(self.dialect.condition(branch, FIRST_GAP) for branch in branches)
@@ -140,6 +178,8 @@ class Claiming(Settling, Publishing, Examining):
 
     def _candidates(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         """The first that match, in the order of the queue."""
+        if isinstance(search.skip, Unwanted):
+            return (yield from self._passed_over(search, search.skip, limit))
         exact = [c for c in search.conditions if c.residual is None]
         found: set[Candidate] = set()
         for at in range(0, len(exact), _BRANCHES_AT_ONCE):
@@ -148,29 +188,55 @@ class Claiming(Settling, Publishing, Examining):
         for condition in search.conditions:
             if condition.residual is not None:
                 found.update((yield from self._looked_at(search, condition, limit)))
-        return sorted(found, key=lambda candidate: (candidate.rank, candidate.id))[:limit]
+        return first_of(found, limit)
+
+    def _passed_over(
+        self, search: Search, skip: Unwanted, limit: int
+    ) -> Operation[list[Candidate]]:
+        """The first that match and are not to be skipped, from where the last claim was; else from the beginning."""
+        found: set[Candidate] = set()
+        for after in dict.fromkeys((skip.resume, None)):
+            for condition in search.conditions:
+                found.update((yield from self._looked_at(search, condition, limit, after)))
+            if found:
+                break
+        first = first_of(found, limit)
+        skip.note(first)
+        return first
 
     def _looked_at(
-        self, search: Search, condition: Condition, limit: int
+        self,
+        search: Search,
+        condition: Condition,
+        limit: int,
+        after: tuple[int, int] | None = None,
     ) -> Operation[list[Candidate]]:
-        """Page by page, what Python says matches."""
-        assert condition.residual is not None
-        matches: Callable[[Message], bool] = predicate(condition.residual, self.dialect.wall_us)
+        """Page by page, what Python says matches, after that rank and id."""
+        matches = self._row_predicate(search, condition)
         found: list[Candidate] = []
-        last: Row | None = None
+        size = _PAGE if condition.residual is not None else limit * 2
         while len(found) < limit:
-            rows = yield self._page_statement(search, condition, last)
-            found += [Candidate(*row[:3]) for row in rows if matches(message_of((*row[3:], b"")))]
-            if len(rows) < _PAGE:
+            rows = yield self._page_statement(search, condition, after, size)
+            found += [Candidate(*row[:4]) for row in rows if matches(row)]
+            if len(rows) < size:
                 break
-            last = rows[-1]
+            after, size = (rows[-1][1], rows[-1][0]), max(size, min(size * 2, _LONGEST_PAGE))
         return found[:limit]
+
+    def _row_predicate(self, search: Search, condition: Condition) -> Callable[[Row], bool]:
+        """Whether a row of a page is wanted."""
+        skip = search.skip if isinstance(search.skip, Unwanted) else ()
+        if condition.residual is None:
+            return lambda row: row[0] not in skip
+        matches = predicate(condition.residual, self.dialect.wall_us)
+        return lambda row: row[0] not in skip and matches(message_of((*row[4:], b"")))
 
     def candidates_statement(
         self, search: Search, conditions: Sequence[Condition], limit: int
     ) -> Statement:
         """One SELECT, or one for each branch, put together; each of them ends at the limit."""
         key = tuple(conditions)
+        assert isinstance(search.skip, tuple)
         known = None if search.skip else self._texts.get(key)
         if known is None:
             known = self._merged_selects(conditions, search.skip)
@@ -191,14 +257,17 @@ class Claiming(Settling, Publishing, Examining):
         merged = " UNION ALL ".join(f"SELECT * FROM ({text}) AS b" for text in texts)
         return texts[0] if len(texts) == 1 else merged, tuple(params[2:])
 
-    def _page_statement(self, search: Search, condition: Condition, last: Row | None) -> Statement:
-        params: list[SqlValue] = [search.queue.id, _PAGE, *condition.where.params]
+    def _page_statement(
+        self, search: Search, condition: Condition, after: tuple[int, int] | None, size: int
+    ) -> Statement:
+        params: list[SqlValue] = [search.queue.id, size, *condition.where.params]
         where = condition.where.text
-        if last is not None:
-            where += " AND " + self.dialect.text(
-                "after", rank=self._bind(params, last[1]), message=self._bind(params, last[0])
-            )
-        text = self._select(where, params, search.skip, condition, ", " + filtered_columns_of("m"))
+        if after is not None:
+            rank, message = (self._bind(params, value) for value in after)
+            where += " AND " + self.dialect.text("after", rank=rank, message=message)
+        skip = search.skip if isinstance(search.skip, tuple) else ()
+        columns = "" if condition.residual is None else ", " + filtered_columns_of("m")
+        text = self._select(where, params, skip, condition, columns)
         return Statement(text, tuple(params))
 
     def _select(
@@ -226,13 +295,13 @@ class Claiming(Settling, Publishing, Examining):
     # -- leasing --
 
     def _lease(
-        self, queue: QueueInfo, candidates: Sequence[Candidate], lease_us: int
+        self, queue: QueueInfo, candidates: Sequence[Candidate], wanted: Wanted
     ) -> Operation[list[Claimed]]:
         if not candidates:
             return []
         ids: list[SqlValue] = [candidate.id for candidate in candidates]
-        now = self.dialect.now_us()
-        rows = yield self.dialect.statement("lease", queue.id, ids, now, lease_us)
+        now, doubt = self.dialect.now_us(), int(wanted.together and len(ids) > 1)
+        rows = yield self.dialect.statement("lease", queue.id, ids, now, wanted.lease_us, doubt)
         if not rows:
             return []
         leased = [row[0] for row in rows]
@@ -250,6 +319,20 @@ def remember(known: dict[K, V], key: K, value: V) -> None:
     if len(known) >= _REMEMBERED:
         known.clear()
     known[key] = value
+
+
+def given_of(found: Sequence[Candidate], wanted: Wanted) -> list[Candidate]:
+    """Those to lease: one of each group; together, up to the first that is in doubt, which is taken alone."""
+    chosen = one_per_group(found)
+    if wanted.together:
+        doubted = (at for at, one in enumerate(chosen) if one.doubt == IN_DOUBT)
+        del chosen[max(next(doubted, len(chosen)), 1) :]
+    return chosen
+
+
+def first_of(candidates: Collection[Candidate], limit: int) -> list[Candidate]:
+    """In the order of the queue."""
+    return sorted(candidates, key=lambda candidate: (candidate.rank, candidate.id))[:limit]
 
 
 def one_per_group(candidates: Sequence[Candidate]) -> list[Candidate]:

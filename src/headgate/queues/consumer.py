@@ -21,7 +21,7 @@ from headgate.queues.consuming import (
     warn_of_scans,
     warn_of_trouble,
 )
-from headgate.queues.contract import Claimed, Engine, QueueInfo, Receipt, Usage
+from headgate.queues.contract import Claimed, Engine, QueueInfo, Usage
 from headgate.queues.delivery import Delivery
 from headgate.queues.members import Group, Member, Strategy
 from headgate.queues.waiting import Waiting
@@ -62,7 +62,7 @@ class Consumer:
         self._threads = arguments.limited(threads)
         self.name = name
         self._ledger = Ledger(queue.name)
-        self._stopping = threading.Event()
+        self._stopping, self._handled = threading.Event(), threading.Event()
         self._running: list[threading.Thread] = []
         self._waiters: list[Waiting] = []
 
@@ -77,6 +77,7 @@ class Consumer:
             waiter = Waiting(self._engine, self._queue, notified=self._mode != "poll", poll=poll)
             self._waiters.append(waiter)
             self._launch(self._consume, waiter)
+        self._launch(self._ack_in_time)
         if self._renew:
             self._launch(self._keep_leases)
         return self
@@ -84,12 +85,14 @@ class Consumer:
     def close(self) -> None:
         """Handlers at work are waited for; what was claimed and not begun is given back."""
         self._stopping.set()
+        self._handled.set()
         for waiter in self._waiters:
             waiter.wake()
         for thread in self._running:
             thread.join()
         for waiter in self._waiters:
             waiter.close()
+        self._ack_the_rest()
         self._report()
 
     def __enter__(self) -> Consumer:
@@ -118,97 +121,135 @@ class Consumer:
     # -- the loop of a thread --
 
     def _consume(self, waiter: Waiting) -> None:
-        done: list[Receipt] = []
         pause = RECONNECT_S[0]
         while not self._stopping.is_set():
             waiter.prepare()
             try:
-                claimed = self._claim(done)
-                done = []
+                claimed = self._claim()
                 pause = RECONNECT_S[0]
                 if claimed:
-                    self._handle_all(claimed, done)
+                    self._handle_all(claimed)
                 elif not self._stopping.is_set():
                     self._report_now_and_then()
                     waiter.wait()
             except DatabaseClosed:
                 return
-            except Exception as problem:  # nothing may end a consumer but closing it
+            except BaseException as problem:  # nothing may end a consumer but closing it
                 warn_of_trouble(self._queue.name, problem)
                 waiter.nap(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
-        self._flush(done)
 
-    def _claim(self, done: Sequence[Receipt]) -> list[Claimed]:
+    def _claim(self) -> list[Claimed]:
+        """The next messages; with the claim, what was handled meanwhile is acked."""
         began = time.perf_counter_ns()
-        claimed, outcomes = self._engine.run(
-            self._operations.claim(
-                self._queue,
-                self._batch,
-                self._lease_us,
-                filter=self._group.filter,
-                skip=self._ledger.unwanted(),
-                acks=done,
+        with self._ledger.acking() as acks:
+            claimed, outcomes = self._engine.run(
+                self._operations.claim(
+                    self._queue,
+                    self._batch,
+                    self._lease_us,
+                    filter=self._group.filter,
+                    skip=self._ledger.unwanted(),
+                    acks=acks,
+                    together=True,
+                )
             )
-        )
         self._ledger.took(claimed, (time.perf_counter_ns() - began) // 1000)
-        self._ledger.acked(done, outcomes)
+        self._ledger.acked(acks, outcomes)
         return claimed
 
-    def _handle_all(self, claimed: Sequence[Claimed], done: list[Receipt]) -> None:
-        """Those to ack with the next claim are added to `done`."""
+    def _handle_all(self, claimed: Sequence[Claimed]) -> None:
+        chosen = [(one, self._group.choose(one.message)) for one in claimed]
+        self._reject([one for one, member in chosen if member is None])
+        wanted = [(one, member) for one, member in chosen if member is not None]
+        reached = 0
         try:
-            for one in claimed:
+            for one, member in wanted:
+                reached += 1
                 if self._stopping.is_set():
-                    self._give_back(one)
-                elif self._handle(one):
-                    done.append(one.receipt)
+                    self._give_back([one])
+                else:
+                    self._handle(one, member)
         finally:  # what was not reached, because the database was not, is left to the end of its lease
-            self._ledger.forget({one.receipt for one in claimed} - set(done))
+            self._ledger.forget(one.receipt for one, _ in wanted[reached:])
 
-    def _handle(self, claimed: Claimed) -> bool:
-        """Whether it is to be acked."""
-        member = self._group.choose(claimed.message)
-        if member is None:
-            self._ledger.reject(claimed.id)
+    def _reject(self, claimed: Sequence[Claimed]) -> None:
+        """Nobody here wants them: they are given back at once, and not claimed again."""
+        if not claimed:
+            return
+        self._ledger.reject(one.id for one in claimed)
+        try:
             self._give_back(claimed)
-            return False
+        except QueueError as problem:  # their leases end; the others are handled all the same
+            warn_of_trouble(self._queue.name, problem)
+
+    def _handle(self, claimed: Claimed, member: Member[Delivery]) -> None:
+        """Call its handler; it is acked soon, unless the handler settled it or failed."""
         delivery = Delivery(self._engine, self._queue, claimed)
         try:
             member.handler(delivery)
-        except Exception as problem:
+        except BaseException as problem:  # sys.exit too would end this thread in silence
             self._fail(delivery, problem)
-            return False
+            return
         if delivery.settled is not None:
             self._ledger.forget([claimed.receipt])
-        return delivery.settled is None
+            return
+        self._ledger.add_handled(claimed.receipt)
+        if not self._handled.is_set():
+            self._handled.set()
 
-    def _give_back(self, claimed: Claimed) -> None:
-        self._engine.run(self._operations.release(self._queue, [claimed.receipt]))
-        self._ledger.forget([claimed.receipt])
+    def _give_back(self, claimed: Sequence[Claimed]) -> None:
+        receipts = [one.receipt for one in claimed]
+        try:
+            self._engine.run(self._operations.release(self._queue, receipts))
+        finally:  # else they are left to the end of their lease
+            self._ledger.forget(receipts)
 
-    def _fail(self, delivery: Delivery, problem: Exception) -> None:
+    def _fail(self, delivery: Delivery, problem: BaseException) -> None:
         self._ledger.count(failures=1)
         _log.warning("handler failed on %r", delivery, exc_info=problem)
-        if delivery.settled is None:
-            try:
+        try:
+            if delivery.settled is None:
                 delivery.nack(self._retry.delay(delivery.attempts), reason=reason_of(problem))
                 self._ledger.count(nacked=1)
-            except StaleLease as stale:
-                _log.warning("%s", stale)
-        self._ledger.forget([delivery.receipt])
+        except StaleLease as stale:
+            _log.warning("%s", stale)
+        finally:
+            self._ledger.forget([delivery.receipt])
 
-    def _flush(self, done: Sequence[Receipt]) -> None:
-        if not done:
-            return
+    # -- acks --
+
+    def _ack_in_time(self) -> None:
+        """Ack what is handled while a handler takes long with the next message; else the next claim does it."""
+        while not self._stopping.is_set():
+            self._handled.wait()
+            self._handled.clear()
+            while (
+                not self._stopping.is_set() and (left := self._ledger.seconds_to_ack()) is not None
+            ):
+                if left > 0:
+                    self._stopping.wait(left)
+                    continue
+                try:
+                    self._ack_handled()
+                except DatabaseClosed:
+                    return
+                except Exception as problem:  # the next claim tries again, and so do we
+                    warn_of_trouble(self._queue.name, problem)
+                    self._stopping.wait(RECONNECT_S[0])
+
+    def _ack_handled(self) -> None:
+        with self._ledger.acking() as acks:
+            if not acks:
+                return
+            outcomes = self._engine.run(self._operations.ack(self._queue, acks))
+        self._ledger.acked(acks, outcomes)
+
+    def _ack_the_rest(self) -> None:
         try:
-            outcomes = self._engine.run(self._operations.ack(self._queue, done))
+            self._ack_handled()
         except QueueError as problem:
-            _log.warning(
-                "%d messages of %r will come again: %s", len(done), self._queue.name, problem
-            )
-            return
-        self._ledger.acked(done, outcomes)
+            self._ledger.give_up_acking(problem)
 
     # -- leases --
 
@@ -223,7 +264,7 @@ class Consumer:
             return
         try:
             self._engine.run(self._operations.extend(self._queue, held, self._lease_us))
-        except QueueError as problem:
+        except Exception as problem:  # this thread goes on
             _log.warning("cannot extend %d leases of %r: %s", len(held), self._queue.name, problem)
 
     # -- numbers --

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from threading import Lock
@@ -15,6 +16,7 @@ from typing import Literal as OneOf
 from headgate.errors import QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
 from headgate.queues.contract import Advice, Claimed, Outcome, Receipt, Usage
+from headgate.queues.search import Unwanted, skipping
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +24,7 @@ Mode: TypeAlias = OneOf["notify", "poll", "hybrid"]
 MODES: Final = ("notify", "poll", "hybrid")
 
 RECONNECT_S: Final = (0.1, 5.0)  # after the database was out of reach: first, longest
-_REMEMBERED: Final = 10_000  # messages nobody here wants, not to be claimed again
+ACK_WITHIN_S: Final = 0.05  # after the handler returned; acks of that time are one
 _REPORT_S: Final = 5.0  # between two reports of what was done
 _LONGEST_REASON: Final = 1000  # characters
 
@@ -47,7 +49,7 @@ def known_mode(mode: Mode) -> Mode:
     return mode
 
 
-def reason_of(problem: Exception) -> str:
+def reason_of(problem: BaseException) -> str:
     """Why a handler failed, as a dead letter tells it."""
     return f"{type(problem).__name__}: {problem}"[:_LONGEST_REASON]
 
@@ -61,7 +63,7 @@ def warn_of_scans(queue: str, advice: Advice) -> None:
         )
 
 
-def warn_of_trouble(queue: str, problem: Exception) -> None:
+def warn_of_trouble(queue: str, problem: BaseException) -> None:
     """What is not expected is shown with its trace."""
     known = isinstance(problem, QueueError)
     _log.warning("consumer of %r: %s; trying again", queue, problem, exc_info=not known)
@@ -74,7 +76,9 @@ class Ledger:
         self._queue = queue
         self._lock = Lock()
         self._held: dict[Receipt, None] = {}
-        self._unwanted: dict[int, None] = {}
+        self._handled: list[Receipt] = []
+        self._handled_since = 0.0
+        self._unwanted = Unwanted()
         self._counts: Counter[str] = Counter()
         self._since = time.monotonic()
 
@@ -96,6 +100,39 @@ class Ledger:
             for receipt in receipts:
                 self._held.pop(receipt, None)
 
+    # -- what is handled, and still to be acked --
+
+    def add_handled(self, receipt: Receipt) -> None:
+        with self._lock:
+            if not self._handled:
+                self._handled_since = time.monotonic()
+            self._handled.append(receipt)
+
+    @contextmanager
+    def acking(self) -> Iterator[list[Receipt]]:
+        """All that is handled, for the caller to ack; if that fails, it is still to be acked."""
+        with self._lock:
+            acks, self._handled = self._handled, []
+        try:
+            yield acks
+        except BaseException:
+            with self._lock:
+                self._handled[:0] = acks
+            raise
+
+    def seconds_to_ack(self) -> float | None:
+        """How long the next ack may still wait; None when nothing is to be acked."""
+        with self._lock:
+            if not self._handled:
+                return None
+            return max(self._handled_since + ACK_WITHIN_S - time.monotonic(), 0.0)
+
+    def give_up_acking(self, problem: QueueError) -> None:
+        """What is handled cannot be acked any more."""
+        with self._lock:
+            left, self._handled = len(self._handled), []
+        _log.warning("%d messages of %r will come again: %s", left, self._queue, problem)
+
     def acked(self, receipts: Sequence[Receipt], outcomes: Sequence[Outcome]) -> None:
         """They are not held any more, and what came too late is said."""
         self.forget(receipts)
@@ -105,17 +142,17 @@ class Ledger:
         except StaleLease as stale:
             _log.warning("%s", stale)
 
-    def reject(self, id: int) -> None:
-        """Nobody here wants it: it is not to be claimed again."""
-        self.count(unmatched=1)
+    def reject(self, ids: Iterable[int]) -> None:
+        """Nobody here wants them: they are not to be claimed again."""
         with self._lock:
-            self._unwanted[id] = None
-            while len(self._unwanted) > _REMEMBERED:
-                del self._unwanted[next(iter(self._unwanted))]
+            before = len(self._unwanted)
+            self._unwanted.update(ids)
+            self._counts["unmatched"] += len(self._unwanted) - before
 
-    def unwanted(self) -> tuple[int, ...]:
+    def unwanted(self) -> Collection[int]:
+        """What is not to be claimed again."""
         with self._lock:
-            return tuple(self._unwanted)
+            return skipping(self._unwanted)
 
     # -- numbers --
 

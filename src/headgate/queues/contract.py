@@ -21,8 +21,12 @@ Rules all engines share:
 - The order of a queue is priority descending, then id ascending. A group (`Publication.group`) has at most one
   delivery at work: none of its members is claimed while another is LEASED, or DELAYED after a nack. A claim looks at
   the first `limit` that match and whose group is free, and of several in one group takes the first.
-- Deliveries are counted when claimed (`attempts`). DELAYED and LEASED deliveries that fall due become READY, or
-  DEAD, at the beginning of the next claim on their queue (and by `promote`), never by themselves.
+- Deliveries are counted when claimed (`attempts`). Of several that were claimed `together` and whose lease ends, nobody
+  knows which were given to a handler, and which of them ended the consumer: the attempt is taken back from all of
+  them, and from now on a claim `together` gives each of them alone (it ends before the first such, or takes just that
+  one). So a message that kills its consumers is counted, and its neighbours are not. DELAYED and LEASED deliveries that fall due become READY, or
+  DEAD, at the beginning of the next claim on their queue (and by `promote`), never by themselves. What another
+  transaction holds at that moment is passed over: it holds up nobody else.
 - A receipt is (id, token); those of one call are of different deliveries. The token changes with every claim. A
   receipt holds as long as its delivery is LEASED with that token, even past the end of the lease when nobody has
   noticed yet.
@@ -308,11 +312,13 @@ class Operations(Protocol):
         filter: Filter | None = None,
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
+        together: bool = False,
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
         """Up to `limit` READY deliveries that match, in order, leased; and what became of `acks`.
 
         It may find fewer than there are (groups, races), but nothing only when nothing was claimable. `skip` are ids
-        not to take. The acks and the claim are one transaction, on PostgreSQL one statement.
+        not to take. The acks and the claim are one transaction, on PostgreSQL one statement. `together`: one consumer
+        handles them, one after the other; see the rule on attempts.
         """
         ...
 
@@ -347,7 +353,8 @@ class Operations(Protocol):
         ...
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
-        """Microseconds until something DELAYED or LEASED falls due, 0 when it is; None when there is no such."""
+        """Microseconds until something DELAYED or LEASED falls due, 0 when it is; None when there is no such, or when
+        the queue is paused."""
         ...
 
     # -- looking and tidying --

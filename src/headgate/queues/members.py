@@ -79,7 +79,9 @@ def _safely(predicate: Callable[[Message], bool]) -> Callable[[Message], bool]:
     def wants(message: Message) -> bool:
         try:
             return bool(predicate(message))
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # sys.exit too
             _log.warning("predicate failed on a message of topic %r", message.topic, exc_info=True)
             return False
 

@@ -35,6 +35,7 @@ from headgate.queues.contract import (
 )
 from headgate.queues.declaring import check_queue
 from headgate.queues.memory_state import MemoryDelivery, MemoryQueue, MemoryState
+from headgate.queues.search import IN_DOUBT
 from headgate.queues.wakers import Wakers
 
 P = ParamSpec("P")
@@ -145,6 +146,7 @@ class MemoryOperations(MemoryState):
         filter: Filter | None = None,
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
+        together: bool = False,
     ) -> tuple[list[Claimed], list[Outcome]]:
         self._drop_expired()
         found = self._find(queue.name)
@@ -152,9 +154,13 @@ class MemoryOperations(MemoryState):
         if found.info.paused:
             return [], outcomes
         self._promote(found)
-        ready = [d for d in self._ready(found, filter) if d.id not in set(skip)]
+        ready = [d for d in self._ready(found, filter) if d.id not in skip]
         first = list(self._not_busy(found, ready))[:limit]
-        claimed = [self._lease(delivery, lease_us) for delivery in _one_per_group(first)]
+        given = list(_one_per_group(first))
+        if together:
+            given = _until_doubt(given)
+        doubt = int(together and len(given) > 1)
+        claimed = [self._lease(delivery, lease_us, doubt) for delivery in given]
         return claimed, outcomes
 
     @at_once
@@ -208,8 +214,10 @@ class MemoryOperations(MemoryState):
     @at_once
     def next_due(self, queue: QueueInfo) -> int | None:
         waiting = (State.DELAYED, State.LEASED)
-        found = self._find(queue.name).deliveries.values()
-        due = [delivery.visible_at for delivery in found if delivery.state in waiting]
+        found = self._find(queue.name)
+        if found.info.paused:
+            return None
+        due = [one.visible_at for one in found.deliveries.values() if one.state in waiting]
         return max(min(due) - self._now(), 0) if due else None
 
     # -- looking and tidying --
@@ -354,6 +362,12 @@ def _one_per_group(deliveries: Iterable[MemoryDelivery]) -> Iterator[MemoryDeliv
         if delivery.group is None or delivery.group not in taken:
             taken |= set() if delivery.group is None else {delivery.group}
             yield delivery
+
+
+def _until_doubt(deliveries: list[MemoryDelivery]) -> list[MemoryDelivery]:
+    """Those before the first that may have ended its consumer, or that one alone."""
+    at = next((at for at, one in enumerate(deliveries) if one.doubt == IN_DOUBT), len(deliveries))
+    return deliveries[: max(at, 1)]
 
 
 def _stamp(message: Message) -> int:

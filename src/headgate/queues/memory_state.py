@@ -23,6 +23,7 @@ from headgate.queues.contract import (
     Usage,
 )
 from headgate.queues.declaring import check_is_subscription
+from headgate.queues.search import IN_DOUBT
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class MemoryDelivery:
     group: str | None
     token: int = 0
     attempts: int = 0
+    doubt: int = 0  # as in 0006_doubt.sql
     reason: str | None = None
 
     def standing(self) -> Standing:
@@ -163,10 +165,11 @@ class MemoryState:
         } - {None}
         return (delivery for delivery in deliveries if delivery.group not in busy)
 
-    def _lease(self, delivery: MemoryDelivery, lease_us: int) -> Claimed:
+    def _lease(self, delivery: MemoryDelivery, lease_us: int, doubt: int) -> Claimed:
         delivery.state, delivery.visible_at = State.LEASED, self._now() + lease_us
         delivery.token += 1
         delivery.attempts += 1
+        delivery.doubt = max(delivery.doubt & IN_DOUBT, doubt)
         given = replace(delivery.message)  # its owner may change it
         return Claimed(delivery.id, delivery.token, delivery.attempts, given, delivery.group)
 
@@ -179,7 +182,9 @@ class MemoryState:
             if delivery.state in (State.DELAYED, State.LEASED) and delivery.visible_at <= now:
                 ended = delivery.state == State.LEASED
                 delivery.state = State.READY
-                if ended and self._used_up(queue, delivery):
+                if ended and delivery.doubt == 1:
+                    delivery.attempts, delivery.doubt = delivery.attempts - 1, IN_DOUBT
+                elif ended and self._used_up(queue, delivery):
                     delivery.state = State.DEAD
                     delivery.reason = f"the lease ended after attempt {delivery.attempts}"
                 delivery.visible_at = now if ended else delivery.visible_at

@@ -17,16 +17,17 @@ between is dropped, within the queue's dedup window.
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headgate.errors import QueueNotFound, QueueOptionsError
-from headgate.message import HeaderValue, Message
+from headgate.message import HeaderValue, Message, validate
 from headgate.queues import arguments
 from headgate.queues.contract import (
     Engine,
@@ -44,6 +45,8 @@ from headgate.queues.dialect import Dialect
 from headgate.queues.operations import SqlOperations
 from headgate.queues.records import columns_of, message_of, row_of
 from headgate.queues.statements import migrations_of
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -220,15 +223,35 @@ class Entry(NamedTuple):
     publication: Publication
 
 
-def read_outbox(dialect: Dialect, limit: int) -> Operation[list[Entry]]:
-    """The oldest entries, in order."""
+class Unreadable(NamedTuple):
+    """A row that somebody wrote by hand, and that is no message."""
+
+    id: int
+    problem: str
+
+
+def read_outbox(dialect: Dialect, limit: int) -> Operation[tuple[list[Entry], list[Unreadable]]]:
+    """The oldest entries, in order, and what stands between them."""
     rows = yield dialect.statement("outbox_read", limit, columns=columns_of("o"))
-    return sorted(map(entry, rows), key=attrgetter("id"))
+    return entries_of(sorted(rows, key=itemgetter(0)))
+
+
+def entries_of(rows: Iterable[Row]) -> tuple[list[Entry], list[Unreadable]]:
+    """The rows that can be published, and those that cannot."""
+    entries, unreadable = [], []
+    for row in rows:
+        try:
+            entries.append(entry(row))
+        except Exception as problem:  # whatever is in it, it must not stop the others
+            unreadable.append(Unreadable(row[0], f"{type(problem).__name__}: {problem}"))
+            _log.warning("outbox: entry %s cannot be published and is kept: %s", row[0], problem)
+    return entries, unreadable
 
 
 def entry(row: Row) -> Entry:
     """From id, delivery key, queue, delay, dedup key, group, then the message's columns."""
-    publication = Publication(message_of(row[6:]), row[3], row[4], row[5])
+    publication = Publication(message_of(row[6:]), int(row[3]), row[4], row[5])
+    validate(publication.message)
     return Entry(row[0], row[1], row[2], publication)
 
 
@@ -236,7 +259,9 @@ def relay_within(operations: SqlOperations, limit: int) -> Operation[int]:
     """Move the oldest entries into the queues of their own database; how many were looked at."""
     dialect = operations.dialect
     yield Transaction.WRITE
-    entries = yield from read_outbox(dialect, limit)
+    entries, unreadable = yield from read_outbox(dialect, limit)
+    for one in unreadable:
+        yield refuse(dialect, [one], one.problem)
     for name, entries_of_one in by_queue(entries):
         try:
             info = yield from operations.find(name)
@@ -247,7 +272,7 @@ def relay_within(operations: SqlOperations, limit: int) -> Operation[int]:
         yield from without_transaction(operations.publish(info, publications))
         yield drop(dialect, entries_of_one)
     yield Transaction.COMMIT
-    return len(entries)
+    return len(entries) + len(unreadable)
 
 
 def by_queue(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
@@ -271,7 +296,7 @@ def drop(dialect: Dialect, entries: Sequence[Entry]) -> Statement:
     return dialect.statement("outbox_drop", [entry.id for entry in entries])
 
 
-def refuse(dialect: Dialect, entries: Sequence[Entry], problem: str) -> Statement:
+def refuse(dialect: Dialect, entries: Sequence[Entry | Unreadable], problem: str) -> Statement:
     """Keep them, with the reason; they stand in nobody's way."""
     return dialect.statement("outbox_refuse", [entry.id for entry in entries], problem)
 

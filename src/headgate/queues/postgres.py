@@ -23,8 +23,11 @@ from headgate.queues.contract import (
 from headgate.queues.postgres_connections import (
     Pool,
     is_alive,
+    is_idle,
+    is_in_transaction,
     open_async_connection,
     open_connection,
+    psycopg_module,
     query_of,
     translated,
 )
@@ -70,7 +73,12 @@ class PostgresEngine:
             try:
                 return _run_to_end(operation, connection)
             finally:
-                operation.close()
+                try:
+                    operation.close()
+                except (
+                    RuntimeError
+                ):  # interrupted twice, it had a lock to release: that goes with the connection
+                    connection.close()
 
     def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
         [id] = self.run(self.operations.publish(queue, [publication]))
@@ -119,9 +127,15 @@ def _reply(connection: KeepingConnection, step: Step) -> Rows:
 
 
 def _roll_back(connection: KeepingConnection) -> None:
-    if not connection.closed and connection.info.transaction_status:
-        with translated(connection):
+    """Where a statement was interrupted in the middle, or rolling back is, the connection is closed: that rolls back."""
+    try:
+        if is_in_transaction(connection):
             connection.execute("ROLLBACK")
+    except psycopg_module().Error:  # why it was to be rolled back is what the caller is told
+        connection.close()
+    finally:
+        if not is_idle(connection):
+            connection.close()
 
 
 class AsyncPostgresEngine:
@@ -163,7 +177,12 @@ class AsyncPostgresEngine:
             try:
                 return await _run_awaited(operation, connection)
             finally:
-                operation.close()
+                try:
+                    operation.close()
+                except (
+                    RuntimeError
+                ):  # cancelled twice, it had a lock to release: that goes with the connection
+                    await connection.close()
 
     async def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
         [id] = await self.run(self.operations.publish(queue, [publication]))
@@ -187,7 +206,8 @@ class AsyncPostgresEngine:
             try:
                 yield connection
             finally:
-                if self._closed or connection.closed:
+                # One whose rollback was cancelled too is still at work: nobody else may have it.
+                if self._closed or not is_idle(connection):
                     await connection.close()
                 else:
                     self._idle.append(connection)
@@ -234,6 +254,11 @@ async def _reply_awaited(connection: AsyncKeepingConnection, step: Step) -> Rows
 
 
 async def _roll_back_awaited(connection: AsyncKeepingConnection) -> None:
-    if not connection.closed and connection.info.transaction_status:
-        with translated(connection):
+    try:
+        if is_in_transaction(connection):
             await connection.execute("ROLLBACK")
+    except psycopg_module().Error:
+        await connection.close()
+    finally:
+        if not is_idle(connection):
+            await connection.close()

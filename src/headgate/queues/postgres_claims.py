@@ -8,7 +8,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headgate.queues.claiming import remember
+from headgate.queues.claiming import Wanted, remember
 from headgate.queues.contract import (
     Claimed,
     QueueInfo,
@@ -28,7 +28,7 @@ from headgate.queues.search import FIRST_GAP, Search
 # What all messages of one answer may have; a single one, this divided by how many were asked for. A value in PostgreSQL
 # ends at eight times as much.
 MOST_BYTES: Final = 128 * 1024 * 1024
-_FIRST_FREE: Final = 7  # the first parameter of a claim that is not the same in all of them
+_FIRST_FREE: Final = 9  # the first parameter of a claim that is not the same in all of them
 _JSON: Final = ("headers", "properties")
 _PRIORITY: Final = MESSAGE_COLUMNS.index("priority")
 _ID: Final = itemgetter(0)
@@ -46,13 +46,14 @@ class PostgresClaims(PostgresPublishing):
     def claim_statement(
         self,
         search: Search,
-        limit: int,
-        lease_us: int,
+        wanted: Wanted,
         acks: Sequence[Receipt] = (),
         *,
         reach: int = 1,
+        waits: bool = True,
     ) -> Statement:
-        """The whole claim, where every term is answered next to the delivery."""
+        """The whole claim, where every term is answered next to the delivery. If it waits, it takes nothing while
+        something is due, which must be promoted first."""
         shape = (search.conditions, bool(search.skip), reach)
         known = self._claims.get(shape)
         if known is None:
@@ -61,8 +62,9 @@ class PostgresClaims(PostgresPublishing):
         text, values = known
         skipped = [list(search.skip)] if search.skip else []
         now = self.dialect.now_us()
-        given = (search.queue.id, limit, lease_us, now, *by_column(acks), *skipped, *values)
-        return Statement(text, given)
+        limit, lease_us, together = wanted
+        first = (search.queue.id, limit, lease_us, now, *by_column(acks), together, waits)
+        return Statement(text, (*first, *skipped, *values))
 
     def _claim_text(
         self, conditions: Sequence[Condition], skips: bool, reach: int

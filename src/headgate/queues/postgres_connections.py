@@ -6,7 +6,9 @@ import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
+from weakref import WeakSet
 
 from headgate.errors import (
     DatabaseClosed,
@@ -39,12 +41,17 @@ SESSION: Final = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
 }
+_LOST_S: Final = 0.1  # after which a connection that nobody returned is noticed
 _TRANSACTIONS: Final = {
     Transaction.READ: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     Transaction.WRITE: "BEGIN",
     Transaction.LEASE: "BEGIN; SET LOCAL synchronous_commit = off",
     Transaction.COMMIT: "COMMIT",
 }
+
+
+class Loan:
+    """That somebody has a connection."""
 
 
 class Conflict(QueueError):
@@ -187,8 +194,25 @@ def is_alive(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
     return not watch.poll(0)
 
 
+def is_idle(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
+    """Whether it is open and has nothing under way: no statement, no transaction."""
+    status = psycopg_module().pq.TransactionStatus
+    return not connection.closed and connection.info.transaction_status == status.IDLE
+
+
+def is_in_transaction(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
+    """Whether it can be asked to roll back: it is not in the middle of a statement."""
+    status = psycopg_module().pq.TransactionStatus
+    known = (status.INTRANS, status.INERROR)
+    return not connection.closed and connection.info.transaction_status in known
+
+
 class Pool:
-    """Idle connections, the one used last first. At most `most` are open; whoever comes later waits."""
+    """Idle connections, the one used last first. At most `most` are lent; whoever comes later waits.
+
+    An interruption (Ctrl-C) may come between any two lines. So what is lent is not counted but looked at: a connection
+    that was lost on its way is collected, and is lent no longer.
+    """
 
     def __init__(self, open: Callable[[], KeepingConnection], most: int) -> None:
         self._open, self._most = open, most
@@ -197,8 +221,10 @@ class Pool:
         call_in_child(self, Pool._start_over)
 
     def _start_empty(self) -> None:
-        self._free, self._lock = threading.BoundedSemaphore(self._most), threading.Lock()
         self._idle: list[KeepingConnection] = []
+        self._lent: WeakSet[Loan] = WeakSet()
+        self._returns: SimpleQueue[None] = SimpleQueue()
+        self._lock = threading.Lock()
 
     def _start_over(self) -> None:
         """In a forked child: the server knows one partner, and to close a connection here would end it there."""
@@ -207,12 +233,30 @@ class Pool:
 
     @contextmanager
     def connection(self) -> Iterator[KeepingConnection]:
-        with self._free:
+        loan = self._borrow()
+        try:
             connection = self._take()
             try:
                 yield connection
             finally:
                 self._give_back(connection)
+        finally:
+            self._lent.discard(loan)
+            if self._returns.empty():
+                self._returns.put(None)
+
+    def _borrow(self) -> Loan:
+        """Wait until one more may be lent."""
+        while True:
+            with self._lock:
+                if len(self._lent) < self._most:
+                    loan = Loan()
+                    self._lent.add(loan)
+                    return loan
+            try:
+                self._returns.get(timeout=_LOST_S)
+            except Empty:
+                continue
 
     def close(self) -> None:
         with self._lock:
@@ -236,7 +280,7 @@ class Pool:
 
     def _give_back(self, connection: KeepingConnection) -> None:
         with self._lock:
-            if not self._closed and not connection.closed:
+            if not self._closed and is_idle(connection):
                 self._idle.append(connection)
                 return
         connection.close()

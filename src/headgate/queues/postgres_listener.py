@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0  # between attempts to reconnect
+_LONGEST_ID: Final = 20  # digits
 _SETTINGS: Final = {"application_name": "headgate listener"}
 
 
@@ -73,9 +74,12 @@ class Listener:
                     pause = _FIRST_PAUSE_S
                     with translated(connection):
                         self._listen(connection)
-            except HeadgateError as problem:
+            except Exception as problem:  # nothing may end the listener but closing it
                 # Operations fail loudly by themselves; who only waits is woken when it is over.
-                _log.warning("%s; trying again in %.2f s", problem, pause)
+                known = isinstance(problem, HeadgateError)
+                _log.warning(
+                    "listener: %s; trying again in %.2f s", problem, pause, exc_info=not known
+                )
                 self._stopping.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
@@ -94,8 +98,14 @@ class Listener:
 
     def _tell(self, payloads: list[bytes]) -> None:
         if payloads:
-            named = frozenset(int(payload) for payload in payloads if payload)
-            self._wakers.wake(None if b"" in payloads else named)
+            self._wakers.wake(_queues_named(payloads))
+
+
+def _queues_named(payloads: list[bytes]) -> frozenset[int] | None:
+    """The queues; None, which is all of them, when one payload names none. Anybody may notify this channel of anything."""
+    if not all(payload.isdigit() and len(payload) < _LONGEST_ID for payload in payloads):
+        return None
+    return frozenset(map(int, payloads))
 
 
 def _payloads(connection: psycopg.Connection) -> list[bytes]:

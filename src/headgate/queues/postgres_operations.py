@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from headgate.filters.nodes import Filter
+from headgate.queues.claiming import Wanted
 from headgate.queues.contract import (
     Claimed,
     Operation,
@@ -37,7 +38,7 @@ from headgate.queues.postgres_claims import (
 from headgate.queues.postgres_connections import Conflict
 from headgate.queues.postgres_dialect import index_name, key_expression
 from headgate.queues.records import columns_of
-from headgate.queues.search import Examined
+from headgate.queues.search import Examined, Search
 
 T = TypeVar("T")
 
@@ -146,37 +147,41 @@ class PostgresOperations(PostgresClaims):
         filter: Filter | None = None,
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
+        together: bool = False,
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
         if queue.kind != "queue":
             yield from self.route()
         search = self.search(queue, filter, skip)
         if search.reads:
             claim = super().claim
-            return (
-                yield from retried(
-                    lambda: claim(queue, limit, lease_us, filter=filter, skip=skip, acks=acks)
-                )
-            )
-        statement = self.claim_statement(search, limit, lease_us, acks)
+            again = partial(claim, filter=filter, skip=skip, acks=acks, together=together)
+            return (yield from retried(lambda: again(queue, limit, lease_us)))
+        wanted = Wanted(limit, lease_us, together)
+        statement = self.claim_statement(search, wanted, acks)
         answer = answer_of((yield from retried(lambda: _asked(statement))))
         outcomes = yield from self._acked(queue, acks, answer.acked)
-        for reach in _REACHES:
-            if not (yield from self._may_find_more(queue, answer)):
-                break
-            again = self.claim_statement(search, limit, lease_us, reach=reach)
-            answer = answer_of((yield from retried(partial(_asked, again))))
+        if not answer.ids:
+            answer = yield from self._claim_more(search, wanted, answer)
         fetched: Rows = ()
         if missing := left_out(answer):
             columns = columns_of("m")
             fetched = yield self.dialect.statement("claimed_messages", missing, columns=columns)
         return claimed_of_answer(answer, queue, fetched), outcomes
 
-    def _may_find_more(self, queue: QueueInfo, answer: Answer) -> Operation[bool]:
-        """Whether to ask again: something was due, or all that was found was in somebody else's hands."""
-        if answer.due:
-            yield from self.promote(queue)
-            return True
-        return not answer.ids and answer.found > 0
+    def _claim_more(self, search: Search, wanted: Wanted, answer: Answer) -> Operation[Answer]:
+        """Ask again, as long as something was due, or all that was found was in somebody else's hands.
+
+        What is due and locked by somebody else is passed over, and all others are claimed meanwhile.
+        """
+        due, reaches, reach = answer.due, iter(_REACHES), 1
+        while not answer.ids:
+            if due:
+                due = (yield from self.promote(search.queue)) > 0
+            elif not answer.found or not (reach := next(reaches, 0)):
+                break
+            again = self.claim_statement(search, wanted, reach=reach, waits=False)
+            answer = answer_of((yield from retried(partial(_asked, again))))
+        return answer
 
     def _acked(
         self, queue: QueueInfo, acks: Sequence[Receipt], acked: list[int] | None

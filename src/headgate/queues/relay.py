@@ -25,9 +25,10 @@ from headgate.queues.contract import Engine
 from headgate.queues.outbox import (
     OUTBOX_QUEUE,
     Entry,
+    Unreadable,
     abroad,
     by_queue,
-    entry,
+    entries_of,
     relay_within,
     with_outbox,
 )
@@ -38,6 +39,12 @@ _log = logging.getLogger(__name__)
 
 BATCH: Final = 500  # entries moved at a time
 _SETTLED_S: Final = 0.02  # a commit's bytes are written a moment before it counts
+
+
+def warn_of_waiting(problem: Exception) -> None:
+    """What is not expected is shown with its trace."""
+    known = isinstance(problem, QueueError)
+    _log.warning("the outbox waits: %s; trying again", problem, exc_info=not known)
 
 
 class Outboxes(Protocol):
@@ -104,8 +111,8 @@ class Relay:
                     self._woken.wait(self._poll_s)
             except DatabaseClosed:
                 return
-            except QueueError as problem:
-                _log.warning("the outbox waits: %s", problem)
+            except Exception as problem:  # nothing may end a relay but closing it
+                warn_of_waiting(problem)
                 self._stopping.wait(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
 
@@ -140,12 +147,16 @@ class FileOutbox:
             with closing(
                 sqlite3.connect(self._path, timeout=60, isolation_level=None)
             ) as connection:
-                entries = self._read(connection)
+                entries, unreadable = self._read(connection)
+                for one in unreadable:
+                    connection.execute(
+                        self._statements["outbox_refuse"], (f"[{one.id}]", one.problem)
+                    )
                 for name, of_one in by_queue(entries):
                     self._move(connection, name, of_one)
         except sqlite3.OperationalError as problem:
             raise DatabaseUnavailable(f"{self._path}: {problem}") from problem
-        return len(entries)
+        return len(entries) + len(unreadable)
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         watch = files.Watch(
@@ -169,12 +180,12 @@ class FileOutbox:
 
         return stop
 
-    def _read(self, connection: sqlite3.Connection) -> list[Entry]:
+    def _read(self, connection: sqlite3.Connection) -> tuple[list[Entry], list[Unreadable]]:
         query = "SELECT 1 FROM sqlite_schema WHERE name = 'headgate_outbox'"
         if not connection.execute(query).fetchall():
-            return []
+            return [], []
         text = self._statements["outbox_read"].replace("{columns}", columns_of("o"))
-        return [entry(row) for row in connection.execute(text, (BATCH,)).fetchall()]
+        return entries_of(connection.execute(text, (BATCH,)).fetchall())
 
     def _move(self, connection: sqlite3.Connection, queue: str, entries: Sequence[Entry]) -> None:
         ids = "[" + ",".join(str(each.id) for each in entries) + "]"

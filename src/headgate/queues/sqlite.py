@@ -172,6 +172,9 @@ class SqliteEngine:
         return _Connection(connection, self._writing, self._wakers, self._synchronous)
 
     def _give_back(self, connection: _Connection) -> None:
+        if not connection.is_clean():  # closing rolls back
+            connection.close()
+            return
         self._idle.append(connection)
         if self._closed:  # meanwhile
             self._close_idle()
@@ -215,15 +218,21 @@ class _Connection:
         connection.create_scalar_function("noted", self._note, 1)
         self._noted = 0
         self._writing, self._wakers = writing, wakers
-        self._holds = self._hurries = False
+        self._busy = self._hurries = False
         self._notified = self._announced = _NOBODY
 
     def run(self, operation: Operation[T]) -> T:
+        self._busy = True
         try:
-            return self._to_end(operation)
+            result = self._to_end(operation)
+            self._busy = False
+            return result
+        except Exception:
+            self._busy = False
+            raise
         finally:
             operation.close()
-            if self._holds or self._connection.in_transaction:
+            if self._hurries or self._connection.in_transaction:
                 self._abandon()
             if self._notified:
                 notified, self._notified = self._notified, _NOBODY
@@ -231,11 +240,17 @@ class _Connection:
 
     def insert_one(self, row: tuple[SqlValue, ...]) -> int:
         """A message with its only delivery; its id."""
+        self._busy = True
         self._cursor.execute(_PUBLISH_ONE, row)
+        self._busy = False
         return self._noted
 
+    def is_clean(self) -> bool:
+        """Whether the next operation finds it as it should be: this one was not interrupted, by Ctrl-C or the like."""
+        return not self._busy and not self._hurries and not self._connection.in_transaction
+
     def close(self) -> None:
-        self._connection.close()
+        self._connection.close(True)  # also with a statement that was interrupted
 
     def _note(self, *given: Any) -> int:
         """The SQL function noted(id)."""
@@ -250,10 +265,28 @@ class _Connection:
         try:
             step = next(operation)
             while True:
-                step = send(take(step))
+                if step is Transaction.WRITE or step is Transaction.LEASE:
+                    step = self._write(operation, step)
+                else:
+                    step = send(take(step))
         except StopIteration as end:
             result: T = end.value
             return result
+
+    def _write(self, operation: Operation[T], step: Step) -> Step:
+        """A write transaction, from its first step to its last; the step after it.
+
+        The lock is held by `with` and nothing else: an interruption (Ctrl-C), whenever it comes, releases it.
+        """
+        with self._writing:
+            try:
+                while step is not Transaction.COMMIT:
+                    step = operation.send(self._take(step))
+                self._commit()
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+        return operation.send(())
 
     def _abandon(self) -> None:
         """Roll back what was not committed."""
@@ -261,7 +294,6 @@ class _Connection:
             self._connection.execute("ROLLBACK")
         self._announced = _NOBODY
         self._slow_down()
-        self._release()
 
     def _take(self, step: Step) -> Rows:
         # Asked in the order of how often they come: here every step of every operation passes.
@@ -284,8 +316,6 @@ class _Connection:
             self._notified = self._notified.union(queues)
 
     def _begin(self, step: Transaction) -> None:
-        if step is not Transaction.READ:
-            self._acquire()
         if step is Transaction.LEASE:
             self._hurry()
         self._connection.execute("BEGIN" if step is Transaction.READ else "BEGIN IMMEDIATE")
@@ -294,13 +324,12 @@ class _Connection:
         self._connection.execute("COMMIT")
         self._notified, self._announced = self._notified | self._announced, _NOBODY
         self._slow_down()
-        self._release()
 
     def _hurry(self) -> None:
         """The next commit does not wait for the disk; the one after it that does takes it along."""
         if self._synchronous.upper() in _LASTING:
-            self._connection.execute("PRAGMA synchronous = NORMAL")
             self._hurries = True
+            self._connection.execute("PRAGMA synchronous = NORMAL")
 
     def _slow_down(self) -> None:
         if self._hurries:
@@ -310,7 +339,7 @@ class _Connection:
     def _execute(self, text: str, params: tuple[SqlValue, ...]) -> Rows:
         if list in map(type, params):
             params = _bound(params)
-        if self._holds or self._connection.in_transaction or text.startswith(_READING):
+        if self._connection.in_transaction or text.startswith(_READING):
             return self._cursor.execute(text, params).fetchall()
         with self._writing:
             return self._cursor.execute(text, params).fetchall()
@@ -318,21 +347,15 @@ class _Connection:
     def _execute_each(self, text: str, rows: tuple[tuple[SqlValue, ...], ...]) -> Rows:
         if self._connection.in_transaction:
             return self._cursor.executemany(text, rows).fetchall()
-        self._acquire()
-        self._connection.execute("BEGIN IMMEDIATE")
-        found = self._cursor.executemany(text, rows).fetchall()
-        self._connection.execute("COMMIT")
-        self._release()
+        with self._writing:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                found = self._cursor.executemany(text, rows).fetchall()
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
         return found
-
-    def _acquire(self) -> None:
-        self._writing.acquire()
-        self._holds = True
-
-    def _release(self) -> None:
-        if self._holds:
-            self._holds = False
-            self._writing.release()
 
 
 def _bound(params: tuple[SqlValue, ...]) -> tuple[SqlValue, ...]:

@@ -16,6 +16,7 @@ from headgate.filters.targets.sql import Dialect as DialectName
 from headgate.filters.targets.sql import Layout, Sql, index_expression
 from headgate.filters.targets.sql.fragment import NEVER
 from headgate.message import Scalar
+from headgate.queues.claiming import Wanted
 from headgate.queues.clock import Clock
 from headgate.queues.contract import (
     Claimed,
@@ -144,13 +145,13 @@ class SqliteOperations(SqlOperations):
         return (yield from super()._candidates(search, limit))
 
     def _lease(
-        self, queue: QueueInfo, candidates: Sequence[Candidate], lease_us: int
+        self, queue: QueueInfo, candidates: Sequence[Candidate], wanted: Wanted
     ) -> Operation[list[Claimed]]:
         if len(candidates) != 1:
-            return (yield from super()._lease(queue, candidates, lease_us))
+            return (yield from super()._lease(queue, candidates, wanted))
         [candidate], now = candidates, self.dialect.now_us()
         named = (queue.id, candidate.id)
-        rows = yield Statement(self._lease_one, (*named, now, lease_us, *named))
+        rows = yield Statement(self._lease_one, (*named, now, wanted.lease_us, *named))
         return [claimed_of(row) for row in rows]
 
     def _all_if_few(

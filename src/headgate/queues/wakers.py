@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from headgate.queues.contract import Wake
+
+_log = logging.getLogger(__name__)
 
 
 class Wakers:
@@ -32,7 +35,12 @@ class Wakers:
         with self._lock:
             wakes = list(self._wakes.values())
         for wake in wakes:
-            wake(queues)
+            try:
+                wake(queues)
+            except (
+                Exception
+            ):  # such as that of an event loop that was closed: the others are woken all the same
+                _log.warning("one who waits could not be woken", exc_info=True)
 
 
 class Registration:

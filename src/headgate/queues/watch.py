@@ -31,7 +31,7 @@ SELECT q.id,
     EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.queue = q.id AND d.state = 0),
     (SELECT visible_at FROM headgate_delivery d WHERE d.queue = q.id AND d.state IN (1, 2)
      ORDER BY visible_at LIMIT 1)
-FROM headgate_queue q
+FROM headgate_queue q WHERE NOT q.paused
 UNION ALL SELECT 0, EXISTS (SELECT 1 FROM headgate_outbox WHERE problem IS NULL), NULL
 """  # 0 is the outbox, for relays
 
@@ -41,7 +41,7 @@ class Watcher:
 
     def __init__(self, path: Path, connect: Callable[[], apsw.Connection], wakers: Wakers) -> None:
         self._wakers, self._stopping = wakers, False
-        self._connection = connect()
+        self._connection, self._path = connect(), path
         real = path.resolve()  # where SQLite keeps its log, and not beside a link to it
         self._files = files.Watch(real.parent, accepts=lambda name: name.startswith(real.name))
         self._version = self._data_version()
@@ -59,20 +59,23 @@ class Watcher:
     def _watch(self) -> None:
         committed = False
         while not self._stopping:
-            # After a commit, the next writer may have been reported already: its commit is waited for as well.
-            touched = committed or self._files.wait(_SAFETY_S)
-            committed = False
             try:
+                # After a commit, the next writer may have been reported already: its commit is waited for as well.
+                touched = committed or self._files.wait(_SAFETY_S)
+                committed = False
                 if not self._stopping and self._is_committed(wait=touched):
                     committed = True
                     self._tell()
                     time.sleep(_BREATH_S)
-            except apsw.Error as problem:
+            except Exception as problem:  # nothing may end this thread but closing it
                 # Busy for a minute, or the file is gone: everybody looks for himself, and we look again later.
+                known = isinstance(problem, apsw.Error)
                 _log.warning(
-                    "cannot look whether %s changed: %s", self._connection.filename, problem
+                    "cannot look whether %s changed: %s", self._path, problem, exc_info=not known
                 )
+                committed = False
                 self._wakers.wake(None)
+                time.sleep(_LONGEST_NAP_S)
 
     def _is_committed(self, *, wait: bool) -> bool:
         """Whether somebody committed since the last look; after a write, wait a little for its commit."""

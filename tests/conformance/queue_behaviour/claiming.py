@@ -7,9 +7,13 @@ from datetime import timedelta
 import pytest
 
 from headgate.errors import QueueOptionsError, StaleLease
+from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.queues.contract import Publication, State
+from headgate.queues.search import Unwanted
 from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
+
+LEASE_US = 30_000_000
 
 
 class ClaimBehaviour(Surroundings):
@@ -182,6 +186,28 @@ class ClaimBehaviour(Surroundings):
         assert payloads(orders.claim(5, skip=[first])) == [b"b"]
         assert second > first
 
+    @pytest.mark.parametrize("filter", [None, "type = 'a'", "type IN ('a', 'b')", "colour = 'red'"])
+    def test_many_skipped_ids_are_not_claimed(self, db, orders, filter):
+        headers = {"type": "a", "colour": "red"}
+        ids = orders.publish_many([Message(b"no", headers=headers)] * 1_200)
+        skip = Unwanted(ids)
+        assert orders.claim(filter=filter, skip=ids) == []
+
+        def claim() -> list[bytes]:
+            claimed, _ = db.engine.run(
+                db.engine.operations.claim(
+                    orders.info, 3, LEASE_US, filter=filter and parse(filter), skip=skip
+                )
+            )
+            return [one.message.payload for one in claimed]
+
+        assert claim() == []
+        orders.publish_many(Message(b"%d" % at, headers=headers) for at in range(5))
+        assert claim() == [b"0", b"1", b"2"]
+        orders.publish(b"urgent", headers=headers, priority=9)
+        assert sorted(claim() + claim()) == [b"3", b"4", b"urgent"]
+        assert claim() == []
+
     def test_a_limit_or_lease_of_nothing_is_refused(self, orders):
         with pytest.raises(QueueOptionsError, match="limit"):
             orders.claim(0)
@@ -197,6 +223,93 @@ class ClaimBehaviour(Surroundings):
         [dead] = orders.dead()
         assert dead.attempts == 3
         assert "lease ended" in dead.reason
+
+    def claim_together(self, db, orders, limit=10):
+        """As a consumer claims."""
+        operation = db.engine.operations.claim(orders.info, limit, LEASE_US, together=True)
+        claimed, _ = db.engine.run(operation)
+        return [(one.message.payload, one.attempts) for one in claimed]
+
+    def test_a_consumer_that_dies_with_several_messages_in_hand_counts_for_none(
+        self, db, orders, time
+    ):
+        orders.publish_many([b"a", b"b", b"c"])
+        assert self.claim_together(db, orders) == [(b"a", 1), (b"b", 1), (b"c", 1)]
+        time.advance(MINUTE)
+        assert self.claim_together(db, orders) == [(b"a", 1)]
+        assert self.claim_together(db, orders) == [(b"b", 1)]
+        assert self.claim_together(db, orders) == [(b"c", 1)]
+        assert self.claim_together(db, orders) == []
+
+    def test_a_message_that_kills_its_consumers_dies_and_its_neighbours_do_not(
+        self, db, orders, time
+    ):
+        given: list[bytes] = []
+        orders.publish_many([b"a", b"poison", b"b"])
+        while claimed := db.engine.run(
+            db.engine.operations.claim(orders.info, 10, LEASE_US, together=True)
+        )[0]:
+            for one in claimed:
+                given.append(one.message.payload)
+                if one.message.payload == b"poison":
+                    time.advance(MINUTE)  # the consumer is dead
+                    break
+                orders.delivery(one.id, one.token).ack()
+        assert [(dead.message.payload, dead.attempts) for dead in orders.dead()] == [(b"poison", 3)]
+        assert list(orders.browse(state=State.READY)) == []
+        assert sorted(given) == [b"a", b"b", *[b"poison"] * 4]
+
+    def test_the_only_message_in_hand_is_counted_when_its_consumer_dies(self, db, orders, time):
+        orders.publish(b"a")
+        for attempt in (1, 2, 3):
+            assert self.claim_together(db, orders) == [(b"a", attempt)]
+            time.advance(MINUTE)
+        assert self.claim_together(db, orders) == []
+        assert [dead.attempts for dead in orders.dead()] == [3]
+
+    def test_a_message_in_doubt_is_given_alone_and_in_its_turn(self, db, orders, time):
+        orders.publish_many([b"a", b"b"])
+        self.claim_together(db, orders)
+        time.advance(MINUTE)
+        orders.publish_many([Message(b"urgent", priority=9), b"c", b"d"])
+        assert self.claim_together(db, orders) == [(b"urgent", 1)]
+        assert self.claim_together(db, orders) == [(b"a", 1)]
+        assert self.claim_together(db, orders) == [(b"b", 1)]
+        assert self.claim_together(db, orders) == [(b"c", 1), (b"d", 1)]
+
+    def test_what_was_leased_together_is_found_by_a_filter_that_reads(self, db, orders, time):
+        orders.publish_many(Message(name, headers={"colour": "red"}) for name in (b"a", b"b"))
+        for found in ([b"a", b"b"], [b"a"], [b"b"]):
+            claimed, _ = db.engine.run(
+                db.engine.operations.claim(
+                    orders.info, 10, LEASE_US, filter=parse("colour = 'red'"), together=True
+                )
+            )
+            assert [(one.message.payload, one.attempts) for one in claimed] == [
+                (name, 1) for name in found
+            ]
+            if len(found) == 2:
+                time.advance(MINUTE)
+
+    @pytest.mark.parametrize("filter", [None, "colour = 'red'"])
+    def test_a_claim_finds_what_is_due_behind_many_that_died(self, db, time, filter):
+        once = db.queue("once", max_attempts=1)
+        once.publish_many([Message(b"dying", headers={"colour": "red"})] * 1_100)
+        assert len(once.claim(2_000, MINUTE)) == 1_100
+        once.publish(b"wanted", headers={"colour": "red"}, delay=MINUTE + SECOND)
+        time.advance(2 * MINUTE)
+        assert payloads(once.claim(filter=filter)) == [b"wanted"]
+
+    def test_of_a_paused_queue_nothing_falls_due(self, db, orders, time):
+        due_in = lambda: db.engine.run(db.engine.operations.next_due(orders.info))  # noqa: E731
+        orders.publish(b"a", delay=MINUTE)
+        assert due_in() == 60_000_000
+        time.advance(MINUTE)
+        assert due_in() == 0
+        orders.pause()
+        assert due_in() is None
+        orders.resume()
+        assert due_in() == 0
 
     def test_a_message_that_fails_too_often_becomes_a_dead_letter(self, orders):
         orders.publish(b"a")

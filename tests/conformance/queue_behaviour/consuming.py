@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue as queues
+import sys
+from asyncio import CancelledError
 
 import pytest
 
@@ -11,7 +13,13 @@ from headgate.message import Message
 from headgate.queues.consumer import Member, Retry
 from headgate.queues.contract import State
 from headgate.queues.delivery import Delivery
-from tests.conformance.queue_behaviour.surroundings import MINUTE, PATIENCE, SECOND, Surroundings
+from tests.conformance.queue_behaviour.surroundings import (
+    MINUTE,
+    PATIENCE,
+    SECOND,
+    Surroundings,
+    wait_until,
+)
 
 
 class ConsumerBehaviour(Surroundings):
@@ -45,6 +53,68 @@ class ConsumerBehaviour(Surroundings):
         assert orders.claim() == []
         time.advance(MINUTE)
         assert [d.attempts for d in orders.claim()] == [3]
+
+    def test_what_is_handled_is_acked_while_the_next_message_takes_long(self, orders):
+        begun: queues.Queue[int] = queues.Queue()
+        go_on: queues.Queue[None] = queues.Queue()
+
+        def slow_at_last(delivery: Delivery) -> None:
+            if delivery.message.payload == b"slow":
+                begun.put(delivery.id)
+                go_on.get(timeout=PATIENCE)
+
+        orders.publish_many([b"quick"] * 9 + [b"slow"])
+        with orders.consumer(slow_at_last):
+            begun.get(timeout=PATIENCE)
+            wait_until(lambda: [s.message.payload for s in orders.browse()] == [b"slow"])
+            go_on.put(None)
+        assert list(orders.browse()) == []
+
+    @pytest.mark.parametrize(
+        "ends", [SystemExit(3), CancelledError(), KeyboardInterrupt()], ids=repr
+    )
+    def test_a_handler_that_would_end_its_thread_has_failed_and_the_next_message_is_handled(
+        self, orders, caplog, ends
+    ):
+        if isinstance(ends, KeyboardInterrupt) and orders.__module__.endswith("aio"):
+            pytest.skip("Ctrl-C in a task ends the loop, loudly")
+        seen: queues.Queue[bytes] = queues.Queue()
+
+        def end_at_first(delivery: Delivery) -> None:
+            if delivery.message.payload == b"ends":
+                raise ends
+            seen.put(delivery.message.payload)
+
+        orders.publish_many([b"ends", b"next"])
+        with orders.consumer(end_at_first, retry=Retry(first=MINUTE)):
+            assert seen.get(timeout=PATIENCE) == b"next"
+        [failed] = orders.browse()
+        assert (failed.state, failed.attempts) == (State.DELAYED, 1)
+        assert type(ends).__name__ in failed.reason
+        assert "handler failed" in caplog.text
+
+    def test_a_predicate_that_would_end_its_thread_rejects(self, orders):
+        seen: queues.Queue[bytes] = queues.Queue()
+
+        def wants(message: Message) -> bool:
+            return message.payload == b"yes" or sys.exit("not mine")
+
+        orders.publish_many([b"no", b"yes"])
+        with orders.consumer(lambda d: seen.put(d.message.payload), predicate=wants):
+            assert seen.get(timeout=PATIENCE) == b"yes"
+
+    @pytest.mark.parametrize("elsewhere", [False, True])
+    def test_a_consumer_of_a_queue_that_is_resumed_gets_what_fell_due(
+        self, connect, orders, time, elsewhere
+    ):
+        seen: queues.Queue[bytes] = queues.Queue()
+        orders.publish(b"a", delay=MINUTE)
+        orders.pause()
+        time.advance(MINUTE)
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            with connect() as other:
+                (other.queue("orders") if elsewhere else orders).resume()
+            assert seen.get(timeout=PATIENCE) == b"a"
 
     def test_a_consumer_gets_what_its_filter_matches(self, orders):
         seen: queues.Queue[bytes] = queues.Queue()

@@ -8,7 +8,13 @@ import pytest
 
 from headgate.filters.parser import parse
 from headgate.message import Message
-from tests.conformance.queue_behaviour.surroundings import PATIENCE, SECOND, Surroundings
+from headgate.queues.contract import State
+from tests.conformance.queue_behaviour.surroundings import (
+    PATIENCE,
+    SECOND,
+    Surroundings,
+    wait_until,
+)
 
 
 class PushBehaviour(Surroundings):
@@ -97,9 +103,68 @@ class PushBehaviour(Surroundings):
         forever: queues.Queue[None] = queues.Queue()
         db.subscribe("#", lambda m: forever.get(), id="hanging")
         db.subscribe("#", lambda m: seen.put(m.payload), id="good")
-        orders.publish_many([b"a"] * 20)
-        assert [seen.get(timeout=PATIENCE) for _ in range(20)] == [b"a"] * 20
+        orders.publish_many([b"a"] * 1_500)
+        assert [seen.get(timeout=PATIENCE) for _ in range(1_500)] == [b"a"] * 1_500
+        db.unsubscribe_all("hanging")
         forever.put(None)
+
+    def test_closing_tells_everything_that_was_published(self, connect, orders):
+        seen: queues.Queue[bytes] = queues.Queue()
+        names = [b"%d" % at for at in range(300)]
+        with connect() as elsewhere:
+            elsewhere.subscribe("#", lambda m: seen.put(m.payload), id="a")
+            elsewhere.subscribe("orders", lambda m: seen.put(m.payload), id="b")
+            orders.publish_many(names)
+        assert sorted(seen.get_nowait() for _ in range(600)) == sorted(names * 2)
+        assert seen.empty()
+
+    def test_a_message_is_acked_when_the_callback_has_returned(self, db, orders):
+        begun: queues.Queue[None] = queues.Queue()
+        go_on: queues.Queue[None] = queues.Queue()
+
+        def slow(message: Message) -> None:
+            begun.put(None)
+            go_on.get(timeout=PATIENCE)
+
+        def waiting() -> list[tuple[bytes, State]]:
+            pushes = [info for info in db.engine.run(operations.queues()) if info.kind == "push"]
+            found = [one for push in pushes for one in db.engine.run(operations.browse(push, 10))]
+            return [(one.message.payload, one.state) for one in found]
+
+        seen: queues.Queue[bytes] = queues.Queue()
+        operations = db.engine.operations
+        db.subscribe("#", slow, id="slow")
+        db.subscribe("#", lambda m: seen.put(m.payload), id="quick")
+        for name in (b"a", b"b"):
+            orders.publish(name)
+            assert seen.get(timeout=PATIENCE) == name
+        begun.get(timeout=PATIENCE)
+        assert (b"a", State.LEASED) in waiting()
+        go_on.put(None)
+        go_on.put(None)
+        wait_until(lambda: waiting() == [])
+
+    def test_a_process_that_was_stopped_for_a_while_is_told_everything(self, db, orders, time):
+        seen: queues.Queue[bytes] = queues.Queue()
+        db.subscribe("#", lambda m: seen.put(m.payload), id="s")
+        names = [b"%d" % at for at in range(22)]
+        for name in names:
+            time.advance(66 * SECOND)  # nobody has renewed anything
+            db.engine.run(db.engine.operations.route())  # others tidy up
+            orders.publish(name)
+        assert [seen.get(timeout=PATIENCE) for _ in names] == names
+
+    def test_a_subscriber_that_would_end_its_thread_is_called_again(self, db, orders, caplog):
+        seen: queues.Queue[bytes] = queues.Queue()
+
+        def end(message: Message) -> None:
+            seen.put(message.payload)
+            raise SystemExit("enough")
+
+        db.subscribe("#", end, id="s")
+        for name in (b"a", b"b"):
+            orders.publish(name)
+            assert seen.get(timeout=PATIENCE) == name
 
     def test_subscriptions_are_managed_by_pattern_and_id(self, db, orders):
         seen: queues.Queue[str] = queues.Queue()

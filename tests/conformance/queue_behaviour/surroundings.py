@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from time import monotonic, sleep
 
 import pytest
 
@@ -17,6 +18,14 @@ MINUTE = timedelta(minutes=1)
 PATIENCE = 20  # seconds until a thread that does nothing counts as broken
 
 Connect = Callable[[], Database]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Look again and again, until it holds."""
+    deadline = monotonic() + PATIENCE
+    while not holds():
+        assert monotonic() < deadline, "it does not come about"
+        sleep(0.005)
 
 
 def payloads(deliveries: list[Delivery]) -> list[bytes]:

@@ -106,3 +106,35 @@ def test_a_filter_that_no_index_answers_is_warned_of(tmp_path, caplog, filter, w
 
     asyncio.run(consume())
     assert ("declare colour as filter headers" in caplog.text) == warned
+
+
+def test_a_consumer_whose_tasks_were_cancelled_says_so_and_can_be_closed(caplog):
+    async def left_over():
+        begun = asyncio.Event()
+
+        async def hang(delivery):
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with queue_on(MemoryEngine()) as queue:
+            await queue.publish(b"a")
+            async with queue.consumer(hang) as consumer:
+                await soon(begun.wait())
+                for task in consumer._running:
+                    task.cancel()
+            return [standing.state.name async for standing in queue.browse()]
+
+    assert asyncio.run(left_over()) == ["LEASED"]
+    assert "is cancelled at" in caplog.text
+
+
+def test_a_database_closed_before_its_consumer_ends_every_task():
+    async def closed():
+        seen = asyncio.Event()
+        async with queue_on(MemoryEngine()) as queue:
+            await queue.publish(b"a")
+            consumer = await queue.consumer(lambda delivery: seen.set()).start()
+            await soon(seen.wait())
+        await soon(consumer.close())
+
+    asyncio.run(closed())

@@ -2,13 +2,17 @@
 
 import asyncio
 import queue as queues
+import threading
 from datetime import timedelta
 
+import pytest
+
 from headgate import aio
+from headgate.queues import push
 from headgate.queues.database import connect
 from tests.manual_clock import ManualClock
 
-AWAY = timedelta(minutes=5)
+AWAY = timedelta(hours=2)
 PATIENCE = 30
 
 
@@ -46,3 +50,53 @@ def test_a_database_whose_subscription_was_dropped_can_be_closed(tmp_path):
         db.subscribe("#", print, id="s")
         time.advance(AWAY)
         db.engine.run(db.engine.operations.route())
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(push, "STALLED_S", 0.05)
+
+
+def test_a_callback_that_hangs_does_not_keep_the_database_open(impatient, caplog):
+    begun, go_on, seen = threading.Event(), threading.Event(), queues.Queue()
+    with connect("memory:") as db:
+        db.subscribe("#", lambda message: begun.set() or go_on.wait(PATIENCE), id="hanging")
+        db.subscribe("#", lambda message: seen.put(message.payload), id="good")
+        db.queue("orders").publish_many([b"a", b"b"])
+        assert begun.wait(PATIENCE)
+    go_on.set()
+    assert [seen.get_nowait(), seen.get_nowait()] == [b"a", b"b"]
+    assert "'hanging' has not returned" in caplog.text
+
+
+def test_a_task_that_hangs_does_not_keep_the_database_open(impatient, caplog):
+    async def left_by():
+        begun, seen = asyncio.Event(), []
+
+        async def hang(message):
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with await aio.connect("memory:") as db:
+            await db.subscribe("#", hang, id="hanging")
+            await db.subscribe("#", lambda message: seen.append(message.payload), id="good")
+            await (await db.queue("orders")).publish_many([b"a", b"b"])
+            await asyncio.wait_for(begun.wait(), PATIENCE)
+        return seen
+
+    assert asyncio.run(left_by()) == [b"a", b"b"]
+    assert "'hanging' has not returned" in caplog.text
+
+
+def test_a_subscriber_may_unsubscribe_itself():
+    seen = queues.Queue()
+
+    def once(message):
+        db.unsubscribe("#", "once")
+        seen.put(message.payload)
+
+    with connect("memory:") as db:
+        db.subscribe("#", once, id="once")
+        db.subscribe("#", lambda message: seen.put(b"other"), id="other")
+        db.queue("orders").publish_many([b"a", b"b"])
+    assert sorted(seen.queue) == [b"a", b"other", b"other"]

@@ -1,11 +1,13 @@
 """The thread that notices commits, with the moments of files and commits written down beforehand."""
 
+import queue as queues
 import threading
 from pathlib import Path
 
 import pytest
 
 from headgate.queues import watch
+from headgate.queues.database import connect
 from headgate.queues.wakers import Wakers
 from headgate.queues.watch import Watcher
 
@@ -97,3 +99,33 @@ def test_a_write_that_is_rolled_back_wakes_nobody(files, monkeypatch):
     assert files.rests.wait(PATIENCE)
     watcher.close()
     assert woken == []
+
+
+def test_a_watcher_goes_on_after_an_error_nobody_expected(tmp_path, monkeypatch, caplog):
+    seen: queues.Queue[bytes] = queues.Queue()
+    url = f"sqlite:///{tmp_path}/q.db"
+    tell, failures = Watcher._tell, [RuntimeError("a mistake of ours")]
+
+    def fail_once(watcher):
+        if failures:
+            raise failures.pop()
+        tell(watcher)
+
+    monkeypatch.setattr(Watcher, "_tell", fail_once)
+    with connect(url) as db, connect(url) as other:
+        consumed = db.queue("q").consumer(lambda d: seen.put(d.message.payload), mode="notify")
+        with consumed:
+            for name in (b"a", b"b"):
+                other.queue("q").publish(name)
+                assert seen.get(timeout=30) == name
+    assert not failures
+    assert "a mistake of ours" in caplog.text
+
+
+def test_one_who_cannot_be_woken_keeps_nobody_asleep(caplog):
+    woken, wakers = [], Wakers()
+    wakers.add(lambda queues: 1 / 0)
+    wakers.add(woken.append)
+    wakers.wake(frozenset({1}))
+    assert woken == [{1}]
+    assert "could not be woken" in caplog.text

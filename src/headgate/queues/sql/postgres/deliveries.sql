@@ -1,22 +1,27 @@
 -- name: promote
--- Queue, now. What is due becomes ready; a lease that ended on the last attempt makes a dead letter.
+-- Queue, now. What is due becomes ready; a lease that ended on the last attempt makes a dead letter. What was leased
+-- together with others is not counted, and is given alone from now on.
 WITH due AS MATERIALIZED (
     SELECT message FROM delivery
     WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 AND visible_at <= coalesce($2::bigint, now_us())
     ORDER BY visible_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )
 UPDATE delivery d SET
-    reason = CASE WHEN d.state = 2 AND d.attempts >= q.max_attempts AND q.max_attempts > 0
+    attempts = d.attempts - CASE WHEN d.state = 2 AND d.doubt = 1 THEN 1 ELSE 0 END,
+    doubt = CASE WHEN d.state = 2 AND d.doubt = 1 THEN 2 ELSE d.doubt END,
+    reason = CASE WHEN d.state = 2 AND d.doubt <> 1 AND d.attempts >= q.max_attempts AND q.max_attempts > 0
         THEN 'the lease ended after attempt ' || d.attempts ELSE d.reason END,
     visible_at = CASE WHEN d.state = 2 THEN coalesce($2::bigint, now_us()) ELSE d.visible_at END,
-    state = CASE WHEN d.state = 2 AND d.attempts >= q.max_attempts AND q.max_attempts > 0 THEN 3 ELSE 0 END
+    state = CASE WHEN d.state = 2 AND d.doubt <> 1 AND d.attempts >= q.max_attempts AND q.max_attempts > 0
+        THEN 3 ELSE 0 END
 FROM queue q WHERE q.id = $1 AND d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM due))
 RETURNING 1
 
 -- name: next_due
--- Queue, now: how long to wait.
+-- Queue, now: how long to wait. Of a paused queue nothing falls due: whoever resumes it wakes its consumers.
 SELECT greatest(visible_at - coalesce($2::bigint, now_us()), 0) FROM delivery
-WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 ORDER BY visible_at LIMIT 1
+WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 AND NOT (SELECT paused FROM queue WHERE id = $1)
+ORDER BY visible_at LIMIT 1
 
 -- name: standing
 -- Queue, now: is it paused, and is something due that must become ready first?
@@ -26,7 +31,8 @@ FROM queue q WHERE q.id = $1
 
 -- name: claim
 -- Acks what came before and claims what comes next. Queue, limit, lease, now, acked messages in ascending order, their
--- tokens or the one all of them have, then what the candidates need.
+-- tokens or the one all of them have, whether one consumer takes them together, whether it waits for what is due,
+-- then what the candidates need.
 --
 -- The answer is one row: whether something is due (then nothing is claimed: promote first), how many candidates there were,
 -- what was acked, if not all, the archive's nothing, the token of what is leased now; then the leases by column, then
@@ -39,12 +45,14 @@ FROM queue q WHERE q.id = $1
 -- Rows are found by `= ANY (ARRAY(…))`, never by a join that the planner could turn round; those that are locked, by where
 -- they lie: nobody can move them. One that was written since the statement began is passed over, as if still locked.
 --
+-- What one consumer takes together ends before the first that is in doubt, and that one is taken alone: see 0006_doubt.
+--
 -- With nothing to ack it does not wait for the disk: a lease that a crash forgets is only given again, and as tokens are
 -- random, whoever held it before cannot settle what another holds now.
 WITH standing AS MATERIALIZED (
     SELECT coalesce($4::bigint, now_us()) AS now, NOT q.paused AS open, q.archive,
         (random() * 9007199254740991)::bigint AS token,
-        NOT q.paused AND EXISTS (SELECT 1 FROM delivery d WHERE d.queue = $1 AND d.state IN (1, 2)
+        $8::boolean AND NOT q.paused AND EXISTS (SELECT 1 FROM delivery d WHERE d.queue = $1 AND d.state IN (1, 2)
             AND d.visible_at >= 0 AND d.visible_at <= coalesce($4::bigint, now_us())) AS due,
         CASE WHEN cardinality($5::bigint[]) = 0 THEN set_config('synchronous_commit', 'off', true) END AS lasting
     FROM (SELECT) one LEFT JOIN queue q ON q.id = $1
@@ -53,15 +61,21 @@ WITH standing AS MATERIALIZED (
     WHERE d.queue = $1 AND d.message = ANY ($5::bigint[]) AND d.state = 2
         AND d.token = ($6::bigint[])[least(width_bucket(d.message, $5::bigint[]), cardinality($6::bigint[]))]
     RETURNING d.message, d.attempts, d.grp
-), {candidates}, chosen AS (
-    SELECT place FROM locked WHERE grp IS NULL
+), {candidates}, given AS MATERIALIZED (
+    SELECT place, rank, message, grp FROM (
+        SELECT *, row_number() OVER w = 1 AS is_first, bool_or(doubt = 2) OVER w AS is_doubted
+        FROM locked WINDOW w AS (ORDER BY rank, message)) l
+    WHERE NOT $7::boolean OR is_first OR NOT is_doubted
+), chosen AS (
+    SELECT place FROM given WHERE grp IS NULL
     UNION ALL
     SELECT place FROM (
-        SELECT DISTINCT ON (grp) place FROM locked WHERE grp IS NOT NULL ORDER BY grp, rank, message) l
+        SELECT DISTINCT ON (grp) place FROM given WHERE grp IS NOT NULL ORDER BY grp, rank, message) l
 ), leased AS (
     UPDATE delivery d
     SET state = 2, visible_at = (SELECT now FROM standing) + $3::bigint, token = (SELECT token FROM standing),
-        attempts = d.attempts + 1
+        attempts = d.attempts + 1,
+        doubt = greatest(d.doubt & 2, CASE WHEN $7::boolean AND (SELECT count(*) FROM chosen) > 1 THEN 1 ELSE 0 END)
     WHERE d.ctid = ANY (ARRAY(SELECT place FROM chosen))
     RETURNING d.message, d.attempts, d.grp
 )
@@ -88,7 +102,7 @@ SELECT m.id, {columns} FROM message m WHERE m.id = ANY ($1::bigint[])
 -- name: locked_candidates
 -- Read in order and locked on the way, until there are enough.
 locked AS MATERIALIZED (
-    SELECT d.ctid AS place, d.message, d.rank, d.grp FROM delivery d
+    SELECT d.ctid AS place, d.message, d.rank, d.grp, d.doubt FROM delivery d
     WHERE (SELECT open AND NOT due FROM standing) AND d.queue = $1 AND d.state = 0 AND {where} AND {free}
     ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 ), found AS (SELECT message FROM locked)
@@ -99,7 +113,7 @@ locked AS MATERIALIZED (
 found AS MATERIALIZED (
     SELECT DISTINCT rank, message FROM ({branches}) b ORDER BY rank, message LIMIT $2 * {reach}
 ), locked AS MATERIALIZED (
-    SELECT d.ctid AS place, d.message, d.rank, d.grp FROM delivery d
+    SELECT d.ctid AS place, d.message, d.rank, d.grp, d.doubt FROM delivery d
     WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM found)) AND d.state = 0
     ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 )
@@ -120,7 +134,7 @@ SELECT x.rank, x.message FROM unnest({arrays}) AS v ({names}) CROSS JOIN LATERAL
 
 -- name: candidates
 -- Queue, how many, then what the gaps need. In the order of the queue.
-SELECT d.message, d.rank, d.grp{columns} FROM delivery d{join}
+SELECT d.message, d.rank, d.grp, d.doubt{columns} FROM delivery d{join}
 WHERE d.queue = $1 AND d.state = 0 AND {where}
     AND (d.grp IS NULL OR (
         SELECT b.message FROM delivery b
@@ -146,7 +160,7 @@ SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM
 
 -- name: claimable
 -- Queue, how many, messages.
-SELECT d.message, d.rank, d.grp FROM delivery d
+SELECT d.message, d.rank, d.grp, d.doubt FROM delivery d
 WHERE d.queue = $1 AND d.message = ANY ($3::bigint[]) AND d.state = 0
     AND (d.grp IS NULL OR (
         SELECT b.message FROM delivery b
@@ -160,7 +174,7 @@ ORDER BY d.rank, d.message LIMIT $2
 d.message <> ALL ({ids}::bigint[])
 
 -- name: lease
--- Queue, messages, now, lease. Whoever is no longer ready, or whose group has become busy, is left out.
+-- Queue, messages, now, lease, doubt. Whoever is no longer ready, or whose group has become busy, is left out.
 WITH locked AS MATERIALIZED (
     SELECT d.message FROM delivery d
     WHERE d.queue = $1 AND d.message = ANY ($2::bigint[]) AND d.state = 0
@@ -171,7 +185,8 @@ WITH locked AS MATERIALIZED (
 )
 UPDATE delivery d
 SET state = 2, visible_at = coalesce($3::bigint, now_us()) + $4::bigint,
-    token = (random() * 9007199254740991)::bigint, attempts = d.attempts + 1
+    token = (random() * 9007199254740991)::bigint, attempts = d.attempts + 1,
+    doubt = greatest(d.doubt & 2, $5::bigint)
 WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM locked))
 RETURNING d.message
 

@@ -1,11 +1,14 @@
 -- name: promote
--- Queue, now. What is due becomes ready; a lease that ended on the last attempt makes a dead letter.
+-- Queue, now. What is due becomes ready; a lease that ended on the last attempt makes a dead letter. What was leased
+-- together with others is not counted, and is given alone from now on.
 UPDATE headgate_delivery SET
-    reason = CASE WHEN state = 2 AND attempts >= (SELECT max_attempts FROM headgate_queue WHERE id = ?1)
+    attempts = attempts - (state = 2 AND doubt = 1),
+    doubt = CASE WHEN state = 2 AND doubt = 1 THEN 2 ELSE doubt END,
+    reason = CASE WHEN state = 2 AND doubt <> 1 AND attempts >= (SELECT max_attempts FROM headgate_queue WHERE id = ?1)
         AND (SELECT max_attempts FROM headgate_queue WHERE id = ?1) > 0
         THEN 'the lease ended after attempt ' || attempts ELSE reason END,
     visible_at = CASE WHEN state = 2 THEN ?2 ELSE visible_at END,
-    state = CASE WHEN state = 2 AND attempts >= (SELECT max_attempts FROM headgate_queue WHERE id = ?1)
+    state = CASE WHEN state = 2 AND doubt <> 1 AND attempts >= (SELECT max_attempts FROM headgate_queue WHERE id = ?1)
         AND (SELECT max_attempts FROM headgate_queue WHERE id = ?1) > 0 THEN 3 ELSE 0 END
 WHERE queue = ?1 AND message IN (
     SELECT message FROM headgate_delivery
@@ -13,9 +16,10 @@ WHERE queue = ?1 AND message IN (
 RETURNING 1
 
 -- name: next_due
--- Queue, now: how long to wait.
+-- Queue, now: how long to wait. Of a paused queue nothing falls due: whoever resumes it wakes its consumers.
 SELECT max(visible_at - ?2, 0) FROM headgate_delivery
-WHERE queue = ?1 AND state IN (1, 2) ORDER BY visible_at LIMIT 1
+WHERE queue = ?1 AND state IN (1, 2) AND NOT (SELECT paused FROM headgate_queue WHERE id = ?1)
+ORDER BY visible_at LIMIT 1
 
 -- name: standing
 -- Queue, now: is it paused, and is something due that must become ready first?
@@ -26,7 +30,7 @@ FROM headgate_queue q WHERE q.id = ?1
 -- name: candidates
 -- Queue, how many, then what the gaps need. In the order of the queue. A member of a group is none while another
 -- member is leased, or waits after a nack.
-SELECT d.message, d.rank, d.grp{columns} FROM headgate_delivery d {index}{join}
+SELECT d.message, d.rank, d.grp, d.doubt{columns} FROM headgate_delivery d {index}{join}
 WHERE d.queue = ?1 AND d.state = 0 AND {where}
     AND (d.grp IS NULL OR NOT EXISTS (
         SELECT 1 FROM headgate_delivery b
@@ -35,7 +39,7 @@ ORDER BY d.rank, d.message LIMIT ?2
 
 -- name: some
 -- Queue, how many, then what the gap needs. As candidates, but in no order, so that the index of a range can be used.
-SELECT d.message, d.rank, d.grp FROM headgate_delivery d{join}
+SELECT d.message, d.rank, d.grp, d.doubt FROM headgate_delivery d{join}
 WHERE d.queue = ?1 AND d.state = 0 AND {where}
     AND (d.grp IS NULL OR NOT EXISTS (
         SELECT 1 FROM headgate_delivery b
@@ -63,7 +67,7 @@ UNION ALL SELECT * FROM (SELECT 0, d.message FROM page d{join} WHERE {where} LIM
 
 -- name: claimable
 -- Queue, how many, messages.
-SELECT d.message, d.rank, d.grp
+SELECT d.message, d.rank, d.grp, d.doubt
 FROM json_each(?3) k CROSS JOIN headgate_delivery d ON d.message = k.value AND d.queue = ?1
 WHERE d.state = 0
     AND (d.grp IS NULL OR NOT EXISTS (
@@ -78,8 +82,9 @@ ORDER BY d.rank, d.message LIMIT ?2
 d.message NOT IN (SELECT value FROM json_each({ids}))
 
 -- name: lease
--- Queue, messages, now, lease. Whoever is no longer ready, or whose group has become busy, is left out.
-UPDATE headgate_delivery SET state = 2, visible_at = ?3 + ?4, token = token + 1, attempts = attempts + 1
+-- Queue, messages, now, lease, doubt. Whoever is no longer ready, or whose group has become busy, is left out.
+UPDATE headgate_delivery SET state = 2, visible_at = ?3 + ?4, token = token + 1, attempts = attempts + 1,
+    doubt = max(doubt & 2, ?5)
 WHERE queue = ?1 AND message IN (SELECT value FROM json_each(?2)) AND state = 0
     AND (grp IS NULL OR NOT EXISTS (
         SELECT 1 FROM headgate_delivery b
@@ -96,7 +101,8 @@ ORDER BY d.rank, d.message
 
 -- name: lease_one
 -- Queue, message, now, lease; then queue, message. As lease and leased, without what a list of messages costs.
-UPDATE headgate_delivery SET state = 2, visible_at = ?3 + ?4, token = token + 1, attempts = attempts + 1
+UPDATE headgate_delivery SET state = 2, visible_at = ?3 + ?4, token = token + 1, attempts = attempts + 1,
+    doubt = doubt & 2
 WHERE queue = ?1 AND message = ?2 AND state = 0
     AND (grp IS NULL OR NOT EXISTS (
         SELECT 1 FROM headgate_delivery b
