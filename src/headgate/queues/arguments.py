@@ -144,10 +144,8 @@ def _as_publication(given: bytes | Message | Publication, topic: str) -> Publica
 def check_settled(
     queue: str, receipts: Sequence[Receipt], outcomes: Sequence[Outcome], verb: str
 ) -> None:
-    """StaleLease for those that were not ours any more. What is gone is finished, as an ack wanted."""
-    refused = (Outcome.STALE,) if verb == "ack" else (Outcome.STALE, Outcome.GONE)
-    if not any(outcome in outcomes for outcome in refused):
-        return
+    """StaleLease for those that were not ours any more: given to somebody else, acked by him, or purged."""
     pairs = zip(receipts, outcomes, strict=True)
-    lost = tuple(receipt.id for receipt, outcome in pairs if outcome in refused)
-    raise StaleLease(queue, lost, verb)
+    lost = tuple(receipt.id for receipt, outcome in pairs if outcome is not Outcome.DONE)
+    if lost:
+        raise StaleLease(queue, lost, verb)

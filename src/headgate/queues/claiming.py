@@ -60,6 +60,7 @@ class Claiming(Settling, Publishing, Examining):
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
+        queue = yield from self.current(queue)
         if queue.kind != "queue":
             yield from self.route()
         search = yield from self.plan(queue, filter, skip)

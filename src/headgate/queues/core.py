@@ -30,6 +30,14 @@ class Core:
         catalog = yield from self.catalog()
         return catalog.find(name)
 
+    def current(self, queue: QueueInfo) -> Operation[QueueInfo]:
+        """The queue of that name as it is now: since the caller looked, it may have been changed, or dropped and made
+        again."""
+        return self.find(queue.name)
+
+    def remembered(self, queue: QueueInfo) -> QueueInfo:
+        return self._catalog.get(queue.name) or queue
+
 
 def one(statement: Statement) -> Operation[Row | None]:
     """Its first row, if there is one."""

@@ -80,6 +80,9 @@ class Declaring(Publishing):
                 yield from self._take_stored(name, filter)
         else:
             check_is_subscription(info)
+            if from_queue is None and info.source is not None:
+                known = self._catalog.by_id.get(info.source)
+                raise widened(name, None if known is None else known.name)
             if (info.filter, info.source) != (text, from_queue):
                 yield self.dialect.statement("change_filter", info.id, text, from_queue)
             if options is not None:
@@ -201,6 +204,20 @@ def check_queue(name: str, options: QueueOptions | None) -> None:
         raise QueueOptionsError(
             "max_attempts and the dedup window cannot be negative; 0 attempts are no limit"
         )
+
+
+def widened(name: str, source: str | None) -> QueueOptionsError:
+    """A subscription that takes from one queue does not take from all of them because nobody said which."""
+    if source is None:
+        took, remedy = "took from a queue that was dropped", "name another one with queue="
+    else:
+        took, remedy = (
+            f"takes from the queue {source!r} alone",
+            f"say so again with queue={source!r}",
+        )
+    return QueueOptionsError(
+        f"the subscription {name!r} {took}; {remedy}, or drop it and make it anew to take from all queues"
+    )
 
 
 def check_is_subscription(info: QueueInfo) -> None:

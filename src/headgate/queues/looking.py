@@ -29,6 +29,7 @@ class Looking(Claiming):
     def peek(
         self, queue: QueueInfo, limit: int, filter: Filter | None = None
     ) -> Operation[list[Standing]]:
+        queue = yield from self.current(queue)
         if queue.kind != "queue":
             yield from self.route()
         search = yield from self.plan(queue, filter)
@@ -56,6 +57,7 @@ class Looking(Claiming):
         state: State | None = None,
         filter: Filter | None = None,
     ) -> Operation[list[Standing]]:
+        queue = yield from self.current(queue)
         if queue.kind != "queue":
             yield from self.route()
         matches = (lambda _: True) if filter is None else predicate(filter, self.dialect.wall_ms)
@@ -88,6 +90,7 @@ class Looking(Claiming):
     def archived(
         self, queue: QueueInfo, limit: int, *, after: int = 0
     ) -> Operation[list[Standing]]:
+        queue = yield from self.current(queue)
         rows = yield self.dialect.statement(
             "archived", queue.id, after, limit, columns=columns_of("a")
         )
@@ -96,12 +99,14 @@ class Looking(Claiming):
     # -- tidying --
 
     def purge(self, queue: QueueInfo, state: State | None = None) -> Operation[int]:
+        queue = yield from self.current(queue)
         if state is None:
             return (yield from self._repeat(self.dialect.statement("purge_waiting", queue.id)))
         statement = self.dialect.statement("purge_state", queue.id, state=str(int(state)))
         return (yield from self._repeat(statement))
 
     def prune(self, queue: QueueInfo, older_than_us: int) -> Operation[int]:
+        queue = yield from self.current(queue)
         count = 0
         for name in ("prune", "prune_archive"):
             count += yield from self._repeat(
@@ -110,6 +115,7 @@ class Looking(Claiming):
         return count
 
     def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> Operation[int]:
+        queue = yield from self.current(queue)
         now = self.dialect.now_us()
         if ids is None:
             count = yield from self._repeat(self.dialect.statement("requeue", queue.id, now))
@@ -145,6 +151,7 @@ class Looking(Claiming):
         )
 
     def add_usage(self, queue: QueueInfo, consumer: str, usage: Usage) -> Operation[None]:
+        queue = yield from self.current(queue)
         yield self.dialect.statement(
             "add_usage",
             queue.id,

@@ -22,7 +22,7 @@ from headgate.queues.contract import (
     State,
     Usage,
 )
-from headgate.queues.declaring import check_is_subscription
+from headgate.queues.declaring import check_is_subscription, widened
 
 
 @dataclass(slots=True)
@@ -89,6 +89,9 @@ class MemoryState:
     ) -> QueueInfo:
         queue = self._queues[name]
         check_is_subscription(queue.info)
+        if source is None and queue.info.source is not None:
+            names = {q.info.id: q.info.name for q in self._queues.values()}
+            raise widened(name, names.get(queue.info.source))
         if (queue.info.filter, queue.info.source) != (text, source):
             version = queue.info.version + 1
             queue.info = replace(queue.info, filter=text, source=source, version=version)

@@ -20,7 +20,6 @@ from headgate.queues.contract import (
     QueueOptions,
     Receipt,
     Rows,
-    SqlValue,
     Start,
     Statement,
     Step,
@@ -147,6 +146,7 @@ class PostgresOperations(PostgresClaims):
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
+        queue = self.remembered(queue)
         if queue.kind != "queue":
             yield from self.route()
         search = self.search(queue, filter, skip)
@@ -160,6 +160,13 @@ class PostgresOperations(PostgresClaims):
         statement = self.claim_statement(search, limit, lease_us, acks)
         answer = answer_of((yield from retried(lambda: _asked(statement))))
         outcomes = yield from self._acked(queue, acks, answer.acked)
+        if answer.version != self._catalog.version:
+            current = yield from self.current(queue)
+            if current.id != queue.id:  # dropped and made again: there was nothing to claim
+                claimed, _ = yield from self.claim(
+                    current, limit, lease_us, filter=filter, skip=skip
+                )
+                return claimed, outcomes
         for reach in _REACHES:
             if not (yield from self._may_find_more(queue, answer)):
                 break
@@ -183,18 +190,9 @@ class PostgresOperations(PostgresClaims):
     ) -> Operation[list[Outcome]]:
         if acked is None:
             return [Outcome.DONE] * len(acks)
-        done = set(acked)
-        missing: list[SqlValue] = [receipt.id for receipt in acks if receipt.id not in done]
-        stale: set[int] = set()
-        if missing:
-            found = yield self.dialect.statement("present", queue.id, missing)
-            stale = {row[0] for row in found}
-        return [
-            Outcome.DONE
-            if receipt.id in done
-            else (Outcome.STALE if receipt.id in stale else Outcome.GONE)
-            for receipt in acks
-        ]
+        ids = set(acked)
+        done = {receipt for receipt in acks if receipt.id in ids}
+        return (yield from self.outcomes(queue, acks, done))
 
     def _kept(self, before: Examined, last: int, matches: list[int]) -> Operation[Examined]:
         """Ids appear out of order here: until all have ended who were at work when one was seen, it is not certain
@@ -211,8 +209,11 @@ class PostgresOperations(PostgresClaims):
     # -- settling: two statements that lock the same rows in another order may meet --
 
     def ack(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
-        ack = super().ack
-        return (yield from retried(lambda: ack(queue, receipts)))
+        return (yield from retried(lambda: self.ack_within(queue, receipts)))
+
+    def ack_within(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
+        """One statement that archives exactly what it acks: between two of them a lease could end."""
+        return self._settle("ack", queue, receipts, self.dialect.now_us())
 
     def nack(
         self, queue: QueueInfo, receipts: Sequence[Receipt], delay_us: int, reason: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
+from headgate.errors import QueueOptionsError
 from headgate.message import Message
 from headgate.queues.catalog import Catalog
 from headgate.queues.contract import (
@@ -41,6 +42,8 @@ class Publishing(Core):
         yield Transaction.WRITE
         catalog = yield from self.catalog()
         target = None if queue is None else catalog.find(queue.name)
+        if target is not None:
+            check_is_queue(target)
         known = yield from self._known_ids(target, publications)
         stored = [
             Chosen(at, publications[at], receivers)
@@ -119,10 +122,20 @@ class Publishing(Core):
     def drop_id(self, id: int) -> Operation[None]:
         """The queue with everything in it; first nothing more arrives, then it is emptied."""
         yield self.dialect.statement("drop_queue", id)
+        yield Notify((id,))  # who waits for it finds it gone
         while (yield self.dialect.statement("drop_deliveries", id)):
             pass
         for name in ("drop_dedup", "drop_batches", "drop_archive", "drop_usage", "drop_unrouted"):
             yield self.dialect.statement(name, id)
+
+
+def check_is_queue(info: QueueInfo) -> None:
+    """Refuse to publish to a subscription, which holds what its filter matches and nothing else."""
+    if info.kind != "queue":
+        raise QueueOptionsError(
+            f"{info.name!r} is a subscription and gets what its filter matches; publish to a queue, "
+            "or to all subscriptions with Database.publish"
+        )
 
 
 def delivery_row(

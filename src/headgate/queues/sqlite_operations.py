@@ -81,7 +81,7 @@ class SqliteOperations(SqlOperations):
     def row_of_one(self, queue: QueueInfo, publication: Publication) -> tuple[SqlValue, ...] | None:
         """What publish_one takes, by the catalog as it is remembered; None where one statement is not enough."""
         catalog = self._catalog
-        target = catalog.by_id.get(queue.id)
+        target = catalog.get(queue.name)
         if target is None or catalog.has_subscriptions or publication.dedup_key is not None:
             return None
         row = row_of(publication.message, self.dialect.timestamp_us())

@@ -6,6 +6,7 @@ from tests.conformance.queue_behaviour.claiming import ClaimBehaviour, GroupBeha
 from tests.conformance.queue_behaviour.consuming import ConsumerBehaviour
 from tests.conformance.queue_behaviour.door import DoorBehaviour
 from tests.conformance.queue_behaviour.filtering import ExaminedBehaviour, FilterBehaviour
+from tests.conformance.queue_behaviour.handles import HandleBehaviour
 from tests.conformance.queue_behaviour.publishing import PublishBehaviour
 from tests.conformance.queue_behaviour.pushing import PushBehaviour
 from tests.conformance.queue_behaviour.subscribing import SubscriptionBehaviour
@@ -23,6 +24,7 @@ class QueueBehaviour(
     GroupBehaviour,
     TidyingBehaviour,
     SubscriptionBehaviour,
+    HandleBehaviour,
     ConsumerBehaviour,
     PushBehaviour,
 ):

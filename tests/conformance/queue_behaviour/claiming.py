@@ -61,8 +61,26 @@ class ClaimBehaviour(Surroundings):
         [delivery] = orders.claim()
         delivery.ack()
         delivery.ack()
-        orders.delivery(delivery.id, delivery.token).ack()
         assert list(orders.browse()) == []
+
+    def test_an_ack_of_what_another_has_acked_is_refused(self, orders, time):
+        orders.publish_many([b"a", b"b"])
+        [stale] = orders.claim(1, lease=SECOND)
+        time.advance(2 * SECOND)
+        [held] = orders.claim(1)
+        held.ack()
+        for settle in (stale.ack, lambda: orders.ack_and_claim([stale], 1)):
+            with pytest.raises(StaleLease, match="settled or purged"):
+                settle()
+        assert stale.settled is None
+        assert payloads(orders.claim(5)) == [b"b"]
+
+    def test_an_ack_of_what_was_purged_is_refused(self, orders):
+        orders.publish(b"a")
+        [held] = orders.claim()
+        assert orders.purge(State.LEASED) == 1
+        with pytest.raises(StaleLease, match="settled or purged"):
+            held.ack()
 
     def test_an_id_is_never_given_again_though_the_last_message_is_gone(self, orders):
         ids = []
@@ -80,12 +98,12 @@ class ClaimBehaviour(Surroundings):
         assert ids == sorted(set(ids))
         assert ids[-1] > ids[-2] + 1
 
-    def test_what_is_gone_cannot_be_nacked_or_extended(self, orders):
+    def test_what_is_gone_cannot_be_settled(self, orders):
         orders.publish(b"a")
         [delivery] = orders.claim()
         delivery.ack()
         again = orders.delivery(delivery.id, delivery.token)
-        for settle in (again.nack, again.release, lambda: again.extend(MINUTE)):
+        for settle in (again.ack, again.nack, again.release, lambda: again.extend(MINUTE)):
             with pytest.raises(StaleLease):
                 settle()
 
@@ -115,6 +133,18 @@ class ClaimBehaviour(Surroundings):
         [delivery] = orders.claim(lease=SECOND)
         delivery.extend(MINUTE)
         time.advance(59 * SECOND)
+        assert orders.claim() == []
+        time.advance(SECOND)
+        assert len(orders.claim()) == 1
+
+    def test_a_lease_is_never_made_shorter(self, orders, time):
+        orders.publish(b"a")
+        [delivery] = orders.claim(lease=MINUTE)
+        delivery.extend(SECOND)
+        time.advance(59 * SECOND)
+        assert orders.claim() == []
+        delivery.extend(2 * SECOND)
+        time.advance(SECOND)
         assert orders.claim() == []
         time.advance(SECOND)
         assert len(orders.claim()) == 1
