@@ -7,6 +7,7 @@ afterwards, if it is still there: messages never change, so a match stays a matc
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
@@ -29,9 +30,17 @@ from headgate.queues.dialect import Condition, Dialect
 from headgate.queues.examining import Examining
 from headgate.queues.planning import Branch, branches_of
 from headgate.queues.publishing import Publishing
-from headgate.queues.records import claimed_of, columns_of, filtered_columns_of, message_of
+from headgate.queues.records import (
+    Undecodable,
+    claimed_of,
+    columns_of,
+    filtered_columns_of,
+    message_of,
+)
 from headgate.queues.search import FIRST_GAP, Candidate, Search
 from headgate.queues.settling import Settling
+
+_log = logging.getLogger(__name__)
 
 _PAGE: Final = 500  # rows looked at between two checks whether that is enough
 _BRANCHES_AT_ONCE: Final = 50
@@ -72,9 +81,11 @@ class Claiming(Settling, Publishing, Examining):
         paused, due = yield from self._standing(queue)
         if due:
             yield from self.promote(queue)
-        if not paused:
+        while not paused and not claimed:
             found = yield from self._candidates(search, limit)
             claimed = yield from self._lease(queue, one_per_group(found), lease_us)
+            if not found:
+                break
         yield Transaction.COMMIT
         return claimed, outcomes
 
@@ -82,6 +93,7 @@ class Claiming(Settling, Publishing, Examining):
         self, search: Search, limit: int, lease_us: int, acks: Sequence[Receipt]
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
         queue = search.queue
+        outcomes: list[Outcome] = []
         if (yield from self.next_due(queue)) == 0:
             yield from self.promote(queue)
         while True:
@@ -90,13 +102,14 @@ class Claiming(Settling, Publishing, Examining):
             found = [] if paused else (yield from self._searched(search, limit))
             yield Transaction.COMMIT
             if not found and not acks:
-                return [], []
+                return [], outcomes
             yield _begin(acks)
-            outcomes = yield from self.ack_within(queue, acks)
+            outcomes += yield from self.ack_within(queue, acks)
             claimed = yield from self._lease(queue, one_per_group(found), lease_us)
             yield Transaction.COMMIT
-            if claimed or not found or acks:
+            if claimed or not found:
                 return claimed, outcomes
+            acks = ()
 
     def plan(
         self, queue: QueueInfo, filter: Filter | None, skip: Collection[int] = ()
@@ -237,8 +250,25 @@ class Claiming(Settling, Publishing, Examining):
         if not rows:
             return []
         leased = [row[0] for row in rows]
-        rows = yield self.dialect.statement("leased", queue.id, leased, columns=columns_of("m"))
-        return [claimed_of(row) for row in rows]
+        try:
+            rows = yield self.dialect.statement("leased", queue.id, leased, columns=columns_of("m"))
+            return [claimed_of(row) for row in rows]
+        except Undecodable:
+            return (yield from self.sort_out(queue, leased))
+
+    def sort_out(self, queue: QueueInfo, leased: Sequence[int]) -> Operation[list[Claimed]]:
+        """Of what was just leased, what can be read; what somebody wrote past the checks becomes dead letters."""
+        rows = yield from self.read_messages("leased", queue.id, list(leased))
+        claimed, unreadable = [], []
+        for (id, token, attempts, group), message, problem in rows:
+            if problem is None:
+                claimed.append(Claimed(id, token, attempts, message, group))
+            else:
+                _log.warning("message %d of %r is a dead letter now: %s", id, queue.name, problem)
+                unreadable.append((queue.id, id, token, self.dialect.now_us(), problem))
+        if unreadable:
+            yield self.dialect.each("bury", unreadable)
+        return claimed
 
 
 def _begin(acks: Sequence[Receipt]) -> Transaction:

@@ -22,7 +22,6 @@ from headgate.queues.contract import (
     Transaction,
 )
 from headgate.queues.publishing import Publishing, delivery_row
-from headgate.queues.records import columns_of, message_of
 
 _STORED_AT_ONCE: Final = 500
 _KEYS: Final = Layout(headers="keys")
@@ -31,6 +30,7 @@ _KEYS: Final = Layout(headers="keys")
 class Declaring(Publishing):
     def declare(self, name: str, options: QueueOptions | None) -> Operation[QueueInfo]:
         check_queue(name, options)
+        yield from self.empty_dropped()
         yield Transaction.WRITE
         info = yield from self._find(name)
         if info is None:
@@ -103,16 +103,16 @@ class Declaring(Publishing):
         matches = predicate(filter, self.dialect.wall_ms)
         after, now = 0, self.dialect.now_us()
         while rows := (
-            yield self.dialect.statement(
-                "stored", after, _STORED_AT_ONCE, info.source, columns=columns_of("m")
-            )
+            yield from self.read_messages("stored", after, _STORED_AT_ONCE, info.source, now)
         ):
-            found = [(row[0], message_of(row[1:])) for row in rows]
-            wanted = [(id, message) for id, message in found if matches(message)]
-            deliveries = [delivery_row(id, info, Publication(m), now) for id, m in wanted]
+            deliveries = [
+                delivery_row(id, info, Publication(message, delay_us, None, group), now)
+                for (id, delay_us, group), message, problem in rows
+                if problem is None and matches(message)
+            ]
             if deliveries:
                 yield self.dialect.each("insert_delivery", deliveries)
-            after = rows[-1][0]
+            after = rows[-1].before[0]
 
     # -- parts --
 
@@ -177,10 +177,11 @@ class Declaring(Publishing):
     def build_indexes(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:
         """From now on everyone publishes with the new headers; copy them for what was there before, then say so."""
         for header in headers:
+            index = self.dialect.index_name(header)
             expression = index_expression(self.dialect.name, header, _KEYS)
-            yield self.dialect.statement(
-                "create_filter_index", header=header, expression=expression
-            )
+            for (other,) in (yield self.dialect.statement("misnamed_indexes", index, expression)):
+                yield self.dialect.statement("drop_filter_index", index=other)
+            yield self.dialect.statement("create_filter_index", index=index, expression=expression)
         wanted = list(info.options.filter_headers)
         after = 0
         while rows := (yield self.dialect.statement("backfill", info.id, after, wanted)):

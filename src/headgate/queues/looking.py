@@ -20,7 +20,7 @@ from headgate.queues.contract import (
     Statement,
     Usage,
 )
-from headgate.queues.core import one
+from headgate.queues.core import Read, one
 from headgate.queues.planning import probed_headers
 from headgate.queues.records import columns_of, standing_of
 
@@ -37,16 +37,15 @@ class Looking(Claiming):
         if not found:
             return []
         ids: list[SqlValue] = [candidate.id for candidate in found]
-        rows = yield self.dialect.statement(
+        rows = yield from self.read_messages(
             "standings",
             queue.id,
             limit,
             ids,
-            columns=columns_of("m"),
             where=self.dialect.text("among", ids=self.dialect.placeholder(3)),
             order="d.rank, d.message",
         )
-        return [standing_of(row) for row in rows]
+        return [_standing(row) for row in rows]
 
     def browse(
         self,
@@ -64,27 +63,21 @@ class Looking(Claiming):
         found: list[Standing] = []
         while len(found) < limit:
             page = max(limit, 100)
-            rows = yield self._page_by_id(queue, page, after, state)
-            found += [one for one in map(standing_of, rows) if matches(one.message)]
+            rows = yield from self._page_by_id(queue, page, after, state)
+            found += [one for one in map(_standing, rows) if matches(one.message)]
             if len(rows) < page:
                 break
-            after = rows[-1][0]
+            after = rows[-1].before[0]
         return found[:limit]
 
     def _page_by_id(
         self, queue: QueueInfo, limit: int, after: int, state: State | None
-    ) -> Statement:
+    ) -> Operation[list[Read]]:
         where = f"d.message > {self.dialect.placeholder(3)}"
         if state is not None:  # as a number in the text, so that the indexes of one state are found
             where += f" AND d.state = {int(state)}"
-        return self.dialect.statement(
-            "standings",
-            queue.id,
-            limit,
-            after,
-            columns=columns_of("m"),
-            where=where,
-            order="d.message",
+        return self.read_messages(
+            "standings", queue.id, limit, after, where=where, order="d.message"
         )
 
     def archived(
@@ -181,3 +174,8 @@ class Looking(Claiming):
                 if condition.residual is not None
             ),
         )
+
+
+def _standing(row: Read) -> Standing:
+    (id, state, attempts, visible_at, group, reason), message, problem = row
+    return Standing(id, State(state), attempts, visible_at, message, group, reason or problem)

@@ -114,9 +114,9 @@ class MemoryOperations(MemoryState):
         )
         stored = self._stored(from_queue) if start == "first" else {}
         info = self._create(info)
-        for id, message in sorted(stored.items()):
-            if self._wants(info, message, from_queue):
-                self._deliver(self._queues[name], id, Publication(message))
+        for id, publication in sorted(stored.items(), key=lambda item: item[0]):
+            if self._wants(info, publication.message, from_queue):
+                self._deliver(self._queues[name], id, publication)
         return info
 
     @at_once

@@ -139,13 +139,17 @@ class MemoryState:
             publication.group,
         )
 
-    def _stored(self, source: int | None) -> dict[int, Message]:
-        return {
-            delivery.id: delivery.message
-            for queue in self._queues.values()
-            if source in (None, queue.info.id)
-            for delivery in queue.deliveries.values()
-        }
+    def _stored(self, source: int | None) -> dict[int, Publication]:
+        """What is stored, with its group, and with what is left of its delay unless one delivery waits no more."""
+        found: dict[int, Publication] = {}
+        for queue in self._queues.values():
+            for delivery in queue.deliveries.values() if source in (None, queue.info.id) else ():
+                waits = delivery.state == State.DELAYED and not delivery.attempts
+                delay_us = max(delivery.visible_at - self._now(), 0) if waits else 0
+                before = found.get(delivery.id)
+                least = delay_us if before is None else min(delay_us, before.delay_us)
+                found[delivery.id] = Publication(delivery.message, least, None, delivery.group)
+        return found
 
     def _matches(self, filter: Filter | None, message: Message) -> bool:
         return filter is None or predicate(filter, self._clock.wall_ms)(message)

@@ -35,7 +35,7 @@ from headgate.queues.postgres_claims import (
 )
 from headgate.queues.postgres_connections import Conflict
 from headgate.queues.postgres_dialect import index_name, key_expression
-from headgate.queues.records import columns_of
+from headgate.queues.records import Undecodable, columns_of
 from headgate.queues.search import Examined
 
 T = TypeVar("T")
@@ -51,6 +51,7 @@ class PostgresOperations(PostgresClaims):
     def declare(self, name: str, options: QueueOptions | None) -> Operation[QueueInfo]:
         known = yield from self._find(name)
         if known is not None and _is_settled(known, options):
+            yield from self.empty_dropped()
             return known
         declare = super().declare
         return (yield from retried(lambda: self._alone(declare(name, options))))
@@ -176,7 +177,13 @@ class PostgresOperations(PostgresClaims):
         if missing := left_out(answer):
             columns = columns_of("m")
             fetched = yield self.dialect.statement("claimed_messages", missing, columns=columns)
-        return claimed_of_answer(answer, queue, fetched), outcomes
+        try:
+            return claimed_of_answer(answer, queue, fetched), outcomes
+        except Undecodable:
+            claimed = yield from self.sort_out(queue, answer.ids)
+        if not claimed:
+            claimed, _ = yield from self.claim(queue, limit, lease_us, filter=filter, skip=skip)
+        return claimed, outcomes
 
     def _may_find_more(self, queue: QueueInfo, answer: Answer) -> Operation[bool]:
         """Whether to ask again: something was due, or all that was found was in somebody else's hands."""

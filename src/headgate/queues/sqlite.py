@@ -36,6 +36,7 @@ from headgate.queues.contract import (
     Wake,
     Watch,
 )
+from headgate.queues.records import Undecodable
 from headgate.queues.sqlite_operations import SqliteDialect, SqliteOperations
 from headgate.queues.statements import migrations_of, statements_of
 from headgate.queues.wakers import Wakers
@@ -49,6 +50,14 @@ _READING: Final = ("SELECT", "EXPLAIN", "WITH")
 _LONGEST_LOG: Final = 16_000_000  # bytes that the WAL may keep once it could be emptied
 _NOBODY: Final[frozenset[int]] = frozenset()
 _PUBLISH_ONE: Final = statements_of("sqlite")["publish_one"]
+_LAST_START: Final = "SELECT max(offset_us) FROM headgate_clock"
+# Publishers may stamp their messages with any time; hardly all of the last thousand with one to come. What they have
+# together with their deliveries bounds it: a delivery is due at once or later.
+_LATELY: Final = """
+SELECT min(min(m.timestamp, d.visible_at)) FROM (
+    SELECT message, visible_at FROM headgate_delivery ORDER BY message DESC LIMIT 1000) d
+JOIN headgate_message m ON m.id = d.message
+"""
 _OFFSET: Final = "SELECT offset_us FROM headgate_clock WHERE boot_id = ?"
 
 
@@ -205,7 +214,14 @@ class _Connection:
         try:
             step = next(operation)
             while True:
-                step = send(take(step))
+                try:
+                    rows = take(step)
+                except (
+                    UnicodeDecodeError
+                ) as problem:  # what was read is no text; nothing else happened
+                    step = operation.throw(Undecodable(f"a stored text is not UTF-8: {problem}"))
+                else:
+                    step = send(rows)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -342,10 +358,8 @@ def _offset(connection: apsw.Connection, clock: Clock) -> int:
     try:
         known = _number(connection, _OFFSET, boot)
         if known is None:
-            newest = _number(
-                connection, "SELECT timestamp FROM headgate_message ORDER BY id DESC LIMIT 1"
-            )
-            known = first_offset(clock, newest or 0)
+            past = (_number(connection, query) or 0 for query in (_LAST_START, _LATELY))
+            known = first_offset(clock, *past)
             connection.execute("INSERT INTO headgate_clock VALUES (?, ?)", (boot, known))
             ended = clock.elapsed_us() + known
             connection.execute(
