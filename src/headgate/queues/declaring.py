@@ -11,6 +11,7 @@ from headgate.filters.printer import to_text
 from headgate.filters.targets.python import predicate
 from headgate.filters.targets.sql import Layout, index_expression
 from headgate.filters.targets.sql.layout import is_plain_name
+from headgate.queues.arguments import MOST
 from headgate.queues.contract import (
     Notify,
     Operation,
@@ -201,10 +202,12 @@ def check_queue(name: str, options: QueueOptions | None) -> None:
                 f"the header {header!r} cannot be a filter header: its name must begin with a letter or _, "
                 "and have at most 63 letters, digits, _ and -"
             )
-    if options.max_attempts < 0 or options.dedup_window_us < 0:
+    if type(options.max_attempts) is not int or not 0 <= options.max_attempts <= MOST:
         raise QueueOptionsError(
-            "max_attempts and the dedup window cannot be negative; 0 attempts are no limit"
+            f"max_attempts must be an integer from 0 to {MOST:,}, not {options.max_attempts!r}; 0 is no limit"
         )
+    if options.dedup_window_us < 0:
+        raise QueueOptionsError("the dedup window cannot be negative")
 
 
 def widened(name: str, source: str | None) -> QueueOptionsError:

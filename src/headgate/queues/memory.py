@@ -285,7 +285,7 @@ class MemoryOperations(MemoryState):
             states.count(State.DELAYED),
             states.count(State.LEASED),
             states.count(State.DEAD),
-            max(self._clock.wall_us() - _stamp(oldest.message), 0) if oldest else None,
+            max(self._clock.wall_us() - max(_stamp(oldest.message), 0), 0) if oldest else None,
             dict(found.usage),
         )
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headgate.queues.contract import Notify, Operation
+from headgate.queues.arguments import message_ids
+from headgate.queues.contract import Notify, Operation, SqlValue
 from headgate.queues.dialect import Dialect
 
 _log = logging.getLogger(__name__)
@@ -49,7 +50,8 @@ def list_parked(dialect: Dialect) -> Operation[list[Parked]]:
 
 def retry_parked(dialect: Dialect, ids: Iterable[int] | None) -> Operation[int]:
     """Let relays try them again, those named or all; how many."""
-    rows = yield dialect.statement("outbox_retry", None if ids is None else list(ids))
+    chosen: list[SqlValue] | None = None if ids is None else [*message_ids(ids)]
+    rows = yield dialect.statement("outbox_retry", chosen)
     yield Notify((OUTBOX_QUEUE,))
     return len(rows)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -164,8 +165,16 @@ def translated(
         raise Conflict(f"another transaction was faster: {problem}") from problem
     except psycopg.errors.InsufficientPrivilege as problem:
         raise QueueOptionsError(
-            f"the role may not do this: {problem}; it needs CREATE on the database once, or a schema of its own"
+            f"the role may not do this: {str(problem).strip()}; to make the tables it needs CREATE on the database once, "
+            "or a schema of its own; to use them, what another role that made them GRANTs it"
         ) from problem
+    except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable) as problem:
+        raise DatabaseUnavailable(
+            f"PostgreSQL ended the statement: {str(problem).strip()}; nothing of it was done, and it may be tried again; "
+            "see statement_timeout and lock_timeout of the role and the database"
+        ) from problem
+    except (struct.error, OverflowError) as problem:
+        raise QueueOptionsError(f"a number has more than 64 bits: {problem}") from problem
     except (psycopg.OperationalError, psycopg.InterfaceError) as problem:
         lost = connection is not None and connection.closed
         known = "; whether the last statement was done is not known" if lost else ""

@@ -112,7 +112,7 @@ def ack_and_claim(
         arguments.limited(limit),
         arguments.lease_us(lease),
         filter=arguments.optional_filter(filter),
-        skip=frozenset(skip),
+        skip=frozenset(arguments.message_ids(skip)),
         acks=receipts,
     )
     for delivery, outcome in zip(acked, outcomes, strict=True):

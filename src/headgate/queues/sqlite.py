@@ -19,6 +19,7 @@ from headgate.errors import (
     DatabaseUnavailable,
     HeadgateError,
     QueueError,
+    QueueOptionsError,
     SchemaTooNew,
 )
 from headgate.queues.clock import Clock, first_offset
@@ -86,7 +87,7 @@ class SqliteEngine:
         connection = self._borrow()
         try:
             return connection.run(operation)
-        except apsw.Error as problem:
+        except (apsw.Error, OverflowError) as problem:
             raise _ours(problem, self.path) from problem
         finally:
             self._give_back(connection)
@@ -103,7 +104,7 @@ class SqliteEngine:
                 return id
             except _CatalogChanged:
                 pass
-            except apsw.Error as problem:
+            except (apsw.Error, OverflowError) as problem:
                 raise _ours(problem, self.path) from problem
             finally:
                 self._give_back(connection)
@@ -418,8 +419,10 @@ def _our_errors(path: Path) -> Iterator[None]:
         raise _ours(problem, path) from problem
 
 
-def _ours(problem: apsw.Error, path: Path) -> HeadgateError:
+def _ours(problem: apsw.Error | OverflowError, path: Path) -> HeadgateError:
     """The same trouble, in the words of Headgate."""
+    if isinstance(problem, OverflowError):
+        return QueueOptionsError(f"{path}: a number has more than 64 bits: {problem}")
     if isinstance(problem, apsw.FullError):
         return DatabaseFull(
             f"{path}: the disk is full; what was confirmed is safe, make room and try again"

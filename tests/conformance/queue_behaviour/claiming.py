@@ -137,6 +137,34 @@ class ClaimBehaviour(Surroundings):
         time.advance(SECOND)
         assert len(orders.claim()) == 1
 
+    def test_numbers_that_no_engine_can_count_to_are_refused(self, db, orders):
+        orders.publish(b"a")
+        [held] = orders.claim()
+        for ask in (
+            lambda: orders.publish(b"b", delay=timedelta.max),
+            lambda: orders.claim(lease=timedelta.max),
+            lambda: orders.claim(2**31),
+            lambda: orders.claim(skip=[2**63]),
+            lambda: orders.peek(2**63),
+            lambda: list(orders.browse(page=2**63)),
+            lambda: orders.requeue([2**63]),
+            lambda: orders.prune(timedelta.max),
+            lambda: orders.delivery(2**63, 0).ack(),
+            lambda: orders.delivery(0, -(2**63) - 1).ack(),
+            lambda: held.nack(timedelta.max),
+            lambda: held.extend(timedelta.max),
+            lambda: db.queue("orders", max_attempts=2**31),
+            lambda: db.queue("orders", max_attempts=1.5),
+            lambda: db.queue("orders", dedup_window=timedelta.max),
+        ):
+            with pytest.raises(QueueOptionsError):
+                ask()
+        held.ack()
+
+    def test_a_message_as_old_as_can_be_has_an_age(self, orders, time):
+        orders.publish(b"a", timestamp=-(2**63))
+        assert orders.stats().oldest_ready_us > 0
+
     def test_a_lease_is_never_made_shorter(self, orders, time):
         orders.publish(b"a")
         [delivery] = orders.claim(lease=MINUTE)
