@@ -35,7 +35,7 @@ Rules all engines share:
 - One SQLite file must never be opened by two SQLite libraries in one process (apsw brings its own, the standard
   library's sqlite3 another): the locks of one are invisible to the other and dropped when it closes, its close deletes
   the WAL, and messages are lost (seen: a segfault). So an outbox on a sqlite3 connection is in another file than the
-  queues', read by a relay through sqlite3; the same file is refused, see outbox.
+  queues', read by a relay through sqlite3; the same file is refused, see outbox and sqlite_guard.
 """
 
 from __future__ import annotations

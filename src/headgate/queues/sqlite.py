@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from weakref import finalize
 
 import apsw
 
@@ -38,6 +39,7 @@ from headgate.queues.contract import (
     Watch,
 )
 from headgate.queues.records import Undecodable
+from headgate.queues.sqlite_guard import check_free, keep_others_out, let_others_in
 from headgate.queues.sqlite_operations import SqliteDialect, SqliteOperations
 from headgate.queues.statements import migrations_of, statements_of
 from headgate.queues.wakers import Wakers
@@ -77,7 +79,9 @@ class SqliteEngine:
         self._watcher: Watcher | None = None
         self._dialect = SqliteDialect(self._clock)
         self.operations = SqliteOperations(self._dialect)
+        check_free(self.path)
         connection = self._open()
+        self._let_others_in = finalize(self, let_others_in, keep_others_out(self.path))
         with _our_errors(self.path):
             migrate(connection)
             self._dialect.offset_us = _offset(connection, self._clock)
@@ -126,6 +130,7 @@ class SqliteEngine:
         if watcher is not None:
             watcher.close()
         self._close_idle()
+        self._let_others_in()
 
     def _borrow(self) -> _Connection:
         """A connection that nobody else uses meanwhile."""
