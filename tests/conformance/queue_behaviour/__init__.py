@@ -11,9 +11,9 @@ from tests.conformance.queue_behaviour.publishing import PublishBehaviour
 from tests.conformance.queue_behaviour.pushing import PushBehaviour
 from tests.conformance.queue_behaviour.subscribing import SubscriptionBehaviour
 from tests.conformance.queue_behaviour.surroundings import Connect
-from tests.conformance.queue_behaviour.tidying import TidyingBehaviour
+from tests.conformance.queue_behaviour.tidying import DroppingBehaviour, TidyingBehaviour
 
-__all__ = ["Connect", "DoorBehaviour", "QueueBehaviour"]
+__all__ = ["Connect", "DatabaseBehaviour", "QueueBehaviour"]
 
 
 class QueueBehaviour(
@@ -29,3 +29,7 @@ class QueueBehaviour(
     PushBehaviour,
 ):
     """All of it."""
+
+
+class DatabaseBehaviour(QueueBehaviour, DoorBehaviour, DroppingBehaviour):
+    """All of it, and what only a database does."""

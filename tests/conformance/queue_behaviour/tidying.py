@@ -60,29 +60,6 @@ class TidyingBehaviour(Surroundings):
         for name, wanted in (("Type", b"upper"), ("type", b"lower"), ("TYPE", b"TYPE")):
             assert payloads(queue.claim(5, filter=f"{name} = 'a'")) == [wanted]
 
-    def test_what_somebody_was_killed_over_while_dropping_it_is_deleted_later(
-        self, db, orders, monkeypatch
-    ):
-        operations = orders._engine.operations
-        if not hasattr(operations, "empty_dropped"):
-            pytest.skip("in memory nothing is left behind")
-        orders.publish_many([b"a", b"b"])
-        orders.publish(b"c", dedup_key="k")
-
-        def killed():
-            raise ZeroDivisionError
-            yield
-
-        with monkeypatch.context() as patched:
-            patched.setattr(operations, "empty_dropped", killed)
-            with pytest.raises(ZeroDivisionError):
-                db.drop("orders")
-        everything = db.subscription("all", pattern="#", start="first")
-        assert len(list(everything.browse())) == 3  # it had not been deleted yet
-        db.drop("all")
-        db.queue("others")
-        assert list(db.subscription("all", pattern="#", start="first").browse()) == []
-
     def test_prune_deletes_what_is_old(self, db, time):
         queue = db.queue("kept", archive=True)
         queue.publish_many([b"acked", b"old", b"held"])
@@ -166,3 +143,28 @@ class TidyingBehaviour(Surroundings):
         database.close()
         with pytest.raises(DatabaseClosed):
             queue.publish(b"a")
+
+
+class DroppingBehaviour(Surroundings):
+    """Where dropping a queue takes many transactions: in a database."""
+
+    def test_what_somebody_was_killed_over_while_dropping_it_is_deleted_later(
+        self, db, orders, monkeypatch
+    ):
+        operations = orders._engine.operations
+        orders.publish_many([b"a", b"b"])
+        orders.publish(b"c", dedup_key="k")
+
+        def killed():
+            raise ZeroDivisionError
+            yield
+
+        with monkeypatch.context() as patched:
+            patched.setattr(operations, "empty_dropped", killed)
+            with pytest.raises(ZeroDivisionError):
+                db.drop("orders")
+        everything = db.subscription("all", pattern="#", start="first")
+        assert len(list(everything.browse())) == 3  # it had not been deleted yet
+        db.drop("all")
+        db.queue("others")
+        assert list(db.subscription("all", pattern="#", start="first").browse()) == []

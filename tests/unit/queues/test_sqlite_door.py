@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 
 import apsw
@@ -13,6 +14,8 @@ import pytest
 from headgate.queues.contract import State
 from headgate.queues.database import Database, connect
 from headgate.queues.queue import Queue
+from headgate.queues.statements import migrations_of
+from tests.manual_clock import ManualClock
 
 LATIN_1 = "CAST(x'636166e9' AS TEXT)"
 
@@ -142,32 +145,31 @@ def test_a_long_text_is_looked_at_in_a_moment(orders, shell):
     assert [d.message.headers for d in orders.claim()] == [{"h": long}]
 
 
-def test_groups_that_are_no_text_are_dead_letters_once_the_tables_are_up_to_date(path):
+def test_what_the_old_door_let_in_is_a_dead_letter_once_the_tables_are_up_to_date(path):
+    with closing(apsw.Connection(path)) as shell:
+        shell.execute("CREATE TABLE headgate_migration (version INTEGER PRIMARY KEY)")
+        for number, text in migrations_of("sqlite"):
+            if number < 5:
+                shell.execute(text)
+                shell.execute("INSERT INTO headgate_migration VALUES (?)", (number,))
+        shell.execute("INSERT INTO headgate_queue (name) VALUES ('orders')")
+        shell.execute(
+            "INSERT INTO inbox (queue, payload, topic, group_key) VALUES "
+            f"('orders', 'a', 't', {LATIN_1}), ('orders', 'b', {LATIN_1}, NULL), ('orders', 'c', 't', 'é')"
+        )
     with connect(f"sqlite:///{path}") as db:
-        db.queue("orders").publish_many([b"a", b"b"])
-    with apsw.Connection(path) as shell:
-        shell.execute("UPDATE headgate_delivery SET grp = CAST(x'e9' AS TEXT) WHERE message = 1")
-        for statement in (
-            "DELETE FROM headgate_migration WHERE version >= 5",
-            "ALTER TABLE headgate_unrouted DROP COLUMN visible_at",
-            "ALTER TABLE headgate_unrouted DROP COLUMN grp",
-            "DROP TRIGGER headgate_queue_dropped",
-            "DROP TABLE headgate_dropped",
-        ):
-            shell.execute(statement)
-    shell.close()
-    with connect(f"sqlite:///{path}") as db:
-        assert [d.message.payload for d in db.queue("orders").claim(5)] == [b"b"]
-        [dead] = db.queue("orders").dead()
-        assert (dead.message.payload, dead.reason) == (b"a", "the group is not text in UTF-8")
+        orders = db.queue("orders")
+        assert [(d.message.payload, d.group) for d in orders.claim(5)] == [(b"c", "é")]
+        first, second = orders.dead()
+        assert (first.message.payload, first.reason) == (b"a", "the group is not text in UTF-8")
+        assert (second.message.payload, second.message.topic) == (b"b", "caf\\xe9")
+        assert "the topic is not UTF-8" in second.reason
 
 
 # ---- time --------------------------------------------------------------------------------------------------
 
 
 def test_a_message_from_the_future_makes_nothing_due_when_the_machine_starts_again(path):
-    from tests.manual_clock import ManualClock
-
     url, clock = f"sqlite:///{path}", ManualClock()
     future = clock.wall_us + 10 * 365 * 86_400_000_000
     with connect(url, clock=clock.clock) as db:
