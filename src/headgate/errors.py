@@ -300,13 +300,14 @@ class QueueOptionsError(QueueError, ValueError):
 
 
 class StaleLease(QueueError):
-    """The lease is over: the message was or will be given to somebody else."""
+    """The lease is over: the message was or will be given to somebody else, or it is gone."""
 
     def __init__(self, queue: str, ids: tuple[int, ...], verb: str) -> None:
         self.queue, self.ids, self.verb = queue, ids, verb
         which = f"message {ids[0]}" if len(ids) == 1 else f"{len(ids)} messages"
         super().__init__(
-            f"cannot {verb} {which} of {queue!r}: the lease is over; ask for a longer lease, or extend it in time"
+            f"cannot {verb} {which} of {queue!r}: the lease is over, and it was given to another consumer, or settled "
+            "or purged already; ask for a longer lease, or extend it in time"
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

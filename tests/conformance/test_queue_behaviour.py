@@ -10,7 +10,7 @@ from headgate.queues.clock import wall_us
 from headgate.queues.database import Database
 from headgate.queues.database import connect as connect_to
 from headgate.queues.memory import MemoryEngine, MemoryStore
-from tests.conformance.queue_behaviour import Connect, DoorBehaviour, QueueBehaviour
+from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour, QueueBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
 from tests.manual_clock import ManualClock
 
@@ -22,7 +22,7 @@ class TestMemory(QueueBehaviour):
         return lambda: Database(MemoryEngine(store))
 
 
-class TestSqlite(QueueBehaviour, DoorBehaviour):
+class TestSqlite(DatabaseBehaviour):
     @pytest.fixture
     def connect(self, time: ManualClock, tmp_path) -> Connect:
         time.wall_us = wall_us()  # the door knows the time of day

@@ -18,7 +18,7 @@ from headgate.queues.database import connect as connect_to
 from headgate.queues.postgres import AsyncPostgresEngine
 from headgate.queues.postgres_dialect import index_name
 from tests.conformance import blocking_aio
-from tests.conformance.queue_behaviour import Connect, DoorBehaviour, QueueBehaviour
+from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
 from tests.manual_clock import ManualClock
 
@@ -48,7 +48,7 @@ def postgres_door(postgres_url: str, schema: str):
 
 
 @pytest.mark.postgres
-class TestPostgres(QueueBehaviour, DoorBehaviour):
+class TestPostgres(DatabaseBehaviour):
     @pytest.fixture
     def connect(self, time: ManualClock, postgres_url: str, schema: str) -> Connect:
         return lambda: connect_to(postgres_url, schema=schema, clock=time.clock)
@@ -148,7 +148,7 @@ def test_a_call_that_is_cancelled_twice_leaves_its_connection_to_nobody(postgres
 
 
 @pytest.mark.postgres
-class TestAsyncPostgres(QueueBehaviour, DoorBehaviour):
+class TestAsyncPostgres(DatabaseBehaviour):
     @pytest.fixture
     def connect(self, time: ManualClock, postgres_url: str, schema: str) -> Connect:
         return lambda: blocking_aio.connect(postgres_url, schema=schema, clock=time.clock)
@@ -158,7 +158,7 @@ class TestAsyncPostgres(QueueBehaviour, DoorBehaviour):
         return postgres_door
 
 
-class TestAsyncSqlite(QueueBehaviour, DoorBehaviour):
+class TestAsyncSqlite(DatabaseBehaviour):
     @pytest.fixture
     def connect(self, time: ManualClock, tmp_path) -> Connect:
         time.wall_us = wall_us()  # the door knows the time of day

@@ -6,8 +6,10 @@ import asyncio
 import itertools
 import queue as queues
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from datetime import timedelta
 from typing import Any
 
 import apsw
@@ -127,6 +129,34 @@ class OutboxBehaviour:
         assert caplog.text.count("cannot be published and is kept") == len(wrong)
         assert relay().run_once() == 0
 
+    def test_what_is_parked_is_said_listed_and_moved_when_it_is_tried_again(
+        self, db, orders, begin, relay, caplog
+    ):
+        with begin() as connection:
+            keys = [db.outbox(connection).publish("nowhere", b"%d" % n) for n in range(2)]
+        relay().run_once()
+        assert "2 entries for 'nowhere' are parked" in caplog.text
+        first, second = relay().parked()
+        assert [first.delivery_key, second.delivery_key] == keys
+        assert (first.queue, first.topic) == ("nowhere", "nowhere")
+        assert "there is no queue" in first.problem
+        nowhere = db.queue("nowhere")
+        assert relay().retry([first.id]) == 1
+        relay().run_once()
+        assert [d.message.payload for d in nowhere.claim(5)] == [b"0"]
+        seen: queues.Queue[bytes] = queues.Queue()
+        with relay() as running, nowhere.consumer(lambda d: seen.put(d.message.payload)):
+            assert running.retry() == 1
+            assert seen.get(timeout=PATIENCE) == b"1"
+        assert relay().parked() == []
+
+    def test_what_is_for_a_subscription_is_parked(self, db, orders, begin, relay):
+        db.subscription("eu", "region = 'EU'")
+        with begin() as connection:
+            db.outbox(connection).publish("eu", b"a")
+        relay().run_once()
+        assert ["is a subscription" in parked.problem for parked in relay().parked()] == [True]
+
     def test_two_relays_move_everything_once(self, db, orders, begin, relay):
         with begin() as connection:
             outbox = db.outbox(connection)
@@ -206,6 +236,28 @@ class FileOutboxBehaviour(OutboxBehaviour):
     @pytest.fixture
     def relay(self, db: Database, tmp_path) -> Callable[[], Relay]:
         return lambda: db.relay(tmp_path / "app.db")
+
+    def test_several_relays_move_everything_once_though_no_dedup_key_is_remembered(
+        self, db, begin, relay
+    ):
+        hasty = db.queue("hasty", dedup_window=timedelta())
+        with begin() as connection:
+            outbox = db.outbox(connection)
+            for at in range(1000):
+                outbox.publish("hasty", b"%d" % at)
+        relays = [relay() for _ in range(3)]
+
+        def run(relay: Relay) -> None:
+            for _ in range(20):
+                relay.run_once()
+
+        threads = [threading.Thread(target=run, args=(each,)) for each in relays]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        relays[0].run_once()
+        assert hasty.stats().ready == 1000
 
     def test_it_is_moved_once_even_when_the_relay_died_in_between(self, db, orders, begin, relay):
         with begin() as connection:

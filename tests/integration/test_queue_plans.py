@@ -178,8 +178,8 @@ def test_what_is_deleted_in_pieces_is_found_by_its_key(db, orders, name):
 
 @pytest.mark.postgres
 def test_the_dead_are_purged_by_their_index_whatever_else_waits(db, orders):
-    purge = db.engine.operations.purge(orders.info, State.DEAD)
-    statement = next(step for step in purge if isinstance(step, Statement))
+    dialect = db.engine.operations.dialect
+    statement = dialect.statement("purge_state", orders.info.id, state=str(int(State.DEAD)))
     text = f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {statement.text}"
     [(document,)] = db.engine.run(_asked(Statement(text)))
     found = [node.get("Index Name") for node in nodes(document[0]["Plan"])]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -14,8 +15,11 @@ from headgate.errors import DatabaseClosed, QueueOptionsError
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments
 from headgate.queues.consuming import RECONNECT_S
-from headgate.queues.outbox import OUTBOX_QUEUE, entry_of, inserter, relay_within, with_outbox
+from headgate.queues.outbox import entry_of, inserter, relay_within, with_outbox
+from headgate.queues.parked import OUTBOX_QUEUE, Parked, list_parked, retry_parked
 from headgate.queues.relay import BATCH, warn_of_waiting
+
+_log = logging.getLogger(__name__)
 
 
 class Outbox:
@@ -72,6 +76,14 @@ class Relay:
         while looked_at := await self._engine.run(relay_within(self._operations, BATCH)):
             moved += looked_at
         return moved
+
+    async def parked(self) -> list[Parked]:
+        """What could not be moved, and why: there is no such queue."""
+        return await self._engine.run(list_parked(self._operations.dialect))
+
+    async def retry(self, ids: Iterable[int] | None = None) -> int:
+        """Let what is parked be moved again, those named or all; how many. A relay must run to do it."""
+        return await self._engine.run(retry_parked(self._operations.dialect, ids))
 
     async def start(self) -> Relay:
         if self._task is not None:

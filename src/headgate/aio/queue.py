@@ -113,6 +113,7 @@ class Queue:
 
     def delivery(self, id: int, token: int) -> Delivery:
         """What was claimed elsewhere (another process, the command line), to be settled here."""
+        arguments.message_ids((id, token))
         return Delivery(self._engine, self.info, Claimed(id, token, 0, Message()))
 
     def consumer(
@@ -172,6 +173,7 @@ class Queue:
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
     ) -> AsyncIterator[Standing]:
         """Every delivery by id, whatever its state, or those in one; read page by page."""
+        arguments.limited(page)
         chosen, after = arguments.optional_filter(filter), 0
         while True:
             operation = self._operations.browse(
@@ -190,11 +192,12 @@ class Queue:
 
     async def requeue(self, ids: Iterable[int] | None = None) -> int:
         """Give dead letters another life: those named, or all; how many."""
-        chosen = None if ids is None else list(ids)
+        chosen = None if ids is None else arguments.message_ids(ids)
         return await self._engine.run(self._operations.requeue(self.info, chosen))
 
     async def archived(self, *, page: int = 100) -> AsyncIterator[Standing]:
         """What was acked, where the queue keeps an archive."""
+        arguments.limited(page)
         after = 0
         while found := await self._engine.run(
             self._operations.archived(self.info, page, after=after)

@@ -51,7 +51,8 @@ class Waiting:
             self._watch.close()
 
     def _wake(self, queues: frozenset[int] | None) -> None:
-        if (queues is None or self.queue.id in queues) and not self._loop.is_closed():
+        named = queues is None or self._engine.operations.remembered(self.queue).id in queues
+        if named and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._woken.set)
 
     async def _timeout(self) -> float | None:

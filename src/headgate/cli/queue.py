@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,8 @@ from headgate.queues.contract import Advice, QueueInfo, QueueStats, Usage
 
 app = typer.Typer(no_args_is_help=True)
 index_app = typer.Typer(no_args_is_help=True)
+outbox_app = typer.Typer(no_args_is_help=True)
+app.add_typer(outbox_app, name="outbox", help="What relays could not move: list it, try again.")
 app.add_typer(index_app, name="index", help="What makes filtered claims cheap.")
 
 
@@ -159,3 +162,37 @@ def _print_advice(queue: str, advice: Advice) -> None:
     )
     for header in advice.suggestions:
         typer.echo(f"would help: headgate queue index add {queue} {header}")
+
+
+OutboxFile = Annotated[
+    Path | None,
+    typer.Option("--file", help="The SQLite file of an application whose outbox is meant."),
+]
+
+
+@outbox_app.command(name="ls")
+def list_outbox(
+    db: DatabaseUrl = None, file: OutboxFile = None, as_json: AsJsonLines = False
+) -> None:
+    """List what relays could not move, and why."""
+    with opened(db) as database:
+        found = database.relay(file).parked()
+    if as_json:
+        for entry in found:
+            typer.echo(json.dumps(entry._asdict(), ensure_ascii=False))
+        return
+    table = Table("id", "queue", "topic", "problem")
+    for entry in found:
+        table.add_row(*map(Text, (str(entry.id), entry.queue, entry.topic, entry.problem)))
+    Console(highlight=False).print(table)
+
+
+@outbox_app.command(name="retry")
+def retry_outbox(
+    ids: Annotated[list[int] | None, typer.Argument(help="Which; without any, all.")] = None,
+    db: DatabaseUrl = None,
+    file: OutboxFile = None,
+) -> None:
+    """Let relays try again to move what they could not."""
+    with opened(db) as database:
+        typer.echo(f"to be moved again: {database.relay(file).retry(ids or None):,} entries")

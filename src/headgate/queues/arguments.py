@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from headgate.errors import QueueOptionsError, StaleLease
 from headgate.filters.builder import FilterLike, as_filter
 from headgate.filters.nodes import And, Filter, TopicMatch, joined
-from headgate.message import HeaderValue, Message, message_of_fields, validate
+from headgate.message import (
+    INT64_MAX,
+    INT64_MIN,
+    HeaderValue,
+    Message,
+    message_of_fields,
+    validate,
+)
 from headgate.queues.contract import Outcome, Publication, QueueOptions, Receipt
+
+LONGEST_SPAN: Final = timedelta(days=365_000)  # as long as the SQL door takes
+MOST: Final = 2**31 - 1  # what every engine can count to
 
 
 def microseconds(span: timedelta | None) -> int:
     """A time span as a number; None is 0."""
     if span is None:
         return 0
-    if not isinstance(span, timedelta) or span < timedelta():
-        raise QueueOptionsError(f"a time span is a timedelta that is not negative, not {span!r}")
+    if not isinstance(span, timedelta) or not timedelta() <= span <= LONGEST_SPAN:
+        raise QueueOptionsError(
+            f"a time span is a timedelta from 0 to {LONGEST_SPAN.days:,} days, not {span!r}"
+        )
     return span // timedelta(microseconds=1)
 
 
@@ -33,9 +45,18 @@ def lease_us(lease: timedelta) -> int:
 
 def limited(limit: int) -> int:
     """How many at most."""
-    if type(limit) is not int or limit < 1:
-        raise QueueOptionsError(f"the limit must be an integer from 1 on, not {limit!r}")
+    if type(limit) is not int or not 1 <= limit <= MOST:
+        raise QueueOptionsError(f"the limit must be an integer from 1 to {MOST:,}, not {limit!r}")
     return limit
+
+
+def message_ids(ids: Iterable[int]) -> list[int]:
+    """Ids of messages, if they can be any."""
+    given = list(ids)
+    for id in given:
+        if type(id) is not int or not INT64_MIN <= id <= INT64_MAX:
+            raise QueueOptionsError(f"the id of a message is a 64-bit integer, not {id!r}")
+    return given
 
 
 def optional_filter(filter: FilterLike | None) -> Filter | None:
@@ -144,10 +165,8 @@ def _as_publication(given: bytes | Message | Publication, topic: str) -> Publica
 def check_settled(
     queue: str, receipts: Sequence[Receipt], outcomes: Sequence[Outcome], verb: str
 ) -> None:
-    """StaleLease for those that were not ours any more. What is gone is finished, as an ack wanted."""
-    refused = (Outcome.STALE,) if verb == "ack" else (Outcome.STALE, Outcome.GONE)
-    if not any(outcome in outcomes for outcome in refused):
-        return
+    """StaleLease for those that were not ours any more: given to somebody else, acked by him, or purged."""
     pairs = zip(receipts, outcomes, strict=True)
-    lost = tuple(receipt.id for receipt, outcome in pairs if outcome in refused)
-    raise StaleLease(queue, lost, verb)
+    lost = tuple(receipt.id for receipt, outcome in pairs if outcome is not Outcome.DONE)
+    if lost:
+        raise StaleLease(queue, lost, verb)

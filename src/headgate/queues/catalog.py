@@ -30,6 +30,9 @@ class Catalog:
         self._clock = clock
         self._lock = Lock()
 
+    def get(self, name: str) -> QueueInfo | None:
+        return self._by_name.get(name)
+
     def find(self, name: str) -> QueueInfo:
         info = self._by_name.get(name)
         if info is None:

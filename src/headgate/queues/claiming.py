@@ -7,6 +7,7 @@ afterwards, if it is still there: messages never change, so a match stays a matc
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -28,9 +29,17 @@ from headgate.queues.dialect import Condition, Dialect
 from headgate.queues.examining import Examining
 from headgate.queues.planning import Branch, branches_of
 from headgate.queues.publishing import Publishing
-from headgate.queues.records import claimed_of, columns_of, filtered_columns_of, message_of
+from headgate.queues.records import (
+    Undecodable,
+    claimed_of,
+    columns_of,
+    filtered_columns_of,
+    message_of,
+)
 from headgate.queues.search import FIRST_GAP, IN_DOUBT, Candidate, Search, Unwanted, skipping
 from headgate.queues.settling import Settling
+
+_log = logging.getLogger(__name__)
 
 _PAGE: Final = 500  # rows looked at between two checks whether that is enough
 _LONGEST_PAGE: Final = 5_000
@@ -69,6 +78,7 @@ class Claiming(Settling, Publishing, Examining):
         acks: Sequence[Receipt] = (),
         together: bool = False,
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
+        queue = yield from self.current(queue)
         if queue.kind != "queue":
             yield from self.route()
         search = yield from self.plan(queue, filter, skip)
@@ -90,9 +100,11 @@ class Claiming(Settling, Publishing, Examining):
         claimed: list[Claimed] = []
         paused, due = yield from self._standing(queue)
         promoted = (yield from self.promote(queue)) if due else 0
-        if not paused:
+        while not paused and not claimed:
             found = yield from self._candidates(search, wanted.limit)
             claimed = yield from self._lease(queue, given_of(found, wanted), wanted)
+            if not found:
+                break
         yield Transaction.COMMIT
         return claimed, promoted, outcomes
 
@@ -305,8 +317,25 @@ class Claiming(Settling, Publishing, Examining):
         if not rows:
             return []
         leased = [row[0] for row in rows]
-        rows = yield self.dialect.statement("leased", queue.id, leased, columns=columns_of("m"))
-        return [claimed_of(row) for row in rows]
+        try:
+            rows = yield self.dialect.statement("leased", queue.id, leased, columns=columns_of("m"))
+            return [claimed_of(row) for row in rows]
+        except Undecodable:
+            return (yield from self.sort_out(queue, leased))
+
+    def sort_out(self, queue: QueueInfo, leased: Sequence[int]) -> Operation[list[Claimed]]:
+        """Of what was just leased, what can be read; what somebody wrote past the checks becomes dead letters."""
+        rows = yield from self.read_messages("leased", queue.id, list(leased))
+        claimed, unreadable = [], []
+        for (id, token, attempts, group), message, problem in rows:
+            if problem is None:
+                claimed.append(Claimed(id, token, attempts, message, group))
+            else:
+                _log.warning("message %d of %r is a dead letter now: %s", id, queue.name, problem)
+                unreadable.append((queue.id, id, token, self.dialect.now_us(), problem))
+        if unreadable:
+            yield self.dialect.each("bury", unreadable)
+        return claimed
 
 
 def _begin(acks: Sequence[Receipt]) -> Transaction:

@@ -43,6 +43,6 @@ class Clock:
     boot_id: Callable[[], str] = boot_id
 
 
-def first_offset(clock: Clock, newest_us: int) -> int:
-    """The offset for a new start of the machine: the time of day, but not before the newest message."""
-    return max(clock.wall_us(), newest_us) - clock.elapsed_us()
+def first_offset(clock: Clock, *known_us: int) -> int:
+    """The offset for a new start of the machine: the time of day, but not before what is known to be past."""
+    return max(clock.wall_us(), *known_us) - clock.elapsed_us()

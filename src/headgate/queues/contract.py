@@ -31,13 +31,15 @@ Rules all engines share:
   receipt holds as long as its delivery is LEASED with that token, even past the end of the lease when nobody has
   noticed yet.
 - A message row is stored once; it goes when its last delivery goes.
+- A QueueInfo says which queue is meant, by its name. What else it says may be old: operations go by what the database
+  says of the queue of that name now, and raise QueueNotFound when there is none.
 - A publisher looks at the catalog version inside its transaction (Core.catalog), so that nobody publishes by an old
   list of subscriptions or filter headers once a change to them is committed. Where transactions overlap
   (PostgreSQL), declare and subscribe must wait for those that began before; FOR SHARE / FOR UPDATE on its row will do.
 - One SQLite file must never be opened by two SQLite libraries in one process (apsw brings its own, the standard
   library's sqlite3 another): the locks of one are invisible to the other and dropped when it closes, its close deletes
   the WAL, and messages are lost (seen: a segfault). So an outbox on a sqlite3 connection is in another file than the
-  queues', read by a relay through sqlite3; the same file is refused, see outbox.
+  queues', read by a relay through sqlite3; the same file is refused, see outbox and sqlite_guard.
 """
 
 from __future__ import annotations
@@ -253,6 +255,10 @@ class Operations(Protocol):
         """All queues and subscriptions, by name."""
         ...
 
+    def remembered(self, queue: QueueInfo) -> QueueInfo:
+        """The queue of that name as the last operation saw it; the database is not asked."""
+        ...
+
     def drop(self, name: str) -> Operation[None]:
         """The queue with everything in it, dead letters, archive and statistics too."""
         ...
@@ -341,7 +347,7 @@ class Operations(Protocol):
     def extend(
         self, queue: QueueInfo, receipts: Sequence[Receipt], lease_us: int
     ) -> Operation[list[Outcome]]:
-        """The leases end `lease_us` from now."""
+        """The leases end `lease_us` from now; those that last longer stay as they are."""
         ...
 
     def release(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+from headgate.message import Message
 from headgate.queues.catalog import Catalog, info_of
-from headgate.queues.contract import Operation, QueueInfo, Row, Rows, Statement, Step
+from headgate.queues.contract import Operation, QueueInfo, Row, Rows, SqlValue, Statement, Step
 from headgate.queues.dialect import Dialect
+from headgate.queues.records import (
+    MESSAGE_COLUMNS,
+    Undecodable,
+    columns_of,
+    message_of,
+    salvage,
+)
 
 T = TypeVar("T")
+
+_WIDTH: Final = len(MESSAGE_COLUMNS)
+
+
+class Read(NamedTuple):
+    """A row that ends with a message."""
+
+    before: Row
+    message: Message
+    problem: str | None  # why it cannot be read; then the message is what can be shown of it
 
 
 class Core:
@@ -29,6 +47,25 @@ class Core:
     def find(self, name: str) -> Operation[QueueInfo]:
         catalog = yield from self.catalog()
         return catalog.find(name)
+
+    def current(self, queue: QueueInfo) -> Operation[QueueInfo]:
+        """The queue of that name as it is now: since the caller looked, it may have been changed, or dropped and made
+        again."""
+        return self.find(queue.name)
+
+    def remembered(self, queue: QueueInfo) -> QueueInfo:
+        return self._catalog.get(queue.name) or queue
+
+    def read_messages(self, name: str, *params: SqlValue, **gaps: str) -> Operation[list[Read]]:
+        """The rows of a statement that ends with a message's columns. Where one cannot be read, all are read once more
+        in a way that always works."""
+        try:
+            rows = yield self.dialect.statement(name, *params, columns=columns_of("m"), **gaps)
+            return [Read(row[:-_WIDTH], message_of(row[-_WIDTH:]), None) for row in rows]
+        except Undecodable:
+            raw = self.dialect.raw_columns("m")
+            rows = yield self.dialect.statement(name, *params, columns=raw, **gaps)
+            return [Read(row[:-_WIDTH], *salvage(row[-_WIDTH:])) for row in rows]
 
 
 def one(statement: Statement) -> Operation[Row | None]:

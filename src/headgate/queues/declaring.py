@@ -11,6 +11,7 @@ from headgate.filters.printer import to_text
 from headgate.filters.targets.python import predicate
 from headgate.filters.targets.sql import Layout, index_expression
 from headgate.filters.targets.sql.layout import is_plain_name
+from headgate.queues.arguments import MOST
 from headgate.queues.contract import (
     Notify,
     Operation,
@@ -22,7 +23,6 @@ from headgate.queues.contract import (
     Transaction,
 )
 from headgate.queues.publishing import Publishing, delivery_row
-from headgate.queues.records import columns_of, message_of
 
 _STORED_AT_ONCE: Final = 500
 _KEYS: Final = Layout(headers="keys")
@@ -31,6 +31,7 @@ _KEYS: Final = Layout(headers="keys")
 class Declaring(Publishing):
     def declare(self, name: str, options: QueueOptions | None) -> Operation[QueueInfo]:
         check_queue(name, options)
+        yield from self.empty_dropped()
         yield Transaction.WRITE
         info = yield from self._find(name)
         if info is None:
@@ -80,6 +81,9 @@ class Declaring(Publishing):
                 yield from self._take_stored(name, filter)
         else:
             check_is_subscription(info)
+            if from_queue is None and info.source is not None:
+                known = self._catalog.by_id.get(info.source)
+                raise widened(name, None if known is None else known.name)
             if (info.filter, info.source) != (text, from_queue):
                 yield self.dialect.statement("change_filter", info.id, text, from_queue)
             if options is not None:
@@ -100,16 +104,16 @@ class Declaring(Publishing):
         matches = predicate(filter, self.dialect.wall_us)
         after, now = 0, self.dialect.now_us()
         while rows := (
-            yield self.dialect.statement(
-                "stored", after, _STORED_AT_ONCE, info.source, columns=columns_of("m")
-            )
+            yield from self.read_messages("stored", after, _STORED_AT_ONCE, info.source, now)
         ):
-            found = [(row[0], message_of(row[1:])) for row in rows]
-            wanted = [(id, message) for id, message in found if matches(message)]
-            deliveries = [delivery_row(id, info, Publication(m), now) for id, m in wanted]
+            deliveries = [
+                delivery_row(id, info, Publication(message, delay_us, None, group), now)
+                for (id, delay_us, group), message, problem in rows
+                if problem is None and matches(message)
+            ]
             if deliveries:
                 yield self.dialect.each("insert_delivery", deliveries)
-            after = rows[-1][0]
+            after = rows[-1].before[0]
 
     # -- parts --
 
@@ -174,10 +178,11 @@ class Declaring(Publishing):
     def build_indexes(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:
         """From now on everyone publishes with the new headers; copy them for what was there before, then say so."""
         for header in headers:
+            index = self.dialect.index_name(header)
             expression = index_expression(self.dialect.name, header, _KEYS)
-            yield self.dialect.statement(
-                "create_filter_index", header=header, expression=expression
-            )
+            for (other,) in (yield self.dialect.statement("misnamed_indexes", index, expression)):
+                yield self.dialect.statement("drop_filter_index", index=other)
+            yield self.dialect.statement("create_filter_index", index=index, expression=expression)
         wanted = list(info.options.filter_headers)
         after = 0
         while rows := (yield self.dialect.statement("backfill", info.id, after, wanted)):
@@ -197,10 +202,26 @@ def check_queue(name: str, options: QueueOptions | None) -> None:
                 f"the header {header!r} cannot be a filter header: its name must begin with a letter or _, "
                 "and have at most 63 letters, digits, _ and -"
             )
-    if options.max_attempts < 0 or options.dedup_window_us < 0:
+    if type(options.max_attempts) is not int or not 0 <= options.max_attempts <= MOST:
         raise QueueOptionsError(
-            "max_attempts and the dedup window cannot be negative; 0 attempts are no limit"
+            f"max_attempts must be an integer from 0 to {MOST:,}, not {options.max_attempts!r}; 0 is no limit"
         )
+    if options.dedup_window_us < 0:
+        raise QueueOptionsError("the dedup window cannot be negative")
+
+
+def widened(name: str, source: str | None) -> QueueOptionsError:
+    """A subscription that takes from one queue does not take from all of them because nobody said which."""
+    if source is None:
+        took, remedy = "took from a queue that was dropped", "name another one with queue="
+    else:
+        took, remedy = (
+            f"takes from the queue {source!r} alone",
+            f"say so again with queue={source!r}",
+        )
+    return QueueOptionsError(
+        f"the subscription {name!r} {took}; {remedy}, or drop it and make it anew to take from all queues"
+    )
 
 
 def check_is_subscription(info: QueueInfo) -> None:

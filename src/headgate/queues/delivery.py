@@ -50,7 +50,7 @@ class Delivery(Leased[Engine]):
     """A message that is leased to the caller. Exactly one of ack, nack and release ends that."""
 
     def ack(self) -> None:
-        """Done with it. To say so twice is harmless; when the lease is over, StaleLease."""
+        """Done with it. To say so twice of this object is harmless; when the lease is over, StaleLease."""
         if self.settled != "acked":
             self._settle("ack", self._engine.operations.ack(self._queue, [self.receipt]))
             self.settled = "acked"
@@ -68,7 +68,7 @@ class Delivery(Leased[Engine]):
         self.settled = "nacked"
 
     def extend(self, lease: timedelta) -> None:
-        """The lease ends that long from now."""
+        """The lease ends that long from now, or when it would have ended anyway if that is later."""
         span = arguments.lease_us(lease)
         self._settle("extend", self._engine.operations.extend(self._queue, [self.receipt], span))
 

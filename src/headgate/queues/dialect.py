@@ -15,6 +15,7 @@ from headgate.filters.targets.sql import Layout, Sql, compile_sql
 from headgate.filters.targets.sql.fragment import all_of
 from headgate.queues.contract import Each, SqlValue, Statement
 from headgate.queues.planning import Branch, Probe, ranged_header
+from headgate.queues.records import columns_of
 from headgate.queues.statements import statements_of
 
 # `d` is the delivery, `m` the message, in every statement that has a gap for a filter. `rank` is minus the
@@ -67,6 +68,14 @@ class Dialect(ABC):
     def index_hint(self, condition: Condition) -> str:
         """For candidates: which index to use, where the database does not find out by itself."""
         return ""
+
+    @abstractmethod
+    def index_name(self, header: str) -> str:
+        """Of the index on a declared header, whose name is plain, see `is_plain_name`."""
+
+    def raw_columns(self, alias: str) -> str:
+        """The columns of a message in a form that can always be read, see records.salvage."""
+        return columns_of(alias)
 
     def text(self, name: str, **gaps: str) -> str:
         """The named statement with its gaps filled."""

@@ -20,7 +20,7 @@ from headgate.queues.contract import (
     Statement,
     Usage,
 )
-from headgate.queues.core import one
+from headgate.queues.core import Read, one
 from headgate.queues.planning import probed_headers
 from headgate.queues.records import columns_of, standing_of
 
@@ -29,6 +29,7 @@ class Looking(Claiming):
     def peek(
         self, queue: QueueInfo, limit: int, filter: Filter | None = None
     ) -> Operation[list[Standing]]:
+        queue = yield from self.current(queue)
         if queue.kind != "queue":
             yield from self.route()
         search = yield from self.plan(queue, filter)
@@ -36,16 +37,15 @@ class Looking(Claiming):
         if not found:
             return []
         ids: list[SqlValue] = [candidate.id for candidate in found]
-        rows = yield self.dialect.statement(
+        rows = yield from self.read_messages(
             "standings",
             queue.id,
             limit,
             ids,
-            columns=columns_of("m"),
             where=self.dialect.text("among", ids=self.dialect.placeholder(3)),
             order="d.rank, d.message",
         )
-        return [standing_of(row) for row in rows]
+        return [_standing(row) for row in rows]
 
     def browse(
         self,
@@ -56,38 +56,34 @@ class Looking(Claiming):
         state: State | None = None,
         filter: Filter | None = None,
     ) -> Operation[list[Standing]]:
+        queue = yield from self.current(queue)
         if queue.kind != "queue":
             yield from self.route()
         matches = (lambda _: True) if filter is None else predicate(filter, self.dialect.wall_us)
         found: list[Standing] = []
         while len(found) < limit:
             page = max(limit, 100)
-            rows = yield self._page_by_id(queue, page, after, state)
-            found += [one for one in map(standing_of, rows) if matches(one.message)]
+            rows = yield from self._page_by_id(queue, page, after, state)
+            found += [one for one in map(_standing, rows) if matches(one.message)]
             if len(rows) < page:
                 break
-            after = rows[-1][0]
+            after = rows[-1].before[0]
         return found[:limit]
 
     def _page_by_id(
         self, queue: QueueInfo, limit: int, after: int, state: State | None
-    ) -> Statement:
+    ) -> Operation[list[Read]]:
         where = f"d.message > {self.dialect.placeholder(3)}"
         if state is not None:  # as a number in the text, so that the indexes of one state are found
             where += f" AND d.state = {int(state)}"
-        return self.dialect.statement(
-            "standings",
-            queue.id,
-            limit,
-            after,
-            columns=columns_of("m"),
-            where=where,
-            order="d.message",
+        return self.read_messages(
+            "standings", queue.id, limit, after, where=where, order="d.message"
         )
 
     def archived(
         self, queue: QueueInfo, limit: int, *, after: int = 0
     ) -> Operation[list[Standing]]:
+        queue = yield from self.current(queue)
         rows = yield self.dialect.statement(
             "archived", queue.id, after, limit, columns=columns_of("a")
         )
@@ -96,12 +92,14 @@ class Looking(Claiming):
     # -- tidying --
 
     def purge(self, queue: QueueInfo, state: State | None = None) -> Operation[int]:
+        queue = yield from self.current(queue)
         if state is None:
             return (yield from self._repeat(self.dialect.statement("purge_waiting", queue.id)))
         statement = self.dialect.statement("purge_state", queue.id, state=str(int(state)))
         return (yield from self._repeat(statement))
 
     def prune(self, queue: QueueInfo, older_than_us: int) -> Operation[int]:
+        queue = yield from self.current(queue)
         count = 0
         for name in ("prune", "prune_archive"):
             count += yield from self._repeat(
@@ -110,6 +108,7 @@ class Looking(Claiming):
         return count
 
     def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> Operation[int]:
+        queue = yield from self.current(queue)
         now = self.dialect.now_us()
         if ids is None:
             count = yield from self._repeat(self.dialect.statement("requeue", queue.id, now))
@@ -145,6 +144,7 @@ class Looking(Claiming):
         )
 
     def add_usage(self, queue: QueueInfo, consumer: str, usage: Usage) -> Operation[None]:
+        queue = yield from self.current(queue)
         yield self.dialect.statement(
             "add_usage",
             queue.id,
@@ -174,3 +174,8 @@ class Looking(Claiming):
                 if condition.residual is not None
             ),
         )
+
+
+def _standing(row: Read) -> Standing:
+    (id, state, attempts, visible_at, group, reason), message, problem = row
+    return Standing(id, State(state), attempts, visible_at, message, group, reason or problem)

@@ -35,6 +35,7 @@ from headgate.queues.contract import (
 )
 from headgate.queues.declaring import check_queue
 from headgate.queues.memory_state import MemoryDelivery, MemoryQueue, MemoryState
+from headgate.queues.publishing import check_is_queue
 from headgate.queues.search import IN_DOUBT
 from headgate.queues.wakers import Wakers
 
@@ -71,9 +72,13 @@ class MemoryOperations(MemoryState):
     def queues(self) -> list[QueueInfo]:
         return [self._queues[name].info for name in sorted(self._queues)]
 
+    def remembered(self, queue: QueueInfo) -> QueueInfo:
+        found = self._queues.get(queue.name)
+        return queue if found is None else found.info
+
     @at_once
     def drop(self, name: str) -> None:
-        self._find(name)
+        self._notify(frozenset({self._find(name).info.id}))
         del self._queues[name]
 
     @at_once
@@ -110,9 +115,9 @@ class MemoryOperations(MemoryState):
         )
         stored = self._stored(from_queue) if start == "first" else {}
         info = self._create(info)
-        for id, message in sorted(stored.items()):
-            if self._wants(info, message, from_queue):
-                self._deliver(self._queues[name], id, Publication(message))
+        for id, publication in sorted(stored.items(), key=lambda item: item[0]):
+            if self._wants(info, publication.message, from_queue):
+                self._deliver(self._queues[name], id, publication)
         return info
 
     @at_once
@@ -132,6 +137,8 @@ class MemoryOperations(MemoryState):
     @at_once
     def publish(self, queue: QueueInfo | None, publications: Sequence[Publication]) -> list[int]:
         target = None if queue is None else self._find(queue.name)
+        if target is not None:
+            check_is_queue(target.info)
         ids = [self._publish(target, publication) for publication in publications]
         self._notify(frozenset(queue.info.id for queue in self._queues.values()))
         return ids
@@ -195,7 +202,7 @@ class MemoryOperations(MemoryState):
     @at_once
     def extend(self, queue: QueueInfo, receipts: Sequence[Receipt], lease_us: int) -> list[Outcome]:
         def longer(found: MemoryQueue, delivery: MemoryDelivery) -> None:
-            delivery.visible_at = self._now() + lease_us
+            delivery.visible_at = max(delivery.visible_at, self._now() + lease_us)
 
         return self._settle_all(queue, receipts, longer)
 
@@ -286,7 +293,7 @@ class MemoryOperations(MemoryState):
             states.count(State.DELAYED),
             states.count(State.LEASED),
             states.count(State.DEAD),
-            max(self._clock.wall_us() - _stamp(oldest.message), 0) if oldest else None,
+            max(self._clock.wall_us() - max(_stamp(oldest.message), 0), 0) if oldest else None,
             dict(found.usage),
         )
 

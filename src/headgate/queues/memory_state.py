@@ -22,7 +22,7 @@ from headgate.queues.contract import (
     State,
     Usage,
 )
-from headgate.queues.declaring import check_is_subscription
+from headgate.queues.declaring import check_is_subscription, widened
 from headgate.queues.search import IN_DOUBT
 
 
@@ -91,6 +91,9 @@ class MemoryState:
     ) -> QueueInfo:
         queue = self._queues[name]
         check_is_subscription(queue.info)
+        if source is None and queue.info.source is not None:
+            names = {q.info.id: q.info.name for q in self._queues.values()}
+            raise widened(name, names.get(queue.info.source))
         if (queue.info.filter, queue.info.source) != (text, source):
             version = queue.info.version + 1
             queue.info = replace(queue.info, filter=text, source=source, version=version)
@@ -138,13 +141,17 @@ class MemoryState:
             publication.group,
         )
 
-    def _stored(self, source: int | None) -> dict[int, Message]:
-        return {
-            delivery.id: delivery.message
-            for queue in self._queues.values()
-            if source in (None, queue.info.id)
-            for delivery in queue.deliveries.values()
-        }
+    def _stored(self, source: int | None) -> dict[int, Publication]:
+        """What is stored, with its group, and with what is left of its delay unless one delivery waits no more."""
+        found: dict[int, Publication] = {}
+        for queue in self._queues.values():
+            for delivery in queue.deliveries.values() if source in (None, queue.info.id) else ():
+                waits = delivery.state == State.DELAYED and not delivery.attempts
+                delay_us = max(delivery.visible_at - self._now(), 0) if waits else 0
+                before = found.get(delivery.id)
+                least = delay_us if before is None else min(delay_us, before.delay_us)
+                found[delivery.id] = Publication(delivery.message, least, None, delivery.group)
+        return found
 
     def _matches(self, filter: Filter | None, message: Message) -> bool:
         return filter is None or predicate(filter, self._clock.wall_us)(message)

@@ -12,7 +12,10 @@ it is in the outbox or in its queue, never in both, never in none.
 With the standard library's sqlite3 (and SQLAlchemy on it) the outbox is a table in the application's own file, never the
 queues' file: two SQLite libraries in one process do not see each other's locks. `db.relay("app.db")` reads it through
 sqlite3, publishes with the delivery key as dedup key, and then deletes: what is published twice because a relay died in
-between is dropped, within the queue's dedup window.
+between is dropped, within the queue's dedup window. Of several relays one moves at a time.
+
+What is for a queue that is not there stays in the outbox with the reason: `Relay.parked()` lists it, `Relay.retry()` lets
+it be tried again.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ from headgate.queues.contract import (
 from headgate.queues.core import stepwise
 from headgate.queues.dialect import Dialect
 from headgate.queues.operations import SqlOperations
+from headgate.queues.parked import log_parked
+from headgate.queues.publishing import check_is_queue
 from headgate.queues.records import columns_of, message_of, row_of
 from headgate.queues.statements import migrations_of
 
@@ -50,7 +55,6 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-OUTBOX_QUEUE: Final = 0  # what relays are woken for
 SQLITE_TABLE: Final = "headgate_outbox"
 COLUMNS: Final = (
     "delivery_key", "queue", "topic", "headers", "properties", "priority", "timestamp", "message_id",
@@ -265,8 +269,10 @@ def relay_within(operations: SqlOperations, limit: int) -> Operation[int]:
     for name, entries_of_one in by_queue(entries):
         try:
             info = yield from operations.find(name)
-        except QueueNotFound as problem:
-            yield refuse(dialect, entries_of_one, str(problem))
+            check_is_queue(info)
+        except (QueueNotFound, QueueOptionsError) as problem:
+            reason = log_parked(name, len(entries_of_one), problem)
+            yield refuse(dialect, entries_of_one, reason)
             continue
         publications = [entry.publication for entry in entries_of_one]
         yield from without_transaction(operations.publish(info, publications))

@@ -97,6 +97,7 @@ class PostgresClaims(PostgresPublishing):
 class Answer(NamedTuple):
     """What `claim` returns."""
 
+    version: int  # of the catalog
     due: bool  # something must be promoted first; then nothing was claimed
     found: int  # how many candidates there were
     acked: list[int] | None  # None: all
@@ -109,9 +110,10 @@ class Answer(NamedTuple):
 
 
 def answer_of(rows: Rows) -> Answer:
-    [(due, found, acked, kept, token, ids, attempts, groups, *columns)] = rows
+    [(version, due, found, acked, kept, token, ids, attempts, groups, *columns)] = rows
     leases = (ids or [], attempts or [], groups or [])  # nothing, put together, is NULL
-    return Answer(due, found, acked, kept, token, *leases, [column or [] for column in columns])
+    came = [column or [] for column in columns]
+    return Answer(version, due, found, acked, kept, token, *leases, came)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ SESSION: Final = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
+    # Where a role begins with another level, claims that meet would fail instead of passing each other by.
+    "default_transaction_isolation": "read committed",
     "plan_cache_mode": "force_generic_plan",
 }
 _LOST_S: Final = 0.1  # after which a connection that nobody returned is noticed
@@ -47,6 +50,16 @@ _TRANSACTIONS: Final = {
     Transaction.WRITE: "BEGIN",
     Transaction.LEASE: "BEGIN; SET LOCAL synchronous_commit = off",
     Transaction.COMMIT: "COMMIT",
+}
+
+
+_BACKEND: Final = "SELECT pg_backend_pid()"
+_KEEPALIVES: Final = {
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
 }
 
 
@@ -96,9 +109,18 @@ def open_connection(target: Target, settings: dict[str, str] = SESSION) -> Keepi
 
     with translated(None):
         connection = KeepingConnection.connect(
-            target.url, autocommit=True, cursor_factory=module.RawCursor
+            target.url,
+            autocommit=True,
+            cursor_factory=module.RawCursor,
+            **keepalives(target.url),
         )
-        connection.execute(*set_up(target, settings))
+        try:
+            [(pid,)] = connection.execute(_BACKEND, prepare=False).fetchall()
+            check_pooler(target, connection.info.backend_pid, pid)
+            connection.execute(*set_up(target, settings), prepare=False)
+        except BaseException:
+            connection.close()
+            raise
     prepare(connection)
     return connection
 
@@ -112,11 +134,42 @@ async def open_async_connection(
 
     with translated(None):
         connection = await AsyncKeepingConnection.connect(
-            target.url, autocommit=True, cursor_factory=module.AsyncRawCursor
+            target.url,
+            autocommit=True,
+            cursor_factory=module.AsyncRawCursor,
+            **keepalives(target.url),
         )
-        await connection.execute(*set_up(target, settings))
+        try:
+            [(pid,)] = await (await connection.execute(_BACKEND, prepare=False)).fetchall()
+            check_pooler(target, connection.info.backend_pid, pid)
+            await connection.execute(*set_up(target, settings), prepare=False)
+        except BaseException:
+            await connection.close()
+            raise
     prepare(connection)
     return connection
+
+
+def keepalives(url: str) -> dict[str, Any]:
+    """What finds out that the other end is gone within a minute or so, where the URL does not say otherwise: nobody
+    reads for ever from a connection that a firewall or a crash cut."""
+    given = psycopg_module().conninfo.conninfo_to_dict(url)
+    return {name: value for name, value in _KEEPALIVES.items() if name not in given}
+
+
+def check_pooler(target: Target, told_pid: int, pid: int) -> None:
+    """Refuse a pooler that gives statements of one client to different server connections, before anything is set there:
+    our settings would stay behind in other applications' sessions, and our prepared statements and notifications be lost.
+
+    Directly connected, the server told us the process it answers from.
+    """
+    if told_pid == pid or target.has_session_pooler:
+        return
+    raise QueueOptionsError(
+        "there is a connection pooler such as PgBouncer between Headgate and PostgreSQL. In transaction or statement mode "
+        "it cannot be used: connect to the server itself, or to a pool in session mode, and say so with ?pooler=session "
+        "in the URL. Headgate keeps a pool of its own, see most_connections"
+    )
 
 
 def set_up(target: Target, settings: dict[str, str]) -> tuple[str, tuple[Any, ...]]:
@@ -172,8 +225,16 @@ def translated(
         raise Conflict(f"another transaction was faster: {problem}") from problem
     except psycopg.errors.InsufficientPrivilege as problem:
         raise QueueOptionsError(
-            f"the role may not do this: {problem}; it needs CREATE on the database once, or a schema of its own"
+            f"the role may not do this: {str(problem).strip()}; to make the tables it needs CREATE on the database once, "
+            "or a schema of its own; to use them, what another role that made them GRANTs it"
         ) from problem
+    except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable) as problem:
+        raise DatabaseUnavailable(
+            f"PostgreSQL ended the statement: {str(problem).strip()}; nothing of it was done, and it may be tried again; "
+            "see statement_timeout and lock_timeout of the role and the database"
+        ) from problem
+    except (struct.error, OverflowError) as problem:
+        raise QueueOptionsError(f"a number has more than 64 bits: {problem}") from problem
     except (psycopg.OperationalError, psycopg.InterfaceError) as problem:
         lost = connection is not None and connection.closed
         known = "; whether the last statement was done is not known" if lost else ""

@@ -43,6 +43,9 @@ class PostgresDialect(Dialect):
     def timestamp_us(self) -> int | None:
         return None if self._clock is None else self._clock.wall_us()
 
+    def index_name(self, header: str) -> str:
+        return index_name(header)
+
     def placeholder(self, number: int) -> str:
         return f"${number}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.errors import DatabaseNotFound, SchemaTooNew
+from headgate.errors import DatabaseNotFound, QueueOptionsError, SchemaTooNew
 from headgate.queues.contract import Access, Operation, Statement, Transaction
 from headgate.queues.postgres_target import Target
 from headgate.queues.statements import check_version, migrations_of
@@ -11,7 +11,9 @@ from headgate.queues.statements import check_version, migrations_of
 _IS_THERE = """
 SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1::text),
     EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE n.nspname = $1::text AND c.relname = 'migration')
+            WHERE n.nspname = $1::text AND c.relname = 'migration'),
+    coalesce((SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = $1::text), true),
+    current_user::text
 """
 _VERSION = "SELECT coalesce(max(version), 0) FROM migration"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))"
@@ -57,7 +59,12 @@ def migrate(target: Target) -> Operation[None]:
 
 
 def _version(target: Target) -> Operation[int]:
-    [(_, has_table)] = yield Statement(_IS_THERE, (target.schema,))
+    [(_, has_table, may_use, role)] = yield Statement(_IS_THERE, (target.schema,))
+    if not may_use:
+        raise QueueOptionsError(
+            f"the role {role!r} may not use the schema {target.schema!r}, where the queues are; let its owner say: "
+            f'GRANT USAGE ON SCHEMA "{target.schema}" TO "{role}", and the same for its tables and sequences'
+        )
     if not has_table:
         return 0
     [(version,)] = yield Statement(_VERSION)
@@ -67,7 +74,7 @@ def _version(target: Target) -> Operation[int]:
 
 def _prepare(target: Target) -> Operation[None]:
     """The schema and the table that remembers, where they are not there yet."""
-    [(has_schema, has_table)] = yield Statement(_IS_THERE, (target.schema,))
+    [(has_schema, has_table, *_)] = yield Statement(_IS_THERE, (target.schema,))
     if not has_schema:
         yield Statement(f'CREATE SCHEMA "{target.schema}"')
     if not has_table:

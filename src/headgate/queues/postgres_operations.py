@@ -21,7 +21,6 @@ from headgate.queues.contract import (
     QueueOptions,
     Receipt,
     Rows,
-    SqlValue,
     Start,
     Statement,
     Step,
@@ -37,7 +36,7 @@ from headgate.queues.postgres_claims import (
 )
 from headgate.queues.postgres_connections import Conflict
 from headgate.queues.postgres_dialect import index_name, key_expression
-from headgate.queues.records import columns_of
+from headgate.queues.records import Undecodable, columns_of
 from headgate.queues.search import Examined, Search
 
 T = TypeVar("T")
@@ -53,6 +52,7 @@ class PostgresOperations(PostgresClaims):
     def declare(self, name: str, options: QueueOptions | None) -> Operation[QueueInfo]:
         known = yield from self._find(name)
         if known is not None and _is_settled(known, options):
+            yield from self.empty_dropped()
             return known
         declare = super().declare
         return (yield from retried(lambda: self._alone(declare(name, options))))
@@ -149,6 +149,7 @@ class PostgresOperations(PostgresClaims):
         acks: Sequence[Receipt] = (),
         together: bool = False,
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
+        queue = self.remembered(queue)
         if queue.kind != "queue":
             yield from self.route()
         search = self.search(queue, filter, skip)
@@ -160,13 +161,28 @@ class PostgresOperations(PostgresClaims):
         statement = self.claim_statement(search, wanted, acks)
         answer = answer_of((yield from retried(lambda: _asked(statement))))
         outcomes = yield from self._acked(queue, acks, answer.acked)
+        if answer.version != self._catalog.version:
+            current = yield from self.current(queue)
+            if current.id != queue.id:  # dropped and made again: there was nothing to claim
+                claimed, _ = yield from self.claim(
+                    current, limit, lease_us, filter=filter, skip=skip, together=together
+                )
+                return claimed, outcomes
         if not answer.ids:
             answer = yield from self._claim_more(search, wanted, answer)
         fetched: Rows = ()
         if missing := left_out(answer):
             columns = columns_of("m")
             fetched = yield self.dialect.statement("claimed_messages", missing, columns=columns)
-        return claimed_of_answer(answer, queue, fetched), outcomes
+        try:
+            return claimed_of_answer(answer, queue, fetched), outcomes
+        except Undecodable:
+            claimed = yield from self.sort_out(queue, answer.ids)
+        if not claimed:
+            claimed, _ = yield from self.claim(
+                queue, limit, lease_us, filter=filter, skip=skip, together=together
+            )
+        return claimed, outcomes
 
     def _claim_more(self, search: Search, wanted: Wanted, answer: Answer) -> Operation[Answer]:
         """Ask again, as long as something was due, or all that was found was in somebody else's hands.
@@ -188,18 +204,9 @@ class PostgresOperations(PostgresClaims):
     ) -> Operation[list[Outcome]]:
         if acked is None:
             return [Outcome.DONE] * len(acks)
-        done = set(acked)
-        missing: list[SqlValue] = [receipt.id for receipt in acks if receipt.id not in done]
-        stale: set[int] = set()
-        if missing:
-            found = yield self.dialect.statement("present", queue.id, missing)
-            stale = {row[0] for row in found}
-        return [
-            Outcome.DONE
-            if receipt.id in done
-            else (Outcome.STALE if receipt.id in stale else Outcome.GONE)
-            for receipt in acks
-        ]
+        ids = set(acked)
+        done = {receipt for receipt in acks if receipt.id in ids}
+        return (yield from self.outcomes(queue, acks, done))
 
     def _kept(self, before: Examined, last: int, matches: list[int]) -> Operation[Examined]:
         """Ids appear out of order here: until all have ended who were at work when one was seen, it is not certain
@@ -216,8 +223,11 @@ class PostgresOperations(PostgresClaims):
     # -- settling: two statements that lock the same rows in another order may meet --
 
     def ack(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
-        ack = super().ack
-        return (yield from retried(lambda: ack(queue, receipts)))
+        return (yield from retried(lambda: self.ack_within(queue, receipts)))
+
+    def ack_within(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
+        """One statement that archives exactly what it acks: between two of them a lease could end."""
+        return self._settle("ack", queue, receipts, self.dialect.now_us())
 
     def nack(
         self, queue: QueueInfo, receipts: Sequence[Receipt], delay_us: int, reason: str | None

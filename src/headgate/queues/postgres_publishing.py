@@ -21,6 +21,7 @@ from headgate.queues.operations import SqlOperations
 from headgate.queues.postgres_columns import Column, Columns, columns
 from headgate.queues.publishing import (
     Chosen,
+    check_is_queue,
     first_of_each_key,
     keys_in,
     rank_in,
@@ -36,10 +37,12 @@ class PostgresPublishing(SqlOperations):
         if not publications:
             return []
         catalog = self._catalog  # perhaps an old one: the statement looks at its version
-        if queue is not None and queue.id not in catalog.by_id:
+        if queue is not None and catalog.get(queue.name) is None:
             catalog = yield from self.catalog()
         while True:
             target = None if queue is None else catalog.find(queue.name)
+            if target is not None and target.kind != "queue":
+                check_is_queue((yield from self.current(target)))
             chosen = _chosen(catalog, target, publications)
             if not chosen:
                 current = yield from self.catalog()

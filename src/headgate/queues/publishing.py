@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
+from headgate.errors import QueueOptionsError
 from headgate.message import Message
 from headgate.queues.catalog import Catalog
 from headgate.queues.contract import (
@@ -12,14 +13,22 @@ from headgate.queues.contract import (
     Operation,
     Publication,
     QueueInfo,
-    Row,
     SqlValue,
     Transaction,
 )
-from headgate.queues.core import Core
-from headgate.queues.records import columns_of, keys_json, message_of, row_of
+from headgate.queues.core import Core, Read
+from headgate.queues.records import keys_json, row_of
 
 _ROUTED_AT_ONCE: Final = 500
+# What is left of a queue without deliveries; forgetting it comes last.
+_DROPS: Final = (
+    "drop_dedup",
+    "drop_batches",
+    "drop_archive",
+    "drop_usage",
+    "drop_unrouted",
+    "forget_dropped",
+)
 
 _Delivery = tuple[SqlValue, ...]  # message, queue, rank, delay, group, keys, now
 
@@ -41,6 +50,8 @@ class Publishing(Core):
         yield Transaction.WRITE
         catalog = yield from self.catalog()
         target = None if queue is None else catalog.find(queue.name)
+        if target is not None:
+            check_is_queue(target)
         known = yield from self._known_ids(target, publications)
         stored = [
             Chosen(at, publications[at], receivers)
@@ -105,12 +116,13 @@ class Publishing(Core):
     def _route_some(self) -> Operation[int]:
         yield Transaction.WRITE
         catalog = yield from self.catalog()
-        rows = yield self.dialect.statement("unrouted", _ROUTED_AT_ONCE, columns=columns_of("m"))
-        deliveries = list(_routed(rows, catalog, self.dialect.now_us()))
+        now = self.dialect.now_us()
+        rows = yield from self.read_messages("unrouted", _ROUTED_AT_ONCE, now)
+        deliveries = list(_routed(rows, catalog, now))
         if deliveries:
             yield self.dialect.each("insert_delivery", deliveries)
             yield Notify(tuple({cast(int, delivery[1]) for delivery in deliveries}))
-        yield self.dialect.statement("drop_routed", [row[0] for row in rows])
+        yield self.dialect.statement("drop_routed", [row.before[0] for row in rows])
         yield Transaction.COMMIT
         return len(deliveries)
 
@@ -121,10 +133,25 @@ class Publishing(Core):
     def drop_id(self, id: int) -> Operation[None]:
         """The queue with everything in it; first nothing more arrives, then it is emptied."""
         yield self.dialect.statement("drop_queue", id)
-        while (yield self.dialect.statement("drop_deliveries", id)):
-            pass
-        for name in ("drop_dedup", "drop_batches", "drop_archive", "drop_usage", "drop_unrouted"):
-            yield self.dialect.statement(name, id)
+        yield Notify((id,))  # who waits for it finds it gone
+        yield from self.empty_dropped()
+
+    def empty_dropped(self) -> Operation[None]:
+        """Delete what dropped queues left behind, in pieces; also where somebody was killed over it."""
+        for (id,) in (yield self.dialect.statement("dropped")):
+            while (yield self.dialect.statement("drop_deliveries", id)):
+                pass
+            for name in _DROPS:
+                yield self.dialect.statement(name, id)
+
+
+def check_is_queue(info: QueueInfo) -> None:
+    """Refuse to publish to a subscription, which holds what its filter matches and nothing else."""
+    if info.kind != "queue":
+        raise QueueOptionsError(
+            f"{info.name!r} is a subscription and gets what its filter matches; publish to a queue, "
+            "or to all subscriptions with Database.publish"
+        )
 
 
 def delivery_row(
@@ -151,11 +178,12 @@ def receivers_of(catalog: Catalog, queue: QueueInfo | None, message: Message) ->
     return others if queue is None else [queue, *others]
 
 
-def _routed(rows: Iterable[Row], catalog: Catalog, now_us: int | None) -> Iterator[_Delivery]:
-    for id, source, *columns in rows:
-        message = message_of(columns)
-        for queue in catalog.receivers(message, source):
-            yield delivery_row(id, queue, Publication(message), now_us)
+def _routed(rows: Iterable[Read], catalog: Catalog, now_us: int | None) -> Iterator[_Delivery]:
+    """What cannot be read is offered to no subscription."""
+    for (id, source, delay_us, group), message, problem in rows:
+        receivers = catalog.receivers(message, source) if problem is None else ()
+        for queue in receivers:
+            yield delivery_row(id, queue, Publication(message, delay_us, None, group), now_us)
 
 
 def first_of_each_key(publications: Sequence[Publication], known: Mapping[str, int]) -> list[int]:

@@ -107,6 +107,7 @@ class Queue:
 
     def delivery(self, id: int, token: int) -> Delivery:
         """What was claimed elsewhere (another process, the command line), to be settled here."""
+        arguments.message_ids((id, token))
         return Delivery(self._engine, self.info, Claimed(id, token, 0, Message()))
 
     def consumer(
@@ -165,6 +166,7 @@ class Queue:
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
     ) -> Iterator[Standing]:
         """Every delivery by id, whatever its state, or those in one; read page by page."""
+        arguments.limited(page)
         chosen, after = arguments.optional_filter(filter), 0
         while True:
             operation = self._operations.browse(
@@ -182,11 +184,12 @@ class Queue:
 
     def requeue(self, ids: Iterable[int] | None = None) -> int:
         """Give dead letters another life: those named, or all; how many."""
-        chosen = None if ids is None else list(ids)
+        chosen = None if ids is None else arguments.message_ids(ids)
         return self._engine.run(self._operations.requeue(self.info, chosen))
 
     def archived(self, *, page: int = 100) -> Iterator[Standing]:
         """What was acked, where the queue keeps an archive."""
+        arguments.limited(page)
         after = 0
         while found := self._engine.run(self._operations.archived(self.info, page, after=after)):
             yield from found

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from headgate import wake as files
 from headgate.errors import (
@@ -23,7 +24,6 @@ from headgate.errors import (
 from headgate.queues.consuming import RECONNECT_S
 from headgate.queues.contract import Engine
 from headgate.queues.outbox import (
-    OUTBOX_QUEUE,
     Entry,
     Unreadable,
     abroad,
@@ -32,6 +32,16 @@ from headgate.queues.outbox import (
     relay_within,
     with_outbox,
 )
+from headgate.queues.parked import (
+    MOST_LISTED,
+    OUTBOX_QUEUE,
+    Parked,
+    list_parked,
+    log_parked,
+    only_relay_of,
+    retry_parked,
+)
+from headgate.queues.publishing import check_is_queue
 from headgate.queues.records import columns_of
 from headgate.queues.statements import statements_of
 
@@ -58,6 +68,10 @@ class Outboxes(Protocol):
         """Until the answer is called, `wake` after commits."""
         ...
 
+    def parked(self) -> list[Parked]: ...
+
+    def retry(self, ids: Iterable[int] | None) -> int: ...
+
 
 class Relay:
     """Open, it moves: `with db.relay(): …`. Several may run; none moves what another is moving."""
@@ -73,6 +87,14 @@ class Relay:
         while looked_at := self._source.move_some():
             moved += looked_at
         return moved
+
+    def parked(self) -> list[Parked]:
+        """What could not be moved, and why: there is no such queue."""
+        return self._source.parked()
+
+    def retry(self, ids: Iterable[int] | None = None) -> int:
+        """Let what is parked be moved again, those named or all; how many. A relay must run to do it."""
+        return self._source.retry(ids)
 
     def start(self) -> Relay:
         if self._thread is not None:
@@ -126,6 +148,12 @@ class OwnOutbox:
     def move_some(self) -> int:
         return self._engine.run(relay_within(self._operations, BATCH))
 
+    def parked(self) -> list[Parked]:
+        return self._engine.run(list_parked(self._operations.dialect))
+
+    def retry(self, ids: Iterable[int] | None) -> int:
+        return self._engine.run(retry_parked(self._operations.dialect, ids))
+
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         def wake_for_outbox(queues: frozenset[int] | None) -> None:
             if queues is None or OUTBOX_QUEUE in queues:
@@ -142,11 +170,36 @@ class FileOutbox:
         self._statements = statements_of("sqlite")
 
     def move_some(self) -> int:
-        """Published there, then deleted here: in between, the dedup key remembers."""
+        """Published there, then deleted here: in between, the dedup key remembers. While another relay is at it,
+        nothing: what it leaves is moved at the next look."""
+        with only_relay_of(self._path) as is_ours:
+            return self._move_some() if is_ours else 0
+
+    def parked(self) -> list[Parked]:
+        return [Parked(*row) for row in self._ask("outbox_parked", MOST_LISTED)]
+
+    def retry(self, ids: Iterable[int] | None) -> int:
+        return len(self._ask("outbox_retry", None if ids is None else json.dumps(list(ids))))
+
+    def _ask(self, name: str, value: int | str | None) -> list[tuple[Any, ...]]:
+        """The rows of a statement with one parameter; none when there is no outbox in the file."""
+        if not self._path.exists():
+            raise DatabaseUnavailable(f"{self._path}: there is no such file")
+        with closing(self._connect()) as connection:
+            if not self._has_outbox(connection):
+                return []
+            return connection.execute(self._statements[name], (value,)).fetchall()
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path, timeout=60, isolation_level=None)
+
+    def _has_outbox(self, connection: sqlite3.Connection) -> bool:
+        query = "SELECT 1 FROM sqlite_schema WHERE name = 'headgate_outbox'"
+        return bool(connection.execute(query).fetchall())
+
+    def _move_some(self) -> int:
         try:
-            with closing(
-                sqlite3.connect(self._path, timeout=60, isolation_level=None)
-            ) as connection:
+            with closing(self._connect()) as connection:
                 entries, unreadable = self._read(connection)
                 for one in unreadable:
                     connection.execute(
@@ -181,8 +234,7 @@ class FileOutbox:
         return stop
 
     def _read(self, connection: sqlite3.Connection) -> tuple[list[Entry], list[Unreadable]]:
-        query = "SELECT 1 FROM sqlite_schema WHERE name = 'headgate_outbox'"
-        if not connection.execute(query).fetchall():
+        if not self._has_outbox(connection):
             return [], []
         text = self._statements["outbox_read"].replace("{columns}", columns_of("o"))
         return entries_of(connection.execute(text, (BATCH,)).fetchall())
@@ -192,8 +244,10 @@ class FileOutbox:
         operations = self._target.operations
         try:
             info = self._target.run(operations.find(queue))
-        except QueueNotFound as problem:
-            connection.execute(self._statements["outbox_refuse"], (ids, str(problem)))
+            check_is_queue(info)
+        except (QueueNotFound, QueueOptionsError) as problem:
+            reason = log_parked(queue, len(entries), problem)
+            connection.execute(self._statements["outbox_refuse"], (ids, reason))
             return
         self._target.run(operations.publish(info, [abroad(each) for each in entries]))
         connection.execute(self._statements["outbox_drop"], (ids,))

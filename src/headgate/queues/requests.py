@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Final
 
-from headgate.errors import QueueOptionsError
+from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.filters.builder import FilterLike
 from headgate.queues import arguments
 from headgate.queues.contract import (
@@ -87,7 +87,11 @@ def set_filter(
     """Another filter for a subscription, which goes on taking from the same queue."""
     tree = arguments.subscription_filter(filter, pattern)
     infos = yield from operations.queues()
-    source = next((each.name for each in infos if each.id == info.source), None)
+    known = next((each for each in infos if each.name == info.name), None)
+    if known is None:
+        raise QueueNotFound(info.name)
+    # When its source was dropped there is no name for it, and the operation refuses.
+    source = next((each.name for each in infos if each.id == known.source), None)
     return (yield from operations.subscribe(info.name, tree, source=source))
 
 
@@ -108,12 +112,12 @@ def ack_and_claim(
         arguments.limited(limit),
         arguments.lease_us(lease),
         filter=arguments.optional_filter(filter),
-        skip=frozenset(skip),
+        skip=frozenset(arguments.message_ids(skip)),
         acks=receipts,
     )
     for delivery, outcome in zip(acked, outcomes, strict=True):
-        delivery.settled = None if outcome is Outcome.STALE else "acked"
-    if Outcome.STALE in outcomes:
+        delivery.settled = "acked" if outcome is Outcome.DONE else None
+    if any(outcome is not Outcome.DONE for outcome in outcomes):
         yield from operations.release(info, [one.receipt for one in claimed])
         arguments.check_settled(info.name, receipts, outcomes, "ack")
     return claimed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from headgate.queues.contract import (
     Notify,
@@ -10,7 +10,6 @@ from headgate.queues.contract import (
     Outcome,
     QueueInfo,
     Receipt,
-    Rows,
     SqlValue,
     Transaction,
 )
@@ -19,16 +18,18 @@ from headgate.queues.core import Core, one
 
 class Settling(Core):
     def ack(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
-        if not queue.options.archive:
-            return (yield from self._settle("ack", queue, receipts))
         yield Transaction.WRITE
         outcomes = yield from self.ack_within(queue, receipts)
         yield Transaction.COMMIT
         return outcomes
 
     def ack_within(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
-        """Ack, inside the caller's transaction."""
-        if queue.options.archive and receipts:
+        """Ack, inside the caller's transaction. Whether there is an archive is asked of the database: the queue may have
+        been changed since the caller looked."""
+        if not receipts:
+            return []
+        queue = self.remembered(queue)
+        if (yield self.dialect.statement("keeps_archive", queue.id)) == [(1,)]:
             now = self.dialect.now_us()
             yield self.dialect.each("archive", [(queue.id, r.id, r.token, now) for r in receipts])
         return (yield from self._settle("ack", queue, receipts))
@@ -57,11 +58,13 @@ class Settling(Core):
         return outcomes
 
     def promote(self, queue: QueueInfo) -> Operation[int]:
-        rows = yield self.dialect.statement("promote", queue.id, self.dialect.now_us())
+        id = self.remembered(queue).id
+        rows = yield self.dialect.statement("promote", id, self.dialect.now_us())
         return len(rows)
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
-        row = yield from one(self.dialect.statement("next_due", queue.id, self.dialect.now_us()))
+        id = self.remembered(queue).id
+        row = yield from one(self.dialect.statement("next_due", id, self.dialect.now_us()))
         return None if row is None else row[0]
 
     def _settle(
@@ -70,17 +73,20 @@ class Settling(Core):
         """One statement for all receipts; those it did not find are asked about."""
         if not receipts:
             return []
+        queue = self.remembered(queue)
         rows = [(queue.id, receipt.id, receipt.token, *rest) for receipt in receipts]
         done = {Receipt(row[0], row[1]) for row in (yield self.dialect.each(name, rows))}
-        missing = [receipt.id for receipt in receipts if receipt not in done]
-        there: Rows = ()
-        if missing:
-            there = yield self.dialect.statement("present", queue.id, missing)
-        present = {row[0] for row in there}
-        return [_outcome(receipt, done, present) for receipt in receipts]
+        return (yield from self.outcomes(queue, receipts, done))
 
-
-def _outcome(receipt: Receipt, done: set[Receipt], present: set[int]) -> Outcome:
-    if receipt in done:
-        return Outcome.DONE
-    return Outcome.STALE if receipt.id in present else Outcome.GONE
+    def outcomes(
+        self, queue: QueueInfo, receipts: Sequence[Receipt], done: Collection[Receipt]
+    ) -> Operation[list[Outcome]]:
+        """What became of all receipts, when it is known which are done; QueueNotFound when the queue is gone."""
+        missing: list[SqlValue] = [receipt.id for receipt in receipts if receipt not in done]
+        if not missing:
+            return [Outcome.DONE] * len(receipts)
+        queue = yield from self.current(queue)
+        present = {row[0] for row in (yield self.dialect.statement("present", queue.id, missing))}
+        lost = {receipt: Outcome.GONE for receipt in receipts}
+        lost |= {receipt: Outcome.STALE for receipt in receipts if receipt.id in present}
+        return [Outcome.DONE if receipt in done else lost[receipt] for receipt in receipts]

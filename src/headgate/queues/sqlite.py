@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from weakref import finalize
 
 import apsw
 
@@ -20,6 +21,7 @@ from headgate.errors import (
     DatabaseUnavailable,
     HeadgateError,
     QueueError,
+    QueueOptionsError,
     SchemaTooNew,
 )
 from headgate.forks import call_before_fork, call_in_child, call_in_parent
@@ -39,8 +41,10 @@ from headgate.queues.contract import (
     Wake,
     Watch,
 )
+from headgate.queues.records import Undecodable
 from headgate.queues.sqlite_files import open_file
 from headgate.queues.sqlite_forks import note_inherited, refuse_inherited
+from headgate.queues.sqlite_guard import check_free, keep_others_out, let_others_in
 from headgate.queues.sqlite_operations import SqliteDialect, SqliteOperations
 from headgate.queues.statements import check_version, migrations_of, statements_of
 from headgate.queues.wakers import Wakers
@@ -54,8 +58,15 @@ _READING: Final = ("SELECT", "EXPLAIN", "WITH")
 _LONGEST_LOG: Final = 16_000_000  # bytes that the WAL may keep once it could be emptied
 _NOBODY: Final[frozenset[int]] = frozenset()
 _PUBLISH_ONE: Final = statements_of("sqlite")["publish_one"]
+_LAST_START: Final = "SELECT max(offset_us) FROM headgate_clock"
+# Publishers may stamp their messages with any time; hardly all of the last thousand with one to come. What they have
+# together with their deliveries bounds it: a delivery is due at once or later.
+_LATELY: Final = """
+SELECT min(min(m.timestamp, d.visible_at)) FROM (
+    SELECT message, visible_at FROM headgate_delivery ORDER BY message DESC LIMIT 1000) d
+JOIN headgate_message m ON m.id = d.message
+"""
 _OFFSET: Final = "SELECT offset_us FROM headgate_clock WHERE boot_id = ?"
-_NEWEST: Final = "SELECT timestamp FROM headgate_message ORDER BY id DESC LIMIT 1"
 
 
 class SqliteEngine:
@@ -80,10 +91,12 @@ class SqliteEngine:
         self._dialect = SqliteDialect(self._clock)
         self.operations = SqliteOperations(self._dialect)
         self._dialect.looks_only = access == "look"
+        check_free(self.path)
         with _our_errors(self.path):
             if access != "create":
                 _check_tables(self.path, access)
             connection = self._open()
+            self._let_others_in = finalize(self, let_others_in, keep_others_out(self.path))
             if access != "look":
                 migrate(connection)
             self._dialect.offset_us = _offset(connection, self._clock, keep=access != "look")
@@ -96,7 +109,7 @@ class SqliteEngine:
         connection = self._borrow()
         try:
             return connection.run(operation)
-        except apsw.Error as problem:
+        except (apsw.Error, OverflowError) as problem:
             raise _ours(problem, self.path) from problem
         finally:
             self._give_back(connection)
@@ -113,7 +126,7 @@ class SqliteEngine:
                 return id
             except _CatalogChanged:
                 pass
-            except apsw.Error as problem:
+            except (apsw.Error, OverflowError) as problem:
                 raise _ours(problem, self.path) from problem
             finally:
                 self._give_back(connection)
@@ -135,6 +148,7 @@ class SqliteEngine:
         if watcher is not None:
             watcher.close()
         self._close_idle()
+        self._let_others_in()
 
     # -- fork, see sqlite_forks --
 
@@ -261,17 +275,25 @@ class _Connection:
         return id
 
     def _to_end(self, operation: Operation[T]) -> T:
-        send, take = operation.send, self._take
+        advance = self._advance
         try:
             step = next(operation)
             while True:
                 if step is Transaction.WRITE or step is Transaction.LEASE:
                     step = self._write(operation, step)
                 else:
-                    step = send(take(step))
+                    step = advance(operation, step)
         except StopIteration as end:
             result: T = end.value
             return result
+
+    def _advance(self, operation: Operation[T], step: Step) -> Step:
+        """Do a step, and give its rows to the operation; its next step."""
+        try:
+            rows = self._take(step)
+        except UnicodeDecodeError as problem:  # what was read is no text; nothing else happened
+            return operation.throw(Undecodable(f"a stored text is not UTF-8: {problem}"))
+        return operation.send(rows)
 
     def _write(self, operation: Operation[T], step: Step) -> Step:
         """A write transaction, from its first step to its last; the step after it.
@@ -281,7 +303,7 @@ class _Connection:
         with self._writing:
             try:
                 while step is not Transaction.COMMIT:
-                    step = operation.send(self._take(step))
+                    step = self._advance(operation, step)
                 self._commit()
             finally:
                 if self._connection.in_transaction:
@@ -421,13 +443,12 @@ def _offset(connection: apsw.Connection, clock: Clock, *, keep: bool = True) -> 
     if known is not None:
         return known
     if not keep:
-        return first_offset(clock, _number(connection, _NEWEST) or 0)
+        return _first_offset(connection, clock)
     connection.execute("BEGIN IMMEDIATE")
     try:
         known = _number(connection, _OFFSET, boot)
         if known is None:
-            newest = _number(connection, _NEWEST)
-            known = first_offset(clock, newest or 0)
+            known = _first_offset(connection, clock)
             connection.execute("INSERT INTO headgate_clock VALUES (?, ?)", (boot, known))
             ended = clock.elapsed_us() + known
             connection.execute(
@@ -438,6 +459,12 @@ def _offset(connection: apsw.Connection, clock: Clock, *, keep: bool = True) -> 
         connection.execute("ROLLBACK")
         raise
     return known
+
+
+def _first_offset(connection: apsw.Connection, clock: Clock) -> int:
+    """The offset for this start of the machine, by all that is known to be past."""
+    past = (_number(connection, query) or 0 for query in (_LAST_START, _LATELY))
+    return first_offset(clock, *past)
 
 
 def _number(connection: apsw.Connection, query: str, *params: str) -> int | None:
@@ -486,8 +513,10 @@ def _our_errors(path: Path) -> Iterator[None]:
         raise _ours(problem, path) from problem
 
 
-def _ours(problem: apsw.Error, path: Path) -> HeadgateError:
+def _ours(problem: apsw.Error | OverflowError, path: Path) -> HeadgateError:
     """The same trouble, in the words of Headgate."""
+    if isinstance(problem, OverflowError):
+        return QueueOptionsError(f"{path}: a number has more than 64 bits: {problem}")
     if isinstance(problem, apsw.FullError):
         return DatabaseFull(
             f"{path}: the disk is full; what was confirmed is safe, make room and try again"

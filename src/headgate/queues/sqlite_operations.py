@@ -7,6 +7,7 @@ its order meets them soon.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -30,13 +31,14 @@ from headgate.queues.dialect import Condition, Dialect
 from headgate.queues.operations import SqlOperations
 from headgate.queues.planning import Branch, Probe, choices_of
 from headgate.queues.publishing import delivery_row
-from headgate.queues.records import claimed_of, columns_of, row_of
+from headgate.queues.records import Undecodable, claimed_of, columns_of, raw_columns_of, row_of
 from headgate.queues.search import Candidate, Search
 
 FEW: Final = 500  # matches of a range that are fetched and sorted
 MOST_COUNTED: Final = 20_000
 _COUNT_LASTS_S: Final = 10.0
 _MOST_COUNTS: Final = 10_000
+_UPPER: Final = re.compile("[A-Z]")
 _DELIVERY: Final = Layout(headers="d.keys")
 
 
@@ -66,8 +68,17 @@ class SqliteDialect(Dialect):
     def index_hint(self, condition: Condition) -> str:
         if condition.where == NEVER:
             return ""
-        index = "delivery_ready" if condition.probe is None else f"filter_{condition.probe.header}"
-        return f'INDEXED BY "headgate_{index}"'
+        probe = condition.probe
+        index = "headgate_delivery_ready" if probe is None else self.index_name(probe.header)
+        return f'INDEXED BY "{index}"'
+
+    def index_name(self, header: str) -> str:
+        # SQLite does not tell upper from lower case in names.
+        folded = _UPPER.sub(lambda hit: "^" + hit[0].lower(), header)
+        return f"headgate_filter_{folded}"
+
+    def raw_columns(self, alias: str) -> str:
+        return raw_columns_of(alias)
 
     def placeholder(self, number: int) -> str:
         return f"?{number}"
@@ -82,7 +93,7 @@ class SqliteOperations(SqlOperations):
     def row_of_one(self, queue: QueueInfo, publication: Publication) -> tuple[SqlValue, ...] | None:
         """What publish_one takes, by the catalog as it is remembered; None where one statement is not enough."""
         catalog = self._catalog
-        target = catalog.by_id.get(queue.id)
+        target = catalog.get(queue.name)
         if target is None or catalog.has_subscriptions or publication.dedup_key is not None:
             return None
         row = row_of(publication.message, self.dialect.timestamp_us())
@@ -151,8 +162,11 @@ class SqliteOperations(SqlOperations):
             return (yield from super()._lease(queue, candidates, wanted))
         [candidate], now = candidates, self.dialect.now_us()
         named = (queue.id, candidate.id)
-        rows = yield Statement(self._lease_one, (*named, now, wanted.lease_us, *named))
-        return [claimed_of(row) for row in rows]
+        try:
+            rows = yield Statement(self._lease_one, (*named, now, wanted.lease_us, *named))
+            return [claimed_of(row) for row in rows]
+        except Undecodable:
+            return (yield from self.sort_out(queue, [candidate.id]))
 
     def _all_if_few(
         self, search: Search, condition: Condition

@@ -45,7 +45,7 @@ class Watcher:
         real = path.resolve()  # where SQLite keeps its log, and not beside a link to it
         self._files = files.Watch(real.parent, accepts=lambda name: name.startswith(real.name))
         self._version = self._data_version()
-        self._due = self._look()[1]
+        self._queues, _, self._due = self._look()
         self._thread = threading.Thread(target=self._watch, name="headgate-watch", daemon=True)
         self._thread.start()
 
@@ -100,19 +100,24 @@ class Watcher:
         return self._files.wait(0)
 
     def _tell(self) -> None:
-        ready, due = self._look()
+        queues, ready, due = self._look()
         never = float("inf")
         moved = {queue for queue, at in due.items() if at < self._due.get(queue, never)}
-        self._due = due
-        if self._connection.execute("SELECT 1 FROM headgate_unrouted LIMIT 1").fetchall():
+        # Where a queue was dropped or made, whoever waits for one of its name looks again.
+        changed, self._queues, self._due = queues != self._queues, queues, due
+        if (
+            changed
+            or self._connection.execute("SELECT 1 FROM headgate_unrouted LIMIT 1").fetchall()
+        ):
             self._wakers.wake(None)
         elif ready | moved:
             self._wakers.wake(frozenset(ready | moved))
 
-    def _look(self) -> tuple[set[int], dict[int, int]]:
-        """The queues with something to claim, and when the next thing of each falls due."""
+    def _look(self) -> tuple[set[int], set[int], dict[int, int]]:
+        """All queues, those with something to claim, and when the next thing of each falls due."""
         rows: list[tuple[Any, ...]] = self._connection.execute(_WAITING).fetchall()
-        return {id for id, ready, _ in rows if ready}, {id: due for id, _, due in rows if due}
+        ready = {id for id, ready, _ in rows if ready}
+        return {row[0] for row in rows}, ready, {id: due for id, _, due in rows if due}
 
     def _data_version(self) -> int:
         version: int = self._connection.pragma("data_version")

@@ -65,8 +65,26 @@ class ClaimBehaviour(Surroundings):
         [delivery] = orders.claim()
         delivery.ack()
         delivery.ack()
-        orders.delivery(delivery.id, delivery.token).ack()
         assert list(orders.browse()) == []
+
+    def test_an_ack_of_what_another_has_acked_is_refused(self, orders, time):
+        orders.publish_many([b"a", b"b"])
+        [stale] = orders.claim(1, lease=SECOND)
+        time.advance(2 * SECOND)
+        [held] = orders.claim(1)
+        held.ack()
+        for settle in (stale.ack, lambda: orders.ack_and_claim([stale], 1)):
+            with pytest.raises(StaleLease, match="settled or purged"):
+                settle()
+        assert stale.settled is None
+        assert payloads(orders.claim(5)) == [b"b"]
+
+    def test_an_ack_of_what_was_purged_is_refused(self, orders):
+        orders.publish(b"a")
+        [held] = orders.claim()
+        assert orders.purge(State.LEASED) == 1
+        with pytest.raises(StaleLease, match="settled or purged"):
+            held.ack()
 
     def test_an_id_is_never_given_again_though_the_last_message_is_gone(self, orders):
         ids = []
@@ -84,12 +102,12 @@ class ClaimBehaviour(Surroundings):
         assert ids == sorted(set(ids))
         assert ids[-1] > ids[-2] + 1
 
-    def test_what_is_gone_cannot_be_nacked_or_extended(self, orders):
+    def test_what_is_gone_cannot_be_settled(self, orders):
         orders.publish(b"a")
         [delivery] = orders.claim()
         delivery.ack()
         again = orders.delivery(delivery.id, delivery.token)
-        for settle in (again.nack, again.release, lambda: again.extend(MINUTE)):
+        for settle in (again.ack, again.nack, again.release, lambda: again.extend(MINUTE)):
             with pytest.raises(StaleLease):
                 settle()
 
@@ -119,6 +137,46 @@ class ClaimBehaviour(Surroundings):
         [delivery] = orders.claim(lease=SECOND)
         delivery.extend(MINUTE)
         time.advance(59 * SECOND)
+        assert orders.claim() == []
+        time.advance(SECOND)
+        assert len(orders.claim()) == 1
+
+    def test_numbers_that_no_engine_can_count_to_are_refused(self, db, orders):
+        orders.publish(b"a")
+        [held] = orders.claim()
+        for ask in (
+            lambda: orders.publish(b"b", delay=timedelta.max),
+            lambda: orders.claim(lease=timedelta.max),
+            lambda: orders.claim(2**31),
+            lambda: orders.claim(skip=[2**63]),
+            lambda: orders.peek(2**63),
+            lambda: list(orders.browse(page=2**63)),
+            lambda: orders.requeue([2**63]),
+            lambda: orders.prune(timedelta.max),
+            lambda: orders.delivery(2**63, 0).ack(),
+            lambda: orders.delivery(0, -(2**63) - 1).ack(),
+            lambda: held.nack(timedelta.max),
+            lambda: held.extend(timedelta.max),
+            lambda: db.queue("orders", max_attempts=2**31),
+            lambda: db.queue("orders", max_attempts=1.5),
+            lambda: db.queue("orders", dedup_window=timedelta.max),
+        ):
+            with pytest.raises(QueueOptionsError):
+                ask()
+        held.ack()
+
+    def test_a_message_as_old_as_can_be_has_an_age(self, orders, time):
+        orders.publish(b"a", timestamp=-(2**63))
+        assert orders.stats().oldest_ready_us > 0
+
+    def test_a_lease_is_never_made_shorter(self, orders, time):
+        orders.publish(b"a")
+        [delivery] = orders.claim(lease=MINUTE)
+        delivery.extend(SECOND)
+        time.advance(59 * SECOND)
+        assert orders.claim() == []
+        delivery.extend(2 * SECOND)
+        time.advance(SECOND)
         assert orders.claim() == []
         time.advance(SECOND)
         assert len(orders.claim()) == 1

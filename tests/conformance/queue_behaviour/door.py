@@ -7,6 +7,7 @@ import queue as queues
 import pytest
 
 from headgate.message import OPAQUE
+from headgate.queues.contract import State
 from tests.conformance.queue_behaviour.surroundings import PATIENCE, Surroundings, payloads
 
 
@@ -94,3 +95,61 @@ class DoorBehaviour(Surroundings):
     def test_what_waits_can_be_read_there(self, orders, door):
         orders.publish(b"a", headers={"n": 1}, priority=2)
         assert door("SELECT queue, topic, priority FROM inbox") == [("orders", "orders", 2)]
+
+    def test_delay_and_group_are_kept_for_subscriptions_too(self, db, orders, door):
+        everything = db.subscription("all", pattern="#")
+        door(
+            "INSERT INTO inbox (queue, payload, group_key, delay) VALUES "
+            "('orders', 'a', 'g', 0), ('orders', 'b', 'g', 0), ('orders', 'later', NULL, 600)"
+        )
+        [first] = everything.claim(5)
+        assert (first.message.payload, first.group) == (b"a", "g")
+        assert [s.message.payload for s in everything.browse(State.DELAYED)] == [b"later"]
+
+    @pytest.mark.parametrize(
+        ("columns", "values", "problem"),
+        [
+            ("headers", """'{"n": 9223372036854775808}'""", "a number in headers must be"),
+            ("headers", """'{"n": -9223372036854775809}'""", "a number in headers must be"),
+            ("headers", f"""'{{"n": {"7" * 5000}}}'""", "a number in headers must be"),
+            ("headers", """'{"n": 1e400}'""", "a number in headers must be"),
+            ("headers", """'{"a\\u0007b": 1}'""", "names of headers"),
+            ("headers", f"""'{{"{"é" * 128}": 1}}'""", "names of headers"),
+            ("topic", f"'{'é' * 128}'", "topic must be text"),
+            ("group_key", "''", "must be text that is not empty"),
+            ("dedup_key", "''", "must be text that is not empty"),
+            ("delay", "31536000001", "delay must be a number of seconds"),
+            ("delay", "-1", "delay must be a number of seconds"),
+        ],
+    )
+    def test_what_no_engine_could_store_or_compare_is_refused_with_the_same_words(
+        self, orders, door, columns, values, problem
+    ):
+        with pytest.raises(Exception, match=f"headgate: .*{problem}|headgate: {problem}"):
+            door(f"INSERT INTO inbox (queue, {columns}) VALUES ('orders', {values})")
+        assert list(orders.browse()) == []
+
+    @pytest.mark.parametrize("text", [r"\ud800", r"\udc00x", r"\u0000", r"a\u0000"])
+    def test_text_that_no_engine_could_store_is_refused(self, orders, door, text):
+        with pytest.raises(Exception, match=r"headgate: text must|nicode"):
+            door(f"""INSERT INTO inbox (queue, headers) VALUES ('orders', '{{"h": "{text}"}}')""")
+        assert list(orders.browse()) == []
+
+    def test_whatever_can_be_stored_comes_through_as_it_is(self, orders, door):
+        headers = (
+            '{"least": -9223372036854775808, "most": 9223372036854775807, "f": 0.30000000000000004, "big": 1e300,'
+            ' "text": "é\\u00e9😀\\ud83d\\ude00", "": "\\u007f\\u0001", "twice": 1, "twice": 2.5, "b": false}'
+        )
+        door(f"INSERT INTO inbox (queue, topic, headers) VALUES ('orders', 'é.😀', '{headers}')")
+        [delivery] = orders.claim()
+        assert delivery.message.topic == "é.😀"
+        assert delivery.message.headers == {
+            "least": -(2**63),
+            "most": 2**63 - 1,
+            "f": 0.30000000000000004,
+            "big": 1e300,
+            "text": "éé😀😀",
+            "": "\x7f\x01",
+            "twice": 2.5,
+            "b": False,
+        }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headgate.errors import QueueNotFound, QueueOptionsError
-from tests.conformance.queue_behaviour.surroundings import Surroundings, payloads
+from headgate.message import Message
+from headgate.queues.contract import Publication, State
+from tests.conformance.queue_behaviour.surroundings import MINUTE, Surroundings, payloads
 
 
 class SubscriptionBehaviour(Surroundings):
@@ -52,6 +54,19 @@ class SubscriptionBehaviour(Surroundings):
         orders.publish(b"after", headers={"region": "EU"})
         assert payloads(late.claim(5)) == [b"after"]
         assert payloads(early.claim(5)) == [b"before", b"after"]
+
+    def test_what_is_stored_keeps_its_delay_and_its_group_for_who_begins_with_it(
+        self, db, orders, time
+    ):
+        orders.publish_many([Publication(Message(b"%d" % n), group="g") for n in (1, 2)])
+        orders.publish(b"later", delay=MINUTE)
+        orders.publish(b"failed")
+        for source in (None, "orders"):
+            late = db.subscription(f"late {source}", pattern="#", queue=source, start="first")
+            assert payloads(late.claim(5)) == [b"1", b"failed"]
+            assert [s.message.payload for s in late.browse(State.DELAYED)] == [b"later"]
+        time.advance(MINUTE)
+        assert b"later" in payloads(late.claim(5))
 
     def test_another_beginning_is_refused(self, db):
         with pytest.raises(QueueOptionsError, match="next or first, not at 'last'"):

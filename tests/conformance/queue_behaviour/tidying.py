@@ -51,6 +51,15 @@ class TidyingBehaviour(Surroundings):
         assert orders.purge(State.DEAD) == 1
         assert payloads(orders.claim(5)) == [b"b"]
 
+    def test_headers_that_differ_in_case_alone_are_told_apart(self, db):
+        queue = db.queue("cases", filter_headers=["Type", "type"])
+        queue.publish(b"upper", headers={"Type": "a"})
+        queue.publish(b"lower", headers={"type": "a"})
+        queue.publish(b"TYPE", headers={"TYPE": "a"})
+        queue.index_add("TYPE")
+        for name, wanted in (("Type", b"upper"), ("type", b"lower"), ("TYPE", b"TYPE")):
+            assert payloads(queue.claim(5, filter=f"{name} = 'a'")) == [wanted]
+
     def test_prune_deletes_what_is_old(self, db, time):
         queue = db.queue("kept", archive=True)
         queue.publish_many([b"acked", b"old", b"held"])
@@ -134,3 +143,28 @@ class TidyingBehaviour(Surroundings):
         database.close()
         with pytest.raises(DatabaseClosed):
             queue.publish(b"a")
+
+
+class DroppingBehaviour(Surroundings):
+    """Where dropping a queue takes many transactions: in a database."""
+
+    def test_what_somebody_was_killed_over_while_dropping_it_is_deleted_later(
+        self, db, orders, monkeypatch
+    ):
+        operations = orders._engine.operations
+        orders.publish_many([b"a", b"b"])
+        orders.publish(b"c", dedup_key="k")
+
+        def killed():
+            raise ZeroDivisionError
+            yield
+
+        with monkeypatch.context() as patched:
+            patched.setattr(operations, "empty_dropped", killed)
+            with pytest.raises(ZeroDivisionError):
+                db.drop("orders")
+        everything = db.subscription("all", pattern="#", start="first")
+        assert len(list(everything.browse())) == 3  # it had not been deleted yet
+        db.drop("all")
+        db.queue("others")
+        assert list(db.subscription("all", pattern="#", start="first").browse()) == []

@@ -2,10 +2,13 @@
 
 import io
 import json
+from contextlib import closing
 
+import apsw
 import pytest
 
 from headgate.cli.app import run
+from headgate.queues.database import connect
 
 
 @pytest.fixture(autouse=True)
@@ -163,3 +166,22 @@ def test_a_paused_subscription_keeps_what_arrives(capsys):
 def test_mistakes_are_exit_code_2_and_say_what_is_wrong(command, problem, capsys):
     assert run(command) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_what_a_relay_could_not_move_is_listed_and_tried_again(tmp_path, capsys):
+    with connect(f"sqlite:///{tmp_path}/queues.db") as db:
+        with closing(apsw.Connection(f"{tmp_path}/queues.db")) as connection:
+            db.outbox(connection).publish("nowhere", b"a")
+        db.relay().run_once()
+        (parked,) = answer(capsys, "queue", "outbox", "ls")
+        assert (parked["queue"], "there is no queue" in parked["problem"]) == ("nowhere", True)
+        assert run(["queue", "outbox", "ls"]) == 0
+        assert run(["queue", "outbox", "retry", str(parked["id"])]) == 0
+        assert "1 entries" in capsys.readouterr().out
+        assert answer(capsys, "queue", "outbox", "ls") == []
+
+
+def test_the_outbox_of_a_file_that_is_not_there_is_not_created(tmp_path, capsys):
+    assert run(["queue", "outbox", "ls", "--file", f"{tmp_path}/app.db"]) == 2
+    assert "no such file" in capsys.readouterr().err
+    assert not (tmp_path / "app.db").exists()

@@ -87,7 +87,7 @@ def test_keys_are_text(given):
 
 def test_only_an_ack_is_content_with_what_is_gone():
     receipts = [Receipt(1, 1), Receipt(2, 1)]
-    arguments.check_settled("q", receipts, [Outcome.DONE, Outcome.GONE], "ack")
+    arguments.check_settled("q", receipts, [Outcome.DONE, Outcome.DONE], "ack")
     with pytest.raises(StaleLease) as caught:
         arguments.check_settled("q", receipts, [Outcome.DONE, Outcome.GONE], "extend")
     assert caught.value.ids == (2,)

@@ -19,7 +19,7 @@ def answer(leased: list[int], *came: tuple[object, ...]):
     columns = [list(column) for column in zip(*came, strict=True)] or [None] * 10
     attempts, groups = [id * 10 for id in leased], [f"g{id}" for id in leased]
     leases = (leased, attempts, groups) if leased else (None, None, None)
-    return answer_of([(False, len(leased), None, None, TOKEN, *leases, *columns)])
+    return answer_of([(1, False, len(leased), None, None, TOKEN, *leases, *columns)])
 
 
 def test_what_was_claimed_stands_in_the_order_of_the_queue():

@@ -4,9 +4,11 @@ import json
 import os
 import queue as queues
 import re
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from datetime import timedelta
 
 import apsw
@@ -523,3 +525,35 @@ def test_deliveries_are_examined_by_their_key_and_not_sorted(orders):
 
 def _rows(statement):
     return (yield statement)
+
+
+# ---- another SQLite library in the same process -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("spell", ["{}", "file:{}", "file:{}?mode=ro"])
+def test_the_standard_library_is_kept_from_a_file_that_is_open_here(db, url, spell):
+    path = sqlite_path(url)
+    with pytest.raises(QueueOptionsError, match="two SQLite libraries"):
+        sqlite3.connect(spell.format(path), uri=True)
+    other = path.with_name("link.db")
+    other.symlink_to(path)
+    with pytest.raises(QueueOptionsError, match="two SQLite libraries"):
+        sqlite3.connect(other)
+    db.queue("q").publish(b"a")
+    sqlite3.connect(path.with_name("other.db")).close()
+    sqlite3.connect(":memory:").close()
+    db.close()
+    with closing(sqlite3.connect(path)) as afterwards:
+        assert afterwards.execute("SELECT count(*) FROM headgate_message").fetchall() == [(1,)]
+
+
+def test_a_file_that_the_standard_library_has_open_here_is_refused(url):
+    path = sqlite_path(url)
+    connect(url).close()
+    with closing(sqlite3.connect(path)) as theirs:
+        theirs.execute("SELECT * FROM headgate_queue")
+        with pytest.raises(QueueOptionsError, match="two SQLite libraries"):
+            connect(url)
+    with path.open("rb"), connect(url) as db, connect(url) as again:
+        db.queue("q").publish(b"a")
+        assert len(again.queue("q").claim()) == 1

@@ -34,7 +34,7 @@ FROM queue q WHERE q.id = $1
 -- tokens or the one all of them have, whether one consumer takes them together, whether it waits for what is due,
 -- then what the candidates need.
 --
--- The answer is one row: whether something is due (then nothing is claimed: promote first), how many candidates there were,
+-- The answer is one row: the version of the catalog, whether something is due (then nothing is claimed: promote first), how many candidates there were,
 -- what was acked, if not all, the archive's nothing, the token of what is leased now; then the leases by column, then
 -- their messages by column, in another order. A row for each message would be put aside and taken up again before it is
 -- sent, and then sent in small pieces. As a value has a limit, a message that is big beside the others that may come is
@@ -54,7 +54,8 @@ WITH standing AS MATERIALIZED (
         (random() * 9007199254740991)::bigint AS token,
         $8::boolean AND NOT q.paused AND EXISTS (SELECT 1 FROM delivery d WHERE d.queue = $1 AND d.state IN (1, 2)
             AND d.visible_at >= 0 AND d.visible_at <= coalesce($4::bigint, now_us())) AS due,
-        CASE WHEN cardinality($5::bigint[]) = 0 THEN set_config('synchronous_commit', 'off', true) END AS lasting
+        CASE WHEN cardinality($5::bigint[]) = 0 THEN set_config('synchronous_commit', 'off', true) END AS lasting,
+        (SELECT version FROM catalog) AS version
     FROM (SELECT) one LEFT JOIN queue q ON q.id = $1
 ), acked AS (
     DELETE FROM delivery d
@@ -79,7 +80,7 @@ WITH standing AS MATERIALIZED (
     WHERE d.ctid = ANY (ARRAY(SELECT place FROM chosen))
     RETURNING d.message, d.attempts, d.grp
 )
-SELECT s.due, (SELECT count(*) FROM found) AS found,
+SELECT s.version, s.due, (SELECT count(*) FROM found) AS found,
     CASE WHEN (SELECT count(*) FROM acked) < cardinality($5::bigint[])
         THEN (SELECT coalesce(array_agg(message), '{}') FROM acked) END AS acked,
     CASE WHEN s.archive THEN (
@@ -197,23 +198,20 @@ FROM delivery d CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message L
 WHERE d.queue = $1 AND d.message = ANY ($2::bigint[])
 ORDER BY d.rank, d.message
 
--- name: archive
--- Queue, message, token, now: one array each.
-INSERT INTO archive (queue, id, acked_at, attempts, grp, topic, headers, properties, priority, timestamp, message_id,
-    filter_value, key, payload)
-SELECT d.queue, d.message, coalesce(r.now, now_us()), d.attempts, d.grp, m.topic, m.headers, m.properties, m.priority,
-    m.timestamp, m.message_id, m.filter_value, m.key, m.payload
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS r (queue, message, token, now)
-JOIN delivery d ON d.message = r.message AND d.token = r.token
-CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
-WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.state = 2
-
 -- name: ack
--- Queue, message, token: one array each.
-DELETE FROM delivery d
-WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.state = 2
-    AND d.token = ($3::bigint[])[array_position($2::bigint[], d.message)]
-RETURNING d.message, d.token
+-- Queue, message, token, now: one array each. What is acked goes into the archive, if the queue keeps one, in the same
+-- statement: the messages themselves go at its end.
+WITH acked AS (
+    DELETE FROM delivery d
+    WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.state = 2
+        AND d.token = ($3::bigint[])[array_position($2::bigint[], d.message)]
+    RETURNING d.message, d.token, d.attempts, d.grp
+), kept AS MATERIALIZED (
+    SELECT CASE WHEN (SELECT q.archive FROM queue q WHERE q.id = ($1::bigint[])[1]) THEN (
+        SELECT keep_acked(($1::bigint[])[1], coalesce(($4::bigint[])[1], now_us()),
+            array_agg(message), array_agg(attempts), array_agg(grp)) FROM acked) END
+)
+SELECT message, token FROM acked WHERE (SELECT count(*) FROM kept) > 0
 
 -- name: nack
 -- Queue, message, token, now, delay, reason: one array each.
@@ -242,8 +240,8 @@ WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.messa
 RETURNING d.message, d.token
 
 -- name: extend
--- Queue, message, token, now, lease: one array each.
-UPDATE delivery d SET visible_at = coalesce(r.now, now_us()) + r.lease
+-- Queue, message, token, now, lease: one array each. A lease is never made shorter.
+UPDATE delivery d SET visible_at = greatest(d.visible_at, coalesce(r.now, now_us()) + r.lease)
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS r (queue, message, token, now, lease)
 WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.message = r.message
     AND d.token = r.token AND d.state = 2

@@ -70,7 +70,7 @@ WITH RECURSIVE first (rank, message) AS (
         WHERE d.queue = $1 AND d.state = 0 AND d.rank <= 0 AND d.rank > first.rank
         ORDER BY d.rank, d.message LIMIT 1) n
 )
-SELECT greatest(coalesce($2::bigint, now_us()) - min(m.timestamp), 0) FROM first JOIN message m ON m.id = first.message
+SELECT greatest(coalesce($2::bigint, now_us()) - greatest(min(m.timestamp), 0), 0) FROM first JOIN message m ON m.id = first.message
 HAVING count(*) > 0
 
 -- name: usage

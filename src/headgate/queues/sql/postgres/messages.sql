@@ -91,8 +91,8 @@ DELETE FROM dedup WHERE (queue, key) IN (
 SELECT 1 FROM unrouted LIMIT 1
 
 -- name: unrouted
--- Locked: whoever comes second finds them gone.
-SELECT u.message, u.queue, {columns}
+-- How many, now. Locked: whoever comes second finds them gone.
+SELECT u.message, u.queue, greatest(u.visible_at - coalesce($2::bigint, now_us()), 0), u.grp, {columns}
 FROM unrouted u JOIN message m ON m.id = u.message ORDER BY u.message LIMIT $1 FOR UPDATE OF u
 
 -- name: drop_routed
@@ -107,11 +107,12 @@ UPDATE delivery SET shared = true WHERE NOT shared
 UPDATE delivery SET shared = true WHERE NOT shared AND queue = $1
 
 -- name: stored
--- After which message, how many, source or NULL: for a subscription that starts with what is there. What was not
--- offered to the subscriptions yet is offered to this one later.
-SELECT m.id, {columns} FROM message m
-WHERE m.id > $1
-    AND EXISTS (SELECT 1 FROM delivery d WHERE d.message = m.id AND d.shared
-        AND ($3::bigint IS NULL OR d.queue = $3::bigint))
+-- After which message, how many, source or NULL, now: for a subscription that starts with what is there. A delay that is
+-- not over is kept, and the group. What was not offered to the subscriptions yet is offered to this one later.
+SELECT m.id, s.delay, s.grp, {columns} FROM message m CROSS JOIN LATERAL (
+    SELECT count(*) AS count, max(d.grp) AS grp, min(CASE WHEN d.state = 1 AND d.attempts = 0
+        THEN greatest(d.visible_at - coalesce($4::bigint, now_us()), 0) ELSE 0 END) AS delay
+    FROM delivery d WHERE d.message = m.id AND d.shared AND ($3::bigint IS NULL OR d.queue = $3::bigint)) s
+WHERE m.id > $1 AND s.count > 0
     AND NOT EXISTS (SELECT 1 FROM unrouted u WHERE u.message = m.id)
 ORDER BY m.id LIMIT $2

@@ -8,3 +8,15 @@ DELETE FROM outbox WHERE id = ANY ($1::bigint[])
 
 -- name: outbox_refuse
 UPDATE outbox SET problem = $2::text WHERE id = ANY ($1::bigint[])
+
+-- name: outbox_parked
+-- How many.
+SELECT id, delivery_key, queue, topic, problem FROM outbox WHERE problem IS NOT NULL ORDER BY id LIMIT $1
+
+-- name: outbox_retry
+-- Which, or NULL for all.
+WITH changed AS (
+    UPDATE outbox SET problem = NULL
+    WHERE problem IS NOT NULL AND ($1::bigint[] IS NULL OR id = ANY ($1::bigint[])) RETURNING id
+), woken AS MATERIALIZED (SELECT wake_up(0))
+SELECT id FROM changed, woken

@@ -61,8 +61,16 @@ DELETE FROM usage WHERE queue = $1
 -- name: drop_unrouted
 DELETE FROM unrouted WHERE queue = $1
 
+-- name: dropped
+SELECT queue FROM dropped
+
+-- name: forget_dropped
+-- Not while there is something that was locked when the rest was deleted.
+DELETE FROM dropped WHERE queue = $1 AND NOT EXISTS (SELECT FROM delivery d WHERE d.queue = $1)
+
 -- name: drop_queue
-DELETE FROM queue WHERE id = $1
+-- Who waits for it is woken, to find it gone.
+WITH gone AS (DELETE FROM queue WHERE id = $1 RETURNING id) SELECT wake_up(id) FROM gone
 
 -- name: lock_indexes
 -- One builder at a time in this schema: building concurrently takes no lock that would keep two apart.

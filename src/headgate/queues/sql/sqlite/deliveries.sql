@@ -145,8 +145,8 @@ UPDATE headgate_delivery SET state = 3, visible_at = ?4, reason = ?5
 WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message, token
 
 -- name: extend
--- Queue, message, token, now, lease.
-UPDATE headgate_delivery SET visible_at = ?4 + ?5
+-- Queue, message, token, now, lease. A lease is never made shorter.
+UPDATE headgate_delivery SET visible_at = max(visible_at, ?4 + ?5)
 WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message, token
 
 -- name: release

@@ -56,7 +56,7 @@ WITH RECURSIVE first(rank, message) AS (
             ORDER BY rank, message LIMIT 1)
     FROM first WHERE first.rank IS NOT NULL
 )
-SELECT max(?2 - m.timestamp, 0) FROM first JOIN headgate_message m ON m.id = first.message
+SELECT max(?2 - max(m.timestamp, 0), 0) FROM first JOIN headgate_message m ON m.id = first.message
 ORDER BY m.id LIMIT 1
 
 -- name: usage

@@ -34,15 +34,17 @@ DELETE FROM headgate_dedup WHERE (queue, key) IN
 SELECT 1 FROM headgate_unrouted LIMIT 1
 
 -- name: unrouted
-SELECT u.message, u.queue, {columns}
+-- How many, now.
+SELECT u.message, u.queue, max(u.visible_at - ?2, 0), u.grp, {columns}
 FROM headgate_unrouted u JOIN headgate_message m ON m.id = u.message ORDER BY u.message LIMIT ?1
 
 -- name: drop_routed
 DELETE FROM headgate_unrouted WHERE message IN (SELECT value FROM json_each(?1))
 
 -- name: stored
--- After which message, how many, source or NULL: for a subscription that starts with what is there.
-SELECT m.id, {columns} FROM headgate_message m
-WHERE m.id > ?1
-    AND (?3 IS NULL OR EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.message = m.id AND d.queue = ?3))
-ORDER BY m.id LIMIT ?2
+-- After which message, how many, source or NULL, now: for a subscription that starts with what is there. A delay that
+-- is not over is kept, and the group. What has no delivery any more is offered to it later, see unrouted.
+SELECT m.id, min(CASE WHEN d.state = 1 AND d.attempts = 0 THEN max(d.visible_at - ?4, 0) ELSE 0 END), max(d.grp), {columns}
+FROM headgate_message m CROSS JOIN headgate_delivery d ON d.message = m.id
+WHERE m.id > ?1 AND (?3 IS NULL OR d.queue = ?3)
+GROUP BY m.id ORDER BY m.id LIMIT ?2

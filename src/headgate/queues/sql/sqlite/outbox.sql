@@ -8,3 +8,12 @@ DELETE FROM headgate_outbox WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: outbox_refuse
 UPDATE headgate_outbox SET problem = ?2 WHERE id IN (SELECT value FROM json_each(?1))
+
+-- name: outbox_parked
+-- How many.
+SELECT id, delivery_key, queue, topic, problem FROM headgate_outbox WHERE problem IS NOT NULL ORDER BY id LIMIT ?1
+
+-- name: outbox_retry
+-- Which, or NULL for all.
+UPDATE headgate_outbox SET problem = NULL
+WHERE problem IS NOT NULL AND (?1 IS NULL OR id IN (SELECT value FROM json_each(?1))) RETURNING id

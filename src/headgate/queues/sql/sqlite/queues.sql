@@ -53,12 +53,27 @@ DELETE FROM headgate_usage WHERE queue = ?1
 DELETE FROM headgate_unrouted WHERE queue = ?1
 
 -- name: drop_queue
+-- A trigger writes down that it is to be emptied.
 DELETE FROM headgate_queue WHERE id = ?1
+
+-- name: dropped
+SELECT queue FROM headgate_dropped
+
+-- name: forget_dropped
+DELETE FROM headgate_dropped WHERE queue = ?1
+
+-- name: misnamed_indexes
+-- Name, expression: indexes of that name on something else, and on that expression with another name.
+SELECT name FROM sqlite_schema WHERE type = 'index' AND name LIKE 'headgate\_filter\_%' ESCAPE '\'
+    AND (lower(name) = lower(?1)) <> (instr(sql, ?2) > 0)
+
+-- name: drop_filter_index
+DROP INDEX IF EXISTS "{index}"
 
 -- name: create_filter_index
 -- The expression is written as filters write it: SQLite finds an index by the text of its expression. Rows without the
 -- header are left out: no lookup asks for them.
-CREATE INDEX IF NOT EXISTS "headgate_filter_{header}"
+CREATE INDEX IF NOT EXISTS "{index}"
 ON headgate_delivery (queue, {expression}, rank, message) WHERE state = 0 AND {expression} IS NOT NULL
 
 -- name: backfill
