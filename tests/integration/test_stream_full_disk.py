@@ -86,10 +86,13 @@ def test_nothing_that_a_full_disk_refused_is_ever_read(small_disk: Path, tmp_pat
             # Other bytes than before at the same offsets, unless they were confirmed.
             fill(small_disk, rng.randrange(4, 12) * 4096)
             try:
-                number += stream.append(batch(rng, number))
+                stream.append(batch(rng, number))
             except StreamWriteError:
                 refused += 1
             (small_disk / "filler").unlink()
+            number = (
+                stream.next_offset
+            )  # what went into a full segment before the next was begun stays
             number += stream.append(batch(rng, number).slice(0, 5))
         done.touch()
         told = reader.stdout.read()
