@@ -73,3 +73,25 @@ def test_headers_that_are_no_object_are_named_by_their_line(monkeypatch, capsys)
     monkeypatch.setattr("sys.stdin", io.StringIO('{"payload": "a", "headers": ["x"]}\n'))
     assert run(["queue", "publish", "orders", "-H", "a=b"]) == 2
     assert "line 1: headers must be an object" in capsys.readouterr().err
+
+
+def test_a_file_that_is_published_again_under_its_producers_name_is_stored_once(
+    tmp_path, capsys, monkeypatch
+):
+    stream = str(tmp_path / "stream")
+    assert run(["stream", "create", stream]) == 0
+    numbered = ["stream", "publish", stream, "--raw", "--producer", "import", "--first-id", "0"]
+    for lines, said in (
+        ("a\nb\n", "published 2 messages\n"),
+        ("a\nb\nc\n", "published 1 messages; 2 more were stored before\n"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+        capsys.readouterr()
+        assert run(numbered) == 0
+        assert capsys.readouterr().out.endswith(said)
+    assert [m["payload"] for m in answer(capsys, "stream", "scan", stream)] == ["a", "b", "c"]
+
+
+def test_numbers_need_a_producer(tmp_path, capsys):
+    assert run(["stream", "publish", str(tmp_path), "x", "--first-id", "0"]) == 2
+    assert "name it with --producer" in capsys.readouterr().err

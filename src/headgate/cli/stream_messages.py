@@ -25,7 +25,7 @@ from headgate.cli.options import (
     StreamPath,
 )
 from headgate.cli.progress import spinner
-from headgate.errors import StreamCorrupt
+from headgate.errors import HeadgateError, StreamCorrupt
 from headgate.message import Message
 from headgate.streams.layout import segment_files
 from headgate.streams.plan import ScanStats
@@ -46,14 +46,26 @@ def publish(
     producer: Annotated[
         str | None, typer.Option(help="Publish under this producer's name.")
     ] = None,
+    first_id: Annotated[
+        int | None,
+        typer.Option(
+            help="Number the messages from here: under one --producer, a number is stored once.",
+            min=0,
+        ),
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Every line is a payload, not JSON.")] = False,
 ) -> None:
     """Publish one message, or every line of standard input.
 
     A line is a JSON object such as {"payload": "…", "topic": "orders.eu", "headers": {"amount": 1200}}; what
     `scan --json` prints can be published again. --topic, --header and --priority are for lines that do not say otherwise.
-    With --raw a line is a payload.
+    With --raw a line is a payload. A file that is published again after a failure, with the same --producer and
+    --first-id 0, is stored once.
     """
+    if first_id is not None and producer is None:
+        raise HeadgateError(
+            "--first-id numbers the messages of a producer; name it with --producer"
+        )
     common: dict[str, Any] = {
         "topic": topic,
         "headers": parse_headers(header),
@@ -67,16 +79,18 @@ def publish(
     else:
         raw_hint = ", or send lines as they are with --raw"
         source = from_json_lines(sys.stdin, common, otherwise=raw_hint)
-    count = 0
+    count = fresh = 0
     with Stream.open(stream) as opened, spinner("publishing") as progress:
         task = progress.add_task("messages", total=None)
         with opened.producer(producer) as out:
             while batch := list(islice(source, 4096)):
-                out.send_many(batch)
+                number = None if first_id is None else first_id + count
+                fresh += out.send_many(batch, first_publishing_id=number)
                 count += len(batch)
                 progress.update(task, completed=count, description=f"{count:,} messages")
             out.flush()
-    typer.echo(f"published {count:,} messages")
+    known = f"; {count - fresh:,} more were stored before" if fresh < count else ""
+    typer.echo(f"published {fresh:,} messages{known}")
 
 
 @app.command()
