@@ -396,7 +396,12 @@ def with_old_tables(file: Path) -> None:
     connection.execute(
         "DROP VIEW headgate_next_turn; DROP TRIGGER headgate_archive_deleted; DROP TRIGGER headgate_archived; "
         "DROP INDEX headgate_archive_turn; ALTER TABLE headgate_archive DROP COLUMN turn; "
-        "ALTER TABLE headgate_catalog DROP COLUMN last_turn; DELETE FROM headgate_migration WHERE version >= 4"
+        "ALTER TABLE headgate_catalog DROP COLUMN last_turn; "
+        # what came after them
+        "ALTER TABLE headgate_delivery DROP COLUMN doubt; DROP TRIGGER headgate_queue_dropped; DROP TABLE headgate_dropped; "
+        "DROP TRIGGER headgate_inbox; CREATE TRIGGER headgate_inbox INSTEAD OF INSERT ON inbox BEGIN SELECT 1; END; "
+        "ALTER TABLE headgate_unrouted DROP COLUMN visible_at; ALTER TABLE headgate_unrouted DROP COLUMN grp; "
+        "DELETE FROM headgate_migration WHERE version >= 4"
     )
     connection.close()
 
