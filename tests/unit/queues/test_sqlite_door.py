@@ -137,11 +137,11 @@ def test_every_kind_of_character_comes_through_the_door(orders, shell, code):
 
 def test_a_long_text_is_looked_at_in_a_moment(orders, shell):
     long = "é" * 100_000
-    began = time.perf_counter()
+    began = time.thread_time()  # of CPU: a look at every pair of characters would take minutes
     shell.execute(
         "INSERT INTO inbox (queue, headers) VALUES ('orders', json_object('h', ?))", (long,)
     )
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 10
     assert [d.message.headers for d in orders.claim()] == [{"h": long}]
 
 
