@@ -9,8 +9,8 @@ from typing import Literal as OneOf
 
 from headgate.errors import BindingRefused, FilterError
 from headgate.filters.builder import Condition
+from headgate.filters.index import PRESENT, Presence
 from headgate.filters.nodes import FILTER_TYPES, Filter
-from headgate.filters.pairs import PRESENT, Wanted
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.routing.values import (
@@ -24,6 +24,7 @@ from headgate.routing.values import (
 
 Kind: TypeAlias = OneOf["queue", "exchange"]
 FilterText: TypeAlias = str | Filter | Condition
+Wanted: TypeAlias = tuple[Any, ...]  # column, key, column, key, …
 
 X_MATCH: Final = "x-match"
 X_FILTER: Final = "x-filter"
@@ -126,7 +127,10 @@ def ways(binding: Binding) -> Sequence[Wanted]:
     if not frozen or (frozen[-2] < "x-" and _VOID not in frozen):
         return (frozen,)
     match = x_match(binding)
-    wanted = wanted_headers(binding, match)
+    wanted = [
+        (Presence(name) if key is PRESENT else name, key)
+        for name, key in wanted_headers(binding, match)
+    ]
     return (tuple(chain.from_iterable(wanted)),) if match.startswith("all") else wanted
 
 

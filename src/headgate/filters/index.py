@@ -1,0 +1,485 @@
+"""Members under conjunctions of equalities, found by what a message holds.
+
+    tenant ── zeta ── q1 (region = US)
+    region ── EU ─┬─ type ─┬─ created ── {q7, q9}
+                  │        └─ updated ── q3 (plan = free)
+                  └─ plan ─── paid ── q4 (currency = EUR)
+
+A pair is a column and the key its value must have. Each conjunction is filed under the pair that fewest others ask
+for; where a place gets crowded, its entries are filed one step further, each under its next rarest pair. A message
+looks up its own values and walks only what they open, so the work follows what may match and not what exists. What
+no equality decides is a check, asked of the message last.
+
+An entry keeps its own order of pairs: where it is filed follows from that, now and when it is removed. An index is
+changed, and asked, under its owner's lock; only `recall` needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from headgate.filters.groups import Group, Slot, exclude, gathered, include, weight
+from headgate.filters.memory import Memory
+from headgate.filters.residuals import Check, Checked, Entry, Few, Residuals
+
+Answer = TypeVar("Answer")
+Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
+Pair: TypeAlias = tuple[Column, Any]  # the second is a key, or an AnyOf
+Conjunction: TypeAlias = tuple[Iterable[Pair], Hashable, Check | None]
+Values: TypeAlias = Mapping[Any, Any]  # by column, compared by hash and equality
+
+CROWDED: Final = 5  # entries; up to here a place is scanned
+WIDE: Final = (
+    64  # columns; from here on the headers of a message are looked up, and not the columns
+)
+FIRST: Final = 2  # where in an entry its pairs begin
+PRESENT: Final = object()  # the key of a `Presence`
+
+
+class Presence(NamedTuple):
+    """The column that says whether there is any value in another column."""
+
+    column: Column
+
+
+class AnyOf:
+    """A key that equals each of several keys: one pair for a whole `IN`."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: Iterable[Hashable]) -> None:
+        self.keys = frozenset(keys)
+
+    def __eq__(self, other: object) -> bool:
+        return other.keys == self.keys if type(other) is AnyOf else other in self.keys
+
+    def __hash__(self) -> int:
+        return hash(self.keys)
+
+
+class HasHeaders(Protocol):
+    """A message, or an AMQP envelope."""
+
+    @property
+    def headers(self) -> Mapping[Any, Any]: ...
+
+
+class PairCount(NamedTuple):
+    """One value of one column, how many entries ask for it, and how many of them have only a check left."""
+
+    column: Column
+    key: Hashable
+    asked: int
+    waiting: int
+
+
+class EqualityIndex(Generic[Answer]):
+    """Members under conjunctions of pairs. `match` answers with `finish(members, checked)`, and remembers it.
+
+    Two values are the same when their keys are; `key` makes the key of a value whose type is not in `plain`. `read`
+    reads the value of any column from a message; headers that are asked only for text are read without it.
+    """
+
+    def __init__(
+        self,
+        finish: Callable[[Set[Any], Checked], Answer],
+        key: Callable[[Any], Hashable],
+        plain: Iterable[type],
+        read: Callable[[Column, Any], Any] = lambda column, message: message.headers.get(column),
+    ) -> None:
+        self._finish = finish
+        self._key = key
+        self._plain = frozenset(plain)
+        self._read = read
+        self._root = _Node(FIRST)
+        self._counts: dict[Column, dict[Hashable, int]] = {}  # how many entries ask for each key
+        self._derived: dict[
+            Column, int
+        ] = {}  # columns no header gives as they are, by number of keys
+        self._asked = False  # since the last change
+        self._memory: Memory[Answer] = Memory()
+        self._rows: Memory[Answer] = Memory()
+        self._row_columns: tuple[Column, ...] = ()
+        # The columns, those of them that are derived, and the answers by their values: replaced as one.
+        self._recalled: tuple[tuple[Column, ...], tuple[Column, ...], dict[Any, Answer]] | None
+        self._recalled = None
+
+    # ---- changing
+
+    def make_entries(self, conjunctions: Iterable[Conjunction]) -> list[Entry]:
+        """The entries of members under pairs all of which must hold, to be inserted; no pairs: under everything.
+
+        Of many that are made at once, it is known which of their pairs are rare.
+        """
+        made = [([*pairs], member, check) for pairs, member, check in conjunctions]
+        for pairs, _, _ in made:
+            self._count(pairs)
+        return [self._make_entry(*one) for one in made]
+
+    def insert(self, entries: Sequence[Entry]) -> None:
+        """File entries that were made; of many at once, neighbours come to lie side by side in memory."""
+        self._root.insert(entries)
+        self._forget()
+
+    def remove(self, entry: Entry) -> bool:
+        """Let go of an entry that was made; whether it was filed."""
+        removed = self._root.remove(entry)
+        for column, key in zip(entry[2::2], entry[3::2], strict=True):
+            self._release(column, key)
+        self._forget()
+        return removed
+
+    # ---- matching
+
+    def recall(self, message: HasHeaders) -> Answer | None:
+        """What `match` remembers for such a message, if anything: the one question that needs no lock."""
+        recalled = self._recalled
+        if recalled is None:
+            return None
+        columns, derived, known = recalled
+        values = self._project(message, derived) if derived else message.headers
+        try:
+            answer = known.get(tuple(map(values.get, columns)))
+        except TypeError:  # a list or a table where only text is asked for
+            return None
+        if answer is not None:
+            self._memory.hits += 1
+        return answer
+
+    def match(self, message: HasHeaders) -> Answer:
+        """The answer for all members whose pairs the message holds; a value None is absent."""
+        derived, memory = self._derived, self._memory
+        values = self._project(message, derived) if derived else message.headers
+        self._asked = True
+        try:
+            if memory.resting:
+                memory.resting -= 1
+                found = self._find(values)
+            elif not self._root.tables or len(self._counts) > WIDE:
+                found = self._find(values)
+            else:
+                return self._recall_or_learn(values)
+        except TypeError:  # a list or a table where only text is asked for
+            found = self._find(self._project(message, self._counts))
+        return self._finish(*found)
+
+    def match_rows(
+        self, columns: tuple[Column, ...], rows: Iterable[tuple[Any, ...]]
+    ) -> list[Answer]:
+        """The answer to each row of keys, None where there is none that is asked for."""
+        memory = self._rows
+        if columns != self._row_columns:
+            memory.forget()
+            self._row_columns = columns
+        self._asked = True
+        answers: list[Answer] = []
+        for row in rows:
+            answer = memory.known.get(row)
+            if answer is None:
+                answer = self._learn(memory, row, dict(zip(columns, row, strict=True)))
+            answers.append(answer)
+        memory.hits += len(answers)  # rows were found to be alike before: that is what helps
+        return answers
+
+    def key_of(self, value: Any) -> Hashable:
+        """What the value is compared by."""
+        return value if type(value) in self._plain else self._key(value)
+
+    # ---- looking
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Every column some entry asks for."""
+        return tuple(self._counts)
+
+    def keys_asked_for(self, column: Column) -> Set[Hashable]:
+        """The keys some entry asks for there."""
+        return self._counts[column].keys()
+
+    @property
+    def scanned(self) -> int:
+        """How many members have a check and no pair, and are tested against every message."""
+        return len(self._root.residuals or ())
+
+    def count_pairs(self) -> Iterator[PairCount]:
+        """Every pair that is asked for."""
+        for column, counts in self._counts.items():
+            table = self._root.tables.get(column, {})
+            for key, asked in counts.items():
+                there = table.get(key)
+                waiting = len(there.residuals or ()) if type(there) is _Node else 0
+                yield PairCount(column, key, asked, waiting)
+
+    # ---- inside
+
+    def _project(self, message: HasHeaders, columns: Iterable[Column]) -> Values:
+        """The headers of the message, and the keys of its values in these columns."""
+        values = dict(message.headers)
+        for column in columns:
+            if type(column) is Presence:
+                value = None if self._read(column.column, message) is None else PRESENT
+            else:
+                value = self._read(column, message)
+                if value is not None and type(value) not in self._plain:
+                    value = self._key(value)
+            values[column] = value
+        return values
+
+    def _recall_or_learn(self, values: Values) -> Answer:
+        memory = self._memory
+        question = tuple(map(values.get, self._counts))
+        answer = memory.known.get(question)
+        if answer is not None:
+            memory.hits += 1
+            return answer
+        answer = self._learn(memory, question, values)
+        if memory.resting:
+            self._recalled = None
+        elif self._recalled is None or self._recalled[2] is not memory.known:
+            self._recalled = self.columns, tuple(self._derived), memory.known
+        return answer
+
+    def _learn(self, memory: Memory[Answer], question: Hashable, values: Values) -> Answer:
+        members, checked = self._find(values)
+        answer = self._finish(members, checked)
+        if memory.resting:
+            memory.resting -= 1
+        else:
+            memory.keep(question, answer, weight(members))
+        return answer
+
+    def _find(self, values: Values) -> tuple[Set[Any], Checked]:
+        """The members whose pairs the values hold: for certain, and those that have a check left."""
+        get, root = values.get, self._root
+        nodes = [root if len(root.tables) <= WIDE else root.narrow(values)]
+        found: list[Entry] = []
+        singles: list[Any] = []
+        parts: list[frozenset[Any]] = []
+        checked: list[Few | Residuals] = []
+        for node in nodes:  # which grows
+            at, below = node.at, node.at + 2
+            for column, table in node.tables.items():
+                there = table.get(get(column))
+                if there is not None:
+                    if type(there) is _Node:
+                        nodes.append(there)
+                    # The next pair is compared here, as most fail by it.
+                    elif len(there) == below or (
+                        get(there[below]) == there[below + 1] and _holds(there, below + 2, get)
+                    ):
+                        found.append(there)
+            for entry in node.entries:
+                if get(entry[at]) == entry[at + 1] and _holds(entry, below, get):
+                    found.append(entry)
+            if node.slot is not None or node.residuals is not None:
+                node.collect(singles, parts, checked)
+        if found:
+            _sort_out(found, singles, checked)
+        return (gathered(singles, parts) if parts else frozenset(singles)), tuple(checked)
+
+    def _count(self, pairs: Iterable[Pair]) -> None:
+        for column, key in pairs:
+            counts = self._counts.get(column)
+            if counts is None:
+                counts = self._counts[column] = {}
+            for one in (key,) if type(key) is str else _keys_of(key):
+                if one in counts:
+                    counts[one] += 1
+                else:
+                    counts[one] = 1
+                    if type(one) is not str or type(column) is not str:
+                        self._derived[column] = self._derived.get(column, 0) + 1
+
+    def _release(self, column: Column, key: Any) -> None:
+        counts = self._counts[column]
+        for one in _keys_of(key):
+            counts[one] -= 1
+            if not counts[one]:
+                del counts[one]
+                if column in self._derived and (type(one) is not str or type(column) is not str):
+                    self._derived[column] -= 1
+        if not counts:
+            del self._counts[column]
+        if not self._derived.get(column, 1):
+            del self._derived[column]
+
+    def _make_entry(self, pairs: list[Pair], member: Any, check: Check | None) -> Entry:
+        if len(pairs) > 1:
+            pairs.sort(key=self._rarity)
+        entry = [member, check]
+        for pair in pairs:
+            entry += pair
+        return tuple(entry)
+
+    def _rarity(self, pair: Pair) -> int:
+        column, key = pair
+        counts = self._counts[column]
+        return counts[key] if type(key) is str else sum(counts[one] for one in _keys_of(key))
+
+    def _forget(self) -> None:
+        """What was remembered is no longer true."""
+        if self._asked:  # when a million are bound, nothing is asked in between
+            self._asked, self._recalled = False, None
+            self._memory.forget()
+            self._rows.forget()
+
+
+class _Node:
+    """A place in the index: the members that ask for no more than the pairs that lead here, and the entries that do.
+
+    Those are scanned while they are few; then `tables` holds, by column and key, an entry that is alone there, or the
+    node of several.
+    """
+
+    __slots__ = ("at", "entries", "residuals", "slot", "tables")
+
+    def __init__(self, at: int) -> None:
+        self.at = at  # where in an entry the pairs begin that do not lead here
+        self.entries: list[Entry] = []
+        self.tables: dict[Column, dict[Hashable, Any]] = _NO_TABLES
+        self.slot: Slot = None
+        self.residuals: Residuals | None = None
+
+    def collect(
+        self, singles: list[Any], parts: list[frozenset[Any]], checked: list[Few | Residuals]
+    ) -> None:
+        """Add the members that ask for no more."""
+        if type(self.slot) is Group:
+            parts.append(self.slot.members)
+        elif self.slot is not None:
+            singles.append(self.slot)
+        if self.residuals is not None:
+            checked.append(self.residuals)
+
+    def insert(self, entries: Sequence[Entry]) -> None:
+        """File entries below this node."""
+        work = [(self, entries)]
+        while work:
+            node, entries = work.pop()
+            work += node._take_in(entries).items()
+
+    def _take_in(self, entries: Sequence[Entry]) -> dict[_Node, list[Entry]]:
+        """File the entries here; those that belong to nodes further down are returned by node."""
+        at = self.at
+        more = [entry for entry in entries if len(entry) > at]
+        if len(more) < len(entries):
+            self._settle([entry for entry in entries if len(entry) == at])
+        if self.tables is _NO_TABLES:
+            self.entries += more
+            if len(self.entries) <= CROWDED:
+                return {}
+            more, self.entries, self.tables = self.entries, [], {}
+        further: dict[_Node, list[Entry]] = {}
+        for entry in more:
+            table = self.tables.get(entry[at])
+            if table is None:
+                table = self.tables[entry[at]] = {}
+            for key in _keys_of(entry[at + 1]):
+                there = table.get(key)
+                if there is None:
+                    table[key] = entry
+                elif type(there) is _Node:
+                    further.setdefault(there, []).append(entry)
+                else:
+                    node = table[key] = _Node(at + 2)
+                    further[node] = [there, entry]
+        return further
+
+    def _settle(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if entry[1] is None:
+                self.slot = include(self.slot, entry[0])
+        waiting = [(entry[1], entry[0]) for entry in entries if entry[1] is not None]
+        if waiting:
+            self.residuals = self.residuals or Residuals()
+            self.residuals.add(waiting)
+
+    def remove(self, entry: Entry) -> bool:
+        """Remove the entry from wherever below this node its pairs lead; whether it was there."""
+        removed = False
+        steps: list[tuple[_Node, _Step | None]] = [(self, None)]
+        while steps:
+            node, step = steps.pop()
+            if len(entry) == node.at:
+                removed |= node._unsettle(entry[0], entry[1])
+            elif node.tables is _NO_TABLES:
+                if entry in node.entries:
+                    node.entries.remove(entry)
+                    removed = True
+            else:
+                column, table = entry[node.at], node.tables.get(entry[node.at], {})
+                for key in _keys_of(entry[node.at + 1]):
+                    there = table.get(key)
+                    if type(there) is _Node:
+                        steps.append((there, _Step(node, column, key, step)))
+                    elif there == entry:
+                        node._drop(column, key)
+                        removed = True
+            _prune(node, step)
+        return removed
+
+    def _unsettle(self, member: Hashable, check: Check | None) -> bool:
+        if check is None:
+            self.slot, removed = exclude(self.slot, member)
+            return removed
+        removed = self.residuals is not None and self.residuals.remove(check, member)
+        self.residuals = self.residuals or None
+        return removed
+
+    def _drop(self, column: Column, key: Hashable) -> None:
+        del self.tables[column][key]
+        if not self.tables[column]:
+            del self.tables[column]
+        self.tables = self.tables or _NO_TABLES
+
+    @property
+    def empty(self) -> bool:
+        return not (self.entries or self.tables or self.residuals) and self.slot is None
+
+    def narrow(self, values: Values) -> _Node:
+        """This node without the tables of columns for which there is no value."""
+        node = _Node(self.at)
+        node.entries, node.slot, node.residuals = self.entries, self.slot, self.residuals
+        node.tables = {column: self.tables[column] for column in values if column in self.tables}
+        return node
+
+
+_NO_TABLES: Final[dict[Column, dict[Hashable, Any]]] = {}  # never added to
+
+
+class _Step(NamedTuple):
+    """Where a node was reached from."""
+
+    node: _Node
+    column: Column
+    key: Hashable
+    above: _Step | None
+
+
+def _prune(node: _Node, step: _Step | None) -> None:
+    while step is not None and node.empty:
+        node = step.node
+        node._drop(step.column, step.key)
+        step = step.above
+
+
+def _keys_of(key: Any) -> Iterable[Hashable]:
+    return key.keys if type(key) is AnyOf else (key,)
+
+
+def _holds(entry: Entry, at: int, get: Callable[[Any], Any]) -> bool:
+    """Whether the values have all pairs of the entry from there on."""
+    while at < len(entry):
+        if get(entry[at]) != entry[at + 1]:
+            return False
+        at += 2
+    return True
+
+
+def _sort_out(found: Sequence[Entry], singles: list[Any], checked: list[Few | Residuals]) -> None:
+    """Add the members of the entries, and apart from them the entries that have a check left."""
+    certain = [entry[0] for entry in found if entry[1] is None]
+    singles += certain
+    if len(certain) < len(found):
+        checked.append(Few([entry for entry in found if entry[1] is not None]))
