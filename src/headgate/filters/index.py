@@ -97,7 +97,7 @@ class EqualityIndex(Generic[Answer]):
         self._derived: dict[
             Column, int
         ] = {}  # columns no header gives as they are, by number of keys
-        self._asked = False  # since the last change
+        self._asked = False  # whether something may have been remembered since the last change
         self._memory: Memory[Answer] = Memory()
         self._rows: Memory[Answer] = Memory()
         self._row_columns: tuple[Column, ...] = ()
@@ -149,16 +149,16 @@ class EqualityIndex(Generic[Answer]):
 
     def match(self, message: HasHeaders) -> Answer:
         """The answer for all members whose pairs the message holds; a value None is absent."""
-        derived, memory = self._derived, self._memory
-        values = self._project(message, derived) if derived else message.headers
-        self._asked = True
+        values = self._project(message, self._derived) if self._derived else message.headers
+        memory = self._memory
         try:
-            if memory.resting:
+            if not self._root.tables or len(self._counts) > WIDE:
+                found = self._find(values)
+            elif memory.resting:
                 memory.resting -= 1
                 found = self._find(values)
-            elif not self._root.tables or len(self._counts) > WIDE:
-                found = self._find(values)
             else:
+                self._asked = True
                 return self._recall_or_learn(values)
         except TypeError:  # a list or a table where only text is asked for
             found = self._find(self._project(message, self._counts))
@@ -254,9 +254,7 @@ class EqualityIndex(Generic[Answer]):
         get, root = values.get, self._root
         nodes = [root if len(root.tables) <= WIDE else root.narrow(values)]
         found: list[Entry] = []
-        singles: list[Any] = []
-        parts: list[frozenset[Any]] = []
-        checked: list[Few | Residuals] = []
+        settled: list[_Node] = []
         for node in nodes:  # which grows
             at, below = node.at, node.at + 2
             for column, table in node.tables.items():
@@ -273,10 +271,8 @@ class EqualityIndex(Generic[Answer]):
                 if get(entry[at]) == entry[at + 1] and _holds(entry, below, get):
                     found.append(entry)
             if node.slot is not None or node.residuals is not None:
-                node.collect(singles, parts, checked)
-        if found:
-            _sort_out(found, singles, checked)
-        return (gathered(singles, parts) if parts else frozenset(singles)), tuple(checked)
+                settled.append(node)
+        return _collect(found, settled) if found or settled else _NOTHING
 
     def _count(self, pairs: Iterable[Pair]) -> None:
         for column, key in pairs:
@@ -340,17 +336,6 @@ class _Node:
         self.tables: dict[Column, dict[Hashable, Any]] = _NO_TABLES
         self.slot: Slot = None
         self.residuals: Residuals | None = None
-
-    def collect(
-        self, singles: list[Any], parts: list[frozenset[Any]], checked: list[Few | Residuals]
-    ) -> None:
-        """Add the members that ask for no more."""
-        if type(self.slot) is Group:
-            parts.append(self.slot.members)
-        elif self.slot is not None:
-            singles.append(self.slot)
-        if self.residuals is not None:
-            checked.append(self.residuals)
 
     def insert(self, entries: Sequence[Entry]) -> None:
         """File entries below this node."""
@@ -477,9 +462,21 @@ def _holds(entry: Entry, at: int, get: Callable[[Any], Any]) -> bool:
     return True
 
 
-def _sort_out(found: Sequence[Entry], singles: list[Any], checked: list[Few | Residuals]) -> None:
-    """Add the members of the entries, and apart from them the entries that have a check left."""
-    certain = [entry[0] for entry in found if entry[1] is None]
-    singles += certain
-    if len(certain) < len(found):
+_NOTHING: Final[tuple[Set[Any], Checked]] = (frozenset(), ())
+
+
+def _collect(found: Sequence[Entry], settled: Sequence[_Node]) -> tuple[Set[Any], Checked]:
+    """The members of the entries and at the nodes: for certain, and those that have a check left."""
+    singles = [entry[0] for entry in found if entry[1] is None]
+    checked: list[Few | Residuals] = []
+    if len(singles) < len(found):
         checked.append(Few([entry for entry in found if entry[1] is not None]))
+    parts: list[frozenset[Any]] = []
+    for node in settled:
+        if type(node.slot) is Group:
+            parts.append(node.slot.members)
+        elif node.slot is not None:
+            singles.append(node.slot)
+        if node.residuals is not None:
+            checked.append(node.residuals)
+    return (gathered(singles, parts) if parts else frozenset(singles)), tuple(checked)

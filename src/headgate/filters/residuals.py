@@ -30,7 +30,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 class Check:
-    """A filter that is compiled when it is first asked."""
+    """A filter that is compiled when it is first asked, if it was not before."""
 
     __slots__ = ("clock", "filter", "test", "uses")
 
@@ -39,8 +39,12 @@ class Check:
         self.uses = 0
         self.test: Callable[[Message], bool] = self._compile_and_test
 
-    def _compile_and_test(self, message: Message) -> bool:
+    def compile(self) -> None:
+        """Compile the filter now, so that no message has to wait for it."""
         self.test = _test_of_bound(self.filter) or predicate(self.filter, self.clock)
+
+    def _compile_and_test(self, message: Message) -> bool:
+        self.compile()
         return self.test(message)
 
 
@@ -146,6 +150,8 @@ class Residuals:
         for check, member in waiting:
             found = bound_of(check.filter)
             if found is None:
+                if check not in self._checks:
+                    check.compile()  # there may be thousands, and a message that gets here asks them all
                 self._checks[check] = include(self._checks.get(check), member)
             else:
                 bounds.setdefault(found[:2], []).append((found[2], check, member))

@@ -327,11 +327,10 @@ class HeadersIndex(Index):
         super().__init__(exchange)
         self.equalities: EqualityIndex[Answer] = EqualityIndex(self.finish, key_of, PLAIN)
         self.recall = self.equalities.recall
-        self._match = self.equalities.match
         self._checks = Checks()
 
     def find(self, message: Routable) -> Answer:
-        return self._match(message)
+        return self.equalities.match(message)
 
     def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
         return match_rows(self.equalities, columns, rows)

@@ -109,3 +109,9 @@ def test_alerts_come_and_go(seed):
             matcher.add(*present[-1])
         message = Message(headers={"symbol": rng.choice("AB"), "price": rng.randrange(-1, 21)})
         assert matcher.match(message) == {h for h, tree in present if matches_filter(tree, message)}
+
+
+def test_checks_that_are_asked_together_are_compiled_when_they_are_added():
+    checks = [Check(parse(f"NOT EXISTS(h{n})")) for n in range(20)]
+    Residuals().add((check, n) for n, check in enumerate(checks))
+    assert "_compile_and_test" not in {check.test.__name__ for check in checks}
