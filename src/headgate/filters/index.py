@@ -17,6 +17,7 @@ changed, and asked, under its owner's lock; only `recall` needs none.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from headgate.filters.groups import Group, Slot, exclude, gathered, include, weight
@@ -25,8 +26,8 @@ from headgate.filters.residuals import Check, Checked, Entry, Few, Residuals
 
 Answer = TypeVar("Answer")
 Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
-Pair: TypeAlias = tuple[Column, Any]  # the second is a key, or an AnyOf
-Conjunction: TypeAlias = tuple[Iterable[Pair], Hashable, Check | None]
+Wanted: TypeAlias = Sequence[Any]  # column, key, column, key, …; a key may be an AnyOf
+Conjunction: TypeAlias = tuple[Wanted, Hashable, Check | None]
 Values: TypeAlias = Mapping[Any, Any]  # by column, compared by hash and equality
 
 CROWDED: Final = 5  # entries; up to here a place is scanned
@@ -107,15 +108,20 @@ class EqualityIndex(Generic[Answer]):
 
     # ---- changing
 
-    def make_entries(self, conjunctions: Iterable[Conjunction]) -> list[Entry]:
+    def make_entries(self, conjunctions: Sequence[Conjunction]) -> list[Entry]:
         """The entries of members under pairs all of which must hold, to be inserted; no pairs: under everything.
 
         Of many that are made at once, it is known which of their pairs are rare.
         """
-        made = [([*pairs], member, check) for pairs, member, check in conjunctions]
-        for pairs, _, _ in made:
-            self._count(pairs)
-        return [self._make_entry(*one) for one in made]
+        counts = self._counts
+        for wanted, _, _ in conjunctions:
+            flat = iter(wanted)
+            for column, key in zip(flat, flat, strict=True):
+                try:
+                    counts[column][key] += 1
+                except KeyError:  # a new key, or several
+                    self._count_keys(column, key)
+        return [self._make_entry(*conjunction) for conjunction in conjunctions]
 
     def insert(self, entries: Sequence[Entry]) -> None:
         """File entries that were made; of many at once, neighbours come to lie side by side in memory."""
@@ -274,18 +280,12 @@ class EqualityIndex(Generic[Answer]):
                 settled.append(node)
         return _collect(found, settled) if found or settled else _NOTHING
 
-    def _count(self, pairs: Iterable[Pair]) -> None:
-        for column, key in pairs:
-            counts = self._counts.get(column)
-            if counts is None:
-                counts = self._counts[column] = {}
-            for one in (key,) if type(key) is str else _keys_of(key):
-                if one in counts:
-                    counts[one] += 1
-                else:
-                    counts[one] = 1
-                    if type(one) is not str or type(column) is not str:
-                        self._derived[column] = self._derived.get(column, 0) + 1
+    def _count_keys(self, column: Column, key: Any) -> None:
+        counts = self._counts.setdefault(column, {})
+        for one in _keys_of(key):
+            counts[one] = counts.get(one, 0) + 1
+            if counts[one] == 1 and (type(one) is not str or type(column) is not str):
+                self._derived[column] = self._derived.get(column, 0) + 1
 
     def _release(self, column: Column, key: Any) -> None:
         counts = self._counts[column]
@@ -300,18 +300,20 @@ class EqualityIndex(Generic[Answer]):
         if not self._derived.get(column, 1):
             del self._derived[column]
 
-    def _make_entry(self, pairs: list[Pair], member: Any, check: Check | None) -> Entry:
-        if len(pairs) > 1:
-            pairs.sort(key=self._rarity)
+    def _make_entry(self, wanted: Wanted, member: Any, check: Check | None) -> Entry:
+        if len(wanted) == 2:
+            return (member, check, *wanted)
+        counts, flat = self._counts, iter(wanted)
+        try:
+            ranked = [(counts[c][key], c, key) for c, key in zip(flat, flat, strict=True)]
+        except KeyError:  # the count of several keys is that of all of them
+            pairs = zip(wanted[::2], wanted[1::2], strict=True)
+            ranked = [(sum(counts[c][one] for one in _keys_of(key)), c, key) for c, key in pairs]
+        ranked.sort(key=_first)
         entry = [member, check]
-        for pair in pairs:
-            entry += pair
+        for _, column, key in ranked:
+            entry += column, key
         return tuple(entry)
-
-    def _rarity(self, pair: Pair) -> int:
-        column, key = pair
-        counts = self._counts[column]
-        return counts[key] if type(key) is str else sum(counts[one] for one in _keys_of(key))
 
     def _forget(self) -> None:
         """What was remembered is no longer true."""
@@ -355,20 +357,23 @@ class _Node:
             if len(self.entries) <= CROWDED:
                 return {}
             more, self.entries, self.tables = self.entries, [], {}
-        further: dict[_Node, list[Entry]] = {}
+        tables, further = self.tables, dict[_Node, list[Entry]]()
         for entry in more:
-            table = self.tables.get(entry[at])
+            column, key = entry[at], entry[at + 1]
+            table = tables.get(column)
             if table is None:
-                table = self.tables[entry[at]] = {}
-            for key in _keys_of(entry[at + 1]):
-                there = table.get(key)
+                table = tables[column] = {}
+            for one in (key,) if type(key) is str else _keys_of(key):
+                there = table.get(one)
                 if there is None:
-                    table[key] = entry
-                elif type(there) is _Node:
-                    further.setdefault(there, []).append(entry)
-                else:
-                    node = table[key] = _Node(at + 2)
+                    table[one] = entry
+                elif type(there) is not _Node:
+                    node = table[one] = _Node(at + 2)
                     further[node] = [there, entry]
+                elif there in further:
+                    further[there].append(entry)
+                else:
+                    further[there] = [entry]
         return further
 
     def _settle(self, entries: Sequence[Entry]) -> None:
@@ -447,6 +452,9 @@ def _prune(node: _Node, step: _Step | None) -> None:
         node = step.node
         node._drop(step.column, step.key)
         step = step.above
+
+
+_first: Final = itemgetter(0)
 
 
 def _keys_of(key: Any) -> Iterable[Hashable]:

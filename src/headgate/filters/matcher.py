@@ -107,7 +107,7 @@ class Matcher(Generic[Handle]):
         for path in paths(tree):
             check = self._checks.take(path.rest)
             if path.pattern is None:
-                yield path.wanted, handle, check
+                yield path.flat, handle, check
             else:
                 place.patterns.append((path.pattern, _member(handle, check)))
                 self.trie.add(*place.patterns[-1])

@@ -7,9 +7,10 @@ or at least a topic pattern, or at least a header that must be there; what they 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from headgate.filters.index import PRESENT, AnyOf, Column, Pair, Presence
+from headgate.filters.index import PRESENT, AnyOf, Column, Presence
 from headgate.filters.nodes import (
     FALSE,
     TRUE,
@@ -30,6 +31,8 @@ from headgate.filters.nodes import (
 from headgate.filters.normal import EXACT_AS_DOUBLE, conjuncts, normalize
 from headgate.filters.topics import MANY, ONE, words_of
 
+Pair: TypeAlias = tuple[Column, Any]  # a column, and the key its value must have
+
 MAX_PATHS: Final = 64  # ways into one filter; beyond that it is tested whole
 TRUE_KEY: Final = ("bool", True)
 FALSE_KEY: Final = ("bool", False)
@@ -42,6 +45,11 @@ class Path(NamedTuple):
     wanted: tuple[Pair, ...] = ()
     pattern: str | None = None
     rest: Filter = TRUE
+
+    @property
+    def flat(self) -> tuple[Any, ...]:
+        """What is wanted, column, key, column, key, …"""
+        return tuple(chain.from_iterable(self.wanted))
 
     @property
     def anchored(self) -> bool:

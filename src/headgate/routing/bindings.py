@@ -9,7 +9,7 @@ from typing import Literal as OneOf
 
 from headgate.errors import BindingRefused, FilterError
 from headgate.filters.builder import Condition
-from headgate.filters.index import PRESENT, Presence
+from headgate.filters.index import PRESENT, Presence, Wanted
 from headgate.filters.nodes import FILTER_TYPES, Filter
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
@@ -24,7 +24,6 @@ from headgate.routing.values import (
 
 Kind: TypeAlias = OneOf["queue", "exchange"]
 FilterText: TypeAlias = str | Filter | Condition
-Wanted: TypeAlias = tuple[Any, ...]  # column, key, column, key, …
 
 X_MATCH: Final = "x-match"
 X_FILTER: Final = "x-filter"
@@ -120,7 +119,7 @@ def wanted_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
     ]
 
 
-def ways(binding: Binding) -> Sequence[Wanted]:
+def ways_into(binding: Binding) -> Sequence[Wanted]:
     """The conjunctions of pairs any of which will do; refuses a bad x-match."""
     frozen = binding.frozen
     # Names are sorted: with the last before x- there is no x-match and nothing to leave out.

@@ -20,7 +20,7 @@ from headgate.errors import BindingRefused, TopicPatternError
 from headgate.filters.batches import Alike, Rows, match_rows, match_topics
 from headgate.filters.columns import Columns
 from headgate.filters.groups import Group, Slot, exclude, include
-from headgate.filters.index import Conjunction, EqualityIndex
+from headgate.filters.index import EqualityIndex, Wanted
 from headgate.filters.matcher import Matcher
 from headgate.filters.nodes import TRUE, Filter
 from headgate.filters.residuals import Checked, Checks
@@ -28,7 +28,7 @@ from headgate.filters.topics import check_pattern
 from headgate.filters.trie import TopicTrie
 from headgate.message import Message
 from headgate.routing.answers import Answer, Gate, Pending, Routable, Routed, told_apart
-from headgate.routing.bindings import X_FILTER, Binding, Target, ToExchange, Wanted, ways
+from headgate.routing.bindings import X_FILTER, Binding, Target, ToExchange, ways_into
 from headgate.routing.values import PLAIN, Arguments, Envelope, key_of
 
 ExchangeType: TypeAlias = OneOf["direct", "fanout", "topic", "headers", "filter"]
@@ -336,21 +336,22 @@ class HeadersIndex(Index):
         return match_rows(self.equalities, columns, rows)
 
     def place(self, binding: Binding, tree: Filter | None) -> Sequence[Wanted]:
-        return ways(binding)
+        return ways_into(binding)
 
     def insert(self, bound: Sequence[Bound]) -> None:
-        entries = self.equalities.make_entries(self._conjunctions(bound))
+        take = self._checks.take
+        entries = self.equalities.make_entries(
+            [
+                (wanted, target, None if tree is None else take(tree))
+                for _, ways, target, tree in bound
+                for wanted in ways
+            ]
+        )
         made = iter(entries)
-        for binding, wanted, _, _ in bound:
-            several = len(wanted) != 1
-            self.bindings[binding] = [next(made) for _ in wanted] if several else next(made)
+        for binding, ways, _, _ in bound:
+            several = len(ways) != 1
+            self.bindings[binding] = [next(made) for _ in ways] if several else next(made)
         self.equalities.insert(entries)
-
-    def _conjunctions(self, bound: Sequence[Bound]) -> Iterator[Conjunction]:
-        for _, wanted, target, tree in bound:
-            for flat in wanted:
-                check = None if tree is None else self._checks.take(tree)
-                yield zip(flat[::2], flat[1::2], strict=True), target, check
 
     def drop(self, binding: Binding, placed: Any, tree: Filter | None) -> None:
         for entry in placed if type(placed) is list else [placed]:

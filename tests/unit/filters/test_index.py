@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import chain
 from random import Random
 from typing import NamedTuple
 
@@ -29,8 +30,9 @@ def new_index() -> EqualityIndex:
     return EqualityIndex(lambda members, checked: set(members), lambda value: OPAQUE, (str, int))
 
 
-def pairs_of(wanted: dict) -> list:
-    return [(Presence(c) if key is PRESENT else c, key) for c, key in wanted.items()]
+def flat(wanted: dict) -> list:
+    pairs = [(Presence(c) if key is PRESENT else c, key) for c, key in wanted.items()]
+    return [*chain.from_iterable(pairs)]
 
 
 def add(index: EqualityIndex, wanted: dict, member: object) -> tuple:
@@ -39,9 +41,7 @@ def add(index: EqualityIndex, wanted: dict, member: object) -> tuple:
 
 
 def insert_all(index: EqualityIndex, conjunctions: list) -> list:
-    entries = index.make_entries(
-        (pairs_of(wanted), member, None) for wanted, member in conjunctions
-    )
+    entries = index.make_entries([(flat(wanted), m, None) for wanted, m in conjunctions])
     index.insert(entries)
     return entries
 
@@ -120,7 +120,7 @@ def test_nothing_is_left_when_all_entries_are_removed(seed, monkeypatch, crowded
 
 def test_an_entry_that_was_never_filed_can_be_let_go():
     index = new_index()
-    (entry,) = index.make_entries([([("a", "1"), ("b", "2")], "q", None)])
+    (entry,) = index.make_entries([(["a", "1", "b", "2"], "q", None)])
     assert not index.remove(entry)
     assert index.columns == ()
 
@@ -152,8 +152,9 @@ def test_random_filters_answer_as_they_do_alone_while_no_answer_is_remembered(se
 
 def test_two_values_of_one_column_are_never_held():
     index = index_of(q1={"h": "a"})
-    insert = [("q2", "a", "b"), ("q3", "b", "b"), ("q4", "a", AnyOf(["b", "c"]))]
-    index.insert(index.make_entries(([("h", k) for k in keys], q, None) for q, *keys in insert))
+    wanted = [("q2", "a", "b"), ("q3", "b", "b"), ("q4", "a", AnyOf(["b", "c"]))]
+    made = index.make_entries([(["h", left, "h", right], q, None) for q, left, right in wanted])
+    index.insert(made)
     assert index.match(Asked({"h": "a"})) == {"q1"}
     assert index.match(Asked({"h": "b"})) == {"q3"}
     assert index.match(Asked({"h": "c"})) == set()
