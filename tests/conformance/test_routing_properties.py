@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyarrow import RecordBatch
 
-from headgate.filters import batches, groups, index, memory, paths, trie
+from headgate.filters import batches, groups, index, memory, paths, tree, trie
 from headgate.filters.columns import shred
 from headgate.filters.nodes import depends_on_time
 from headgate.message import Message
@@ -223,7 +223,7 @@ def test_they_agree_when_every_limit_of_the_index_is_reached(seed, monkeypatch):
     rng, asked = Random(seed), 0
     while asked < 6_000:
         monkeypatch.setattr(index, "WIDE", rng.choice((0, 2, 64)))
-        monkeypatch.setattr(index, "CROWDED", rng.choice((0, 1, 8)))
+        monkeypatch.setattr(tree, "CROWDED", rng.choice((0, 1, 8)))
         asked += play(rng, rounds=12, messages=20)
 
 

@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from headgate.filters.columns import VIEWS, Columns, View
 from headgate.filters.groups import Group
-from headgate.filters.index import PRESENT, Column, EqualityIndex, Presence
+from headgate.filters.index import PRESENT, EqualityIndex, Presence
 from headgate.filters.nodes import Field, fields_read
 from headgate.filters.residuals import Check, Checked, Few, Residuals, bound_of
 from headgate.filters.targets.arrow import compile_mask
 from headgate.filters.targets.arrow.numbers import UFUNC
+from headgate.filters.tree import Column
 from headgate.message import OPAQUE, HeaderValue, Message
 
 Answer = TypeVar("Answer")

@@ -20,21 +20,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from headgate.filters.groups import Group, Slot, exclude, gathered, include, weight
+from headgate.filters.groups import weight
 from headgate.filters.memory import Memory
-from headgate.filters.residuals import Check, Checked, Entry, Few, Residuals
+from headgate.filters.residuals import Check, Checked, Entry
+from headgate.filters.tree import FIRST_PAIR, NOTHING, Column, Node, Values, collect, holds, keys_of
 
 Answer = TypeVar("Answer")
-Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
 Wanted: TypeAlias = Sequence[Any]  # column, key, column, key, …; a key may be an AnyOf
 Conjunction: TypeAlias = tuple[Wanted, Hashable, Check | None]
-Values: TypeAlias = Mapping[Any, Any]  # by column, compared by hash and equality
 
-CROWDED: Final = 5  # entries; up to here a place is scanned
-WIDE: Final = (
-    64  # columns; from here on the headers of a message are looked up, and not the columns
-)
-FIRST: Final = 2  # where in an entry its pairs begin
+WIDE: Final = 64  # columns; in more than these the headers of the message are looked up instead
 PRESENT: Final = object()  # the key of a `Presence`
 
 
@@ -42,21 +37,6 @@ class Presence(NamedTuple):
     """The column that says whether there is any value in another column."""
 
     column: Column
-
-
-class AnyOf:
-    """A key that equals each of several keys: one pair for a whole `IN`."""
-
-    __slots__ = ("keys",)
-
-    def __init__(self, keys: Iterable[Hashable]) -> None:
-        self.keys = frozenset(keys)
-
-    def __eq__(self, other: object) -> bool:
-        return other.keys == self.keys if type(other) is AnyOf else other in self.keys
-
-    def __hash__(self) -> int:
-        return hash(self.keys)
 
 
 class HasHeaders(Protocol):
@@ -93,11 +73,10 @@ class EqualityIndex(Generic[Answer]):
         self._key = key
         self._plain = frozenset(plain)
         self._read = read
-        self._root = _Node(FIRST)
+        self._root = Node(FIRST_PAIR)
         self._counts: dict[Column, dict[Hashable, int]] = {}  # how many entries ask for each key
-        self._derived: dict[
-            Column, int
-        ] = {}  # columns no header gives as they are, by number of keys
+        # The columns no header gives as they are, and how many keys each has.
+        self._derived: dict[Column, int] = {}
         self._asked = False  # whether something may have been remembered since the last change
         self._memory: Memory[Answer] = Memory()
         self._rows: Memory[Answer] = Memory()
@@ -214,7 +193,7 @@ class EqualityIndex(Generic[Answer]):
             table = self._root.tables.get(column, {})
             for key, asked in counts.items():
                 there = table.get(key)
-                waiting = len(there.residuals or ()) if type(there) is _Node else 0
+                waiting = len(there.residuals or ()) if type(there) is Node else 0
                 yield PairCount(column, key, asked, waiting)
 
     # ---- inside
@@ -260,36 +239,36 @@ class EqualityIndex(Generic[Answer]):
         get, root = values.get, self._root
         nodes = [root if len(root.tables) <= WIDE else root.narrow(values)]
         found: list[Entry] = []
-        settled: list[_Node] = []
+        settled: list[Node] = []
         for node in nodes:  # which grows
             at, below = node.at, node.at + 2
             for column, table in node.tables.items():
                 there = table.get(get(column))
                 if there is not None:
-                    if type(there) is _Node:
+                    if type(there) is Node:
                         nodes.append(there)
                     # The next pair is compared here, as most fail by it.
                     elif len(there) == below or (
-                        get(there[below]) == there[below + 1] and _holds(there, below + 2, get)
+                        get(there[below]) == there[below + 1] and holds(there, below + 2, get)
                     ):
                         found.append(there)
             for entry in node.entries:
-                if get(entry[at]) == entry[at + 1] and _holds(entry, below, get):
+                if get(entry[at]) == entry[at + 1] and holds(entry, below, get):
                     found.append(entry)
             if node.slot is not None or node.residuals is not None:
                 settled.append(node)
-        return _collect(found, settled) if found or settled else _NOTHING
+        return collect(found, settled) if found or settled else NOTHING
 
     def _count_keys(self, column: Column, key: Any) -> None:
         counts = self._counts.setdefault(column, {})
-        for one in _keys_of(key):
+        for one in keys_of(key):
             counts[one] = counts.get(one, 0) + 1
             if counts[one] == 1 and (type(one) is not str or type(column) is not str):
                 self._derived[column] = self._derived.get(column, 0) + 1
 
     def _release(self, column: Column, key: Any) -> None:
         counts = self._counts[column]
-        for one in _keys_of(key):
+        for one in keys_of(key):
             counts[one] -= 1
             if not counts[one]:
                 del counts[one]
@@ -308,7 +287,7 @@ class EqualityIndex(Generic[Answer]):
             ranked = [(counts[c][key], c, key) for c, key in zip(flat, flat, strict=True)]
         except KeyError:  # the count of several keys is that of all of them
             pairs = zip(wanted[::2], wanted[1::2], strict=True)
-            ranked = [(sum(counts[c][one] for one in _keys_of(key)), c, key) for c, key in pairs]
+            ranked = [(sum(counts[c][one] for one in keys_of(key)), c, key) for c, key in pairs]
         ranked.sort(key=_first)
         entry = [member, check]
         for _, column, key in ranked:
@@ -323,168 +302,4 @@ class EqualityIndex(Generic[Answer]):
             self._rows.forget()
 
 
-class _Node:
-    """A place in the index: the members that ask for no more than the pairs that lead here, and the entries that do.
-
-    Those are scanned while they are few; then `tables` holds, by column and key, an entry that is alone there, or the
-    node of several.
-    """
-
-    __slots__ = ("at", "entries", "residuals", "slot", "tables")
-
-    def __init__(self, at: int) -> None:
-        self.at = at  # where in an entry the pairs begin that do not lead here
-        self.entries: list[Entry] = []
-        self.tables: dict[Column, dict[Hashable, Any]] = _NO_TABLES
-        self.slot: Slot = None
-        self.residuals: Residuals | None = None
-
-    def insert(self, entries: Sequence[Entry]) -> None:
-        """File entries below this node."""
-        work = [(self, entries)]
-        while work:
-            node, entries = work.pop()
-            work += node._take_in(entries).items()
-
-    def _take_in(self, entries: Sequence[Entry]) -> dict[_Node, list[Entry]]:
-        """File the entries here; those that belong to nodes further down are returned by node."""
-        at = self.at
-        more = [entry for entry in entries if len(entry) > at]
-        if len(more) < len(entries):
-            self._settle([entry for entry in entries if len(entry) == at])
-        if self.tables is _NO_TABLES:
-            self.entries += more
-            if len(self.entries) <= CROWDED:
-                return {}
-            more, self.entries, self.tables = self.entries, [], {}
-        tables, further = self.tables, dict[_Node, list[Entry]]()
-        for entry in more:
-            column, key = entry[at], entry[at + 1]
-            table = tables.get(column)
-            if table is None:
-                table = tables[column] = {}
-            for one in (key,) if type(key) is str else _keys_of(key):
-                there = table.get(one)
-                if there is None:
-                    table[one] = entry
-                elif type(there) is not _Node:
-                    node = table[one] = _Node(at + 2)
-                    further[node] = [there, entry]
-                elif there in further:
-                    further[there].append(entry)
-                else:
-                    further[there] = [entry]
-        return further
-
-    def _settle(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            if entry[1] is None:
-                self.slot = include(self.slot, entry[0])
-        waiting = [(entry[1], entry[0]) for entry in entries if entry[1] is not None]
-        if waiting:
-            self.residuals = self.residuals or Residuals()
-            self.residuals.add(waiting)
-
-    def remove(self, entry: Entry) -> bool:
-        """Remove the entry from wherever below this node its pairs lead; whether it was there."""
-        removed = False
-        steps: list[tuple[_Node, _Step | None]] = [(self, None)]
-        while steps:
-            node, step = steps.pop()
-            if len(entry) == node.at:
-                removed |= node._unsettle(entry[0], entry[1])
-            elif node.tables is _NO_TABLES:
-                if entry in node.entries:
-                    node.entries.remove(entry)
-                    removed = True
-            else:
-                column, table = entry[node.at], node.tables.get(entry[node.at], {})
-                for key in _keys_of(entry[node.at + 1]):
-                    there = table.get(key)
-                    if type(there) is _Node:
-                        steps.append((there, _Step(node, column, key, step)))
-                    elif there == entry:
-                        node._drop(column, key)
-                        removed = True
-            _prune(node, step)
-        return removed
-
-    def _unsettle(self, member: Hashable, check: Check | None) -> bool:
-        if check is None:
-            self.slot, removed = exclude(self.slot, member)
-            return removed
-        removed = self.residuals is not None and self.residuals.remove(check, member)
-        self.residuals = self.residuals or None
-        return removed
-
-    def _drop(self, column: Column, key: Hashable) -> None:
-        del self.tables[column][key]
-        if not self.tables[column]:
-            del self.tables[column]
-        self.tables = self.tables or _NO_TABLES
-
-    @property
-    def empty(self) -> bool:
-        return not (self.entries or self.tables or self.residuals) and self.slot is None
-
-    def narrow(self, values: Values) -> _Node:
-        """This node without the tables of columns for which there is no value."""
-        node = _Node(self.at)
-        node.entries, node.slot, node.residuals = self.entries, self.slot, self.residuals
-        node.tables = {column: self.tables[column] for column in values if column in self.tables}
-        return node
-
-
-_NO_TABLES: Final[dict[Column, dict[Hashable, Any]]] = {}  # never added to
-
-
-class _Step(NamedTuple):
-    """Where a node was reached from."""
-
-    node: _Node
-    column: Column
-    key: Hashable
-    above: _Step | None
-
-
-def _prune(node: _Node, step: _Step | None) -> None:
-    while step is not None and node.empty:
-        node = step.node
-        node._drop(step.column, step.key)
-        step = step.above
-
-
 _first: Final = itemgetter(0)
-
-
-def _keys_of(key: Any) -> Iterable[Hashable]:
-    return key.keys if type(key) is AnyOf else (key,)
-
-
-def _holds(entry: Entry, at: int, get: Callable[[Any], Any]) -> bool:
-    """Whether the values have all pairs of the entry from there on."""
-    while at < len(entry):
-        if get(entry[at]) != entry[at + 1]:
-            return False
-        at += 2
-    return True
-
-
-_NOTHING: Final[tuple[Set[Any], Checked]] = (frozenset(), ())
-
-
-def _collect(found: Sequence[Entry], settled: Sequence[_Node]) -> tuple[Set[Any], Checked]:
-    """The members of the entries and at the nodes: for certain, and those that have a check left."""
-    singles = [entry[0] for entry in found if entry[1] is None]
-    checked: list[Few | Residuals] = []
-    if len(singles) < len(found):
-        checked.append(Few([entry for entry in found if entry[1] is not None]))
-    parts: list[frozenset[Any]] = []
-    for node in settled:
-        if type(node.slot) is Group:
-            parts.append(node.slot.members)
-        elif node.slot is not None:
-            singles.append(node.slot)
-        if node.residuals is not None:
-            checked.append(node.residuals)
-    return (gathered(singles, parts) if parts else frozenset(singles)), tuple(checked)

@@ -26,12 +26,13 @@ from headgate.filters.batches import (
 )
 from headgate.filters.columns import BatchColumns, Columns
 from headgate.filters.groups import merged
-from headgate.filters.index import Column, Conjunction, EqualityIndex
+from headgate.filters.index import Conjunction, EqualityIndex
 from headgate.filters.nodes import Filter
 from headgate.filters.paths import key_of, paths
 from headgate.filters.residuals import Check, Checked, Checks, Entry, Few, Waiting, add_passing
 from headgate.filters.selections import Selections
 from headgate.filters.targets.python import now_us
+from headgate.filters.tree import Column
 from headgate.filters.trie import TopicTrie
 from headgate.message import OPAQUE, Message
 

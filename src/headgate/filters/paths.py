@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headgate.filters.index import PRESENT, AnyOf, Column, Presence
+from headgate.filters.index import PRESENT, Presence
 from headgate.filters.nodes import (
     FALSE,
     TRUE,
@@ -30,6 +30,7 @@ from headgate.filters.nodes import (
 )
 from headgate.filters.normal import EXACT_AS_DOUBLE, conjuncts, normalize
 from headgate.filters.topics import MANY, ONE, words_of
+from headgate.filters.tree import AnyOf, Column
 
 Pair: TypeAlias = tuple[Column, Any]  # a column, and the key its value must have
 

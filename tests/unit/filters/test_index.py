@@ -10,10 +10,11 @@ from typing import NamedTuple
 import pytest
 
 from headgate.filters import index as module
-from headgate.filters import memory
-from headgate.filters.index import PRESENT, AnyOf, EqualityIndex, Presence
+from headgate.filters import memory, tree
+from headgate.filters.index import PRESENT, EqualityIndex, Presence
 from headgate.filters.logic import matches_filter
 from headgate.filters.matcher import Matcher
+from headgate.filters.tree import AnyOf
 from headgate.message import OPAQUE
 from tests import generate
 
@@ -86,7 +87,7 @@ def assert_finds(rng: Random, index: EqualityIndex, present: list[tuple[dict, in
 def test_random_conjunctions_are_found_while_others_come_and_go(
     seed, monkeypatch, crowded, wide, at_once
 ):
-    monkeypatch.setattr(module, "CROWDED", crowded)
+    monkeypatch.setattr(tree, "CROWDED", crowded)
     monkeypatch.setattr(module, "WIDE", wide)
     monkeypatch.setattr(memory, "FIRST", 4)
     rng, index, present, entries = Random(seed), new_index(), [], {}
@@ -105,7 +106,7 @@ def test_random_conjunctions_are_found_while_others_come_and_go(
 
 @pytest.mark.parametrize("crowded", [0, 2, 8])
 def test_nothing_is_left_when_all_entries_are_removed(seed, monkeypatch, crowded):
-    monkeypatch.setattr(module, "CROWDED", crowded)
+    monkeypatch.setattr(tree, "CROWDED", crowded)
     rng, index = Random(seed), new_index()
     entries = insert_all(index, drawn(rng, 500))
     rng.shuffle(entries)
@@ -114,7 +115,7 @@ def test_nothing_is_left_when_all_entries_are_removed(seed, monkeypatch, crowded
     assert index.columns == ()
     assert list(index.count_pairs()) == []
     assert index._root.empty
-    assert not module._NO_TABLES
+    assert not tree._NO_TABLES
     assert index.match(Asked({"h0": "a"})) == set()
 
 

@@ -7,12 +7,13 @@ from random import Random
 
 import pytest
 
-from headgate.filters.index import PRESENT, WIDE, AnyOf, Presence
+from headgate.filters.index import PRESENT, WIDE, Presence
 from headgate.filters.logic import matches_filter
 from headgate.filters.matcher import Matcher
 from headgate.filters.nodes import TRUE
 from headgate.filters.parser import parse
 from headgate.filters.paths import MAX_PATHS, Path, paths
+from headgate.filters.tree import AnyOf
 from headgate.message import OPAQUE, Message
 from tests import generate
 
