@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyarrow import RecordBatch
 
-from headgate.filters import access, batches, gathering, groups, listings, memory, paths, trie
+from headgate.filters import batches, groups, index, memory, paths, tree, trie
 from headgate.filters.columns import shred
 from headgate.filters.nodes import depends_on_time
 from headgate.message import Message
@@ -212,22 +212,18 @@ def test_the_index_and_the_scan_agree_on_ten_thousand_messages(seed, full):
 
 
 def test_they_agree_when_every_limit_of_the_index_is_reached(seed, monkeypatch):
-    monkeypatch.setattr(access, "WIDE", 2)
+    monkeypatch.setattr(index, "WIDE", 2)
     monkeypatch.setattr(memory, "FIRST", 1)
     monkeypatch.setattr(memory, "MOST", 4)
     monkeypatch.setattr(memory, "HEAVY", 8)
     monkeypatch.setattr(memory, "REST", 2)
-    monkeypatch.setattr(listings, "PATIENCE", 1)
-    monkeypatch.setattr(listings, "FEW", 2)
     monkeypatch.setattr(paths, "MAX_PATHS", 3)
     monkeypatch.setattr(groups, "SMALL", 1)
     monkeypatch.setattr(trie, "REMEMBERED", 2)
     rng, asked = Random(seed), 0
     while asked < 6_000:
-        monkeypatch.setattr(access, "WIDE", rng.choice((0, 2, 64)))
-        monkeypatch.setattr(access, "PATIENCE", rng.choice((0, 1, 100)))
-        monkeypatch.setattr(gathering, "MOST", rng.choice((1, 3, 100)))
-        monkeypatch.setattr(gathering, "BLOCK", rng.choice((1, 2, 100)))
+        monkeypatch.setattr(index, "WIDE", rng.choice((0, 2, 64)))
+        monkeypatch.setattr(tree, "CROWDED", rng.choice((0, 1, 8)))
         asked += play(rng, rounds=12, messages=20)
 
 

@@ -6,22 +6,21 @@ or that there is another one, or none. Rows with the same combination get the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.filters.access import AccessTree, Checked
-from headgate.filters.checks import Check
 from headgate.filters.columns import VIEWS, Columns, View
 from headgate.filters.groups import Group
-from headgate.filters.listings import Few, Listing, PairId, bound_of
+from headgate.filters.index import PRESENT, EqualityIndex, Presence
 from headgate.filters.nodes import Field, fields_read
-from headgate.filters.pairs import PRESENT, Column
+from headgate.filters.residuals import Check, Checked, Few, Residuals, bound_of
 from headgate.filters.targets.arrow import compile_mask
 from headgate.filters.targets.arrow.numbers import UFUNC
+from headgate.filters.tree import Column
 from headgate.message import OPAQUE, HeaderValue, Message
 
 Answer = TypeVar("Answer")
@@ -44,21 +43,22 @@ class Alike(NamedTuple, Generic[Answer]):
 
 def field_of(column: Column) -> Field:
     """The field an index means by its column."""
+    if isinstance(column, Presence):
+        return field_of(column.column)
     if isinstance(column, tuple):
         scope, name = column
         return Field(scope, name)
     return Field("header", str(column))
 
 
-def match_rows(tree: AccessTree[Answer], columns: Columns, rows: Rows) -> Alike[Answer]:
-    """What the tree answers to each of the rows."""
-    found = (_held(tree, column, columns) for column in tree.pairs.columns)
-    shredded = [(codes[rows], pairs) for codes, pairs in filter(None, found)]
-    codes, first = combined([codes for codes, _ in shredded], len(rows))
-    held = np.empty((len(first), len(shredded)), np.int32)
-    for at, (of_column, pairs) in enumerate(shredded):
-        held[:, at] = pairs[of_column[first]]
-    return Alike(codes, tree.match_ids(held))
+def match_rows(index: EqualityIndex[Answer], columns: Columns, rows: Rows) -> Alike[Answer]:
+    """What the index answers to each of the rows."""
+    found = ((column, _encode_keys(index, column, columns)) for column in index.columns)
+    held = [(column, *encoded) for column, encoded in found if encoded is not None]
+    codes, first = combined([codes[rows] for _, codes, _ in held], len(rows))
+    keys = [[keys[code] for code in codes[rows[first]].tolist()] for _, codes, keys in held]
+    combinations = zip(*keys, strict=True) if keys else [()] * len(first)
+    return Alike(codes, index.match_rows(tuple(column for column, _, _ in held), combinations))
 
 
 def match_topics(match: Callable[[str], Answer], columns: Columns, rows: Rows) -> Alike[Answer]:
@@ -101,38 +101,35 @@ def _numbered(codes: Ints) -> tuple[Ints, int]:
     return encoded.indices.to_numpy().astype(np.int64, copy=False), len(encoded.dictionary)
 
 
-def _held(
-    tree: AccessTree[Any], column: Column, columns: Columns
-) -> tuple[Ints, npt.NDArray[np.int32]] | None:
-    """A code for each row, and the pair for each code, 0 for none; None when no row holds a value there."""
-    field, table, found = field_of(column), tree.pairs.columns[column], []
+def _encode_keys(
+    index: EqualityIndex[Any], column: Column, columns: Columns
+) -> tuple[Ints, list[Any]] | None:
+    """A code for each row, and the key of each code, None where none is asked for; None if no row holds a value."""
+    field = field_of(column)
+    known: dict[Any, int] = {None: 0}
+    codes: Ints | None = None
     for view in VIEWS:
         array = columns.view(field, view)
         if array is not None:
             positions, values = _encoded(array)
-            found.append((positions, _pairs(values, view, table, tree.key_of)))
-    if not found:
-        return None
-    known = np.unique(np.concatenate([[0], *(pairs for _, pairs in found)])).astype(np.int32)
-    codes = np.zeros(columns.num_rows, np.int64)
-    for positions, pairs in found:  # a row holds a value in one view only
-        codes += np.searchsorted(known, pairs)[positions]
-    return codes, known
+            keys = _keys_asked_for(index, column, view, values)
+            numbers = np.array([known.setdefault(key, len(known)) for key in keys], np.int64)
+            # A row holds a value in one view only.
+            codes = numbers[positions] if codes is None else codes + numbers[positions]
+    return None if codes is None else (codes, list(known))
 
 
-def _pairs(
-    values: list[Any],
-    view: View,
-    table: Mapping[Hashable, PairId],
-    key_of: Callable[[Any], Hashable],
-) -> npt.NDArray[np.int32]:
-    """The pair somebody asks for, value by value; else that there is a value, if somebody asks for that."""
-    present = table.get(PRESENT, 0)
+def _keys_asked_for(
+    index: EqualityIndex[Any], column: Column, view: View, values: list[Any]
+) -> list[Any]:
+    """The key of each value, None where nobody asks for it."""
     if view == "opaque":
-        return np.array([present if value else 0 for value in values], np.int32)
-    keys = values if view == "string" else [None if v is None else key_of(v) for v in values]
-    pairs = [table.get(key, 0 if key is None else present) for key in keys]
-    return np.array(pairs, np.int32)
+        values = [OPAQUE if value else None for value in values]
+    if isinstance(column, Presence):
+        return [None if value is None else PRESENT for value in values]
+    asked = index.keys_asked_for(column)
+    keys = values if view == "string" else [v if v is None else index.key_of(v) for v in values]
+    return [key if key in asked else None for key in keys]
 
 
 def _encoded(array: pa.Array) -> tuple[Ints, list[Any]]:
@@ -192,14 +189,14 @@ def checked_rows(
     asked: Asked, rows: Rows, codes: Ints, checks: Sequence[Checked]
 ) -> Iterator[tuple[Set[Any], Rows]]:
     """Who passed, and for which rows: each check is asked once, of all the rows it waits for."""
-    waiting: dict[int, tuple[Listing | Few, list[int]]] = {}
+    waiting: dict[int, tuple[Few | Residuals, list[int]]] = {}
     for code, checked in enumerate(checks):
-        for listing in checked:
-            waiting.setdefault(id(listing), (listing, []))[1].append(code)
+        for residuals in checked:
+            waiting.setdefault(id(residuals), (residuals, []))[1].append(code)
     grouped = by_code(rows, codes, len(checks)) if waiting else []
-    for listing, wanted in waiting.values():
+    for residuals, wanted in waiting.values():
         there = np.concatenate([grouped[code] for code in wanted])
-        for check, slot in listing.pairs:
+        for check, slot in residuals.waiting:
             members = slot.members if isinstance(slot, Group) else frozenset((slot,))
             yield members, asked.passing(check, there)
 

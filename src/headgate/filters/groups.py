@@ -118,15 +118,12 @@ class Union(Set[Member]):
 
 def gathered(singles: Collection[Member], parts: list[frozenset[Member]]) -> Set[Member]:
     """All of them as one set: merged where there are few, side by side where a part is large."""
-    large: list[frozenset[Member]] = []
-    small: list[Collection[Member]] = [singles]
-    for part in parts:
-        if len(part) > SMALL:
-            large.append(part)
-        else:
-            small.append(part)
-    own = frozenset(singles) if len(small) == 1 else NOBODY.union(*small)
-    if own or not large:
+    large = [part for part in parts if len(part) > SMALL]
+    small = parts if not large else [part for part in parts if len(part) <= SMALL]
+    own = NOBODY.union(singles, *small)
+    if not large:
+        return own
+    if own:
         large.append(own)
     return large[0] if len(large) == 1 else Union(tuple(large))
 

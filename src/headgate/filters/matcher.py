@@ -8,15 +8,13 @@ Threads may share a matcher. Its index learns while it answers, so every questio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Set
 from threading import RLock
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from headgate.filters.access import AccessTree, Checked
 from headgate.filters.batches import (
     Alike,
     Asked,
@@ -26,15 +24,15 @@ from headgate.filters.batches import (
     match_rows,
     match_topics,
 )
-from headgate.filters.checks import Check, Checks, passing
 from headgate.filters.columns import BatchColumns, Columns
 from headgate.filters.groups import merged
-from headgate.filters.listings import Conditional, Listing
+from headgate.filters.index import Conjunction, EqualityIndex
 from headgate.filters.nodes import Filter
-from headgate.filters.pairs import Column
-from headgate.filters.paths import Path, key_of, paths
+from headgate.filters.paths import key_of, paths
+from headgate.filters.residuals import Check, Checked, Checks, Entry, Few, Waiting, add_passing
 from headgate.filters.selections import Selections
 from headgate.filters.targets.python import now_us
+from headgate.filters.tree import Column
 from headgate.filters.trie import TopicTrie
 from headgate.message import OPAQUE, Message
 
@@ -44,15 +42,15 @@ Found: TypeAlias = tuple[Set[Any], Checked]
 _PLAIN: Final = (str, int, float)
 
 
-class _Entry(NamedTuple):
-    times: int
-    paths: tuple[Path, ...]
+class _Placed:
+    """How often a filter was added for a handle, and where it was filed."""
 
+    __slots__ = ("entries", "patterns", "times")
 
-class _Seen(NamedTuple):
-    """The headers of a message and, beside them, what else is asked for."""
-
-    headers: Mapping[Any, Any]
+    def __init__(self) -> None:
+        self.times = 0
+        self.entries: list[Entry] = []
+        self.patterns: list[tuple[str, Any]] = []
 
 
 class Matcher(Generic[Handle]):
@@ -64,24 +62,21 @@ class Matcher(Generic[Handle]):
         clock: Callable[[], int] = now_us,
     ) -> None:
         self._lock = RLock()
-        self._entries: dict[tuple[Handle, Filter], _Entry] = {}
+        self._placed: dict[tuple[Handle, Filter], _Placed] = {}
         self._checks = Checks(clock)
-        self.tree: AccessTree[Found] = AccessTree(_as_found, _key, _PLAIN)
+        self.equalities: EqualityIndex[Found] = EqualityIndex(_as_found, _key, _PLAIN, read)
         self.trie: TopicTrie[Found] = TopicTrie(_conditions_apart)
         self._patterns = 0
-        self._outside: dict[Column, int] = {}  # columns that are no headers
-        with self.gathering():
-            for handle, tree in entries:
-                self.add(handle, tree)
+        self.add_all(entries)
 
     def __len__(self) -> int:
         """How many different (handle, filter) there are."""
-        return len(self._entries)
+        return len(self._placed)
 
     def __iter__(self) -> Iterator[tuple[Handle, Filter]]:
         with self._lock:
-            entries = list(self._entries.items())
-        return (said for said, entry in entries for _ in range(entry.times))
+            placed = list(self._placed.items())
+        return (said for said, place in placed for _ in range(place.times))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Compiled tests cannot travel, and a list of filters is smaller than its index.
@@ -89,46 +84,53 @@ class Matcher(Generic[Handle]):
 
     def add(self, handle: Handle, tree: Filter) -> None:
         """The handle wants what the filter matches; said twice, it must be taken back twice."""
-        with self._lock:
-            entry = self._entries.get((handle, tree))
-            if entry is not None:
-                self._entries[handle, tree] = entry._replace(times=entry.times + 1)
-                return
-            entry = self._entries[handle, tree] = _Entry(1, paths(tree))
-            for path in entry.paths:
-                check = self._checks.take(path.rest)
-                if path.pattern is None:
-                    self.tree.add(path.flat, handle, check)
-                    self._count_outside(path, 1)
-                else:
-                    self.trie.add(path.pattern, _member(handle, check))
-                    self._patterns += 1
+        self.add_all([(handle, tree)])
 
-    @contextmanager
-    def gathering(self) -> Iterator[None]:
-        """Who is added meanwhile is found only afterwards, and faster; until then nothing may be asked or removed."""
-        with self._lock, self.tree.gathering():
-            yield
+    def add_all(self, entries: Iterable[tuple[Handle, Filter]]) -> None:
+        """Add many filters at once, each with its handle: the index that results is faster."""
+        with self._lock:
+            places: list[_Placed] = []
+            conjunctions: list[Conjunction] = []
+            for handle, tree in entries:
+                place = self._placed.get((handle, tree))
+                if place is None:
+                    place = self._placed[handle, tree] = _Placed()
+                    conjunctions += self._place(handle, tree, place)
+                    places += [place] * (len(conjunctions) - len(places))
+                place.times += 1
+            made = self.equalities.make_entries(conjunctions)
+            for place, entry in zip(places, made, strict=True):
+                place.entries.append(entry)
+            self.equalities.insert(made)
+
+    def _place(self, handle: Handle, tree: Filter, place: _Placed) -> Iterator[Conjunction]:
+        """Add the handle under the topic patterns of the filter; the ways into it by equalities are returned."""
+        for path in paths(tree):
+            check = self._checks.take(path.rest)
+            if path.pattern is None:
+                yield path.flat, handle, check
+            else:
+                place.patterns.append((path.pattern, _member(handle, check)))
+                self.trie.add(*place.patterns[-1])
+                self._patterns += 1
 
     def remove(self, handle: Handle, tree: Filter) -> bool:
         """The handle no longer wants it; whether it did."""
         with self._lock:
-            entry = self._entries.get((handle, tree))
-            if entry is None:
+            place = self._placed.get((handle, tree))
+            if place is None:
                 return False
-            if entry.times > 1:
-                self._entries[handle, tree] = entry._replace(times=entry.times - 1)
+            place.times -= 1
+            if place.times:
                 return True
-            del self._entries[handle, tree]
-            for path in entry.paths:
-                check = self._checks.find(path.rest)
-                if path.pattern is None:
-                    self.tree.remove(path.flat, handle, check)
-                    self._count_outside(path, -1)
-                else:
-                    self.trie.remove(path.pattern, _member(handle, check))
-                    self._patterns -= 1
-                self._checks.release(path.rest)
+            del self._placed[handle, tree]
+            for entry in place.entries:
+                self.equalities.remove(entry)
+                self._checks.release(entry[1])
+            for pattern, member in place.patterns:
+                self.trie.remove(pattern, member)
+                self._checks.release(member.check if type(member) is Waiting else None)
+            self._patterns -= len(place.patterns)
             return True
 
     def match(self, message: Message) -> Set[Handle]:
@@ -138,10 +140,10 @@ class Matcher(Generic[Handle]):
 
     def find(self, message: Message) -> Set[Handle]:
         """What `match` answers, for who has a lock of their own that every change holds."""
-        members, checked = self.tree.match(self._seen(message) if self._outside else message)
+        members, checked = self.equalities.match(message)
         if self._patterns:
             members, checked = _both((members, checked), self.trie.match(message.topic))
-        return passing(members, checked, message) if checked else members
+        return add_passing(members, checked, message) if checked else members
 
     def match_batch(self, batch: pa.RecordBatch) -> Selections[Handle]:
         """Which rows of the batch each handle gets."""
@@ -157,7 +159,7 @@ class Matcher(Generic[Handle]):
     def match_rows(self, columns: Columns, rows: Rows) -> Alike[Found]:
         """For each of the rows who matches for certain, and who does if its check says so."""
         with self._lock:
-            alike = match_rows(self.tree, columns, rows)
+            alike = match_rows(self.equalities, columns, rows)
             if not self._patterns:
                 return alike
             topics = match_topics(self.trie.match, columns, rows)
@@ -165,28 +167,15 @@ class Matcher(Generic[Handle]):
             pairs = zip(alike.codes[first].tolist(), topics.codes[first].tolist(), strict=True)
             return Alike(codes, [_both(alike.answers[a], topics.answers[t]) for a, t in pairs])
 
-    def _seen(self, message: Message) -> _Seen:
-        seen: dict[Any, Any] = dict(message.headers)
-        for column in self._outside:
-            seen[column] = read(column, message)
-        return _Seen(seen)
-
-    def _count_outside(self, path: Path, by: int) -> None:
-        for column, _ in path.wanted:
-            if isinstance(column, tuple):
-                left = self._outside.get(column, 0) + by
-                self._outside[column] = left
-                if not left:
-                    del self._outside[column]
-
 
 def _member(handle: Any, check: Check | None) -> Any:
-    return handle if check is None else Conditional(check, handle)
+    return handle if check is None else Waiting(check, handle)
 
 
 def read(column: Column, message: Message) -> Any:
-    """The message's value in a column that is no header."""
-    assert isinstance(column, tuple)
+    """The message's value in a column."""
+    if not isinstance(column, tuple):
+        return message.headers.get(column)  # type: ignore[call-overload]
     scope, name = column
     return message.properties.get(name) if scope == "property" else getattr(message, name)
 
@@ -200,10 +189,10 @@ def _both(left: Found, right: Found) -> Found:
 
 
 def _conditions_apart(members: Set[Any]) -> Found:
-    conditions = tuple(m for m in members if type(m) is Conditional)
-    if not conditions:
+    waiting = [(member.slot, member.check) for member in members if type(member) is Waiting]
+    if not waiting:
         return members, ()
-    return frozenset(m for m in members if type(m) is not Conditional), (Listing(conditions),)
+    return frozenset(m for m in members if type(m) is not Waiting), (Few(waiting),)
 
 
 def _key(value: Any) -> Hashable:

@@ -7,10 +7,10 @@ or at least a topic pattern, or at least a header that must be there; what they 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from itertools import chain, product
-from math import prod
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from headgate.filters.index import PRESENT, Presence
 from headgate.filters.nodes import (
     FALSE,
     TRUE,
@@ -29,13 +29,12 @@ from headgate.filters.nodes import (
     walk,
 )
 from headgate.filters.normal import EXACT_AS_DOUBLE, conjuncts, normalize
-from headgate.filters.pairs import PRESENT, Column
 from headgate.filters.topics import MANY, ONE, words_of
+from headgate.filters.tree import AnyOf, Column
 
-Equality: TypeAlias = tuple[Column, Hashable]  # a column, and the key its value must have
+Pair: TypeAlias = tuple[Column, Any]  # a column, and the key its value must have
 
 MAX_PATHS: Final = 64  # ways into one filter; beyond that it is tested whole
-MAX_EXTRA_PATHS: Final = 4  # what a list may multiply when an equality already leads there
 TRUE_KEY: Final = ("bool", True)
 FALSE_KEY: Final = ("bool", False)
 _ALWAYS_THERE: Final = frozenset({("sys", "topic"), ("sys", "priority")})
@@ -44,7 +43,7 @@ _ALWAYS_THERE: Final = frozenset({("sys", "topic"), ("sys", "priority")})
 class Path(NamedTuple):
     """One way a filter can be true."""
 
-    wanted: tuple[Equality, ...] = ()
+    wanted: tuple[Pair, ...] = ()
     pattern: str | None = None
     rest: Filter = TRUE
 
@@ -84,8 +83,8 @@ def paths(node: Filter) -> tuple[Path, ...]:
 
 
 def _ways_into(terms: tuple[Filter, ...]) -> Iterator[Path]:
-    fixed: dict[Equality, None] = {}
-    lists: list[tuple[Filter, tuple[Equality, ...]]] = []
+    fixed: dict[Pair, None] = {}
+    lists: list[tuple[Filter, tuple[Pair, ...]]] = []
     rest: list[Filter] = []
     for term in terms:
         choices = _choices(term)
@@ -96,25 +95,21 @@ def _ways_into(terms: tuple[Filter, ...]) -> Iterator[Path]:
         else:
             lists.append((term, choices))
     lists.sort(key=lambda entry: len(entry[1]))
-    taken = lists[: _worth_taking([len(choices) for _, choices in lists], led_to=bool(fixed))]
-    rest += [term for term, _ in lists[len(taken) :]]
-    if not fixed and not taken:
-        yield _weak_path(rest)
-        return
-    for chosen in product(*(choices for _, choices in taken)):
-        yield Path(tuple(dict.fromkeys((*fixed, *chosen))), None, _all_of(rest))
+    # The shortest list leads into the filter: a second one would multiply the places it is filed under.
+    rest += [term for term, _ in lists[1:]]
+    term, choices = lists[0] if lists else (TRUE, ())
+    columns = {column for column, _ in choices}
+    if len(columns) == 1:
+        listed = columns.pop(), AnyOf(key for _, key in choices)
+        yield Path((*fixed, listed), None, _all_of(rest))
+    elif columns and not fixed and len(choices) <= MAX_PATHS:
+        yield from (Path((chosen,), None, _all_of(rest)) for chosen in choices)
+    else:
+        rest += [term] if columns else []
+        yield Path(tuple(fixed), None, _all_of(rest)) if fixed else _weak_path(rest)
 
 
-def _worth_taking(sizes: list[int], *, led_to: bool) -> int:
-    """How many of the lists, shortest first, to multiply out."""
-    for count in range(len(sizes), 0, -1):
-        limit = MAX_PATHS if count == 1 and not led_to else MAX_EXTRA_PATHS
-        if prod(sizes[:count]) <= limit:
-            return count
-    return 0
-
-
-def _choices(term: Filter) -> tuple[Equality, ...] | None:
+def _choices(term: Filter) -> tuple[Pair, ...] | None:
     """The equalities of which one must hold, and that suffices; None when the term is no such thing."""
     match term:
         case Compare(op="=", left=Field() as field, right=Literal(value=value)):
@@ -132,8 +127,8 @@ def _choices(term: Filter) -> tuple[Equality, ...] | None:
             return None
 
 
-def _choices_of_all(terms: tuple[Filter, ...]) -> tuple[Equality, ...] | None:
-    collected: dict[Equality, None] = {}
+def _choices_of_all(terms: tuple[Filter, ...]) -> tuple[Pair, ...] | None:
+    collected: dict[Pair, None] = {}
     for term in terms:
         choices = _choices(term)
         if choices is None:
@@ -159,7 +154,7 @@ def _weak_path(terms: list[Filter]) -> Path:
             return Path((), term.pattern, _all_of(terms[:at] + terms[at + 1 :]))
     needed = (column for term in terms for column in _columns_needed(term))
     column = next(needed, None)
-    wanted = () if column is None else ((column, PRESENT),)
+    wanted = () if column is None else ((Presence(column), PRESENT),)
     return Path(wanted, None, _all_of(terms))
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from headgate.filters.access import AccessTree
+from headgate.filters.index import PRESENT, EqualityIndex, PairCount, Presence
 from headgate.filters.nodes import FALSE
 from headgate.filters.normal import normalize
-from headgate.filters.pairs import PRESENT, Pair
 from headgate.routing.bindings import Binding, wanted_headers, x_match
 from headgate.routing.exchanges import (
     FanoutIndex,
@@ -56,9 +55,9 @@ def advice(index: Index) -> Iterator[Advice]:
 def _named(index: Index) -> Iterator[tuple[str, int, str]]:
     match index:
         case HeadersIndex():
-            yield from _of_tree(index.tree, len(index.bindings))
+            yield from _of_equalities(index.equalities, len(index.bindings))
         case FilterIndex():
-            yield from _of_tree(index.matcher.tree, len(index.bindings))
+            yield from _of_equalities(index.matcher.equalities, len(index.bindings))
             yield from _of_trie(index.matcher.trie.leading_many)
         case TopicIndex():
             yield from _of_trie(index.trie.leading_many)
@@ -66,23 +65,23 @@ def _named(index: Index) -> Iterator[tuple[str, int, str]]:
             count = len(index.bindings)
             yield "fan-out", count, f"every message goes to {count:,} queues"
     for key, gate in index.gates.items() if isinstance(index, KeyedIndex) else ():
-        for about, count, text in _of_tree(gate.matcher.tree, len(gate.matcher)):
+        for about, count, text in _of_equalities(gate.matcher.equalities, len(gate.matcher)):
             yield about, count, f"under the key {key!r}, {text}"
 
 
-def _of_tree(tree: AccessTree[Any], bindings: int) -> Iterator[tuple[str, int, str]]:
-    if tree.scanned >= MANY:
+def _of_equalities(index: EqualityIndex[Any], bindings: int) -> Iterator[tuple[str, int, str]]:
+    if index.scanned >= MANY:
         yield (
             "no equality",
-            tree.scanned,
-            f"{tree.scanned:,} bindings ask for no value of any header, so every message is tested against "
+            index.scanned,
+            f"{index.scanned:,} bindings ask for no value of any header, so every message is tested against "
             "each of them; add an equality (a type, a tenant) to the filters",
         )
-    for pair in tree.pairs:
+    for pair in index.count_pairs():
         yield from _of_pair(pair, bindings)
 
 
-def _of_pair(pair: Pair, bindings: int) -> Iterator[tuple[str, int, str]]:
+def _of_pair(pair: PairCount, bindings: int) -> Iterator[tuple[str, int, str]]:
     column, waiting = _name(pair.column), pair.waiting
     if pair.key is PRESENT and waiting >= MANY:
         yield (
@@ -118,6 +117,8 @@ def _of_trie(leading_many: int) -> Iterator[tuple[str, int, str]]:
 
 
 def _name(column: Any) -> str:
+    if isinstance(column, Presence):
+        return _name(column.column)
     return f"{column[0]}.{column[1]}" if isinstance(column, tuple) else f"header {column!r}"
 
 
@@ -132,7 +133,8 @@ def problems(indexes: Mapping[str, Index]) -> Iterator[Problem]:
             yield Problem(
                 f"exchange {name!r}", f"its alternate {alternate!r} does not exist; declare it"
             )
-        for binding, tree in index.bindings.items():
+        for binding in index.bindings:
+            tree = index.filters.get(binding)
             if tree is not None and normalize(tree) == FALSE:
                 yield Problem(
                     f"binding {binding}", f"its filter never matches: {binding.filter_text}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any, NamedTuple, TypeAlias
 
-from headgate.filters.access import Checked
-from headgate.filters.checks import passing
 from headgate.filters.groups import gathered, merged, parts_of
 from headgate.filters.matcher import Matcher
+from headgate.filters.residuals import Checked, add_passing
 from headgate.message import Message
 from headgate.routing.bindings import Target, ToExchange
 from headgate.routing.values import Envelope
@@ -39,7 +38,7 @@ class Pending(NamedTuple):
         asked = message if isinstance(message, Message) else message.message
         more: Set[Target] = frozenset()
         if self.checked:
-            more = passing(more, self.checked, asked)
+            more = add_passing(more, self.checked, asked)
         for gate in self.gates:
             more = merged(more, gate.find(asked))
         queues, exchanges, _ = told_apart(more)

@@ -9,8 +9,8 @@ from typing import Literal as OneOf
 
 from headgate.errors import BindingRefused, FilterError
 from headgate.filters.builder import Condition
+from headgate.filters.index import PRESENT, Presence, Wanted
 from headgate.filters.nodes import FILTER_TYPES, Filter
-from headgate.filters.pairs import PRESENT, Wanted
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.routing.values import (
@@ -119,14 +119,17 @@ def wanted_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
     ]
 
 
-def ways(binding: Binding) -> Sequence[Wanted]:
+def ways_into(binding: Binding) -> Sequence[Wanted]:
     """The conjunctions of pairs any of which will do; refuses a bad x-match."""
     frozen = binding.frozen
     # Names are sorted: with the last before x- there is no x-match and nothing to leave out.
     if not frozen or (frozen[-2] < "x-" and _VOID not in frozen):
         return (frozen,)
     match = x_match(binding)
-    wanted = wanted_headers(binding, match)
+    wanted = [
+        (Presence(name) if key is PRESENT else name, key)
+        for name, key in wanted_headers(binding, match)
+    ]
     return (tuple(chain.from_iterable(wanted)),) if match.startswith("all") else wanted
 
 

@@ -199,7 +199,7 @@ class Declarations:
         """Many at once, each given as the arguments of a `bind`; those before one that is refused are bound."""
         entries = list(bindings)  # nothing of the caller's runs while they are gathered
         bind = self.bind
-        with self._lock, self._gathering({given.get("source", "") for given in entries}):
+        with self._lock, self._bulk({given.get("source", "") for given in entries}):
             for given in entries:
                 bind(**given)
 
@@ -260,11 +260,11 @@ class Declarations:
     # ---- inside
 
     @contextmanager
-    def _gathering(self, sources: Set[str]) -> Iterator[None]:
+    def _bulk(self, sources: Set[str]) -> Iterator[None]:
         """What is bound to these meanwhile is taken in together; nothing else may be asked of them."""
         with collector_paused(), ExitStack() as stack:
             for source in sources & self._indexes.keys():
-                stack.enter_context(self._indexes[source].gathering())
+                stack.enter_context(self._indexes[source].bulk())
             yield
 
     def _add(self, exchange: Exchange) -> None:

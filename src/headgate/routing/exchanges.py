@@ -7,8 +7,8 @@ An index answers with a `Routed` when there is nothing more to say, and remember
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence, Set
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -17,23 +17,27 @@ from typing import Literal as OneOf
 import numpy as np
 
 from headgate.errors import BindingRefused, TopicPatternError
-from headgate.filters.access import AccessTree, Checked
 from headgate.filters.batches import Alike, Rows, match_rows, match_topics
-from headgate.filters.checks import Checks
 from headgate.filters.columns import Columns
 from headgate.filters.groups import Group, Slot, exclude, include
+from headgate.filters.index import EqualityIndex, Wanted
 from headgate.filters.matcher import Matcher
 from headgate.filters.nodes import TRUE, Filter
-from headgate.filters.pairs import Wanted
+from headgate.filters.residuals import Checked, Checks
 from headgate.filters.topics import check_pattern
 from headgate.filters.trie import TopicTrie
 from headgate.message import Message
 from headgate.routing.answers import Answer, Gate, Pending, Routable, Routed, told_apart
-from headgate.routing.bindings import X_FILTER, Binding, Target, ToExchange, ways
+from headgate.routing.bindings import X_FILTER, Binding, Target, ToExchange, ways_into
 from headgate.routing.values import PLAIN, Arguments, Envelope, key_of
 
 ExchangeType: TypeAlias = OneOf["direct", "fanout", "topic", "headers", "filter"]
 EXCHANGE_TYPES: Final[tuple[ExchangeType, ...]] = ("direct", "fanout", "topic", "headers", "filter")
+# A binding, where its index files it, to whom it leads, and its filter.
+Bound: TypeAlias = tuple[Binding, Any, Target, Filter | None]
+BULK: Final = (
+    1 << 17
+)  # bindings that are inserted together, at most: what is kept for that is some 20 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,11 @@ class Index(ABC):
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self.settled: dict[str, Routed] = {}  # never another dictionary
-        self.bindings: dict[Binding, Filter | None] = {}
+        self.bindings: dict[
+            Binding, Any
+        ] = {}  # and where the index has filed each, if it needs to know
+        self.filters: dict[Binding, Filter] = {}  # of the bindings that have one
+        self._unfiled: list[Bound] | None = None  # bound in bulk, and not inserted yet
         self.via = (exchange.name,)
         self.special = 0  # members that are no queues
         last = exchange.alternate is None
@@ -79,27 +87,45 @@ class Index(ABC):
         """Take the binding in; False when it was there."""
         place = self.place(binding, tree)
         before = len(self.bindings)
-        self.bindings.setdefault(binding, tree)
+        self.bindings.setdefault(binding, None)
         if len(self.bindings) == before:
             return False
+        if tree is not None:
+            self.filters[binding] = tree
         _, destination, kind, _, _ = binding
         if kind == "exchange":
             self.special += 1
-        self.insert(place, destination if kind == "queue" else ToExchange(destination), tree)
+        target: Target = destination if kind == "queue" else ToExchange(destination)
+        if self._unfiled is None:
+            self.insert(((binding, place, target, tree),))
+            return True
+        self._unfiled.append((binding, place, target, tree))
+        if len(self._unfiled) >= BULK:
+            self._insert_unfiled()
         return True
 
-    def gathering(self) -> AbstractContextManager[None]:
-        """Where many are bound, they may be taken in together when it ends; until then nothing else is asked."""
-        return nullcontext()
+    @contextmanager
+    def bulk(self) -> Iterator[None]:
+        """What is bound meanwhile is inserted together, at the latest in the end; until then nothing else is asked."""
+        self._unfiled = []
+        try:
+            yield
+        finally:
+            self._insert_unfiled()
+            self._unfiled = None
+
+    def _insert_unfiled(self) -> None:
+        unfiled, self._unfiled = self._unfiled, []  # first: an interruption inserts nothing twice
+        self.insert(unfiled or ())
 
     def unbind(self, binding: Binding) -> bool:
         """Let go of the binding; whether it was there."""
         if binding not in self.bindings:
             return False
-        tree = self.bindings.pop(binding)
+        placed, tree = self.bindings.pop(binding), self.filters.pop(binding, None)
         if binding.kind == "exchange":
             self.special -= 1
-        self.drop(self.place(binding, tree), binding.target, tree)
+        self.drop(binding, placed, tree)
         return True
 
     @abstractmethod
@@ -107,10 +133,10 @@ class Index(ABC):
         """Where in the index the binding belongs; refuses what this type of exchange cannot use."""
 
     @abstractmethod
-    def insert(self, place: Any, target: Target, tree: Filter | None) -> None: ...
+    def insert(self, bound: Sequence[Bound]) -> None: ...
 
     @abstractmethod
-    def drop(self, place: Any, target: Target, tree: Filter | None) -> None: ...
+    def drop(self, binding: Binding, placed: Any, tree: Filter | None) -> None: ...
 
     def finish(self, members: Set[Any], checked: Checked = ()) -> Answer:
         """The answer for these members: the final one, when nothing else has a say."""
@@ -141,23 +167,28 @@ class KeyedIndex(Index, ABC):
     def place(self, binding: Binding, tree: Filter | None) -> str:
         return binding.key
 
-    def insert(self, place: str, target: Target, tree: Filter | None) -> None:
-        if tree is None or tree == TRUE:
-            self.put(place, target)
-            return
-        gate = self.gates.get(place)
-        if gate is None:
-            gate = self.gates[place] = Gate()
-            self.special += 1
-            self.put(place, gate)
-        gate.matcher.add(target, tree)
+    def insert(self, bound: Sequence[Bound]) -> None:
+        for _, key, target, tree in bound:
+            if tree is None or tree == TRUE:
+                self.put(key, target)
+            else:
+                self._gate(key).matcher.add(target, tree)
 
-    def drop(self, place: str, target: Target, tree: Filter | None) -> None:
+    def _gate(self, key: str) -> Gate:
+        gate = self.gates.get(key)
+        if gate is None:
+            gate = self.gates[key] = Gate()
+            self.special += 1
+            self.put(key, gate)
+        return gate
+
+    def drop(self, binding: Binding, placed: None, tree: Filter | None) -> None:
+        place = self.place(binding, tree)
         if tree is None or tree == TRUE:
-            self.take(place, target)
+            self.take(place, binding.target)
             return
         gate = self.gates[place]
-        gate.matcher.remove(target, tree)
+        gate.matcher.remove(binding.target, tree)
         if not gate.matcher:
             del self.gates[place]
             self.special -= 1
@@ -294,32 +325,38 @@ class HeadersIndex(Index):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self.tree: AccessTree[Answer] = AccessTree(self.finish, key_of, PLAIN)
-        self.recall = self.tree.recall
+        self.equalities: EqualityIndex[Answer] = EqualityIndex(self.finish, key_of, PLAIN)
+        self.recall = self.equalities.recall
         self._checks = Checks()
 
     def find(self, message: Routable) -> Answer:
-        return self.tree.match(message)
+        return self.equalities.match(message)
 
     def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
-        return match_rows(self.tree, columns, rows)
-
-    def gathering(self) -> AbstractContextManager[None]:
-        return self.tree.gathering()
+        return match_rows(self.equalities, columns, rows)
 
     def place(self, binding: Binding, tree: Filter | None) -> Sequence[Wanted]:
-        return ways(binding)
+        return ways_into(binding)
 
-    def insert(self, place: Any, target: Target, tree: Filter | None) -> None:
-        for wanted in place:
-            self.tree.add(wanted, target, self._checks.take(tree) if tree is not None else None)
+    def insert(self, bound: Sequence[Bound]) -> None:
+        take = self._checks.take
+        entries = self.equalities.make_entries(
+            [
+                (wanted, target, None if tree is None else take(tree))
+                for _, ways, target, tree in bound
+                for wanted in ways
+            ]
+        )
+        made = iter(entries)
+        for binding, ways, _, _ in bound:
+            several = len(ways) != 1
+            self.bindings[binding] = [next(made) for _ in ways] if several else next(made)
+        self.equalities.insert(entries)
 
-    def drop(self, place: Any, target: Target, tree: Filter | None) -> None:
-        check = None if tree is None else self._checks.find(tree)
-        for wanted in place:
-            self.tree.remove(wanted, target, check)
-            if tree is not None:
-                self._checks.release(tree)
+    def drop(self, binding: Binding, placed: Any, tree: Filter | None) -> None:
+        for entry in placed if type(placed) is list else [placed]:
+            self.equalities.remove(entry)
+            self._checks.release(entry[1])
 
 
 class FilterIndex(Index):
@@ -337,22 +374,18 @@ class FilterIndex(Index):
         codes, found = self.matcher.match_rows(columns, rows)
         return Alike(codes, [self.finish(members, checked) for members, checked in found])
 
-    def gathering(self) -> AbstractContextManager[None]:
-        return self.matcher.gathering()
-
     def place(self, binding: Binding, tree: Filter | None) -> None:
         if tree is None:
             raise BindingRefused(
                 f"{binding}: a filter exchange needs a filter in {X_FILTER}; '' matches everything"
             )
 
-    def insert(self, place: None, target: Target, tree: Filter | None) -> None:
-        if tree is not None:
-            self.matcher.add(target, tree)
+    def insert(self, bound: Sequence[Bound]) -> None:
+        self.matcher.add_all((target, tree) for _, _, target, tree in bound if tree is not None)
 
-    def drop(self, place: None, target: Target, tree: Filter | None) -> None:
+    def drop(self, binding: Binding, placed: None, tree: Filter | None) -> None:
         if tree is not None:
-            self.matcher.remove(target, tree)
+            self.matcher.remove(binding.target, tree)
 
 
 INDEXES: Final[dict[ExchangeType, type[Index]]] = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, assert_never
 
+from headgate.filters.index import PRESENT
 from headgate.filters.logic import evaluate, field_value
 from headgate.filters.nodes import KIND_OF, Field, Filter, fields_read
 from headgate.filters.normal import conjuncts
-from headgate.filters.pairs import PRESENT
 from headgate.filters.printer import operand_text, to_text
 from headgate.filters.targets.python import now_us
 from headgate.filters.topics import matches
@@ -37,8 +37,8 @@ class Explained(NamedTuple):
 def reasons(indexes: Iterable[Index], message: Routable) -> Iterator[Reason]:
     """Each binding of these exchanges, by itself and without the index."""
     for index in indexes:
-        for binding, tree in index.bindings.items():
-            failed = _first_failure(index, binding, tree, message)
+        for binding in index.bindings:
+            failed = _first_failure(index, binding, index.filters.get(binding), message)
             yield Reason(binding, failed is None, failed or "")
 
 

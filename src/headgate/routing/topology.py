@@ -46,7 +46,7 @@ class Topology(Declarations):
         with self._lock:
             own = [index for name, index in self._indexes.items() if name != DEFAULT]
             exchanges = tuple(i.exchange for i in own if i.exchange.name not in STANDARD)
-            bindings = tuple(pair for index in own for pair in index.bindings.items())
+            bindings = tuple((b, i.filters.get(b)) for i in own for b in i.bindings)
             queues = tuple(self._queues), tuple(self._uncommon.values())
         return _rebuilt, (exchanges, *queues, bindings)
 
@@ -145,7 +145,7 @@ class Topology(Declarations):
         with collector_paused():
             _perform(topology.declare_exchange, definitions.exchanges)
             _perform(topology.declare_queue, definitions.queues)
-            with topology._gathering(topology._indexes.keys()):
+            with topology._bulk(topology._indexes.keys()):
                 _perform(topology.bind, definitions.bindings)
         return topology
 
@@ -181,7 +181,7 @@ def _rebuilt(
     topology._queues.update(dict.fromkeys(queues))
     for queue in uncommon:
         topology._add_queue(queue)
-    with topology._gathering(topology._indexes.keys()):
+    with topology._bulk(topology._indexes.keys()):
         for binding, tree in bindings:
             topology._indexes[binding.source].bind(binding, tree)
             targets, destination = topology._targets(binding), binding.destination

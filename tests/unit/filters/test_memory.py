@@ -66,3 +66,16 @@ def test_heavy_answers_leave_room_for_fewer(memory):
     assert len(memory.known) == 2
     fill(memory, 1, weight=400)
     assert len(memory.known) == 1
+
+
+def test_what_is_forgotten_is_freed_a_little_with_every_answer_that_is_kept(memory, monkeypatch):
+    monkeypatch.setattr(module, "FREED", 3)
+    fill(memory, 4)
+    memory.forget()
+    left = []
+    for n in range(3):
+        memory.keep(n, "answer", 0)
+        left.append(sum(map(len, memory._forgotten)))
+    assert left == [1, 0, 0]
+    assert memory._forgotten == []
+    assert len(memory.known) == 3

@@ -6,14 +6,11 @@ from random import Random
 
 import pytest
 
-from headgate.filters import listings
-from headgate.filters.checks import Check
-from headgate.filters.groups import Group
-from headgate.filters.listings import FEW, PATIENCE, Listing, ladders
 from headgate.filters.logic import matches_filter
 from headgate.filters.matcher import Matcher
 from headgate.filters.nodes import Compare, Field, Filter, Literal
 from headgate.filters.parser import parse
+from headgate.filters.residuals import Check, Residuals, bound_of
 from headgate.message import OPAQUE, Message
 
 BOUNDS = [-1, 0, 1, 2, 0.5, 1.0, -0.0, 2**53 - 1, 2**53, 2**60, 1e300, -1e300]
@@ -24,30 +21,28 @@ def price(op: str, bound: object) -> Filter:
     return Compare(op, Field("header", "price"), Literal(bound))
 
 
-def passing(listing: Listing, message: Message) -> list:
+def passing(residuals: Residuals, message: Message) -> list:
     singles, parts = [], []
-    listing.passing(message, singles, parts)
+    residuals.collect_passing(message, singles, parts)
     return sorted([*singles, *(member for part in parts for member in part)])
 
 
-def listing_of(trees: list[Filter]) -> Listing:
-    return Listing(tuple((Check(tree), at) for at, tree in enumerate(trees)))
+def residuals_of(trees: list[Filter], at_once: bool = True) -> Residuals:
+    residuals = Residuals()
+    waiting = [(Check(tree), at) for at, tree in enumerate(trees)]
+    for some in [waiting] if at_once else [[one] for one in waiting]:
+        residuals.add(some)
+    return residuals
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(listings, "PATIENCE", 1)
-    monkeypatch.setattr(listings, "FEW", 2)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_every_value_passes_the_bounds_it_passes_one_by_one():
+@pytest.mark.parametrize("at_once", [True, False])
+def test_every_value_passes_the_bounds_it_passes_one_by_one(at_once):
     trees = [price(op, bound) for op in (">", ">=", "<", "<=", "=", "<>") for bound in BOUNDS]
-    listing = listing_of(trees)
+    residuals = residuals_of(trees, at_once)
     for value in VALUES:
         message = Message(headers={"price": value})
         wanted = [at for at, tree in enumerate(trees) if matches_filter(tree, message)]
-        assert passing(listing, message) == wanted
+        assert passing(residuals, message) == wanted
 
 
 @pytest.mark.parametrize("op", ["<", "<=", ">", ">="])
@@ -67,33 +62,39 @@ def test_only_bounds_that_doubles_and_ints_order_alike_are_sorted():
         parse("price > 'a'"),
         parse("a > 1 AND b > 1"),
     ]
-    found, others = ladders(tuple((Check(tree), at) for at, tree in enumerate(trees * 20)))
-    (ladder,) = found
-    assert ladder.bounds == sorted([b for b in BOUNDS if abs(b) < 2**53] * 20)
-    assert len(others) == 20 * len([b for b in BOUNDS if abs(b) >= 2**53]) + 40
+    residuals = residuals_of(trees * 20)
+    (ladder,) = residuals._ladders.values()
+    assert ladder.bounds == sorted({b for b in BOUNDS if abs(b) < 2**53})
+    assert len(residuals._checks) == 20 * len([b for b in BOUNDS if abs(b) >= 2**53]) + 40
+    assert len(residuals) == 20 * len(trees)
+    assert [bound_of(tree) for tree in trees[-2:]] == [None, None]
 
 
-def test_bounds_are_sorted_once_a_listing_has_been_used_for_a_while():
-    listing = listing_of([price(">", n) for n in range(FEW)])
-    for _ in range(PATIENCE):
-        assert passing(listing, Message(headers={"price": 2})) == [0, 1]
-        assert not listing._ladders
-    assert passing(listing, Message(headers={"price": 2})) == [0, 1]
-    assert len(listing._ladders) == 1
-
-
-@pytest.mark.usefixtures("impatient")
 def test_groups_wait_on_bounds_too():
     trees = [price(">", n) for n in range(4)] + [parse("price LIKE 'x'")]
-    listing = Listing(
-        tuple((Check(tree), Group(f"a{at}", f"b{at}")) for at, tree in enumerate(trees))
-    )
-    for _ in range(3):
-        assert passing(listing, Message(headers={"price": 2})) == ["a0", "a1", "b0", "b1"]
-        assert passing(listing, Message(headers={"price": "x"})) == ["a4", "b4"]
+    checks = [Check(tree) for tree in trees]
+    residuals = Residuals()
+    for letter in "ab":
+        residuals.add([(check, f"{letter}{at}") for at, check in enumerate(checks)])
+    assert passing(residuals, Message(headers={"price": 2})) == ["a0", "a1", "b0", "b1"]
+    assert passing(residuals, Message(headers={"price": "x"})) == ["a4", "b4"]
+    assert residuals.remove(checks[0], "a0")
+    assert not residuals.remove(checks[0], "a0")
+    assert passing(residuals, Message(headers={"price": 2})) == ["a1", "b0", "b1"]
 
 
-@pytest.mark.usefixtures("impatient")
+def test_nothing_is_left_when_all_have_gone():
+    trees = [price(op, bound) for op in (">", "<=", "=") for bound in BOUNDS]
+    residuals = Residuals()
+    waiting = [(Check(tree), at) for at, tree in enumerate(trees)]
+    residuals.add(waiting)
+    for check, member in waiting:
+        assert residuals
+        assert residuals.remove(check, member)
+    assert not residuals
+    assert passing(residuals, Message(headers={"price": 1})) == []
+
+
 def test_alerts_come_and_go(seed):
     rng = Random(seed)
     matcher: Matcher[int] = Matcher()
@@ -108,3 +109,9 @@ def test_alerts_come_and_go(seed):
             matcher.add(*present[-1])
         message = Message(headers={"symbol": rng.choice("AB"), "price": rng.randrange(-1, 21)})
         assert matcher.match(message) == {h for h, tree in present if matches_filter(tree, message)}
+
+
+def test_checks_that_are_asked_together_are_compiled_when_they_are_added():
+    checks = [Check(parse(f"NOT EXISTS(h{n})")) for n in range(20)]
+    Residuals().add((check, n) for n, check in enumerate(checks))
+    assert "_compile_and_test" not in {check.test.__name__ for check in checks}
