@@ -44,8 +44,10 @@ class HotLog:
     An exception may come between any two steps, Ctrl-C for one; after `take_back` files and figures agree again.
     """
 
-    def __init__(self, directory: Path, head: LogHead, shape: IndexShape, entries: Entries) -> None:
-        """Open the files as recovery left them: the log ends with the last entry's chunk."""
+    def __init__(
+        self, directory: Path, head: LogHead, shape: IndexShape, entries: Entries, settled: int
+    ) -> None:
+        """Open the files as recovery left them: the log ends with the last entry's chunk, and is safe up to `settled`."""
         first = head.first_offset
         self.first_offset, self.shape = first, shape
         self._header_length = len(encode_index_header(shape, first, head.crc, 0))
@@ -54,7 +56,7 @@ class HotLog:
         self._published = Published(self._end, index_end, self.next_offset)
         self.producers = dict(head.producers)
         self._staged: list[Entries] = []
-        self._synced = self._end
+        self._synced = min(settled, self._end)
         self._log = os.open(log_path(directory, first), os.O_WRONLY | os.O_CLOEXEC)
         try:
             self._index = os.open(index_path(directory, first), os.O_RDWR | os.O_CLOEXEC)
@@ -159,7 +161,7 @@ def create_hot_log(
     # The index first: a log without one is complete, an index without its log is nothing.
     write_index(directory, head, shape, np.zeros(0, shape.dtype), settled=len(header))
     replace_file(log_path(directory, first_offset), header)
-    return HotLog(directory, head, shape, np.zeros(0, shape.dtype))
+    return HotLog(directory, head, shape, np.zeros(0, shape.dtype), settled=len(header))
 
 
 def write_index(

@@ -337,7 +337,7 @@ class Writer:
     def _roll(self) -> None:
         old = self._log
         if self.options.fsync != "never":
-            old.sync_appended()
+            self._sync_for_good(old.sync_appended)
         old.settle(old.end)
         ids = self.producers.committed
         try:
