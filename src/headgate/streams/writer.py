@@ -37,6 +37,7 @@ from headgate.streams.overflow import cap
 from headgate.streams.pending import Drained, Mark, Pending, last_ids
 from headgate.streams.producers import ProducerTable
 from headgate.streams.recovery import open_last_segment
+from headgate.streams.refusals import write_error
 from headgate.streams.rows import Arrays, arrays_of, plain_arrays_of, row_count
 from headgate.streams.tables import cut
 
@@ -75,7 +76,7 @@ class Writer:
         except BaseException as problem:
             self._lock.release()
             if isinstance(problem, OSError):
-                raise _refused(directory, problem) from problem
+                raise write_error(directory, problem) from problem
             raise
         self._pid = os.getpid()
         call_in_child(self, Writer._leave_to_parent)
@@ -305,14 +306,14 @@ class Writer:
         except BaseException as problem:
             self._take_back()
             if isinstance(problem, OSError):
-                raise _refused(self.directory, problem) from problem
+                raise write_error(self.directory, problem) from problem
             raise
 
     def _take_back(self) -> None:
         try:
             self._log.take_back()
         except OSError as problem:
-            self._fail(_refused(self.directory, problem))
+            self._fail(write_error(self.directory, problem))
         if self._log.next_offset == self._staged_until:  # published before it was interrupted
             self._note_published_ids()
         self._staged.clear()
@@ -359,7 +360,7 @@ class Writer:
                 log_path(self.directory, first_offset), index_path(self.directory, first_offset)
             )
         except OSError as problem:
-            self._fail(_refused(self.directory, problem))
+            self._fail(write_error(self.directory, problem))
 
     @property
     def dirty(self) -> bool:
@@ -385,7 +386,7 @@ class Writer:
         try:
             sync()
         except OSError as problem:
-            refused = _refused(self.directory, problem)
+            refused = write_error(self.directory, problem)
             self._fail(refused)
             raise refused from problem
 
@@ -446,10 +447,3 @@ class Writer:
     def _check_open(self) -> None:
         if self._failed is not None:
             raise self._failed
-
-
-def _refused(directory: Path, problem: OSError) -> StreamWriteError:
-    return StreamWriteError(
-        f"{problem.filename or directory}: {problem.strerror}; "
-        "nothing that was confirmed is lost, send the rest again when that is mended"
-    )
