@@ -103,3 +103,36 @@ def test_nothing_that_a_full_disk_refused_is_ever_read(small_disk: Path, tmp_pat
         str(i): f"{i:012d}" for i in range(number)
     }
     assert verify(path).fine
+
+
+def fill(filler: Path) -> None:
+    """Leave no free byte on the disk that the file is on."""
+    disk = os.statvfs(filler.parent)
+    filler.write_bytes(bytes(disk.f_bavail * disk.f_frsize))
+
+
+def test_whatever_a_full_disk_refuses_is_our_own_error_and_leaves_nothing_behind(
+    small_disk: Path,
+) -> None:
+    path, table = small_disk / "s", pa.table({"payload": [os.urandom(1000) for _ in range(1500)]})
+    with Stream.create(path, segment_bytes=1 << 20) as stream:
+        stream.append(table)
+        before = sorted(p.name for p in path.rglob("*"))
+        filler = small_disk / "filler"
+        fill(filler)
+        refused = [
+            lambda: stream.seal(),
+            lambda: stream.deposit("another", 1, table),
+            lambda: Stream.open(path).deposit_staged("another", 2, []),
+        ]
+        for act in refused:
+            with pytest.raises(StreamWriteError, match="No space left on device"):
+                act()
+        assert sorted(p.name for p in path.rglob("*")) == before
+        filler.unlink()
+        assert stream.seal()
+    with Stream.open(path) as stream:
+        fill(filler)
+        with pytest.raises(StreamWriteError, match="No space left on device"):
+            stream.reconfigure(max_bytes=1 << 30)
+        assert stream.scan(columns=["offset"]).to_table().num_rows == 1500

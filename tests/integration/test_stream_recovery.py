@@ -287,6 +287,19 @@ def test_the_last_chunk_is_not_taken_for_a_torn_tail_when_it_was_settled(path):
         assert stream.next_offset == 61
 
 
+def test_nothing_that_was_settled_is_cut_off_with_a_torn_tail_behind_it(path):
+    """Readers have it mapped: to touch what is gone would kill them."""
+    *_, begins, ends = ends_of(path)
+    flip(log_of(path), begins)
+    flip(index_of(path), index_of(path).stat().st_size - 1)  # so that the entry is not believed
+    with log_of(path).open("ab") as log:
+        log.write(b"torn")
+    with Stream.open(path) as stream:
+        stream.producer().close()
+        assert log_of(path).stat().st_size == ends
+    assert verify(path).problems[0].position == begins
+
+
 def test_repair_keeps_the_offsets_of_a_settled_chunk_at_the_end(path):
     flip(log_of(path), ends_of(path)[-1] - 1)
     (problem,) = verify(path).problems

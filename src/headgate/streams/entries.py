@@ -67,7 +67,8 @@ def _read_index(fd: int, head: LogHead, before: Index | None) -> Index:
     bad = np.flatnonzero(entry_checksums(fresh) != fresh["checksum"])
     sound = fresh[: bad[0]] if len(bad) else fresh
     entries = np.concatenate([known, sound]) if len(sound) else known
-    torn = len(bad) == 0 or bad[0] == len(fresh) - 1
+    # Zeros are the gap that is left for the first entry of an append of several chunks.
+    torn = len(bad) == 0 or bad[0] == len(fresh) - 1 or not any(fresh[bad[0]].tobytes())
     return replace(
         before,
         entries=entries,

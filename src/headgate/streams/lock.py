@@ -47,13 +47,14 @@ class WriterLock:
         """Say who holds the lock, for those it refuses."""
         known = {"pid": os.getpid(), "host": socket.gethostname(), "purpose": purpose}
         content = json.dumps({**known, "since": datetime.now(UTC).isoformat(timespec="seconds")})
-        os.ftruncate(self._fd, 0)
         with suppress(OSError):  # on a full disk the lock is held without a name
+            os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, content.encode(), 0)
 
     def release(self) -> None:
         if self._fd >= 0:
-            os.ftruncate(self._fd, 0)
+            with suppress(OSError):  # a disk that fails does not keep the lock
+                os.ftruncate(self._fd, 0)
             # Not by closing alone: a child that was forked meanwhile may have the file open as well.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,27 +30,44 @@ from headgate.streams.walk import LogHead, encode_log_header, log_header_crc
 _MOST_PARTS: Final = 1024  # of one writev; IOV_MAX
 
 
-class HotLog:
-    """A log and its index, open for appending. Not for two threads at once."""
+class Published(NamedTuple):
+    """How far readers see a log."""
 
-    def __init__(self, directory: Path, head: LogHead, shape: IndexShape, entries: Entries) -> None:
-        """Open the files as recovery left them: the log ends with the last entry's chunk."""
+    end: int  # of the log
+    index_end: int
+    next_offset: int
+
+
+class HotLog:
+    """A log and its index, open for appending. Not for two threads at once.
+
+    An exception may come between any two steps, Ctrl-C for one; after `take_back` files and figures agree again.
+    """
+
+    def __init__(
+        self, directory: Path, head: LogHead, shape: IndexShape, entries: Entries, settled: int
+    ) -> None:
+        """Open the files as recovery left them: the log ends with the last entry's chunk, and is safe up to `settled`."""
         first = head.first_offset
         self.first_offset, self.shape = first, shape
         self._header_length = len(encode_index_header(shape, first, head.crc, 0))
-        self._end = self._published = end_of(entries, head)
-        self.next_offset = self._published_offset = next_offset_of(entries, head)
-        self._index_end = self._header_length + entries.nbytes
+        self._end, self.next_offset = end_of(entries, head), next_offset_of(entries, head)
+        index_end = self._header_length + entries.nbytes
+        self._published = Published(self._end, index_end, self.next_offset)
         self.producers = dict(head.producers)
         self._staged: list[Entries] = []
-        self._synced = self._end
+        self._synced = min(settled, self._end)
         self._log = os.open(log_path(directory, first), os.O_WRONLY | os.O_CLOEXEC)
-        self._index = os.open(index_path(directory, first), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            self._index = os.open(index_path(directory, first), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            os.close(self._log)
+            raise
 
     @property
     def size(self) -> int:
         """Bytes of log and index."""
-        return self._end + self._index_end
+        return self._end + self._published.index_end
 
     @property
     def end(self) -> int:
@@ -60,16 +77,16 @@ class HotLog:
     @property
     def published(self) -> int:
         """Where the last chunk ends that readers see."""
-        return self._published
+        return self._published.end
 
     @property
     def is_empty(self) -> bool:
-        return self._index_end == self._header_length and not self._staged
+        return self._published.index_end == self._header_length and not self._staged
 
     @property
     def dirty(self) -> bool:
         """Whether there are published bytes that were not synced."""
-        return self._synced < self._published
+        return self._synced < self._published.end
 
     def append(self, chunk: EncodedChunk, entry: Entries) -> None:
         """Put the chunk's bytes into the log; nobody sees them yet."""
@@ -82,21 +99,33 @@ class HotLog:
         """Let readers see what was appended."""
         if not self._staged:
             return
+        at = self._published.index_end
         first, *more = [entry.tobytes() for entry in self._staged]
         if more:
             # The first entry last: until it is there, readers take none of the others for committed.
-            _write_parts(self._index, [b"".join(more)], self._index_end + len(first))
-        _write_parts(self._index, [first], self._index_end)
-        self._index_end += len(first) * len(self._staged)
+            _write_parts(self._index, [b"".join(more)], at + len(first))
+        _write_parts(self._index, [first], at)
+        self._note_published()
+
+    def _note_published(self) -> None:
+        index_end = self._published.index_end + sum(entry.nbytes for entry in self._staged)
+        # In one step: whatever comes between two, the figures belong together.
+        self._published = Published(self._end, index_end, self.next_offset)
         self._staged.clear()
-        self._published, self._published_offset = self._end, self.next_offset
 
     def take_back(self) -> None:
         """Forget what was appended since the last publish; the files are as they were then."""
+        if self._staged and self._is_first_entry_written():
+            return self._note_published()  # it was interrupted when readers could see it already
         self._staged.clear()
-        self._end, self.next_offset = self._published, self._published_offset
+        self._end, index_end, self.next_offset = self._published
         os.ftruncate(self._log, self._end)
-        os.ftruncate(self._index, self._index_end)
+        os.ftruncate(self._index, index_end)
+        return None
+
+    def _is_first_entry_written(self) -> bool:
+        first = self._staged[0].tobytes()
+        return os.pread(self._index, len(first), self._published.index_end) == first
 
     def sync_appended(self) -> None:
         """Make what was appended durable before it is published."""
@@ -132,7 +161,7 @@ def create_hot_log(
     # The index first: a log without one is complete, an index without its log is nothing.
     write_index(directory, head, shape, np.zeros(0, shape.dtype), settled=len(header))
     replace_file(log_path(directory, first_offset), header)
-    return HotLog(directory, head, shape, np.zeros(0, shape.dtype))
+    return HotLog(directory, head, shape, np.zeros(0, shape.dtype), settled=len(header))
 
 
 def write_index(

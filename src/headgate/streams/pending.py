@@ -49,6 +49,7 @@ class Pending:
         "attend_at",
         "entries",
         "small",
+        "taken",
     )
 
     def __init__(self, most_messages: int, most_bytes: int) -> None:
@@ -56,6 +57,8 @@ class Pending:
         self._most_messages, self._most_bytes = most_messages, most_bytes
         self.entries: list[Message | tuple[Message, Mark | None]] = []  # always the same list
         self.attend_at = 0  # the number that makes it full; 0 while the committer has to be told
+        # What was taken out and is not known to be stored: whatever interrupts its writing, it is not lost.
+        self.taken: Drained | None = None
         # Payloads this short never fill it by their bytes before they do by their number: they need no counting.
         self.small = most_bytes // most_messages
         # Threads may add at once and lose a few: it only says about when to commit.
@@ -96,23 +99,30 @@ class Pending:
         return self._since
 
     def drain(self) -> Drained:
-        """Take out all that is there now."""
+        """Take out all that is there now; it is in `taken` until it is stored, or put back."""
         entries, number = self.entries, len(self.entries)
         self._nbytes = 0
-        taken = entries[:number]
-        del entries[:number]
         self._since = time.monotonic()
+        taken = entries[:number]
         if tuple not in map(type, taken):
-            return Drained(cast(list[Message], taken), (), plain=True)
-        pairs = [entry if type(entry) is tuple else (entry, None) for entry in taken]
-        return Drained([pair[0] for pair in pairs], [pair[1] for pair in pairs])  # type: ignore[misc]
+            drained = Drained(cast(list[Message], taken), (), plain=True)
+        else:
+            pairs = [entry if type(entry) is tuple else (entry, None) for entry in taken]
+            drained = Drained([pair[0] for pair in pairs], [pair[1] for pair in pairs])  # type: ignore[misc]
+        # In one step: an interruption finds the messages in one of the two places.
+        self.taken, entries[:number] = drained if number else None, ()
+        return drained
 
     def put_back(self, drained: Drained) -> None:
-        """They come first again."""
+        """They come first again, in the place of what was taken out."""
         messages, marks, plain = drained
-        marked = zip(messages, marks or repeat(None), strict=False)
-        self.entries[:0] = messages if plain else marked
-        self._nbytes += sum(len(message.payload) for message in drained.messages)
+        entries = messages if plain else list(zip(messages, marks or repeat(None), strict=False))
+        self._nbytes += sum(len(message.payload) for message in messages)
+        self.entries[:0], self.taken = entries, None
+
+    def clear(self) -> None:
+        self.entries.clear()
+        self.taken = None
 
 
 def _is_valid(message: Message) -> bool:

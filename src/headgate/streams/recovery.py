@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +61,7 @@ class Healed:
     head: LogHead
     shape: IndexShape
     entries: Entries
+    settled: int  # up to this byte the log is safely on disk
     torn_bytes: int = 0
     index_problem: str | None = None
     damage: tuple[Place, ...] = ()
@@ -85,8 +86,9 @@ def open_last_segment(
     producers = dict(HotSegment(last.path).producers())
     if not len(healed.entries) and not healed.shape.same_as(shape):
         write_index(directory, healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
-        healed = Healed(healed.head, shape, np.zeros(0, shape.dtype))
-    return HotLog(directory, healed.head, healed.shape, healed.entries), producers
+        healed = Healed(healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
+    log = HotLog(directory, healed.head, healed.shape, healed.entries, healed.settled)
+    return log, producers
 
 
 def producers_before(segments: Sequence[SegmentFile]) -> dict[str, int]:
@@ -136,6 +138,7 @@ def heal_log(path: Path, shape: IndexShape, producers: Mapping[str, int]) -> Hea
     if found.index_problem is not None or found.torn_bytes:
         _cut(path, end)  # and sync: what was found is taken for durable from now on
         write_index(path.parent, found.head, found.shape, found.entries, settled=end)
+        found = replace(found, settled=end)
     return found
 
 
@@ -191,7 +194,7 @@ def examine_log(
     elif problem is None and index.uncommitted and not growing:
         problem = "the index holds entries of an append that never finished"
     damage = tuple(place for place in places if place.problem is not None)
-    return Healed(head, shape, entries, torn, problem, damage)
+    return Healed(head, shape, entries, settled, torn, problem, damage)
 
 
 def _believed(known: Entries, log_size: int, settled: int) -> Entries:

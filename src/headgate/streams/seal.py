@@ -86,8 +86,12 @@ def seal(segment: Chunks, directory: Path, indexed: Collection[str], created: in
         first_offset=segment.first_offset,
         properties=[rows.tuples[rows.groups[clustering.order[s]]] for s in clustering.starts],
     )
-    _write(unfinished, rows.columns, clustering, note.to_json(), _encoded(summary))
-    os.replace(unfinished, path)
+    try:
+        _write(unfinished, rows.columns, clustering, note.to_json(), _encoded(summary))
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)  # a full disk needs its space
+        raise
     sync_directory(directory)
     return path
 

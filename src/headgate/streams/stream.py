@@ -42,6 +42,7 @@ from headgate.streams.producers import check_producer_name, check_publishing_id
 from headgate.streams.query import make_query
 from headgate.streams.reader import Scan
 from headgate.streams.record import COPY_SUFFIX
+from headgate.streams.refusals import raising_write_errors
 from headgate.streams.retention import SegmentInfo
 from headgate.streams.staged import StagedFile
 from headgate.streams.start import Start, names_offset, resolve_start
@@ -132,7 +133,8 @@ class Stream:
         batches = list(batches_of(table))
         for batch in batches:
             columns_of(batch, 0)  # refuse here what could not be adopted there
-        write_deposit(self.path, producer, publishing_id, batches)
+        with raising_write_errors(self.path):
+            write_deposit(self.path, producer, publishing_id, batches)
         return self._adopt()
 
     def deposit_staged(
@@ -141,7 +143,8 @@ class Stream:
         """The same for rows that were written to staged files before (see `staged`), which go once they are adopted."""
         check_producer_name(producer)
         check_publishing_id(publishing_id)
-        write_reference(self.path, producer, publishing_id, files)
+        with raising_write_errors(self.path):
+            write_reference(self.path, producer, publishing_id, files)
         return self._adopt()
 
     def _adopt(self) -> bool:
@@ -183,7 +186,7 @@ class Stream:
         with self._writing:
             if self._writer is not None:
                 raise StreamError("close the producers of this stream before it is reconfigured")
-            with WriterLock(self.path, "reconfigure"):
+            with WriterLock(self.path, "reconfigure"), raising_write_errors(self.path):
                 options = changed(load_options(self.path), changes)
                 save_options(self.path, options)
             self.options = options
@@ -303,7 +306,7 @@ class Stream:
     @contextmanager
     def _lent(self, purpose: str) -> Iterator[Writer]:
         """The writer of this stream, or one just for this task."""
-        with self._writing:
+        with self._writing, raising_write_errors(self.path):
             self._check_open()
             held = self._writer
             writer = held or Writer(self.path, self.options, purpose)

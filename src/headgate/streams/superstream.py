@@ -7,6 +7,7 @@ in a sub-directory, with its own writer, segments and cursors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +28,7 @@ from headgate.streams.partition import partition_of
 from headgate.streams.plan import ScanStats
 from headgate.streams.producer import Producer
 from headgate.streams.reader import Scan
-from headgate.streams.record import read_record, write_record
+from headgate.streams.record import mend_record, read_record, write_record
 from headgate.streams.stream import Stream
 
 MAX_PARTITIONS: Final = 1024
@@ -65,7 +66,7 @@ class SuperStream:
         if (directory / SUPER_FILE).exists():
             raise StreamExists(f"there is a super stream in {directory} already; open it instead")
         directory.mkdir(parents=True, exist_ok=True)
-        streams = [Stream.create(_place(directory, i), **options) for i in range(partitions)]
+        streams = [_create_partition(directory, i, options) for i in range(partitions)]
         # Last: what has this file is complete.
         note = {"format": FORMAT_VERSION, "partitions": partitions}
         write_record(directory / SUPER_FILE, note)
@@ -88,7 +89,12 @@ class SuperStream:
         self, name: str | None = None, *, routing: RoutingKey = key_of, **more: Any
     ) -> SuperProducer:
         """A producer that sends each message where its key belongs; `routing` says what the key is."""
-        return SuperProducer([s.producer(name, **more) for s in self.partitions], routing)
+        with ExitStack() as undo:  # when one of them is refused, the others are closed again
+            made = [undo.enter_context(s.producer(name, **more)) for s in self.partitions]
+            # With the locks of all partitions: nobody else writes it at the same time.
+            mend_record(self.path / SUPER_FILE, _partitions_in)
+            undo.pop_all()
+        return SuperProducer(made, routing)
 
     def consume(
         self,
@@ -111,8 +117,7 @@ class SuperStream:
         return [path for stream in self.partitions for path in stream.seal(all=all)]
 
     def close(self) -> None:
-        for stream in self.partitions:
-            stream.close()
+        _close_all(self.partitions)
 
     def __enter__(self) -> SuperStream:
         return self
@@ -130,6 +135,24 @@ def _partitions_in(known: dict[str, Any]) -> int:
     if known["format"] != FORMAT_VERSION:
         raise ValueError(f"a super stream of format {known['format']}")
     return int(known["partitions"])
+
+
+def _create_partition(directory: Path, partition: int, options: dict[str, Any]) -> Stream:
+    place = _place(directory, partition)
+    try:
+        return Stream.create(place, **options)
+    except StreamExists as problem:
+        raise StreamExists(
+            f"{place} is a stream already, but {directory} has no {SUPER_FILE}: its creation was interrupted; "
+            f"delete its partitions and create it again"
+        ) from problem
+
+
+def _close_all(things: Iterable[Stream | Producer | Consumer]) -> None:
+    """Close every one, also when closing another one fails; then raise what failed."""
+    with ExitStack() as closing:
+        for thing in things:
+            closing.callback(thing.close)
 
 
 def _place(directory: Path, partition: int) -> Path:
@@ -160,8 +183,7 @@ class SuperProducer:
             producer.flush()
 
     def close(self) -> None:
-        for producer in self.producers:
-            producer.close()
+        _close_all(self.producers)
 
     def __enter__(self) -> SuperProducer:
         return self
@@ -179,8 +201,7 @@ class SuperScan(Iterator[pa.RecordBatch]):
     """The scans of all partitions, one after the other."""
 
     def __init__(self, scans: list[Scan]) -> None:
-        self._scans = scans
-        self._batches = self._walk()
+        self._scans, self._partition = scans, 0
 
     @property
     def stats(self) -> ScanStats:
@@ -189,14 +210,14 @@ class SuperScan(Iterator[pa.RecordBatch]):
         return ScanStats(*(sum(getattr(s.stats, name) for s in self._scans) for name in names))
 
     def __next__(self) -> pa.RecordBatch:
-        return next(self._batches)
-
-    def _walk(self) -> Iterator[pa.RecordBatch]:
-        for partition, scan in enumerate(self._scans):
-            for batch in scan:
-                column = pa.array(np.full(batch.num_rows, partition, np.int32))
+        while self._partition < len(self._scans):
+            batch = next(self._scans[self._partition], None)
+            if batch is not None:
+                column = pa.array(np.full(batch.num_rows, self._partition, np.int32))
                 names = ["partition", *batch.schema.names]
-                yield pa.RecordBatch.from_arrays([column, *batch.columns], names)
+                return pa.RecordBatch.from_arrays([column, *batch.columns], names)
+            self._partition += 1
+        raise StopIteration
 
 
 class SuperConsumer(Iterator[Message]):
@@ -248,8 +269,7 @@ class SuperConsumer(Iterator[Message]):
         self._following.stop()
         with self._running:
             self._following.close()
-            for consumer in self.consumers:
-                consumer.close()
+            _close_all(self.consumers)
 
     def __enter__(self) -> SuperConsumer:
         return self

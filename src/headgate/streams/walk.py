@@ -120,7 +120,10 @@ def walk(
     end = base + data.size
     settled = settled if settled <= end else 0  # what was settled is cut off: so is its end
     while places and _is_torn(places[-1], settled):
-        places.pop()
+        torn = places.pop()
+        if torn.problem is not None and torn.position < settled:
+            # Its beginning was safely on disk, and readers may have it mapped: that part is damage.
+            places.append(Place(torn.position, settled - torn.position, None, torn.problem))
     return places
 
 

@@ -37,6 +37,7 @@ from headgate.streams.overflow import cap
 from headgate.streams.pending import Drained, Mark, Pending, last_ids
 from headgate.streams.producers import ProducerTable
 from headgate.streams.recovery import open_last_segment
+from headgate.streams.refusals import write_error
 from headgate.streams.rows import Arrays, arrays_of, plain_arrays_of, row_count
 from headgate.streams.tables import cut
 
@@ -59,7 +60,9 @@ class Writer:
         self.rolled = False  # whether there is a full segment that nobody has looked at yet
         self.pending = Pending(options.chunk_messages, options.chunk_bytes)
         self.on_pending: Callable[[], None] = lambda: None  # called when messages begin to wait
+        self._taken_at = 0  # the offset for the first of the messages taken out of `pending`
         self._staged: dict[str, int] = {}  # publishing ids that were appended and not yet published
+        self._staged_until = 0  # the offset behind the last of them
         self._failed: StreamError | None = None  # for good
         self.troubled = False  # since the last commit, or for good
         self._untold: InvalidMessage | None = None
@@ -73,7 +76,7 @@ class Writer:
         except BaseException as problem:
             self._lock.release()
             if isinstance(problem, OSError):
-                raise _refused(directory, problem) from problem
+                raise write_error(directory, problem) from problem
             raise
         self._pid = os.getpid()
         call_in_child(self, Writer._leave_to_parent)
@@ -140,7 +143,9 @@ class Writer:
             if pieces and len(new) == len(messages):
                 # They are accepted now: when the disk refuses them, the next call says so.
                 with suppress(StreamWriteError):
-                    self._write(Drained(list(messages), marks), pieces)
+                    self._taken_at = self._log.next_offset
+                    self.pending.taken = Drained(list(messages), marks)
+                    self._write(self.pending.taken, pieces)
             else:
                 for i in new:
                     self.pending.add(messages[i], marks[i] if marks else None)
@@ -175,26 +180,33 @@ class Writer:
     def _commit_pending(self) -> None:
         with self._committing:
             self._check_open()
+            if self.pending.taken is not None:  # writing them was interrupted
+                self._take_back()
+                self.pending.put_back(self._unwritten(self.pending.taken).valid())
+            self._taken_at = self._log.next_offset
             drained = self.pending.drain()
             if drained.messages:
                 self._write(drained)
 
     def _write(self, drained: Drained, pieces: Iterable[Piece] = ()) -> None:
         """Write accepted messages; those that could not be written are pending again."""
-        first = self._log.next_offset
         try:
             with self._undoing():
                 for piece in pieces or self._prepare(drained):
                     self._append(piece.arrays, piece.code, drained.marks[piece.start : piece.end])
                 self._publish()
         except BaseException as problem:
-            rest = drained.after(self._log.next_offset - first)
+            rest = self._unwritten(drained)
             if not isinstance(problem, StreamError):
                 rest = rest.valid()  # or what is wrong with them would be in the way for ever
             self.pending.put_back(rest)
             self.troubled = True
             raise
+        self.pending.taken = None
         self.troubled = False
+
+    def _unwritten(self, taken: Drained) -> Drained:
+        return taken.after(self._log.next_offset - self._taken_at)
 
     def _prepare(self, drained: Drained) -> Iterator[Piece]:
         columns = plain_arrays_of if drained.plain else arrays_of
@@ -264,6 +276,7 @@ class Writer:
             self._make_room(chunk.length)
         entry = index_entry(self._shape, chunk.head, self._log.end, code, arrays.get)
         self._log.append(chunk, entry)
+        self._staged_until = self._log.next_offset
         self._staged.update(ids)
         return None
 
@@ -277,10 +290,13 @@ class Writer:
         log.publish()
         if always or durable:
             log.settle(log.end)
+        self._note_published_ids()
+        wake.notify(self.directory)
+
+    def _note_published_ids(self) -> None:
         for name, publishing_id in self._staged.items():
             self.producers.commit(name, publishing_id)
         self._staged.clear()
-        wake.notify(self.directory)
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
@@ -288,17 +304,19 @@ class Writer:
         try:
             yield
         except BaseException as problem:
-            self._staged.clear()
             self._take_back()
             if isinstance(problem, OSError):
-                raise _refused(self.directory, problem) from problem
+                raise write_error(self.directory, problem) from problem
             raise
 
     def _take_back(self) -> None:
         try:
             self._log.take_back()
         except OSError as problem:
-            self._fail(_refused(self.directory, problem))
+            self._fail(write_error(self.directory, problem))
+        if self._log.next_offset == self._staged_until:  # published before it was interrupted
+            self._note_published_ids()
+        self._staged.clear()
 
     # ---- segments ------------------------------------------------------------------------------------
 
@@ -320,16 +338,18 @@ class Writer:
     def _roll(self) -> None:
         old = self._log
         if self.options.fsync != "never":
-            old.sync_appended()
+            self._sync_for_good(old.sync_appended)
         old.settle(old.end)
         ids = self.producers.committed
         try:
             new = create_hot_log(self.directory, old.next_offset, self._shape, ids, self._clock())
+            with self._gate:
+                self._log = new
         except BaseException:
-            self._remove_segment(old.next_offset)
+            if self._log is old:
+                self._remove_segment(old.next_offset)
             raise
         with self._gate:
-            self._log = new
             old.close()
         self.rolled = True
 
@@ -340,7 +360,7 @@ class Writer:
                 log_path(self.directory, first_offset), index_path(self.directory, first_offset)
             )
         except OSError as problem:
-            self._fail(_refused(self.directory, problem))
+            self._fail(write_error(self.directory, problem))
 
     @property
     def dirty(self) -> bool:
@@ -366,7 +386,7 @@ class Writer:
         try:
             sync()
         except OSError as problem:
-            refused = _refused(self.directory, problem)
+            refused = write_error(self.directory, problem)
             self._fail(refused)
             raise refused from problem
 
@@ -397,7 +417,7 @@ class Writer:
     def _leave_to_parent(self) -> None:
         """In a forked child: files, lock and pending messages are those of the process that forked it."""
         self._gate, self._committing, self.maintaining = Lock(), RLock(), RLock()
-        self.pending.entries.clear()
+        self.pending.clear()
         self.on_pending = lambda: None
         self._fail(
             StreamClosed(
@@ -427,10 +447,3 @@ class Writer:
     def _check_open(self) -> None:
         if self._failed is not None:
             raise self._failed
-
-
-def _refused(directory: Path, problem: OSError) -> StreamWriteError:
-    return StreamWriteError(
-        f"{problem.filename or directory}: {problem.strerror}; "
-        "nothing that was confirmed is lost, send the rest again when that is mended"
-    )

@@ -14,6 +14,7 @@ import pytest
 from headgate.errors import StreamLocked, StreamWriteError
 from headgate.message import Message
 from headgate.streams import log as log_module
+from headgate.streams.framing import Buffer
 from headgate.streams.hot import HotSegment
 from headgate.streams.index import encode_settled, settled_at
 from headgate.streams.layout import index_path, log_path
@@ -181,3 +182,23 @@ def test_a_full_segment_is_read_and_sealed_whole_whatever_a_power_failure_left_o
         stream.seal(all=True)
     assert payloads(path) == [*expected, b"more"]
     assert verify(path).fine
+
+
+def test_an_append_that_is_half_published_is_no_damage_to_a_verifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that is stopped while it publishes several chunks has left a gap for the first entry."""
+    real, reports = log_module._write_parts, []
+
+    def write_and_look(fd: int, parts: list[Buffer], position: int) -> None:
+        real(fd, parts, position)
+        reports.append(verify(path))
+
+    path = tmp_path / "s"
+    with Stream.create(path, chunk_bytes=1) as stream:
+        stream.append(pa.table({"payload": [b"before"]}))
+        monkeypatch.setattr(log_module, "_write_parts", write_and_look)
+        stream.append(pa.Table.from_batches([numbered(7)]))
+    assert len(reports) == 9
+    assert [str(problem) for report in reports for problem in report.problems] == []
+    assert [report.messages for report in reports] == [1] * 8 + [8]

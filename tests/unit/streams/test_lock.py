@@ -1,5 +1,6 @@
 """The writer's lock: one holder, who says who it is; a dead holder holds nothing."""
 
+import errno
 import json
 import os
 import subprocess
@@ -46,3 +47,13 @@ def test_a_holder_without_a_name_is_still_a_holder(tmp_path):
         (tmp_path / "lock").write_text("")
         with pytest.raises(StreamLocked, match="has not said who it is"):
             WriterLock(tmp_path, "y")
+
+
+def test_a_disk_that_fails_does_not_keep_the_lock(tmp_path, monkeypatch):
+    def refuse(fd, length):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    lock = WriterLock(tmp_path, "one")
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    lock.release()
+    WriterLock(tmp_path, "two").release()

@@ -6,9 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNotFound
+from headgate.errors import (
+    InvalidMessage,
+    StreamCorrupt,
+    StreamError,
+    StreamExists,
+    StreamLocked,
+    StreamNotFound,
+)
 from headgate.message import Message
+from headgate.streams.lock import is_held
 from headgate.streams.partition import murmur3_32, partition_of
+from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
 
 SECONDS = 30
@@ -118,3 +127,61 @@ def test_what_is_not_there_or_there_already_is_told(tmp_path: Path) -> None:
         SuperStream.create(tmp_path / "s", 1)
     with pytest.raises(StreamError, match="1 to 1024"):
         SuperStream.create(tmp_path / "t", 0)
+
+
+def test_a_scan_does_not_end_quietly_after_it_met_damage(invoices: SuperStream) -> None:
+    invoices.seal(all=True)
+    invoices.close()
+    sealed = next(invoices.partitions[0].path.glob("*.arrow"))
+    content = bytearray(sealed.read_bytes())
+    content[len(content) // 3] ^= 1
+    sealed.write_bytes(content)
+    scan = SuperStream.open(invoices.path).scan()
+    for _ in range(2):
+        with pytest.raises(StreamCorrupt):
+            next(scan)
+
+
+def test_a_producer_that_one_partition_refuses_leaves_none_behind_in_the_others(
+    invoices: SuperStream,
+) -> None:
+    invoices.close()
+    other, again = Stream.open(invoices.partitions[2].path), SuperStream.open(invoices.path)
+    with again:
+        with other, other.producer(), pytest.raises(StreamLocked):
+            again.producer("pos")
+        again.producer("pos")
+
+
+def test_every_partition_is_closed_also_when_one_cannot_be(
+    invoices: SuperStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise StreamError("the disk is full")
+
+    monkeypatch.setattr(invoices.partitions[1], "close", fail)
+    with pytest.raises(StreamError, match="the disk is full"):
+        invoices.close()
+    assert not is_held(invoices.partitions[0].path)
+    assert not is_held(invoices.partitions[2].path)
+    monkeypatch.undo()
+    invoices.close()
+
+
+@pytest.mark.parametrize("name", ["super.json", "super.json.copy"])
+def test_the_next_producer_mends_what_is_damaged_of_the_record(
+    invoices: SuperStream, name: str
+) -> None:
+    invoices.close()
+    record = invoices.path / name
+    sound = record.read_bytes()
+    record.write_bytes(sound.replace(b'": 3', b'": 2'))
+    with SuperStream.open(invoices.path) as again:
+        again.producer()
+    assert record.read_bytes() == sound
+
+
+def test_a_creation_that_was_interrupted_is_named(tmp_path: Path) -> None:
+    Stream.create(tmp_path / "s" / "partition-0").close()
+    with pytest.raises(StreamExists, match=r"has no super\.json: its creation was interrupted"):
+        SuperStream.create(tmp_path / "s", 2)

@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 import threading
 from contextlib import contextmanager
 from datetime import timedelta
@@ -183,6 +184,25 @@ def test_after_a_failed_sync_nothing_is_confirmed_any_more(tmp_path, monkeypatch
     assert payloads(Stream.open(tmp_path / "s")) == [b"1", b"3"]
 
 
+def test_after_a_sync_that_failed_at_a_roll_nothing_is_confirmed_any_more(tmp_path, monkeypatch):
+    stream = Stream.create(tmp_path / "s", linger=LATER, fsync_interval=LATER)
+    producer = stream.producer()
+    producer.send(Message(b"1"))
+    producer.flush()
+
+    def refuse(fd):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", refuse)
+    with pytest.raises(StreamWriteError):
+        stream.seal(all=True)
+    monkeypatch.undo()  # the kernel says so once, and has forgotten what it could not write
+    with pytest.raises(StreamWriteError, match="Input/output error"):
+        stream.seal(all=True)
+    with pytest.raises(StreamWriteError):
+        stream.close()
+
+
 # ---- fsync -------------------------------------------------------------------------------------------
 
 
@@ -253,6 +273,22 @@ def test_interval_confirms_before_the_sync_and_syncs_by_the_clock(tmp_path, monk
         producer.flush()
         assert payloads(stream) == [b"1"]
         assert not synced.is_set()
+
+
+def test_interval_syncs_what_a_killed_writer_left_unsynced(tmp_path, monkeypatch):
+    path, copy = tmp_path / "s", tmp_path / "copy"
+    with Stream.create(path, linger=LATER, fsync_interval=LATER) as stream:
+        producer = stream.producer()
+        producer.send(Message(b"1"))
+        producer.flush()
+        shutil.copytree(path, copy)  # as if the writer were killed now
+    synced, real = threading.Event(), os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (real(fd), synced.set()))
+    with Stream.open(copy) as again:
+        again.reconfigure(fsync_interval=timedelta(milliseconds=5))
+        again.producer()
+        assert synced.wait(20)
+        assert payloads(again) == [b"1"]
 
 
 def test_never_means_never(tmp_path, syncs):
