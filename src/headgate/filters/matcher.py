@@ -36,6 +36,7 @@ from headgate.filters.paths import Path, key_of, paths
 from headgate.filters.selections import Selections
 from headgate.filters.targets.python import now_us
 from headgate.filters.trie import TopicTrie
+from headgate.forks import keep_across_forks
 from headgate.message import OPAQUE, Message
 
 Handle = TypeVar("Handle", bound=Hashable)
@@ -63,7 +64,7 @@ class Matcher(Generic[Handle]):
         entries: Iterable[tuple[Handle, Filter]] = (),
         clock: Callable[[], int] = now_us,
     ) -> None:
-        self._lock = RLock()
+        self._lock = keep_across_forks(RLock())
         self._entries: dict[tuple[Handle, Filter], _Entry] = {}
         self._checks = Checks(clock)
         self.tree: AccessTree[Found] = AccessTree(_as_found, _key, _PLAIN)
