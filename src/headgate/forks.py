@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,6 +22,8 @@ _Registered: TypeAlias = WeakKeyDictionary[Any, Callable[[Any], None]]
 _before: _Registered = WeakKeyDictionary()
 _in_parent: _Registered = WeakKeyDictionary()
 _in_child: _Registered = WeakKeyDictionary()
+_locks: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
+_held: dict[int, list[Any]] = {}  # the locks held for a fork, by the thread that forks
 
 
 def call_before_fork(owner: T, act: Callable[[T], None]) -> None:
@@ -38,6 +41,15 @@ def call_in_child(owner: T, act: Callable[[T], None]) -> None:
     _in_child[owner] = act
 
 
+def keep_across_forks(lock: T) -> T:
+    """Have the lock free in every child, and what it guards complete: a fork waits until no other thread holds it.
+
+    Of two locks that one thread holds at a time, the one it takes first is to be registered first.
+    """
+    _locks[lock] = None
+    return lock
+
+
 def keep_for_ever(thing: Any) -> None:
     """Never finalize an inherited object: its finalizer would end what the parent still uses."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
@@ -52,8 +64,31 @@ def _call(registered: _Registered) -> None:
             _log.exception("fork: %r failed", reference)
 
 
+def _hold_locks() -> None:
+    held = _held[threading.get_ident()] = []
+    for reference in _locks.keyrefs():
+        lock = reference()
+        if lock is not None and lock.acquire():
+            held.append(lock)
+
+
+def _release_locks() -> None:
+    for lock in _held.pop(threading.get_ident(), ()):
+        lock.release()
+
+
+def _prepare() -> None:
+    _call(_before)  # may wait for other threads: before any lock is held that they need
+    _hold_locks()
+
+
+def _go_on(registered: _Registered) -> None:
+    _release_locks()
+    _call(registered)
+
+
 os.register_at_fork(
-    before=lambda: _call(_before),
-    after_in_parent=lambda: _call(_in_parent),
-    after_in_child=lambda: _call(_in_child),
+    before=_prepare,
+    after_in_parent=lambda: _go_on(_in_parent),
+    after_in_child=lambda: _go_on(_in_child),
 )

@@ -106,12 +106,14 @@ class Message:
         put(self, "id", id)
         put(self, "filter_value", filter_value)
         put(self, "key", key)
-        if named_properties or properties:
+        if not named_properties and not properties:
+            properties = {}
+        else:
             properties = _gather_properties(properties, named_properties)
             if "message_id" in properties:  # AMQP's name for what is `id` here
                 message_id = properties.pop("message_id")
                 put(self, "id", message_id if id is None else id)
-        put(self, "properties", {} if properties is None else properties)
+        put(self, "properties", properties)
 
     @property
     def correlation_id(self) -> HeaderValue:

@@ -61,7 +61,7 @@ def _read(path: Path, known: list[str]) -> dict[str, Any]:
         content = tomllib.loads(path.read_text("utf-8"))
     except OSError as problem:
         raise SettingsError(f"cannot read the settings in {path}: {problem.strerror}") from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:
         raise SettingsError(f"{path} is no TOML: {problem}") from problem
     unknown = content.keys() - set(known)
     if unknown:

@@ -10,6 +10,7 @@ from headgate import OPAQUE, InvalidMessage, Message
 from headgate.message import (
     INT64_MAX,
     INT64_MIN,
+    HeaderValue,
     message_of_fields,
     project_headers,
     validate,
@@ -159,3 +160,10 @@ def test_an_integer_python_will_not_spell_out_is_refused_like_any_other():
     assert project_headers({"x": 10**5000}) == {"x": OPAQUE}
     with pytest.raises(InvalidMessage, match=r"header 'x': must be a 64-bit .* 16,610 bits"):
         validate(Message(headers={"x": 10**5000}))
+
+
+def test_a_message_without_properties_gets_none_from_a_dict_that_is_used_again():
+    given: dict[str, HeaderValue] = {}
+    message = Message(properties=given)
+    given["subject"] = "late"
+    assert message.properties == {}

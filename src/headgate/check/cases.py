@@ -54,7 +54,7 @@ def load_cases(path: Path) -> list[Case]:
         raise CasesError(
             f"cannot read {path}: {problem.strerror}; name a JSON file with a list of cases"
         ) from problem
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise CasesError(f"{path} is no JSON: {problem}") from problem
     if not isinstance(table, list):
         raise CasesError(f"{path} must hold a list of cases, not {type(table).__name__}")

@@ -8,6 +8,7 @@ import traceback
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Annotated, Final
 
 import typer
@@ -33,6 +34,7 @@ VERBS: Final = ("explain", "route", "demo", "bench", "doctor")  # these need no 
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code: 0, 1 for a negative answer, 2 for an error."""
     debug, arguments = _without_debug(arguments)
+    _print_any_character()
     try:
         try:
             app_of(arguments)(arguments, prog_name="headgate")
@@ -58,6 +60,12 @@ def _without_debug(arguments: list[str]) -> tuple[bool, list[str]]:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     own = [argument for argument in arguments[:end] if argument != DEBUG]
     return len(own) < end, [*own, *arguments[end:]]
+
+
+def _print_any_character() -> None:
+    """What the terminal's encoding lacks, or no encoding has, is printed as an escape and is no error."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _drop_output_that_fails() -> None:

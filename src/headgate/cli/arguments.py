@@ -35,7 +35,7 @@ def parse_headers(given: Iterable[str]) -> dict[str, HeaderValue]:
 def _json(pair: str, value: str) -> HeaderValue:
     try:
         found: HeaderValue = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise HeadgateError(f"{pair!r}: {value!r} is no JSON; for text write name=text") from None
     return found
 
@@ -55,7 +55,10 @@ def parse_duration(text: str | None) -> timedelta | None:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise HeadgateError(f"{text!r} is no duration; write it like 90s, 15m, 12h or 7d")
-    return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+    try:
+        return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+    except OverflowError:
+        raise HeadgateError(f"{text!r} is too long a duration; at most 365000d") from None
 
 
 def parse_size(text: str | None) -> int | None:

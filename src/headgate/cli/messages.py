@@ -95,7 +95,7 @@ def _from_json(line: str, number: int, otherwise: str) -> dict[str, Any]:
     """The fields of a message that the line gives."""
     try:
         fields = json.loads(line)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise HeadgateError(
             f"line {number} is no JSON: {problem}; write an object such as {_EXAMPLE}{otherwise}"
         ) from None

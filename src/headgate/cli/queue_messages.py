@@ -141,7 +141,9 @@ def browse(
     state: Annotated[
         str | None, typer.Option(help="Only those that are ready, delayed, leased or dead.")
     ] = None,
-    limit: Annotated[int | None, typer.Option("-n", "--limit", help="So many at most.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("-n", "--limit", min=0, max=2**31 - 1, help="So many at most.")
+    ] = None,
     filter: FilterText = "",
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,

@@ -148,7 +148,9 @@ def scan(
     stream: StreamPath,
     filter: FilterText = "",
     start: From = "first",
-    limit: Annotated[int | None, typer.Option(help="Stop after so many messages.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, max=2**31 - 1, help="Stop after so many messages.")
+    ] = None,
     count: Annotated[bool, typer.Option("--count", help="Print only how many match.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Say what was skipped and read.")] = False,
     on_lost: OnLost = "error",

@@ -34,6 +34,7 @@ from headgate.filters.selections import Selections
 from headgate.filters.targets.python import now_us
 from headgate.filters.tree import Column
 from headgate.filters.trie import TopicTrie
+from headgate.forks import keep_across_forks
 from headgate.message import OPAQUE, Message
 
 Handle = TypeVar("Handle", bound=Hashable)
@@ -61,7 +62,7 @@ class Matcher(Generic[Handle]):
         entries: Iterable[tuple[Handle, Filter]] = (),
         clock: Callable[[], int] = now_us,
     ) -> None:
-        self._lock = RLock()
+        self._lock = keep_across_forks(RLock())
         self._placed: dict[tuple[Handle, Filter], _Placed] = {}
         self._checks = Checks(clock)
         self.equalities: EqualityIndex[Found] = EqualityIndex(_as_found, _key, _PLAIN, read)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from headgate.errors import QueueNotFound
 from headgate.filters.matcher import Matcher
 from headgate.filters.parser import parse
 from headgate.filters.targets.python import now_us
+from headgate.forks import keep_across_forks
 from headgate.message import Message
 from headgate.queues.contract import QueueInfo, QueueOptions, Row
 
@@ -28,7 +29,7 @@ class Catalog:
         self.has_subscriptions = bool(self._subscriptions)
         self._matcher: Matcher[int] | None = None
         self._clock = clock
-        self._lock = Lock()
+        self._lock = keep_across_forks(RLock())
 
     def get(self, name: str) -> QueueInfo | None:
         return self._by_name.get(name)

@@ -82,6 +82,12 @@ def sqlite_path(url: str) -> Path:
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path:
         raise QueueOptionsError(f"{url!r} names no file; write sqlite:///orders.db")
+    if "#" in url:
+        raise QueueOptionsError(
+            f"{url!r}: a queue is named apart from its database; for a # in the name of a file write %23"
+        )
+    if "\0" in path:
+        raise QueueOptionsError(f"{url!r}: the name of a file cannot hold NUL")
     if path == ":memory:":
         raise QueueOptionsError("SQLite in memory cannot be shared by connections; use memory:")
     return Path(path)

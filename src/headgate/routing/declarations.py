@@ -18,6 +18,7 @@ from headgate.errors import (
     UnknownExchange,
     UnknownQueue,
 )
+from headgate.forks import keep_across_forks
 from headgate.routing.bindings import (
     X_FILTER,
     Binding,
@@ -69,7 +70,7 @@ class Declarations:
     """
 
     def __init__(self) -> None:
-        self._lock = RLock()
+        self._lock = keep_across_forks(RLock())
         self._queues: dict[str, Arriving] = {}  # every queue, and what is bound to it
         self._uncommon: dict[str, Queue] = {}  # those not declared as most are
         self._indexes: dict[str, Index] = {DEFAULT: DefaultIndex(Exchange(DEFAULT), self._queues)}

@@ -24,7 +24,7 @@ def from_json(text: str, vhost: str | None = None) -> Definitions:
     """What RabbitMQ exports. Users, permissions and the like are not for a topology and left out."""
     try:
         document = json.loads(text)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise TopologyError(f"this is not JSON: {problem}") from problem
     if not isinstance(document, dict):
         raise TopologyError(

@@ -31,7 +31,7 @@ _BINDING_KEYS: Final = frozenset(
 def from_toml(text: str) -> Definitions:
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+    except (ValueError, RecursionError) as problem:
         raise TopologyError(f"this is not TOML: {problem}") from problem
     only(document, frozenset({"exchanges", "queues", "bindings"}), "the file")
     found = Definitions()

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from io import BytesIO, TextIOWrapper
 from typing import Annotated
 
 import pytest
@@ -12,6 +13,7 @@ from headgate.cli import app as cli
 from headgate.cli.app import run
 from headgate.cli.failures import describe_failure
 from headgate.errors import StreamLocked, StreamWriteError
+from headgate.message import Message
 from headgate.streams.stream import Stream
 
 LONG = "n" * 300
@@ -181,3 +183,71 @@ def test_output_that_cannot_be_written_is_told_once(monkeypatch, capsys):
         monkeypatch.undo()
         full.flush()  # dropped: it fails no more
     assert "No space left on device" in capsys.readouterr().err
+
+
+DEEP = "[" * 100_000
+ODD_FILES = {
+    "deep.json": DEEP,
+    "deep.toml": f"a = {DEEP}",
+    "long.toml": "a = " + "9" * 5_000,
+}
+
+
+@pytest.mark.parametrize("name", ODD_FILES)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["filter", "check"],
+        ["route", "--exchange", "x", "--topology"],
+        ["pipeline", "check"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_file_that_no_parser_takes_is_named(tmp_path, capsys, command, name):
+    path = tmp_path / name
+    path.write_text(ODD_FILES[name])
+    assert run([*command, str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "this should not happen" not in said
+    assert "TOML" in said or "JSON" in said
+
+
+def test_settings_that_no_parser_takes_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for text in (ODD_FILES["deep.toml"], ODD_FILES["long.toml"]):
+        (tmp_path / "headgate.toml").write_text(text)
+        assert run(["queue", "ls"]) == 2
+        assert "headgate.toml is no TOML" in capsys.readouterr().err
+
+
+ODD_ARGUMENTS = [
+    (["queue", "create", "\udcff"], "without NUL and lone surrogates"),
+    (["queue", "publish", "q", "x", "--delay", "9" * 30 + "d"], "too long a duration"),
+    (["queue", "publish", "q", "x", "-H", f"a:={DEEP}"], "is no JSON"),
+    (["queue", "browse", "q", "--limit", "-1"], "--limit"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), ODD_ARGUMENTS)
+def test_an_argument_that_cannot_be_is_refused_with_the_reason(tmp_path, capsys, arguments, said):
+    database = ["--db", f"sqlite:///{tmp_path}/q.db"]
+    run(["queue", "create", "q", *database])
+    assert run([*arguments, *database]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_scan_of_fewer_than_no_messages_is_refused(tmp_path, capsys):
+    Stream.create(tmp_path / "s").close()
+    for limit in ("-1", "9" * 30):
+        assert run(["stream", "scan", str(tmp_path / "s"), "--limit", limit]) == 2
+        assert "--limit" in capsys.readouterr().err
+
+
+def test_what_the_terminal_cannot_show_is_printed_as_an_escape(tmp_path, monkeypatch):
+    printed = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(printed, encoding="ascii"))
+    path = tmp_path / "s"
+    with Stream.create(path) as stream, stream.producer() as producer:
+        producer.send(Message("né 😀".encode()))
+    assert run(["stream", "scan", str(path)]) == 0
+    assert rb"n\xe9 \U0001f600" in printed.getvalue()

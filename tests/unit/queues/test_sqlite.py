@@ -367,6 +367,7 @@ def test_an_application_may_have_its_own_tables_in_the_same_file(tmp_path, url):
         ("sqlite:///orders.db", "orders.db"),
         ("sqlite:////var/orders.db", "/var/orders.db"),
         ("sqlite:///a%20b.db?synchronous=NORMAL", "a b.db"),
+        ("sqlite:///a%23b.db", "a#b.db"),
     ],
 )
 def test_three_slashes_are_relative_and_four_absolute(url, path):
@@ -374,7 +375,16 @@ def test_three_slashes_are_relative_and_four_absolute(url, path):
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite://orders.db", "sqlite:///", "sqlite:///:memory:", "mysql://x", "orders.db"]
+    "url",
+    [
+        "sqlite://orders.db",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite:///orders.db#paid",  # which opened orders.db, whatever was meant
+        "sqlite:///a%00b.db",
+        "mysql://x",
+        "orders.db",
+    ],
 )
 def test_a_url_that_names_no_database_is_refused(url):
     with pytest.raises(QueueOptionsError):

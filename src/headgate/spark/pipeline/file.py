@@ -70,7 +70,7 @@ def read_pipeline(file: str | Path) -> Pipeline:
         document = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as problem:
         raise PipelineError(str(file), (f"cannot be read: {problem}",)) from problem
-    except tomllib.TOMLDecodeError as problem:
+    except (ValueError, RecursionError) as problem:
         raise PipelineError(str(file), (f"this is not TOML: {problem}",)) from problem
     return pipeline_of(document, path)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from headgate.checksum import crc32
 from headgate.filters.targets.arrow.rows import Array, Bools, Codes, Text, where_valid
 from headgate.filters.targets.arrow.text import TextTest
+from headgate.forks import call_in_child
 
 SMALL: Final = 32  # values: up to here, asking Python costs less than remembering
 MANY: Final = 1024  # values: beyond, for few rows, only the strings that occur there are asked
@@ -128,6 +129,11 @@ class _Memory:
         self._seen: dict[_Key, None] = {}
         self._known: dict[_Key, _Known] = {}
         self._size = 0
+        self._changing = Lock()
+        call_in_child(self, _Memory._replace_lock)
+
+    def _replace_lock(self) -> None:
+        """In a forked child: a thread of the parent may have held it. At worst the size is off by one dictionary."""
         self._changing = Lock()
 
     def recall(self, dictionary: pa.Array) -> _Known | None:
