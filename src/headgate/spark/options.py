@@ -226,7 +226,10 @@ def _listed(text: str) -> list[str]:
 
 def directory_of(text: str) -> str:
     """A directory as an absolute path: executors may run elsewhere in the file system."""
-    scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
+    try:
+        scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
+    except ValueError as problem:  # half an address in brackets
+        raise SparkOptionsError(f"{text!r} is no directory: {problem}") from None
     if scheme == "file":
         text = unquote(urlsplit(text).path)
     elif scheme:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from headgate.errors import SparkOptionsError
 from headgate.spark.checkpoint import local_path
 from headgate.spark.pipeline.definition import FormatSource
 
@@ -36,8 +37,13 @@ def _of_path(source: FormatSource) -> Iterator[str]:
     if source.path is None:
         yield f'[source]: path: {source.format} reads files; add path = "in", the folder they are in'
         return
-    local = None if _PATTERN & set(source.path) else local_path(source.path)
-    if local is not None and not local.exists():
+    try:
+        local = None if _PATTERN & set(source.path) else local_path(source.path)
+        missing = local is not None and not local.exists()
+    except (OSError, SparkOptionsError) as problem:
+        yield f"[source]: path: {problem}"
+        return
+    if missing:
         yield f"[source]: path: there is nothing at {source.path}; make the folder, or name another"
 
 
