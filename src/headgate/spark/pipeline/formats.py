@@ -12,8 +12,11 @@ from headgate.spark.pipeline.definition import FormatSource
 
 KAFKA: Final = "kafka"
 PARSED: Final = ("csv", "json", "xml")  # text that is parsed, record by record
-_WITH_SCHEMA: Final = (*PARSED, "avro", "orc", "parquet")
-FILES: Final = (*_WITH_SCHEMA, "binaryfile", "delta", "text")
+_WITH_SCHEMA: Final = (*PARSED, "avro", "binaryfile", "orc", "parquet")
+_SCHEMAS: Final = {
+    "binaryfile": "path string, modificationTime timestamp, length long, content binary"
+}
+FILES: Final = (*_WITH_SCHEMA, "delta", "text")
 _PATTERN: Final = frozenset("*?[{")
 _SERVERS: Final = "kafka.bootstrap.servers"
 _TOPICS: Final = ("subscribe", "subscribePattern", "assign")
@@ -25,9 +28,10 @@ def problems_of_format(source: FormatSource) -> Iterator[str]:
     if kind in FILES:
         yield from _of_path(source)
     if kind in _WITH_SCHEMA and source.schema is None:
+        example = _SCHEMAS.get(kind, "kind string, body string, amount long")
         yield (
             f"[source]: schema: {kind} has none of its own for a stream; add one: "
-            'schema = "kind string, body string, amount long"'
+            f'schema = "{example}"'
         )
     if kind == KAFKA:
         yield from _of_kafka({key.lower() for key, _ in source.options})

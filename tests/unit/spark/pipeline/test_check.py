@@ -229,6 +229,8 @@ def test_files_need_a_folder_that_is_there_and_a_schema(tmp_path: Path) -> None:
     folder, schema = refused.value.problems
     assert folder.startswith("[source]: path: json reads files; add path")
     assert schema.startswith("[source]: schema: json has none of its own")
+    whole = from_format(tmp_path, 'format = "binaryFile"\npath = "."')
+    assert 'add one: schema = "path string, modificationTime timestamp' in only_problem(whole)
     named = from_format(tmp_path, 'format = "CSV"\npath = "in"\nschema = "a string"')
     assert f"there is nothing at {tmp_path}/in" in only_problem(named)
     (tmp_path / "in").mkdir()
