@@ -76,10 +76,13 @@ def _run(
     tell: Callable[[list[Batch]], None],
 ) -> None:
     from headgate.spark.pipeline.check import check
+    from headgate.spark.pipeline.lock import refuse_locked
     from headgate.spark.pipeline.run import follow, start, stop
     from headgate.spark.sessions import running_session, session
 
-    check(pipeline)  # before Spark is started, which takes seconds
+    # Both before Spark is started, which takes seconds.
+    check(pipeline)
+    refuse_locked(pipeline.checkpoint)
     with _asked_to_stop() as stopping:
         ours = running_session() is None
         spark = session(f"headgate pipeline {pipeline.name}", master, **settings)

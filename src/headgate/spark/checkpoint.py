@@ -14,7 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import fs
 
-from headgate.errors import SparkError
+from headgate.errors import SparkError, SparkOptionsError
 
 METADATA: Final = "metadata"
 _DIGITS: Final = 20
@@ -75,15 +75,21 @@ def same_place(one: str, other: str) -> bool:
 
 def real_place(location: str) -> str:
     """The one spelling of a place, whatever links lead there; of another file system, as it is written."""
-    local = local_path(location)
+    try:
+        local = local_path(location)
+    except SparkOptionsError:  # what cannot be a path is not the same place as any
+        return location
     return location.rstrip("/") if local is None else str(local)
 
 
 def local_path(location: str) -> Path | None:
     """The place as the one path it has, whatever links lead there; None when it is on some other file system."""
-    parts = urlsplit(location)
-    if not parts.scheme:
-        return Path(location).resolve()
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path)).resolve()
+    try:
+        parts = urlsplit(location)
+        if not parts.scheme:
+            return Path(location).resolve()
+        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+            return Path(unquote(parts.path)).resolve()
+    except (OSError, ValueError) as problem:  # a NUL, a URL with half an address, links in a ring
+        raise SparkOptionsError(f"{location[:200]!r} is no path: {problem}") from None
     return None

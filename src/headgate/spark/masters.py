@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -15,19 +16,33 @@ from headgate.errors import SparkError
 Address: TypeAlias = tuple[str, int]
 
 PATIENCE_S: Final = 5.0
-_PORTS: Final = {"spark": 7077, "sc": 15002, "k8s": 443}
-_URL: Final = re.compile(r"(spark|sc|k8s)://(?:https?://)?([^/;?]+)")
+_PORTS: Final = {
+    "spark://": 7077,
+    "sc://": 15002,
+    "k8s://": 443,
+    "k8s://https://": 443,
+    "k8s://http://": 80,
+}
+_URL: Final = re.compile(r"(spark://|sc://|k8s://(?:https?://)?)([^/;?]+)")
+_PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")  # of Spark Connect and Kubernetes
 _ADDRESS: Final = re.compile(r"\[?([^\]]+?)\]?(?::(\d{1,5}))?")
 
 
 def check_master(url: str, patience_s: float = PATIENCE_S) -> None:
-    """Refuse a cluster none of whose masters takes a connection; what runs on this machine is not asked."""
-    addresses = addresses_of(url)
+    """Refuse a cluster none of whose masters takes a connection; what runs on this machine, or is reached through a
+    proxy, is not asked."""
+    addresses = () if _behind_proxy(url) else addresses_of(url)
     if addresses and not answers(addresses, patience_s):
+        shown = url.partition(";")[0]  # a token may stand behind it
         raise SparkError(
-            f"no Spark answers at {url} (tried for {patience_s:g} s); is it running, and is the address right? "
+            f"no Spark answers at {shown} (tried for {patience_s:g} s); is it running, and is the address right? "
             "Without --master and spark_master, Spark runs on this machine"
         )
+
+
+def _behind_proxy(url: str) -> bool:
+    set_here = {name.lower() for name, value in os.environ.items() if value}
+    return not url.startswith("spark://") and not set_here.isdisjoint(_PROXIES)
 
 
 def addresses_of(url: str) -> list[Address]:

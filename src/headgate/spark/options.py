@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from headgate.errors import SparkOptionsError, StreamOptionsError
+from headgate.message import INT64_MAX
 from headgate.spark.queues.place import QUEUE
 from headgate.streams.layout import SUPER_FILE
 from headgate.streams.options import load_options
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.filters.nodes import Filter
     from headgate.streams.start import Start
 
+DIGITS: Final = re.compile(r"[0-9]{1,19}")  # Spark counts in 64 bits
 _PLACES: Final = ("path", "paths")
 SOURCE_OPTIONS: Final = (
     *_PLACES,
@@ -178,8 +181,10 @@ def positive(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise SparkOptionsError(f"{name}: a whole number of at least 1 is needed, not {text!r}")
+    if not (DIGITS.fullmatch(text) and 0 < int(text) <= INT64_MAX):
+        raise SparkOptionsError(
+            f"{name}: a whole number of at least 1 is needed, not {text[:40]!r}"
+        )
     return int(text)
 
 
@@ -226,7 +231,10 @@ def _listed(text: str) -> list[str]:
 
 def directory_of(text: str) -> str:
     """A directory as an absolute path: executors may run elsewhere in the file system."""
-    scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
+    try:
+        scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
+    except ValueError as problem:  # half an address in brackets
+        raise SparkOptionsError(f"{text!r} is no directory: {problem}") from None
     if scheme == "file":
         text = unquote(urlsplit(text).path)
     elif scheme:

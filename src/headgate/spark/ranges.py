@@ -172,9 +172,10 @@ def cut(run: Run, target: int) -> Iterator[Piece]:
 
 def balanced(pieces: Iterable[Piece], parts: int) -> list[tuple[Range, ...]]:
     """The pieces on at most `parts` tasks: the heaviest first, each to whoever has least."""
-    shares: list[list[Range]] = [[] for _ in range(parts)]
-    lightest = [(0, at) for at in range(parts)]
-    for weight, offsets in sorted(pieces, key=lambda piece: (-piece.weight, piece.range)):
+    heaviest = sorted(pieces, key=lambda piece: (-piece.weight, piece.range))
+    shares: list[list[Range]] = [[] for _ in heaviest[:parts]]
+    lightest = [(0, at) for at in range(len(shares))]
+    for weight, offsets in heaviest:
         carried, at = heapq.heappop(lightest)
         shares[at].append(offsets)
         heapq.heappush(lightest, (carried + weight, at))

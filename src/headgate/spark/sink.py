@@ -33,6 +33,7 @@ from headgate.spark.checkpoint import Owner, fresh_owner, owner_of, query_id
 from headgate.spark.compose import to_stream_columns
 from headgate.spark.destinations import BatchMark, Destination, parse
 from headgate.spark.destinations.parsing import KINDS
+from headgate.spark.options import DIGITS
 from headgate.spark.schema import Column, writing_columns
 from headgate.spark.staging import Staged, stage, valid_columns
 
@@ -69,8 +70,8 @@ def mark_of(options: Mapping[str, str]) -> BatchMark:
         raise SparkOptionsError(
             f"txnAppId: a name of at most {LONGEST_NAME} letters, without control characters, not {application[:40]!r}"
         )
-    if not (version.isascii() and version.isdigit() and int(version) <= INT64_MAX):
-        raise SparkOptionsError(f"txnVersion: a whole number that only grows, not {version!r}")
+    if not (DIGITS.fullmatch(version) and int(version) <= INT64_MAX):
+        raise SparkOptionsError(f"txnVersion: a whole number that only grows, not {version[:40]!r}")
     return BatchMark(application, int(version))
 
 

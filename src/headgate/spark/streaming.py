@@ -145,9 +145,9 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(Share(some, moment)) for some in ranges]
 
     def _bounds(self, start: Mapping[str, int], end: Mapping[str, int]) -> tuple[Offsets, Offsets]:
-        """Where a batch starts and ends in each stream."""
-        begin = self._begin(start)
-        return begin, {path: end.get(path, offset) for path, offset in begin.items()}
+        """Where a batch starts and ends in each stream; one that is done again ends where the earlier run has written."""
+        begin, until = self._begin(start), self._positions(end)
+        return begin, {path: until.get(path, offset) for path, offset in begin.items()}
 
     def _planned(
         self, begin: Offsets, until: Offsets, moment: int, stats: ScanStats | None = None

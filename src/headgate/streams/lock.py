@@ -99,6 +99,18 @@ def _lock(fd: int, kind: int) -> bool:
 
 
 @contextmanager
+def locking(file: Path) -> Iterator[None]:
+    """Hold the lock on this file, which is made when there is none, and wait for whoever has it: for a moment only."""
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile may have it open as well
+        os.close(fd)
+
+
+@contextmanager
 def keeping_writers_out(directory: Path, file: str = LOCK_FILE) -> Iterator[bool]:
     """Whether there is no writer, and none comes as long as this lasts: for readers, and for a moment only."""
     try:

@@ -2,7 +2,9 @@
 
 import os
 import pickle
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -201,6 +203,29 @@ def test_a_batch_of_a_transaction_that_is_written_again_is_stored_once(place):
         write(version.encode(), name, version)
     write(b"other", "another application", "0")
     assert sorted(place.payloads()) == [b"0", b"1", b"other"]
+
+
+@everywhere
+def test_of_writers_that_commit_a_batch_at_the_same_time_one_is_stored_and_that_as_a_whole(place):
+    rounds, writers = 8, 3
+    for number in range(rounds):
+        files = [
+            [staged(place, f"{number} {writer} {n}".encode()) for n in range(writer + 1)]
+            for writer in range(writers)
+        ]
+        together = threading.Barrier(writers)
+
+        def commit(mark, files, together=together):
+            together.wait(10)
+            place.destination.commit(mark, files)
+
+        with ThreadPoolExecutor(writers) as pool:
+            tasks = [pool.submit(commit, BatchMark("q", number), mine) for mine in files]
+        assert [task.result() for task in tasks] == [None] * writers
+    stored = [payload.split() for payload in place.payloads()]
+    for number in range(rounds):
+        whose = [int(writer) for batch, writer, _ in stored if int(batch) == number]
+        assert whose == [whose[0]] * (whose[0] + 1)
 
 
 def interrupted(function, after_one):

@@ -151,6 +151,12 @@ def test_the_heaviest_pieces_are_given_out_first() -> None:
     assert loads == [10, 10]
 
 
+def test_pieces_for_far_more_tasks_than_there_are_get_one_each() -> None:
+    pieces = [Piece(1, Range("s", at, at + 1)) for at in (0, 5, 9)]
+    assert sorted(balanced(pieces, 10**15)) == [(piece.range,) for piece in pieces]
+    assert balanced([], 10**15) == []
+
+
 def test_neighbours_become_one_range() -> None:
     parts = [Range("s", 20, 30), Range("s", 0, 10), Range("t", 30, 40), Range("s", 10, 20)]
     assert joined(parts) == (Range("s", 0, 30), Range("t", 30, 40))

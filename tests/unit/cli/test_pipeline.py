@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from io import StringIO
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from rich.console import Console
 from headgate.cli.app import run
 from headgate.cli.pipeline_view import final_table, live_table
 from headgate.spark.pipeline.counters import Counters
+from headgate.spark.pipeline.file import read_pipeline
+from headgate.spark.pipeline.lock import CheckpointLock
 from headgate.spark.pipeline.progress import Account, Batch
 from headgate.streams.stream import Stream
 
@@ -50,6 +53,18 @@ def test_a_bad_file_is_told_everything_and_exits_with_2(
         said = capsys.readouterr().err
         assert "p.toml: 2 problems" in said
         assert "[[sink]] 1: to: 'nun:' is no place for messages" in said
+
+
+def test_run_does_not_start_spark_for_a_checkpoint_that_another_driver_has(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.spark.sessions.session", None)
+    lock = CheckpointLock(read_pipeline(file).checkpoint)
+    try:
+        assert run(["pipeline", "run", str(file), "--once"]) == 2
+    finally:
+        lock.release()
+    assert f"in use by another driver (pid {os.getpid()}" in capsys.readouterr().err
 
 
 def test_run_does_not_start_spark_for_a_stream_that_is_missing(

@@ -39,6 +39,7 @@ def refusing() -> int:
         ("sc://host:15/;user_id=me;token=x", [("host", 15)]),
         ("k8s://https://host:6443", [("host", 6443)]),
         ("k8s://host", [("host", 443)]),
+        ("k8s://http://host", [("host", 80)]),
         ("local[*]", []),
         ("local-cluster[2,1,1024]", []),
         ("yarn", []),
@@ -57,6 +58,23 @@ def test_one_master_that_answers_is_enough(listening, refusing):
 def test_a_cluster_where_nobody_listens_is_refused_with_what_to_do(refusing):
     with pytest.raises(SparkError, match=r"no Spark answers at spark://.*is it running"):
         check_master(f"spark://127.0.0.1:{refusing}")
+
+
+def test_what_is_reached_through_a_proxy_is_not_asked(refusing, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    check_master(f"sc://127.0.0.1:{refusing}")
+    check_master(f"k8s://https://127.0.0.1:{refusing}")
+    with pytest.raises(SparkError):
+        check_master(f"spark://127.0.0.1:{refusing}")
+
+
+def test_a_token_is_not_shown(refusing, monkeypatch):
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with pytest.raises(SparkError) as refused:
+        check_master(f"sc://127.0.0.1:{refusing}/;user_id=me;token=secret")
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("port", ["0", "99999"])

@@ -62,6 +62,7 @@ def test_a_streaming_query_needs_a_checkpoint_of_its_own(tmp_path):
         ({"txnVersion": "3"}, "txnAppId and txnVersion go together"),
         ({"txnAppId": "loader", "txnVersion": "-1"}, "txnVersion: a whole number"),
         ({"txnAppId": "loader", "txnVersion": str(2**63)}, "txnVersion: a whole number"),
+        ({"txnAppId": "loader", "txnVersion": "9" * 5000}, "txnVersion: a whole number"),
         ({"txnAppId": "a\nb", "txnVersion": "1"}, "txnAppId: a name of at most 128 letters"),
         ({"txnAppId": "x" * 129, "txnVersion": "1"}, "txnAppId: a name of at most 128 letters"),
     ],

@@ -39,6 +39,8 @@ def test_names_of_options_do_not_care_for_case(stream: str) -> None:
         ({"filtr": "a = 1"}, "no option 'filtr'; did you mean 'filter'"),
         ({"zzz": "1"}, "no option 'zzz'; there are path, paths, filter"),
         ({"partitions": "0"}, "partitions: a whole number of at least 1 is needed, not '0'"),
+        ({"partitions": "9" * 5000}, "partitions: a whole number"),
+        ({"maxMessagesPerTrigger": str(2**63)}, "maxMessagesPerTrigger: a whole number"),
         ({"maxBytesPerTrigger": "1k"}, "maxBytesPerTrigger: a whole number"),
         ({"from": "1", "startingOffset": "1"}, "from and startingOffset are the same"),
         ({"startingOffset": "yesterday"}, "startingOffset: cannot start at 'yesterday'"),

@@ -4,6 +4,8 @@
     _headgate/<query>.json                the last batch of that query, and how its files were named: written before
                                           they are moved, so that a batch that comes again only finishes the moving
     _headgate/<owner>/<uuid>.parquet      staged
+    _headgate/lock                        held while a batch is committed: writers that say the same transaction may
+                                          come at the same time
 
 Names that begin with _ are passed over by Spark, pyarrow and others that read a folder.
 """
@@ -36,9 +38,11 @@ from headgate.spark.project import Projection
 from headgate.spark.schema import VALUES, Column
 from headgate.spark.staging import Staged
 from headgate.streams.files import replace_file, sync_directory
+from headgate.streams.lock import locking
 from headgate.streams.staged import read_staged
 
 OURS: Final = "_headgate"
+LOCK_FILE: Final = "lock"
 SUFFIX: Final = ".parquet"
 _KIND: Final = pa.struct({"s": pa.string(), "i": pa.int64(), "f": pa.float64(), "b": pa.bool_()})
 _MAP: Final = pa.map_(pa.string(), _KIND)
@@ -99,14 +103,15 @@ class ParquetDestination:
         return replace(staged, file=str(made), nbytes=made.stat().st_size)
 
     def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
-        manifest = self._manifest(mark.query)
-        last = _read_manifest(manifest)
-        if last is not None:
-            self._move(last)
-        if staged and (last is None or mark.batch > last["batch"]):
-            self._begin(manifest, mark, staged)
-        else:
-            remove_files(staged)
+        with locking(Path(self.path) / OURS / LOCK_FILE):
+            manifest = self._manifest(mark.query)
+            last = _read_manifest(manifest)
+            if last is not None:
+                self._move(last)
+            if staged and (last is None or mark.batch > last["batch"]):
+                self._begin(manifest, mark, staged)
+            else:
+                remove_files(staged)
 
     def _begin(self, manifest: Path, mark: BatchMark, staged: Sequence[Staged]) -> None:
         for each in staged:

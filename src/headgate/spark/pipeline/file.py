@@ -274,7 +274,12 @@ def _settings(
 
 def _checkpoint(entry: Entry, text: str, base: Path) -> Path:
     where = absolute(text, base)
-    path = Path(where) if where.startswith("/") else local_path(where)
+    try:
+        real = local_path(where)
+    except SparkOptionsError as problem:
+        entry.note(f"checkpoint: {problem}")
+        return Path(text)
+    path = Path(where) if where.startswith("/") else real
     if path is None:
         entry.note(
             f"checkpoint is a directory that driver and executors share, not {text!r}; mount it and write its path"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_SPARKS_RECORD: Final = re.compile(r"\b_corrupt_record\b", re.IGNORECASE)
 # A priority that is far too large is for the sieve to find: the cast to an int would end the run.
 _TYPES: Final = {"payload": "binary", "priority": "bigint", RECORD: "binary"}
 
@@ -63,9 +65,12 @@ def _said(source: FormatSource, problem: str) -> str:
 
 
 def keeps_records(source: FormatSource) -> bool:
-    """Whether Spark hands over the text of a record it cannot parse; not when its own way with them is asked for."""
+    """Whether Spark hands over the text of a record it cannot parse; not when its own way with them is asked for, by an
+    option or by the column it fills itself."""
+    if source.format.lower() not in PARSED or source.schema is None:
+        return False
     own = {"mode", "columnnameofcorruptrecord"} & {key.lower() for key, _ in source.options}
-    return source.format.lower() in PARSED and source.schema is not None and not own
+    return not own and _SPARKS_RECORD.search(source.schema) is None
 
 
 def record_options(source: FormatSource) -> dict[str, str]:
@@ -81,6 +86,8 @@ def _schema(text: str, with_record: bool) -> StructType:
     schema = StructType.fromDDL(text)
     if not isinstance(schema, StructType):
         raise SparkOptionsError(f'schema: {text!r} names no columns; write "kind string, n long"')
+    if with_record and RECORD in map(str.lower, schema.names):
+        raise SparkOptionsError(f"schema: {RECORD} is a column of ours; name yours otherwise")
     return schema.add(RECORD, "string") if with_record else schema
 
 

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from headgate.errors import SparkOptionsError
 from headgate.spark.checkpoint import local_path
 from headgate.spark.pipeline.definition import FormatSource
 
 KAFKA: Final = "kafka"
 PARSED: Final = ("csv", "json", "xml")  # text that is parsed, record by record
-_WITH_SCHEMA: Final = (*PARSED, "avro", "orc", "parquet")
-FILES: Final = (*_WITH_SCHEMA, "binaryfile", "delta", "text")
+_WITH_SCHEMA: Final = (*PARSED, "avro", "binaryfile", "orc", "parquet")
+_SCHEMAS: Final = {
+    "binaryfile": "path string, modificationTime timestamp, length long, content binary"
+}
+FILES: Final = (*_WITH_SCHEMA, "delta", "text")
 _PATTERN: Final = frozenset("*?[{")
 _SERVERS: Final = "kafka.bootstrap.servers"
 _TOPICS: Final = ("subscribe", "subscribePattern", "assign")
@@ -24,9 +28,10 @@ def problems_of_format(source: FormatSource) -> Iterator[str]:
     if kind in FILES:
         yield from _of_path(source)
     if kind in _WITH_SCHEMA and source.schema is None:
+        example = _SCHEMAS.get(kind, "kind string, body string, amount long")
         yield (
             f"[source]: schema: {kind} has none of its own for a stream; add one: "
-            'schema = "kind string, body string, amount long"'
+            f'schema = "{example}"'
         )
     if kind == KAFKA:
         yield from _of_kafka({key.lower() for key, _ in source.options})
@@ -36,8 +41,13 @@ def _of_path(source: FormatSource) -> Iterator[str]:
     if source.path is None:
         yield f'[source]: path: {source.format} reads files; add path = "in", the folder they are in'
         return
-    local = None if _PATTERN & set(source.path) else local_path(source.path)
-    if local is not None and not local.exists():
+    try:
+        local = None if _PATTERN & set(source.path) else local_path(source.path)
+        missing = local is not None and not local.exists()
+    except (OSError, SparkOptionsError) as problem:
+        yield f"[source]: path: {problem}"
+        return
+    if missing:
         yield f"[source]: path: there is nothing at {source.path}; make the folder, or name another"
 
 

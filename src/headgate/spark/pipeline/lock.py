@@ -50,20 +50,12 @@ class CheckpointLock:
         self._owner = os.getpid()
         self._fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            self._lock(checkpoint)
+            _lock(self._fd, fcntl.LOCK_EX, checkpoint)
             _wait_for_java(checkpoint, _content(self._fd), patience_s)
             self._sign(java)
         except BaseException:
             os.close(self._fd)
             raise
-
-    def _lock(self, checkpoint: Path) -> None:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            if problem.errno in _HELD_BY_ANOTHER:
-                raise CheckpointLocked(str(checkpoint), _content(self._fd)) from None
-            _log.warning("%s cannot be locked against a second driver: %s", checkpoint, problem)
 
     def _sign(self, java: Process | None) -> None:
         known = {"pid": os.getpid(), "host": socket.gethostname(), "java": java}
@@ -81,6 +73,27 @@ class CheckpointLock:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
         self._fd = -1
+
+
+def refuse_locked(checkpoint: Path) -> None:
+    """Refuse a checkpoint that another driver has at this moment. Nothing is changed, and nothing is held afterwards."""
+    try:
+        fd = os.open(checkpoint / FOLDER / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # nobody ever had it, or whoever takes it will say what is wrong
+        return
+    try:
+        _lock(fd, fcntl.LOCK_SH, checkpoint)
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int, kind: int, checkpoint: Path) -> None:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError as problem:
+        if problem.errno in _HELD_BY_ANOTHER:
+            raise CheckpointLocked(str(checkpoint), _content(fd)) from None
+        _log.warning("%s cannot be locked against a second driver: %s", checkpoint, problem)
 
 
 def _content(fd: int) -> dict[str, Any]:

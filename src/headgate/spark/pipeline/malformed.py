@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -31,6 +31,7 @@ class Sieve:
     def __init__(self, columns: Sequence[Column], policy: str, counters: Counters) -> None:
         self.columns, self.policy, self.counters = columns, policy, counters
         self.letters: list[pa.RecordBatch] = []
+        self._rejected: list[tuple[bytes, str]] = []  # records and reasons, of the batch at hand
 
     def messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of the source as valid stream columns."""
@@ -39,6 +40,9 @@ class Sieve:
             parsed = self._parsed(batch)
             if parsed.num_rows:
                 yield from self._valid(parsed)
+            if self._rejected:
+                self.letters.append(_letters(self._rejected))
+                self._rejected = []
 
     def _parsed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         at = batch.schema.get_field_index(RECORD)
@@ -73,20 +77,28 @@ class Sieve:
             )
         self.counters.malformed += len(records)
         if self.policy == DEAD_LETTER:
-            self.letters.append(_letters(records, reason))
+            self._rejected.extend((record, reason) for record in records)
 
 
-def _letters(records: list[bytes], reason: str) -> pa.RecordBatch:
+def _letters(rejected: Sequence[tuple[bytes, str]]) -> pa.RecordBatch:
+    records, reasons = zip(*rejected, strict=True)
     payloads = pa.array(records, pa.binary())
-    return valid_columns(
-        pa.record_batch({"payload": payloads, f"h.s.{HEADER}": [reason] * len(records)})
-    )
+    return valid_columns(pa.record_batch({"payload": payloads, f"h.s.{HEADER}": list(reasons)}))
 
 
 def _record_of(row: pa.RecordBatch) -> bytes:
     """What is kept of a row that Spark has parsed: its payload, or all it says."""
-    [values] = row.to_pylist()
+    values = {name: _plain(row.column(name)) for name in row.schema.names}
     payload = values.get("payload")
     if payload is None:
         return json.dumps(values, default=str, ensure_ascii=False).encode("utf-8", "replace")
     return payload if isinstance(payload, bytes) else str(payload).encode("utf-8", "replace")
+
+
+def _plain(column: pa.Array) -> Any:
+    """The one value of a column; Spark also hands over text that is no UTF-8, whose bytes are then written as \\xe9."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        [text] = column.cast(pa.large_binary()).to_pylist()
+        return None if text is None else text.decode("utf-8", "backslashreplace")
+    [value] = column.to_pylist()
+    return value

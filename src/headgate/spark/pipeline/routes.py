@@ -30,7 +30,7 @@ def read_routes(document: dict[str, Any], base: Path, problems: Problems) -> Rou
     if "topology" in document:
         return _from_topology(Entry(document, "the file", problems), base)
     given = document.get("exchange")
-    if given is None:
+    if given is None or given == []:
         problems.note(
             "[exchange]",
             'is missing; add [exchange] with type = "headers", or topology = "topology.toml"',

@@ -44,6 +44,12 @@ QUICK_CHECKPOINTS: Final = {
     )
 }
 _OURS: Final = re.compile(r"^headgate\.errors\.\w+: (.+)", re.MULTILINE | re.DOTALL)
+_AROUND: Final = re.compile(r"\s*SQLSTATE: \w+|\n=== Streaming Query|\n\s*(?:at |JVM stacktrace)")
+_AROUND_OURS: Final = re.compile(_AROUND.pattern + r"|\n\s*(?:Driver stacktrace|Caused by|\n)")
+_UNREADABLE: Final = (
+    "mend the file or take it away, or let Spark pass over what it cannot read: options = { ignoreCorruptFiles = true } "
+    "in [source]"
+)
 
 
 def start(
@@ -203,11 +209,19 @@ def _plain(report: Any) -> Mapping[str, Any] | None:
     return found
 
 
-def failure_of(problem: Exception) -> SparkError:
-    """What ended a query, without the Java that was around it."""
+def failure_of(problem: BaseException) -> SparkError:
+    """What ended a query, without the Java and the plan that were around it."""
     text = str(problem)
     ours = _OURS.findall(text)
-    if not ours:
-        return SparkError(f"the pipeline failed: {text}")
-    message = re.split(r"\n\s*(?:at |Driver stacktrace|Caused by|JVM stacktrace|\n)", ours[-1])[0]
-    return SparkError(f"the pipeline failed: {message.strip()}")
+    said = (_AROUND_OURS.split(ours[-1]) if ours else _AROUND.split(text))[0].strip()
+    reason = "" if ours else _reason(problem)
+    if reason.partition(": ")[2] not in said:  # behind the name of its class
+        said = f"{said} {reason}"
+    hint = f"; {_UNREADABLE}" if "[FAILED_READ_FILE" in said else ""
+    return SparkError(f"the pipeline failed: {said}{hint}")
+
+
+def _reason(problem: BaseException) -> str:
+    """The first line of what is behind all other causes of an error of Spark."""
+    cause = getattr(problem, "_cause", None)
+    return str(problem).partition("\n")[0].strip() if cause is None else _reason(cause)

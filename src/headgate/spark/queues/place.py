@@ -64,7 +64,12 @@ def queue_place(text: str, queue: str = "") -> QueuePlace:
         raise SparkOptionsError(
             f"{shown!r} names no queue; write {shown}#name, or set option 'queue'"
         )
-    return QueuePlace(one_spelling(url), name or queue)
+    try:
+        place = QueuePlace(one_spelling(url), name or queue)
+        tables_of(place.url)
+    except (OSError, ValueError) as problem:  # a NUL, half an address in brackets
+        raise SparkOptionsError(f"{without_password(text)!r} is no database: {problem}") from None
+    return place
 
 
 def without_password(text: str) -> str:

@@ -9,11 +9,9 @@ by the next holder of the writer's lock; a Parquet file that nothing refers to, 
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +26,7 @@ from headgate.streams.layout import (
     Covered,
     cold_bounds,
 )
+from headgate.streams.lock import locking
 
 TIER_LOCK: Final = "cold.lock"
 COMPACTION_LOCK: Final = "compaction.lock"
@@ -36,16 +35,9 @@ DROPPED: Final = ".dropped"
 _log = logging.getLogger(__name__)
 
 
-@contextmanager
-def changing(directory: Path) -> Iterator[None]:
+def changing(directory: Path) -> AbstractContextManager[None]:
     """Held for a moment by whoever adds to the cold tier and whoever drops segments: neither undoes the other."""
-    fd = os.open(directory / TIER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile may have it open as well
-        os.close(fd)
+    return locking(directory / TIER_LOCK)
 
 
 def manifests(directory: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import pytest
 from headgate.errors import PipelineError
 from headgate.queues.database import connect
 from headgate.spark.pipeline.check import as_known, check, claim_checkpoint, notes_on
-from headgate.spark.pipeline.definition import Pipeline
+from headgate.spark.pipeline.definition import Pipeline, Sink
 from headgate.spark.pipeline.file import read_pipeline
 from headgate.streams.stream import Stream
 
@@ -229,11 +229,27 @@ def test_files_need_a_folder_that_is_there_and_a_schema(tmp_path: Path) -> None:
     folder, schema = refused.value.problems
     assert folder.startswith("[source]: path: json reads files; add path")
     assert schema.startswith("[source]: schema: json has none of its own")
+    whole = from_format(tmp_path, 'format = "binaryFile"\npath = "."')
+    assert 'add one: schema = "path string, modificationTime timestamp' in only_problem(whole)
     named = from_format(tmp_path, 'format = "CSV"\npath = "in"\nschema = "a string"')
     assert f"there is nothing at {tmp_path}/in" in only_problem(named)
     (tmp_path / "in").mkdir()
     check(named)
     check(from_format(tmp_path, 'format = "text"\npath = "in"'))
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 300, "a\\u0000b", "file:%00"], ids=["long", "nul", "coded nul"]
+)
+def test_a_path_that_no_file_can_have_is_a_problem_like_others(tmp_path: Path, name: str) -> None:
+    made = from_format(tmp_path, f'format = "text"\npath = "{name}"')
+    assert only_problem(made).startswith("[source]: path:")
+
+
+@pytest.mark.parametrize("to", ["stream:a\0b", "parquet:http://[", "queue:postgresql://[::1#q"])
+def test_a_place_that_cannot_be_is_a_problem_like_others(pipeline: Pipeline, to: str) -> None:
+    Stream.create(pipeline.file.parent / "events").close()
+    assert "sink of 'all'" in only_problem(replace(pipeline, sinks=(Sink("all", to),)))
 
 
 def test_a_path_that_only_spark_can_look_at_is_left_to_spark(tmp_path: Path) -> None:

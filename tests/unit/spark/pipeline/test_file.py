@@ -308,6 +308,13 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
             "[pipeline]: max_bytes_per_trigger: this source cannot be limited like that",
         ),
         ('exchange = "orders"', "exchange: a bare name goes with topology"),
+        ("exchange = []", "[exchange]: is missing"),
+        ('[pipeline]\ncheckpoint = "a\\u0000b"', "[pipeline]: checkpoint: "),
+        ('[pipeline]\ncheckpoint = "http://["', "[pipeline]: checkpoint: 'http://[' is no path"),
+        (
+            '[source]\nqueue = "queue:postgresql://[::1#q"',
+            "[source]: queue: 'queue:postgresql://[::1#q' is no database",
+        ),
         ("", "[source]: is missing"),
         ("", "[exchange]: is missing"),
         ("", "[[sink]]: is missing"),

@@ -15,7 +15,7 @@ from threading import Barrier
 import pytest
 
 from headgate.errors import CheckpointLocked
-from headgate.spark.pipeline.lock import CheckpointLock, process_of
+from headgate.spark.pipeline.lock import CheckpointLock, process_of, refuse_locked
 
 HOLDER = """
 import sys
@@ -47,6 +47,20 @@ def test_a_second_driver_is_refused_with_who_the_first_one_is(
     said = f"is in use by another driver (pid {another_driver.pid}, host {socket.gethostname()}"
     assert said in str(refused.value)
     assert "stop that one first" in str(refused.value)
+
+
+def test_looking_for_a_second_driver_says_who_it_is_and_changes_nothing(
+    tmp_path: Path, another_driver: subprocess.Popen[str]
+) -> None:
+    with pytest.raises(CheckpointLocked) as refused:
+        refuse_locked(tmp_path)
+    assert refused.value.holder["pid"] == another_driver.pid
+    refuse_locked(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    another_driver.kill()
+    another_driver.wait()
+    refuse_locked(tmp_path)
+    CheckpointLock(tmp_path).release()
 
 
 def test_a_killed_driver_is_in_nobody_s_way(

@@ -9,6 +9,8 @@ import pytest
 
 from headgate.errors import InvalidMessage
 from headgate.spark.pipeline.counters import Counters
+from headgate.spark.pipeline.definition import FormatSource
+from headgate.spark.pipeline.foreign import keeps_records
 from headgate.spark.pipeline.malformed import RECORD, Sieve
 from headgate.spark.schema import Column, writing_columns
 from tests.unit.spark.ddl import struct
@@ -65,3 +67,39 @@ def test_the_end_of_a_run_shows_the_record_and_what_to_do() -> None:
     sieve = Sieve(columns(), "fail", Counters())
     with pytest.raises(InvalidMessage, match=r"cannot be parsed .*b'\{a'; .*malformed = "):
         list(sieve.messages([rows(1.0, records=[b"{a"])]))
+
+
+def test_text_that_is_no_utf_8_is_kept_in_a_form_that_can_be_read() -> None:
+    """Spark's format "text" hands over the bytes of a line as they are."""
+    topics = pa.Array.from_buffers(
+        pa.string(), 2, pa.array([b"good", b"caf\xe9"], pa.binary()).buffers()
+    )
+    counters = Counters()
+    sieve = Sieve(writing_columns(struct("topic string")), "dead-letter", counters)
+    [batch] = sieve.messages([pa.record_batch({"topic": topics})])
+    assert batch.column("topic").to_pylist() == ["good"]
+    [letters] = sieve.letters
+    assert letters.column("payload").to_pylist() == [rb'{"topic": "caf\\xe9"}']
+    assert "UTF-8" in letters.column("h.s.malformed").to_pylist()[0]
+
+
+def test_records_of_one_batch_are_one_batch_of_letters() -> None:
+    sieve = Sieve(columns(), "dead-letter", Counters())
+    list(sieve.messages([rows(NAN, 1.0, NAN, records=[None, None, b"broken"]), rows(NAN)]))
+    assert [len(letters) for letters in sieve.letters] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "kept"),
+    [
+        ("kind string", (), True),
+        ("kind string, _corrupt_record string", (), False),
+        ("kind string, `_Corrupt_Record` string", (), False),
+        ("kind string", (("Mode", "DROPMALFORMED"),), False),
+        ("kind string, bad string", (("columnNameOfCorruptRecord", "bad"),), False),
+    ],
+)
+def test_spark_has_its_own_way_with_records_where_that_is_asked_for(
+    schema: str, options: tuple[tuple[str, str], ...], kept: bool
+) -> None:
+    assert keeps_records(FormatSource("json", "in", schema, options)) is kept
