@@ -60,7 +60,7 @@ print(json.dumps(seen))
 """
 
 
-def fill(place: Path, but: int) -> None:
+def fill(place: Path, but: int = 0) -> None:
     """Leave only so many bytes of the disk free."""
     (place / "filler").unlink(missing_ok=True)
     left = os.statvfs(place)
@@ -105,12 +105,6 @@ def test_nothing_that_a_full_disk_refused_is_ever_read(small_disk: Path, tmp_pat
     assert verify(path).fine
 
 
-def fill(filler: Path) -> None:
-    """Leave no free byte on the disk that the file is on."""
-    disk = os.statvfs(filler.parent)
-    filler.write_bytes(bytes(disk.f_bavail * disk.f_frsize))
-
-
 def test_whatever_a_full_disk_refuses_is_our_own_error_and_leaves_nothing_behind(
     small_disk: Path,
 ) -> None:
@@ -119,7 +113,7 @@ def test_whatever_a_full_disk_refuses_is_our_own_error_and_leaves_nothing_behind
         stream.append(table)
         before = sorted(p.name for p in path.rglob("*"))
         filler = small_disk / "filler"
-        fill(filler)
+        fill(small_disk)
         refused = [
             lambda: stream.seal(),
             lambda: stream.deposit("another", 1, table),
@@ -132,7 +126,7 @@ def test_whatever_a_full_disk_refuses_is_our_own_error_and_leaves_nothing_behind
         filler.unlink()
         assert stream.seal()
     with Stream.open(path) as stream:
-        fill(filler)
+        fill(small_disk)
         with pytest.raises(StreamWriteError, match="No space left on device"):
             stream.reconfigure(max_bytes=1 << 30)
         assert stream.scan(columns=["offset"]).to_table().num_rows == 1500
