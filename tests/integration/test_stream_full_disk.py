@@ -105,12 +105,6 @@ def test_nothing_that_a_full_disk_refused_is_ever_read(small_disk: Path, tmp_pat
     assert verify(path).fine
 
 
-def fill(filler: Path) -> None:
-    """Leave no free byte on the disk that the file is on."""
-    disk = os.statvfs(filler.parent)
-    filler.write_bytes(bytes(disk.f_bavail * disk.f_frsize))
-
-
 def test_whatever_a_full_disk_refuses_is_our_own_error_and_leaves_nothing_behind(
     small_disk: Path,
 ) -> None:
@@ -118,8 +112,7 @@ def test_whatever_a_full_disk_refuses_is_our_own_error_and_leaves_nothing_behind
     with Stream.create(path, segment_bytes=1 << 20) as stream:
         stream.append(table)
         before = sorted(p.name for p in path.rglob("*"))
-        filler = small_disk / "filler"
-        fill(filler)
+        fill(small_disk, but=0)
         refused = [
             lambda: stream.seal(),
             lambda: stream.deposit("another", 1, table),
@@ -129,10 +122,10 @@ def test_whatever_a_full_disk_refuses_is_our_own_error_and_leaves_nothing_behind
             with pytest.raises(StreamWriteError, match="No space left on device"):
                 act()
         assert sorted(p.name for p in path.rglob("*")) == before
-        filler.unlink()
+        fill(small_disk, but=2 << 20)
         assert stream.seal()
     with Stream.open(path) as stream:
-        fill(filler)
+        fill(small_disk, but=0)
         with pytest.raises(StreamWriteError, match="No space left on device"):
             stream.reconfigure(max_bytes=1 << 30)
         assert stream.scan(columns=["offset"]).to_table().num_rows == 1500
