@@ -60,7 +60,7 @@ print(json.dumps(seen))
 """
 
 
-def fill(place: Path, but: int = 0) -> None:
+def fill(place: Path, but: int) -> None:
     """Leave only so many bytes of the disk free."""
     (place / "filler").unlink(missing_ok=True)
     left = os.statvfs(place)
@@ -112,8 +112,7 @@ def test_whatever_a_full_disk_refuses_is_our_own_error_and_leaves_nothing_behind
     with Stream.create(path, segment_bytes=1 << 20) as stream:
         stream.append(table)
         before = sorted(p.name for p in path.rglob("*"))
-        filler = small_disk / "filler"
-        fill(small_disk)
+        fill(small_disk, but=0)
         refused = [
             lambda: stream.seal(),
             lambda: stream.deposit("another", 1, table),
@@ -123,10 +122,10 @@ def test_whatever_a_full_disk_refuses_is_our_own_error_and_leaves_nothing_behind
             with pytest.raises(StreamWriteError, match="No space left on device"):
                 act()
         assert sorted(p.name for p in path.rglob("*")) == before
-        filler.unlink()
+        fill(small_disk, but=2 << 20)
         assert stream.seal()
     with Stream.open(path) as stream:
-        fill(small_disk)
+        fill(small_disk, but=0)
         with pytest.raises(StreamWriteError, match="No space left on device"):
             stream.reconfigure(max_bytes=1 << 30)
         assert stream.scan(columns=["offset"]).to_table().num_rows == 1500
