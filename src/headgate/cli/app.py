@@ -28,12 +28,14 @@ MORE_VERBS: Final = {  # of a noun, in modules of their own
     "queue": ("queue_messages",),
 }
 DEBUG: Final = "--debug"
+INTERRUPTED: Final = 130  # what shells say of a command that Ctrl-C ended
 VERBS: Final = ("explain", "route", "demo", "bench", "doctor")  # these need no noun
 
 
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code: 0, 1 for a negative answer, 2 for an error."""
     debug, arguments = _without_debug(arguments)
+    _open_missing_streams()
     _print_any_character()
     try:
         try:
@@ -41,7 +43,12 @@ def run(arguments: list[str]) -> int:
         finally:
             sys.stdout.flush()  # here, where a failure has a place to go
     except SystemExit as finished:
+        if isinstance(finished.__context__, BrokenPipeError):  # Typer makes a failure of it
+            _drop_output()
+            return 0
         return finished.code if isinstance(finished.code, int) else 0
+    except KeyboardInterrupt:  # while the command was still being loaded
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has seen enough
         _drop_output()
         return 0
@@ -60,6 +67,13 @@ def _without_debug(arguments: list[str]) -> tuple[bool, list[str]]:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     own = [argument for argument in arguments[:end] if argument != DEBUG]
     return len(own) < end, [*own, *arguments[end:]]
+
+
+def _open_missing_streams() -> None:
+    """A command that was started with its input or output closed has nothing to read, and prints to nobody."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _print_any_character() -> None:

@@ -305,7 +305,7 @@ class Declarations:
             if arguments and X_FILTER in arguments:
                 raise BindingRefused(f"give the filter once: as filter, or as {X_FILTER}")
             arguments = {**(arguments or {}), X_FILTER: filter if isinstance(filter, str) else ""}
-        frozen = arguments_key(arguments, key_to_bind) if arguments else ()
+        frozen = _freeze_arguments(source, arguments) if arguments else ()
         if queue is not None:
             binding = _binding_of((source, queue, "queue", key, frozen))
         else:
@@ -370,6 +370,20 @@ def _call_everything_old() -> None:
     if not gc.get_freeze_count():  # what somebody else has frozen must stay so
         gc.freeze()
         gc.unfreeze()  # to the oldest generation, without a look at anything
+
+
+def _freeze_arguments(source: str, arguments: Mapping[str, Any]) -> Arguments:
+    try:
+        frozen = arguments_key(arguments, key_to_bind)
+    except TypeError as problem:  # names of several kinds have no order
+        raise _unnamed(source) from problem
+    if type(frozen[0]) is not str:  # as it is, all are
+        raise _unnamed(source)
+    return frozen
+
+
+def _unnamed(source: str) -> BindingRefused:
+    return BindingRefused(f"a binding from {source!r}: the names of its arguments must be text")
 
 
 def _not_void(filter: object, binding: Binding) -> object:

@@ -86,8 +86,18 @@ def _failure_of_pair(name: str, key: Any, value: Any) -> str | None:
         return None
     wanted = value_of(key)
     if type(wanted) is type(value):
-        return f"header {name!r} is {value!r}, not {wanted!r}"
-    return f"header {name!r} is the {_kind(value)} {value!r}, not the {_kind(wanted)} {wanted!r}"
+        return f"header {name!r} is {_shown(value)}, not {_shown(wanted)}"
+    return (
+        f"header {name!r} is the {_kind(value)} {_shown(value)}, "
+        f"not the {_kind(wanted)} {_shown(wanted)}"
+    )
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # Python spells out no integer of thousands of digits
+        return "…"
 
 
 def _kind(value: Any) -> str:

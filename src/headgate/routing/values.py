@@ -61,9 +61,16 @@ def key_of(value: Any) -> Hashable:
         case Decimal():
             return ("decimal", str(value))
         case datetime():
-            return ("timestamp", int(value.timestamp()))
+            return _timestamp_key(value)
         case _:
             return _OPAQUE
+
+
+def _timestamp_key(value: datetime) -> Hashable:
+    try:
+        return ("timestamp", int(value.timestamp()))
+    except (ValueError, OverflowError):  # local times at either end of the calendar
+        return _OPAQUE
 
 
 def holds_opaque(key: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
 from typing import Annotated
@@ -251,3 +252,36 @@ def test_what_the_terminal_cannot_show_is_printed_as_an_escape(tmp_path, monkeyp
         producer.send(Message("né 😀".encode()))
     assert run(["stream", "scan", str(path)]) == 0
     assert rb"n\xe9 \U0001f600" in printed.getvalue()
+
+
+def test_a_command_whose_input_and_outputs_are_closed_runs_all_the_same(tmp_path, monkeypatch):
+    Stream.create(tmp_path / "s").close()
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert run(["stream", "info", str(tmp_path / "s")]) == 0
+    assert run(["stream", "info", str(tmp_path / "none")]) == 2
+    for opened in (sys.stdin, sys.stdout, sys.stderr):
+        opened.close()
+
+
+def test_ctrl_c_while_a_command_is_loaded_prints_no_traceback(monkeypatch, capsys):
+    def interrupt(arguments: list[str]) -> typer.Typer:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app_of", interrupt)
+    assert run(["stream", "ls"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path):
+    with Stream.create(tmp_path / "s") as stream, stream.producer() as producer:
+        producer.send_many([Message(b"x" * 100) for _ in range(5_000)])  # more than a pipe holds
+    command = [sys.executable, "-c", "from headgate.cli import main; main()", "stream", "scan", "s"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe) as scanning:
+        assert scanning.stdout is not None
+        assert scanning.stderr is not None
+        scanning.stdout.readline()
+        scanning.stdout.close()
+        assert scanning.stderr.read() == b""
+        assert scanning.wait(30) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import pickle
+from datetime import datetime
 from enum import StrEnum
 
 import pytest
@@ -549,3 +550,22 @@ def test_it_travels_as_its_definitions():
     assert arrived.route("z", message) == made.route("z", message)
     arrived.delete_queue("r")
     assert arrived.route("z", message).unroutable
+
+
+def test_a_header_that_is_no_time_of_any_calendar_is_routed_and_explained():
+    topology = Topology()
+    topology.declare_queue("q")
+    topology.declare_queue("wanted")
+    topology.bind("amq.headers", queue="q", arguments={"v": 5})
+    topology.bind("amq.headers", queue="wanted", arguments={"w": "x"})
+    for odd in (datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59), 10**6000, [10**6000]):
+        assert topology.route("amq.headers", ("", {"v": odd, "w": "x"})).queues == {"wanted"}
+        assert len(topology.explain("amq.headers", ("", {"v": odd, "w": "x"})).reasons) == 2
+
+
+@pytest.mark.parametrize("arguments", [{5: 1}, {5: 1, "a": 2}, {None: 1}, {b"a": 1}])
+def test_the_names_of_arguments_are_text(arguments):
+    topology = Topology()
+    topology.declare_queue("q")
+    with pytest.raises(BindingRefused, match="the names of its arguments must be text"):
+        topology.bind("amq.headers", queue="q", arguments=arguments)
