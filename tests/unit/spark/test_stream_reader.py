@@ -110,7 +110,10 @@ def test_a_query_goes_on_where_it_stood_when_its_stream_is_spelled_differently(
     for known, asked in ((stream, linked), (linked, stream)):
         reader = reading(asked)
         assert reader.latestOffset({str(known): 120}, ReadMaxRows(30)) == {str(asked): 150}
-        for end in (asked, known):  # `known` of a batch that an earlier run planned and did not finish
+        for end in (
+            asked,
+            known,
+        ):  # `known` of a batch that an earlier run planned and did not finish
             parts = reader.partitions({str(known): 120}, {str(end): 150})
             assert sum(b.num_rows for part in parts for b in reader.read(part)) == 30
 

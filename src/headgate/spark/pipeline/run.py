@@ -25,6 +25,7 @@ from headgate.spark.pipeline.limits import limit_options
 from headgate.spark.pipeline.lock import (
     CheckpointLock,
     hold,
+    is_running,
     java_process,
     let_go,
     let_go_of_ended,
@@ -168,7 +169,7 @@ def follow(
     while running:
         running = not _ended(query, poll_s) and not stopping()
         yield news(query, account)
-    if not query.isActive:
+    if not is_running(query):
         let_go(query)
     failure = query.exception()
     if failure is not None:
@@ -187,7 +188,7 @@ def news(query: StreamingQuery, account: Account) -> list[Batch]:
 
 def stop(query: StreamingQuery) -> None:
     """End the query. A batch that is cut off is done again by the next run, and arrives once all the same."""
-    if query.isActive:
+    if is_running(query):
         query.stop()
     let_go(query)
 
