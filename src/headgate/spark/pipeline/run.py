@@ -216,7 +216,7 @@ def failure_of(problem: BaseException) -> SparkError:
     ours = _OURS.findall(text)
     said = (_AROUND_OURS.split(ours[-1]) if ours else _AROUND.split(text))[0].strip()
     reason = "" if ours else _reason(problem)
-    if reason.partition(": ")[2] not in said:  # behind the name of its class
+    if (reason.partition(": ")[2] or reason) not in said:  # behind the name of its class
         said = f"{said} {reason}"
     hint = f"; {_UNREADABLE}" if "[FAILED_READ_FILE" in said else ""
     return SparkError(f"the pipeline failed: {said}{hint}")
