@@ -154,5 +154,17 @@ def let_go(query: StreamingQuery) -> None:
 def let_go_of_ended() -> None:
     """Release the locks of all queries that ended without anybody following them."""
     for query, _ in list(_held.values()):
-        if not query.isActive:
+        if not is_running(query):
             let_go(query)
+
+
+def is_running(query: StreamingQuery) -> bool:
+    """Whether the query goes on. With a session of Spark Connect its queries end, and cannot be asked any more."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return query.isActive
+    except PySparkException as problem:
+        if "SESSION" not in (problem.getCondition() or ""):
+            raise
+        return False

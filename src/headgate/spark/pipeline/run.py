@@ -25,6 +25,7 @@ from headgate.spark.pipeline.limits import limit_options
 from headgate.spark.pipeline.lock import (
     CheckpointLock,
     hold,
+    is_running,
     java_process,
     let_go,
     let_go_of_ended,
@@ -168,7 +169,7 @@ def follow(
     while running:
         running = not _ended(query, poll_s) and not stopping()
         yield news(query, account)
-    if not query.isActive:
+    if not is_running(query):
         let_go(query)
     failure = query.exception()
     if failure is not None:
@@ -187,7 +188,7 @@ def news(query: StreamingQuery, account: Account) -> list[Batch]:
 
 def stop(query: StreamingQuery) -> None:
     """End the query. A batch that is cut off is done again by the next run, and arrives once all the same."""
-    if query.isActive:
+    if is_running(query):
         query.stop()
     let_go(query)
 
@@ -215,7 +216,7 @@ def failure_of(problem: BaseException) -> SparkError:
     ours = _OURS.findall(text)
     said = (_AROUND_OURS.split(ours[-1]) if ours else _AROUND.split(text))[0].strip()
     reason = "" if ours else _reason(problem)
-    if reason.partition(": ")[2] not in said:  # behind the name of its class
+    if (reason.partition(": ")[2] or reason) not in said:  # behind the name of its class
         said = f"{said} {reason}"
     hint = f"; {_UNREADABLE}" if "[FAILED_READ_FILE" in said else ""
     return SparkError(f"the pipeline failed: {said}{hint}")

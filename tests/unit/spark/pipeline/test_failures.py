@@ -39,6 +39,11 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason_and_what_to_do() ->
     assert said.endswith("options = { ignoreCorruptFiles = true } in [source]")
 
 
+def test_a_cause_without_words_is_named() -> None:
+    problem = Failure("[STREAM_FAILED] terminated with exception:", Failure("java.io.EOFException"))
+    assert str(failure_of(problem)).endswith("terminated with exception: java.io.EOFException")
+
+
 def test_a_cause_that_was_said_already_is_not_said_again() -> None:
     text = "[PYTHON_EXCEPTION] An exception was thrown: Traceback\n  File x\nKeyError: 'a'"
     problem = Failure(

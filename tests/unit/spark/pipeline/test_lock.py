@@ -13,9 +13,17 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from pyspark.errors import PySparkException
 
 from headgate.errors import CheckpointLocked
-from headgate.spark.pipeline.lock import CheckpointLock, process_of, refuse_locked
+from headgate.spark.pipeline.lock import (
+    CheckpointLock,
+    hold,
+    let_go,
+    let_go_of_ended,
+    process_of,
+    refuse_locked,
+)
 
 HOLDER = """
 import sys
@@ -99,6 +107,35 @@ def test_a_lock_that_was_released_is_free_also_while_a_forked_child_lives(tmp_pa
     lock.release()
     CheckpointLock(tmp_path).release()
     os.close(inherited)
+
+
+class Query:
+    """A query that is asked through Spark Connect."""
+
+    def __init__(self, condition: str) -> None:
+        self.runId, self.condition = condition, condition
+
+    @property
+    def isActive(self) -> bool:
+        raise PySparkException("cannot be asked", errorClass=self.condition, messageParameters={})
+
+
+def test_a_query_whose_session_is_gone_holds_no_lock(tmp_path: Path) -> None:
+    hold(CheckpointLock(tmp_path), Query("NO_ACTIVE_SESSION"))  # type: ignore[arg-type]
+    let_go_of_ended()
+    CheckpointLock(tmp_path).release()
+
+
+def test_a_query_that_cannot_be_asked_for_other_reasons_keeps_its_lock(tmp_path: Path) -> None:
+    query = Query("UNAVAILABLE")
+    hold(CheckpointLock(tmp_path), query)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(PySparkException):
+            let_go_of_ended()
+        with pytest.raises(CheckpointLocked):
+            CheckpointLock(tmp_path)
+    finally:
+        let_go(query)  # type: ignore[arg-type]
 
 
 def test_whoever_comes_after_a_killed_driver_waits_for_its_java(tmp_path: Path) -> None:
