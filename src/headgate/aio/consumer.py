@@ -61,7 +61,7 @@ class Consumer:
         self._batch, self._poll, self._retry = arguments.limited(batch), poll, retry
         self._lease_us, self._renew = arguments.lease_us(lease), renew
         self._tasks = arguments.limited(tasks)
-        self.name = name
+        self.name = arguments.storable_text("the name of a consumer", name)
         self._ledger = Ledger(queue.name)
         self._stopping, self._handled = asyncio.Event(), asyncio.Event()
         self._running: list[asyncio.Task[None]] = []

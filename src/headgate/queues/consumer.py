@@ -60,7 +60,7 @@ class Consumer:
         self._batch, self._poll, self._retry = arguments.limited(batch), poll, retry
         self._lease_us, self._renew = arguments.lease_us(lease), renew
         self._threads = arguments.limited(threads)
-        self.name = name
+        self.name = arguments.storable_text("the name of a consumer", name)
         self._ledger = Ledger(queue.name)
         self._stopping, self._handled = threading.Event(), threading.Event()
         self._running: list[threading.Thread] = []

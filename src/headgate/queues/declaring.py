@@ -11,6 +11,7 @@ from headgate.filters.printer import to_text
 from headgate.filters.targets.python import predicate
 from headgate.filters.targets.sql import Layout, index_expression
 from headgate.filters.targets.sql.layout import is_plain_name
+from headgate.message import UNSTORABLE
 from headgate.queues.arguments import MOST
 from headgate.queues.contract import (
     Notify,
@@ -192,7 +193,7 @@ class Declaring(Publishing):
 
 def check_queue(name: str, options: QueueOptions | None) -> None:
     """Refuse what cannot be a queue, with what to do about it."""
-    if not isinstance(name, str) or not name or len(name.encode()) > 255 or "\0" in name:
+    if not isinstance(name, str) or UNSTORABLE.search(name) or not 1 <= len(name.encode()) <= 255:
         raise QueueOptionsError(f"a queue's name is text of 1 to 255 bytes, not {name!r}")
     if options is None:
         return

@@ -55,7 +55,9 @@ def start(
     """
     pipeline = replace(pipeline, trigger=trigger or pipeline.trigger)
     check(pipeline)
-    descriptor_rows(pipeline, spark)  # what Spark cannot read is refused before a checkpoint is made
+    descriptor_rows(
+        pipeline, spark
+    )  # what Spark cannot read is refused before a checkpoint is made
     let_go_of_ended()
     lock = CheckpointLock(pipeline.checkpoint, java_process(spark))
     try:
