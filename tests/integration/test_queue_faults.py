@@ -13,7 +13,7 @@ import sys
 import threading
 import time as real_time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -229,6 +229,19 @@ def test_what_somebody_holds_is_passed_over_by_a_filter_that_reads(postgres):
             assert [d.message.payload for d in orders.claim(filter="colour = 'red'")] == [b"free"]
             assert orders.claim(filter="colour = 'red'") == []
         assert [d.message.payload for d in orders.claim(filter="colour = 'red'")] == [b"held"]
+
+
+@pytest.mark.postgres
+def test_what_somebody_holds_is_passed_over_by_a_handle_that_learns_of_an_index(postgres):
+    with postgres.connect() as db, postgres.connect() as other:
+        orders = db.queue("orders")
+        held = orders.publish(b"held", headers={"colour": "red"})
+        orders.publish(b"free", headers={"colour": "red"})
+        other.queue("orders", filter_headers=["colour"])
+        with ThreadPoolExecutor(1) as worker, locked(postgres, f"message = {held}"):
+            claiming = worker.submit(orders.claim, filter="colour = 'red'")
+            assert wait([claiming], timeout=5).done  # else until the lock is gone
+        assert [d.message.payload for d in claiming.result()] == [b"free"]
 
 
 def test_more_can_fall_due_at_once_than_one_claim_promotes(place):

@@ -102,9 +102,12 @@ class Claiming(Settling, Publishing, Examining):
         promoted = (yield from self.promote(queue)) if due else 0
         while not paused and not claimed:
             found = yield from self._candidates(search, wanted.limit)
-            claimed = yield from self._lease(queue, given_of(found, wanted), wanted)
             if not found:
                 break
+            given = given_of(found, wanted)
+            claimed = yield from self._lease(queue, given, wanted)
+            if not claimed:
+                search = search.passing_over(given, found)
         yield Transaction.COMMIT
         return claimed, promoted, outcomes
 

@@ -50,9 +50,9 @@ def list_parked(dialect: Dialect) -> Operation[list[Parked]]:
 
 def parked_of(row: Row) -> Parked:
     """From id, delivery key, queue, topic and problem; SQLite gives the texts as bytes."""
-    id, *texts, problem = row
-    shown = [t.decode(errors="backslashreplace") if isinstance(t, bytes) else t for t in texts]
-    return Parked(id, *shown, problem)
+    return Parked(
+        *(v.decode(errors="backslashreplace") if isinstance(v, bytes) else v for v in row)
+    )
 
 
 def retry_parked(dialect: Dialect, ids: Iterable[int] | None) -> Operation[int]:
