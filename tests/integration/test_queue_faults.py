@@ -31,8 +31,9 @@ from headgate.errors import (
     StaleLease,
 )
 from headgate.message import Message
-from headgate.queues.contract import Publication, State
+from headgate.queues.contract import Claimed, Publication, State
 from headgate.queues.database import Database, connect
+from headgate.queues.search import Unwanted
 from headgate.queues.statements import migrations_of
 from tests.manual_clock import ManualClock
 
@@ -183,6 +184,25 @@ def test_a_predicate_reaches_what_it_wants_behind_any_number_that_it_rejects(pla
             assert seen.get(timeout=PATIENCE) == b"wanted"
         assert len(rejected) == 10_500  # each of them once
         assert orders.stats().ready == 10_500
+
+
+def test_what_a_predicate_rejected_is_forgotten_when_somebody_else_has_consumed_it(place):
+    with place.connect() as db:
+        orders = db.queue("orders")
+        rejected = Unwanted(orders.publish_many([b"no"] * 3_000))
+
+        def claim() -> list[Claimed]:
+            operation = db.engine.operations.claim(orders.info, 10, 1_000_000, skip=rejected)
+            return db.engine.run(operation)[0]
+
+        assert claim() == []
+        assert len(rejected) == 3_000
+        db.engine.run(
+            db.engine.operations.ack(orders.info, [d.receipt for d in orders.claim(2_900)])
+        )
+        assert claim() == []
+        assert len(rejected) == 100
+        assert claim() == []
 
 
 @pytest.mark.postgres

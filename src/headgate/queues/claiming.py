@@ -211,10 +211,14 @@ class Claiming(Settling, Publishing, Examining):
         """The first that match and are not to be skipped, from where the last claim was; else from the beginning."""
         found: set[Candidate] = set()
         for after in dict.fromkeys((skip.resume, None)):
+            passed: set[int] = set()
             for condition in search.conditions:
-                found.update((yield from self._looked_at(search, condition, limit, after)))
+                looking = self._looked_at(search, condition, limit, after, passed)
+                found.update((yield from looking))
             if found:
                 break
+        else:
+            skip.forget_all_but(passed)
         first = first_of(found, limit)
         skip.note(first)
         return first
@@ -225,14 +229,17 @@ class Claiming(Settling, Publishing, Examining):
         condition: Condition,
         limit: int,
         after: tuple[int, int] | None = None,
+        passed: set[int] | None = None,
     ) -> Operation[list[Candidate]]:
-        """Page by page, what Python says matches, after that rank and id."""
+        """Page by page, what Python says matches, after that rank and id; `passed` gets what is to be skipped."""
         matches = self._row_predicate(search, condition)
         found: list[Candidate] = []
         size = _PAGE if condition.residual is not None else limit * 2
         while len(found) < limit:
             rows = yield self._page_statement(search, condition, after, size)
             found += [Candidate(*row[:4]) for row in rows if matches(row)]
+            if passed is not None:
+                passed.update(row[0] for row in rows if row[0] in search.skip)
             if len(rows) < size:
                 break
             after, size = (rows[-1][1], rows[-1][0]), max(size, min(size * 2, _LONGEST_PAGE))

@@ -50,9 +50,12 @@ def list_parked(dialect: Dialect) -> Operation[list[Parked]]:
 
 def parked_of(row: Row) -> Parked:
     """From id, delivery key, queue, topic and problem; SQLite gives the texts as bytes."""
-    return Parked(
-        *(v.decode(errors="backslashreplace") if isinstance(v, bytes) else v for v in row)
-    )
+    id, delivery_key, queue, topic, problem = row
+    return Parked(id, _shown(delivery_key), _shown(queue), _shown(topic), problem)
+
+
+def _shown(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode(errors="backslashreplace")
 
 
 def retry_parked(dialect: Dialect, ids: Iterable[int] | None) -> Operation[int]:
