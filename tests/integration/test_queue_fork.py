@@ -16,6 +16,7 @@ import pytest
 
 from headgate import aio
 from headgate.queues.database import Database, connect
+from headgate.queues.parked import only_relay_of
 from headgate.queues.postgres_connections import Pool, open_connection
 from headgate.queues.postgres_target import target_of
 from headgate.queues.sqlite import SqliteEngine
@@ -149,3 +150,21 @@ def test_a_database_of_the_asyncio_face_works_in_a_child(tmp_path: Path) -> None
     assert in_child(lambda: asyncio.run(published(db))) == "2"
     assert asyncio.run(published(db)) == 3
     asyncio.run(db.close())
+
+
+def test_a_relay_is_not_kept_out_by_a_child_that_was_forked_while_another_moved(tmp_path: Path):
+    read, write = os.pipe()
+    with only_relay_of(tmp_path / "app.db") as is_ours:
+        assert is_ours
+        child = os.fork()
+        if child == 0:  # which lives on, with the lock's file open
+            os.read(read, 1)
+            os._exit(0)
+    try:
+        with only_relay_of(tmp_path / "app.db") as is_ours:
+            assert is_ours
+    finally:
+        os.write(write, b"x")
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)

@@ -114,7 +114,15 @@ class OutboxBehaviour:
         self, db, orders, begin, relay, caplog
     ):
         seen: queues.Queue[bytes] = queues.Queue()
-        wrong = {"headers": "[1]", "priority": -1, "topic": "x" * 300}
+        wrong = {
+            "headers": "[1]",
+            "priority": -1,
+            "topic": "x" * 300,
+            "queue": "",
+            "dedup_key": "",
+            "grp": "",
+            "delay_us": 2**62,
+        }
         with relay(), orders.consumer(lambda d: seen.put(d.message.payload)):
             with begin() as connection:
                 for column, value in wrong.items():
@@ -204,7 +212,29 @@ class OutboxBehaviour:
         }
 
 
-class TestApsw(OutboxBehaviour):
+class SqliteOutboxBehaviour(OutboxBehaviour):
+    """SQLite stores anything in any column."""
+
+    @pytest.mark.parametrize(
+        "column", ["delivery_key", "queue", "topic", "dedup_key", "grp", "key"]
+    )
+    @pytest.mark.parametrize("written", ["x'61'", "CAST(x'61ff' AS TEXT)"])
+    def test_a_row_written_by_hand_that_is_no_text_is_kept_and_stops_nobody(
+        self, db, orders, begin, relay, column, written
+    ):
+        with begin() as connection:
+            db.outbox(connection).publish("orders", b"bad")
+            change = f"UPDATE headgate_outbox SET {column} = {written}"
+            is_alchemy = hasattr(connection, "exec_driver_sql")
+            (connection.exec_driver_sql if is_alchemy else connection.execute)(change)
+            db.outbox(connection).publish("orders", b"good")
+        relay().run_once()
+        assert [d.message.payload for d in orders.claim(5)] == [b"good"]
+        assert len(relay().parked()) == 1
+        assert relay().run_once() == 0
+
+
+class TestApsw(SqliteOutboxBehaviour):
     @pytest.fixture
     def db(self, sqlite_db: Database) -> Database:
         return sqlite_db
@@ -226,7 +256,7 @@ class TestApsw(OutboxBehaviour):
                 db.outbox(connection)
 
 
-class FileOutboxBehaviour(OutboxBehaviour):
+class FileOutboxBehaviour(SqliteOutboxBehaviour):
     """The outbox is in the application's own file."""
 
     @pytest.fixture

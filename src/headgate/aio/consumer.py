@@ -7,6 +7,7 @@ import inspect
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -61,7 +62,7 @@ class Consumer:
         self._batch, self._poll, self._retry = arguments.limited(batch), poll, retry
         self._lease_us, self._renew = arguments.lease_us(lease), renew
         self._tasks = arguments.limited(tasks)
-        self.name = name
+        self.name = arguments.storable_text("the name of a consumer", name)
         self._ledger = Ledger(queue.name)
         self._stopping, self._handled = asyncio.Event(), asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
@@ -84,11 +85,14 @@ class Consumer:
         return self
 
     async def close(self) -> None:
-        """Handlers at work are waited for; what was claimed and not begun is given back."""
+        """Handlers at work are waited for; what was claimed and not begun is given back. Called by a handler, it does not
+        wait."""
         self._stopping.set()
         self._handled.set()
         for waiter in self._waiters:
             waiter.wake()
+        if asyncio.current_task() in self._running:
+            return
         await asyncio.gather(*self._running, return_exceptions=True)  # one may have been cancelled
         for waiter in self._waiters:
             waiter.close()
@@ -114,6 +118,12 @@ class Consumer:
     # -- the loop of a task --
 
     async def _consume(self, waiter: Waiting) -> None:
+        await self._consume_until_stopped(waiter)
+        # If a handler closed it, nobody else may come to ack what that has handled.
+        with suppress(QueueError):
+            await self._ack_handled()
+
+    async def _consume_until_stopped(self, waiter: Waiting) -> None:
         pause = RECONNECT_S[0]
         while not self._stopping.is_set():
             waiter.prepare()

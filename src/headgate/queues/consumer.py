@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 
@@ -60,7 +61,7 @@ class Consumer:
         self._batch, self._poll, self._retry = arguments.limited(batch), poll, retry
         self._lease_us, self._renew = arguments.lease_us(lease), renew
         self._threads = arguments.limited(threads)
-        self.name = name
+        self.name = arguments.storable_text("the name of a consumer", name)
         self._ledger = Ledger(queue.name)
         self._stopping, self._handled = threading.Event(), threading.Event()
         self._running: list[threading.Thread] = []
@@ -83,11 +84,14 @@ class Consumer:
         return self
 
     def close(self) -> None:
-        """Handlers at work are waited for; what was claimed and not begun is given back."""
+        """Handlers at work are waited for; what was claimed and not begun is given back. Called by a handler, it does not
+        wait."""
         self._stopping.set()
         self._handled.set()
         for waiter in self._waiters:
             waiter.wake()
+        if threading.current_thread() in self._running:
+            return
         for thread in self._running:
             thread.join()
         for waiter in self._waiters:
@@ -121,6 +125,12 @@ class Consumer:
     # -- the loop of a thread --
 
     def _consume(self, waiter: Waiting) -> None:
+        self._consume_until_stopped(waiter)
+        # If a handler closed it, nobody else may come to ack what that has handled.
+        with suppress(QueueError):
+            self._ack_handled()
+
+    def _consume_until_stopped(self, waiter: Waiting) -> None:
         pause = RECONNECT_S[0]
         while not self._stopping.is_set():
             waiter.prepare()

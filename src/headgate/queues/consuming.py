@@ -145,9 +145,9 @@ class Ledger:
     def reject(self, ids: Iterable[int]) -> None:
         """Nobody here wants them: they are not to be claimed again."""
         with self._lock:
-            before = len(self._unwanted)
-            self._unwanted.update(ids)
-            self._counts["unmatched"] += len(self._unwanted) - before
+            new = {id for id in ids if id not in self._unwanted}
+            self._unwanted.update(new)
+            self._counts["unmatched"] += len(new)
 
     def unwanted(self) -> Collection[int]:
         """What is not to be claimed again."""

@@ -70,6 +70,7 @@ class Declaring(Publishing):
     ) -> Operation[QueueInfo]:
         check_queue(name, options)
         text = to_text(filter)
+        yield from self.route()  # what came through the door before is not for it
         yield Transaction.WRITE
         info = yield from self._find(name)
         from_queue = None if source is None else (yield from self.find(source)).id

@@ -271,12 +271,13 @@ class MemoryOperations(MemoryState):
 
     @at_once
     def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> int:
-        found = self._find(queue.name).deliveries.values()
-        dead = [d for d in found if d.state == State.DEAD and (ids is None or d.id in ids)]
+        found = self._find(queue.name)
+        all = found.deliveries.values()
+        dead = [d for d in all if d.state == State.DEAD and (ids is None or d.id in ids)]
         for delivery in dead:
             delivery.state, delivery.attempts, delivery.reason = State.READY, 0, None
             delivery.visible_at = self._now()
-        self._notify(frozenset({queue.id}))
+        self._notify(frozenset({found.info.id}))
         return len(dead)
 
     # -- numbers --

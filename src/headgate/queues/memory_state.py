@@ -220,7 +220,7 @@ class MemoryState:
     ) -> list[Outcome]:
         found = self._find(queue.name)
         outcomes = [self._settle(found, receipt, act) for receipt in receipts]
-        self._notify(frozenset({queue.id}))
+        self._notify(frozenset({found.info.id}))
         return outcomes
 
     def _finish(self, queue: MemoryQueue, delivery: MemoryDelivery) -> None:

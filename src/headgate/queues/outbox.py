@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headgate.errors import QueueNotFound, QueueOptionsError
-from headgate.message import HeaderValue, Message, validate
+from headgate.message import HeaderValue, Message
 from headgate.queues import arguments
 from headgate.queues.contract import (
     Engine,
@@ -48,7 +48,7 @@ from headgate.queues.dialect import Dialect
 from headgate.queues.operations import SqlOperations
 from headgate.queues.parked import log_parked
 from headgate.queues.publishing import check_is_queue
-from headgate.queues.records import columns_of, message_of, row_of
+from headgate.queues.records import Undecodable, columns_of, message_of, row_of
 from headgate.queues.statements import migrations_of
 
 _log = logging.getLogger(__name__)
@@ -235,36 +235,53 @@ class Unreadable(NamedTuple):
 
 
 def read_outbox(dialect: Dialect, limit: int) -> Operation[tuple[list[Entry], list[Unreadable]]]:
-    """The oldest entries, in order, and what stands between them."""
-    rows = yield dialect.statement("outbox_read", limit, columns=columns_of("o"))
+    """The oldest entries, in order, and what stands between them. Where SQLite cannot decode one of them, they are read
+    one at a time until it is found."""
+    try:
+        rows = yield dialect.statement("outbox_read", limit, columns=columns_of("o"))
+    except Undecodable as problem:
+        if limit > 1:
+            return (yield from read_outbox(dialect, 1))
+        [(id,)] = yield dialect.statement("outbox_first")
+        return [], [unreadable(id, problem)]
     return entries_of(sorted(rows, key=itemgetter(0)))
 
 
 def entries_of(rows: Iterable[Row]) -> tuple[list[Entry], list[Unreadable]]:
     """The rows that can be published, and those that cannot."""
-    entries, unreadable = [], []
+    entries, wrong = [], []
     for row in rows:
         try:
             entries.append(entry(row))
         except Exception as problem:  # whatever is in it, it must not stop the others
-            unreadable.append(Unreadable(row[0], f"{type(problem).__name__}: {problem}"))
-            _log.warning("outbox: entry %s cannot be published and is kept: %s", row[0], problem)
-    return entries, unreadable
+            wrong.append(unreadable(row[0], problem))
+    return entries, wrong
+
+
+def unreadable(id: int, problem: Exception) -> Unreadable:
+    """Say that an entry is kept, and why."""
+    _log.warning("outbox: entry %s cannot be published and is kept: %s", id, problem)
+    reason = arguments.storable_reason(f"{type(problem).__name__}: {problem}")
+    assert reason is not None
+    return Unreadable(id, reason)
 
 
 def entry(row: Row) -> Entry:
     """From id, delivery key, queue, delay, dedup key, group, then the message's columns."""
+    arguments.storable_text("the delivery key", row[1])
+    arguments.storable_text("the queue", row[2])
+    if not isinstance(row[-1], bytes):
+        raise Undecodable(f"the payload is not bytes but {type(row[-1]).__name__}")
     publication = Publication(message_of(row[6:]), int(row[3]), row[4], row[5])
-    validate(publication.message)
-    return Entry(row[0], row[1], row[2], publication)
+    return Entry(row[0], row[1], row[2], arguments.checked(publication))
 
 
 def relay_within(operations: SqlOperations, limit: int) -> Operation[int]:
     """Move the oldest entries into the queues of their own database; how many were looked at."""
     dialect = operations.dialect
     yield Transaction.WRITE
-    entries, unreadable = yield from read_outbox(dialect, limit)
-    for one in unreadable:
+    entries, wrong = yield from read_outbox(dialect, limit)
+    for one in wrong:
         yield refuse(dialect, [one], one.problem)
     for name, entries_of_one in by_queue(entries):
         try:
@@ -278,7 +295,7 @@ def relay_within(operations: SqlOperations, limit: int) -> Operation[int]:
         yield from without_transaction(operations.publish(info, publications))
         yield drop(dialect, entries_of_one)
     yield Transaction.COMMIT
-    return len(entries) + len(unreadable)
+    return len(entries) + len(wrong)
 
 
 def by_queue(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:

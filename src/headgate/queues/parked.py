@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headgate.queues.arguments import message_ids
-from headgate.queues.contract import Notify, Operation, SqlValue
+from headgate.queues.contract import Notify, Operation, Row, SqlValue
 from headgate.queues.dialect import Dialect
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,17 @@ def log_parked(queue: str, count: int, problem: Exception) -> str:
 def list_parked(dialect: Dialect) -> Operation[list[Parked]]:
     """The entries that wait with a problem, oldest first."""
     rows = yield dialect.statement("outbox_parked", MOST_LISTED)
-    return [Parked(*row) for row in rows]
+    return [parked_of(row) for row in rows]
+
+
+def parked_of(row: Row) -> Parked:
+    """From id, delivery key, queue, topic and problem; SQLite gives the texts as bytes."""
+    id, delivery_key, queue, topic, problem = row
+    return Parked(id, _shown(delivery_key), _shown(queue), _shown(topic), problem)
+
+
+def _shown(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode(errors="backslashreplace")
 
 
 def retry_parked(dialect: Dialect, ids: Iterable[int] | None) -> Operation[int]:
@@ -64,11 +74,15 @@ def only_relay_of(file: Path) -> Iterator[bool]:
     """
     real = file.resolve()
     fd = os.open(real.with_name(f".headgate-relay.{real.name}"), os.O_RDWR | os.O_CREAT, 0o644)
+    is_ours = False
     try:
-        is_ours = False
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_ours = True
         yield is_ours
     finally:
+        if (
+            is_ours
+        ):  # said, not left to closing: a child that was forked meanwhile has the file open as well
+            fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)

@@ -225,7 +225,9 @@ class PostgresOperations(PostgresClaims):
     def ack(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
         return (yield from retried(lambda: self.ack_within(queue, receipts)))
 
-    def ack_within(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
+    def ack_within(
+        self, queue: QueueInfo, receipts: Sequence[Receipt], *, archive: bool | None = None
+    ) -> Operation[list[Outcome]]:
         """One statement that archives exactly what it acks: between two of them a lease could end."""
         return self._settle("ack", queue, receipts, self.dialect.now_us())
 

@@ -26,7 +26,6 @@ _DROPS: Final = (
     "drop_batches",
     "drop_archive",
     "drop_usage",
-    "drop_unrouted",
     "forget_dropped",
 )
 
@@ -137,7 +136,8 @@ class Publishing(Core):
         yield from self.empty_dropped()
 
     def empty_dropped(self) -> Operation[None]:
-        """Delete what dropped queues left behind, in pieces; also where somebody was killed over it."""
+        """Delete what dropped queues left behind, in pieces; also where somebody was killed over it. What came through
+        the door and was not yet offered to the subscriptions stays: they get it though its queue is gone."""
         for (id,) in (yield self.dialect.statement("dropped")):
             while (yield self.dialect.statement("drop_deliveries", id)):
                 pass

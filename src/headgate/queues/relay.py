@@ -21,6 +21,7 @@ from headgate.errors import (
     QueueNotFound,
     QueueOptionsError,
 )
+from headgate.queues.arguments import message_ids
 from headgate.queues.consuming import RECONNECT_S
 from headgate.queues.contract import Engine
 from headgate.queues.outbox import (
@@ -39,6 +40,7 @@ from headgate.queues.parked import (
     list_parked,
     log_parked,
     only_relay_of,
+    parked_of,
     retry_parked,
 )
 from headgate.queues.publishing import check_is_queue
@@ -176,10 +178,11 @@ class FileOutbox:
             return self._move_some() if is_ours else 0
 
     def parked(self) -> list[Parked]:
-        return [Parked(*row) for row in self._ask("outbox_parked", MOST_LISTED)]
+        return [parked_of(row) for row in self._ask("outbox_parked", MOST_LISTED)]
 
     def retry(self, ids: Iterable[int] | None) -> int:
-        return len(self._ask("outbox_retry", None if ids is None else json.dumps(list(ids))))
+        chosen = None if ids is None else json.dumps(message_ids(ids))
+        return len(self._ask("outbox_retry", chosen))
 
     def _ask(self, name: str, value: int | str | None) -> list[tuple[Any, ...]]:
         """The rows of a statement with one parameter; none when there is no outbox in the file."""
@@ -191,7 +194,10 @@ class FileOutbox:
             return connection.execute(self._statements[name], (value,)).fetchall()
 
     def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, timeout=60, isolation_level=None)
+        """What is no UTF-8 in it is refused entry by entry, not here."""
+        connection = sqlite3.connect(self._path, timeout=60, isolation_level=None)
+        connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+        return connection
 
     def _has_outbox(self, connection: sqlite3.Connection) -> bool:
         query = "SELECT 1 FROM sqlite_schema WHERE name = 'headgate_outbox'"
@@ -200,8 +206,8 @@ class FileOutbox:
     def _move_some(self) -> int:
         try:
             with closing(self._connect()) as connection:
-                entries, unreadable = self._read(connection)
-                for one in unreadable:
+                entries, wrong = self._read(connection)
+                for one in wrong:
                     connection.execute(
                         self._statements["outbox_refuse"], (f"[{one.id}]", one.problem)
                     )
@@ -209,7 +215,7 @@ class FileOutbox:
                     self._move(connection, name, of_one)
         except sqlite3.OperationalError as problem:
             raise DatabaseUnavailable(f"{self._path}: {problem}") from problem
-        return len(entries) + len(unreadable)
+        return len(entries) + len(wrong)
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         watch = files.Watch(

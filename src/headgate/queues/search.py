@@ -44,6 +44,12 @@ class Unwanted(Collection[int]):
     def update(self, ids: Iterable[int]) -> None:
         self._ids.update(ids)
 
+    def forget_all_but(self, seen: Collection[int]) -> None:
+        """A claim read all that is ready and met only these. The others were consumed by somebody, or are leased or
+        delayed and at worst rejected once more; as they may be, they are forgotten only when they are many."""
+        if len(self._ids) > 2 * len(seen) + MOST_NAMED:
+            self._ids = set(seen)
+
     @property
     def resume(self) -> tuple[int, int] | None:
         """After which rank and id the next claim looks first; None: from the beginning."""

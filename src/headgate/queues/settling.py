@@ -23,13 +23,17 @@ class Settling(Core):
         yield Transaction.COMMIT
         return outcomes
 
-    def ack_within(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
-        """Ack, inside the caller's transaction. Whether there is an archive is asked of the database: the queue may have
-        been changed since the caller looked."""
+    def ack_within(
+        self, queue: QueueInfo, receipts: Sequence[Receipt], *, archive: bool | None = None
+    ) -> Operation[list[Outcome]]:
+        """Ack, inside the caller's transaction. Unless he knows whether there is an archive, the database is asked: the
+        queue may have been changed since it was looked at."""
         if not receipts:
             return []
         queue = self.remembered(queue)
-        if (yield self.dialect.statement("keeps_archive", queue.id)) == [(1,)]:
+        if archive is None:
+            archive = (yield self.dialect.statement("keeps_archive", queue.id)) == [(1,)]
+        if archive:
             now = self.dialect.now_us()
             yield self.dialect.each("archive", [(queue.id, r.id, r.token, now) for r in receipts])
         return (yield from self._settle("ack", queue, receipts))
@@ -39,7 +43,7 @@ class Settling(Core):
     ) -> Operation[list[Outcome]]:
         now = self.dialect.now_us()
         outcomes = yield from self._settle("nack", queue, receipts, now, delay_us, reason)
-        yield Notify((queue.id,))
+        yield Notify((self.remembered(queue).id,))
         return outcomes
 
     def bury(
@@ -54,7 +58,7 @@ class Settling(Core):
 
     def release(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
         outcomes = yield from self._settle("release", queue, receipts, self.dialect.now_us())
-        yield Notify((queue.id,))
+        yield Notify((self.remembered(queue).id,))
         return outcomes
 
     def promote(self, queue: QueueInfo) -> Operation[int]:

@@ -25,7 +25,9 @@ from headgate.errors import QueueOptionsError
 Inode = tuple[int, int]  # device, number
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")
-_lock = threading.Lock()
+_lock = (
+    threading.RLock()
+)  # an engine that is collected while its thread holds the lock lets others in
 _engines: Counter[Inode] = Counter()
 _is_watching = False
 

@@ -54,6 +54,32 @@ class ConsumerBehaviour(Surroundings):
         time.advance(MINUTE)
         assert [d.attempts for d in orders.claim()] == [3]
 
+    def test_a_failure_that_quotes_what_no_database_stores_is_nacked_with_it_written_out(
+        self, orders
+    ):
+        seen: queues.Queue[bytes] = queues.Queue()
+
+        def fail(delivery: Delivery) -> None:
+            seen.put(delivery.message.payload)
+            raise ValueError("a\0b\ud800c")
+
+        orders.publish_many([b"a", b"b"])
+        with orders.consumer(fail):
+            assert [seen.get(timeout=PATIENCE) for _ in range(2)] == [b"a", b"b"]
+        reasons = [waiting.reason for waiting in orders.browse(state=State.DELAYED)]
+        assert reasons == [r"ValueError: a\x00b\ud800c"] * 2
+
+    def test_names_that_no_database_stores_are_refused(self, db, orders):
+        for name in ("", "a\0b", "\ud800"):
+            with pytest.raises(QueueOptionsError, match="name"):
+                db.queue(name)
+            with pytest.raises(QueueOptionsError, match="name"):
+                orders.consumer(print, name=name)
+            with pytest.raises(QueueOptionsError, match="dedup_key"):
+                orders.publish(b"a", dedup_key=name)
+            with pytest.raises(QueueOptionsError, match="group"):
+                orders.publish(b"a", group=name)
+
     def test_what_is_handled_is_acked_while_the_next_message_takes_long(self, orders):
         begun: queues.Queue[int] = queues.Queue()
         go_on: queues.Queue[None] = queues.Queue()

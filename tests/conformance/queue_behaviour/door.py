@@ -84,6 +84,24 @@ class DoorBehaviour(Surroundings):
         orders.claim()[0].ack()
         assert payloads(everything.claim()) == [b"a"]
 
+    def test_it_is_not_lost_to_subscriptions_when_its_queue_is_dropped(self, db, orders, door):
+        everything = db.subscription("everything", pattern="#")
+        door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'a')")
+        db.drop("orders")
+        assert payloads(everything.claim(5)) == [b"a"]
+
+    def test_what_came_before_is_not_for_a_subscription_made_or_changed_since(
+        self, db, orders, door
+    ):
+        db.subscription("changed", pattern="nothing")
+        door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'before')")
+        later = db.subscription("later", pattern="#")
+        door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'between')")
+        changed = db.subscription("changed", pattern="#")
+        door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'after')")
+        assert payloads(later.claim(5)) == [b"between", b"after"]
+        assert payloads(changed.claim(5)) == [b"after"]
+
     def test_what_was_rolled_back_wakes_nobody_and_is_told_to_nobody(self, db, orders, door):
         seen: queues.Queue[bytes] = queues.Queue()
         db.subscribe("#", lambda m: seen.put(m.payload), id="s")

@@ -138,3 +138,21 @@ def test_a_database_closed_before_its_consumer_ends_every_task():
         await soon(consumer.close())
 
     asyncio.run(closed())
+
+
+def test_a_handler_may_close_its_consumer():
+    async def left():
+        closed = asyncio.Event()
+
+        async def close(delivery):
+            await consumer.close()
+            closed.set()
+
+        async with queue_on(MemoryEngine()) as queue:
+            await queue.publish_many([b"a", b"b"])
+            consumer = queue.consumer(close, batch=1)
+            async with consumer:
+                await soon(closed.wait())
+            return [standing.message.payload async for standing in queue.browse()]
+
+    assert asyncio.run(left()) == [b"b"]

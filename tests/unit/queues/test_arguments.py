@@ -105,3 +105,9 @@ def test_a_predicate_that_raises_does_not_want_it(caplog):
     group = Group([Member("a", print, predicate=lambda m: 1 / 0), Member("b", print)], "first")
     assert group.choose(Message()).id == "b"
     assert "predicate failed" in caplog.text
+
+
+@pytest.mark.parametrize("delay_us", [-1, 1.5, 2**62])
+def test_a_publication_waits_no_longer_than_every_engine_can_count(delay_us):
+    with pytest.raises(QueueOptionsError, match="delay_us"):
+        arguments.checked(Publication(Message(b"a"), delay_us))

@@ -99,3 +99,17 @@ def test_a_handler_that_is_at_work_is_waited_for(queue):
     consumer.close()
     assert finished.is_set()
     assert list(queue.browse()) == []
+
+
+def test_a_handler_may_close_its_consumer(queue):
+    queue.publish_many([b"a", b"b"])
+    closed = threading.Event()
+
+    def close(delivery):
+        consumer.close()
+        closed.set()
+
+    consumer = queue.consumer(close, batch=1)
+    with consumer:
+        assert closed.wait(PATIENCE)
+    assert [standing.message.payload for standing in queue.browse()] == [b"b"]

@@ -24,9 +24,10 @@ WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 AND NOT (SELECT paused 
 ORDER BY visible_at LIMIT 1
 
 -- name: standing
--- Queue, now: is it paused, and is something due that must become ready first?
+-- Queue, now: is it paused, is something due that must become ready first, and the version of the catalog.
 SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM delivery d
-    WHERE d.queue = $1 AND d.state IN (1, 2) AND d.visible_at >= 0 AND d.visible_at <= coalesce($2::bigint, now_us()))
+    WHERE d.queue = $1 AND d.state IN (1, 2) AND d.visible_at >= 0 AND d.visible_at <= coalesce($2::bigint, now_us())),
+    (SELECT version FROM catalog)
 FROM queue q WHERE q.id = $1
 
 -- name: claim

@@ -58,9 +58,6 @@ DELETE FROM archive WHERE queue = $1
 -- name: drop_usage
 DELETE FROM usage WHERE queue = $1
 
--- name: drop_unrouted
-DELETE FROM unrouted WHERE queue = $1
-
 -- name: dropped
 SELECT queue FROM dropped
 

@@ -22,9 +22,10 @@ WHERE queue = ?1 AND state IN (1, 2) AND NOT (SELECT paused FROM headgate_queue 
 ORDER BY visible_at LIMIT 1
 
 -- name: standing
--- Queue, now: is it paused, and is something due that must become ready first?
+-- Queue, now: is it paused, is something due that must become ready first, and the version of the catalog.
 SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM headgate_delivery d
-    WHERE d.queue = ?1 AND d.state IN (1, 2) AND d.visible_at <= ?2)
+    WHERE d.queue = ?1 AND d.state IN (1, 2) AND d.visible_at <= ?2),
+    (SELECT version FROM headgate_catalog)
 FROM headgate_queue q WHERE q.id = ?1
 
 -- name: candidates

@@ -3,6 +3,9 @@
 SELECT id, delivery_key, queue, delay_us, dedup_key, grp, {columns}
 FROM headgate_outbox o WHERE problem IS NULL ORDER BY id LIMIT ?1
 
+-- name: outbox_first
+SELECT min(id) FROM headgate_outbox WHERE problem IS NULL
+
 -- name: outbox_drop
 DELETE FROM headgate_outbox WHERE id IN (SELECT value FROM json_each(?1))
 
@@ -10,8 +13,9 @@ DELETE FROM headgate_outbox WHERE id IN (SELECT value FROM json_each(?1))
 UPDATE headgate_outbox SET problem = ?2 WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: outbox_parked
--- How many.
-SELECT id, delivery_key, queue, topic, problem FROM headgate_outbox WHERE problem IS NOT NULL ORDER BY id LIMIT ?1
+-- How many. As bytes: what somebody wrote by hand need not be text.
+SELECT id, CAST(delivery_key AS BLOB), CAST(queue AS BLOB), CAST(topic AS BLOB), problem
+FROM headgate_outbox WHERE problem IS NOT NULL ORDER BY id LIMIT ?1
 
 -- name: outbox_retry
 -- Which, or NULL for all.

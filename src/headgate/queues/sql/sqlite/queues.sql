@@ -49,9 +49,6 @@ DELETE FROM headgate_archive WHERE queue = ?1
 -- name: drop_usage
 DELETE FROM headgate_usage WHERE queue = ?1
 
--- name: drop_unrouted
-DELETE FROM headgate_unrouted WHERE queue = ?1
-
 -- name: drop_queue
 -- A trigger writes down that it is to be emptied.
 DELETE FROM headgate_queue WHERE id = ?1
