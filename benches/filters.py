@@ -20,13 +20,14 @@ import pyarrow.compute as pc
 from figures import CPU_RATE, Figure, Recorder, at_least, timed
 from reports import options, recorded
 
-from headgate.filters.columns import BatchColumns, shred, shred_valid
+from headgate.columns.batch import BatchColumns
+from headgate.columns.shredder import shred, shred_valid
+from headgate.columns.validate import validate_batch
+from headgate.filters.compile.arrow import compile_mask
+from headgate.filters.compile.arrow.dictionaries import forget
+from headgate.filters.compile.python import predicate
 from headgate.filters.nodes import Filter
 from headgate.filters.parser import parse
-from headgate.filters.targets.arrow import compile_mask
-from headgate.filters.targets.arrow.dictionaries import forget
-from headgate.filters.targets.python import predicate
-from headgate.filters.validation import validate_batch
 from headgate.message import Message, validate
 
 TYPICAL = "region = 'AMER' AND amount > 1000 AND type IN ('a','b','c') AND name LIKE 'ord%'"

@@ -28,9 +28,9 @@ from reports import options, recorded
 
 from headgate.check.postgres import private_server
 from headgate.message import Message
-from headgate.queues.contract import Publication
 from headgate.queues.database import connect
 from headgate.queues.delivery import Delivery
+from headgate.queues.engine import Publication
 from headgate.queues.queue import Queue
 
 BODY = b"x" * 1024
@@ -77,7 +77,7 @@ def fill(queue: Queue, rows: int, url: str) -> None:
 
 def _fill_postgres(queue: Queue, rows: int) -> None:
     """As publishing would, but made by the server."""
-    from headgate.queues.contract import Statement
+    from headgate.queues.engine import Statement
 
     text = """
     WITH given AS MATERIALIZED (

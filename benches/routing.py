@@ -26,11 +26,11 @@ import pyarrow as pa
 from figures import CPU_RATE, Figure, Recorder, at_least, at_most, timed
 from reports import options, recorded
 
-from headgate.filters.columns import shred
+from headgate.columns.shredder import shred
+from headgate.filters.compile.python import predicate
 from headgate.filters.nodes import And, Compare, Exists, Field, Filter, In, Like, Literal, Not
-from headgate.filters.targets.python import predicate
 from headgate.filters.topics import compile_pattern
-from headgate.filters.trie import TopicTrie
+from headgate.matching.trie import TopicTrie
 from headgate.message import Message
 from headgate.routing.topology import Topology
 

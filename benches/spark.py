@@ -29,10 +29,10 @@ from orders import WORDS, Data, fill
 from reports import options, recorded
 
 from headgate.message import Message
+from headgate.pipelines.account import Account
+from headgate.pipelines.definition import Pipeline, Sink, StreamSource
 from headgate.routing.topology import Topology
 from headgate.spark.datasource import HeadgateSource
-from headgate.spark.pipeline.definition import Pipeline, Sink, StreamSource
-from headgate.spark.pipeline.progress import Account
 from headgate.spark.pipeline.run import follow, start
 from headgate.spark.sessions import session
 from headgate.streams.stream import Stream

@@ -26,11 +26,11 @@ from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
 
+from headgate.filters.compile.python import predicate
 from headgate.filters.parser import parse
-from headgate.filters.targets.python import predicate
 from headgate.message import Message
-from headgate.streams.bloom import BloomShape
-from headgate.streams.reader import Scan
+from headgate.streams.read.scan import Scan
+from headgate.streams.segments.bloom import BloomShape
 from headgate.streams.stream import Stream
 
 

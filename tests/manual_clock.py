@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from headgate.queues.clock import Clock
+from headgate.clock import Clock
 
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+from headgate.columns.decoder import Record, decode_records
+from headgate.columns.names import MAX_HEADER_COLUMNS
 from headgate.message import OPAQUE, Message
 from headgate.streams.cold.compaction import compact
-from headgate.streams.decode import Record, decode_records
-from headgate.streams.layout import MAX_HEADER_COLUMNS
 from headgate.streams.stream import Stream
 from tests import generate
 

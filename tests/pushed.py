@@ -150,8 +150,8 @@ def as_column(filter: Any) -> SparkColumn:
 @contextmanager
 def pushing(spark: SparkSession) -> Iterator[str]:
     """A format that reads like ours and takes over Spark's conditions in every version; each frame of it is for one use."""
-    from headgate.spark.answering import Offer
     from headgate.spark.datasource import HeadgateSource
+    from headgate.spark.source.answering import Offer
 
     class PushingSource(HeadgateSource):
         @classmethod

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from headgate.filters.columns import shred
+from headgate.columns import overflow
+from headgate.columns.shredder import shred
 from headgate.message import Message
 from headgate.spark.pipeline.windows import combined
-from headgate.streams import overflow
 
 # In every message and first by name: what a test asks about is what overflows.
 PADDING = {f"!{number:03}": number for number in range(200)}

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from headgate.errors import FilterSyntaxError as FilterSyntaxError
     from headgate.errors import HeadgateError as HeadgateError
     from headgate.errors import InvalidMessage as InvalidMessage
-    from headgate.filters.builder import all_of as all_of
-    from headgate.filters.builder import any_of as any_of
-    from headgate.filters.builder import as_filter as as_filter
-    from headgate.filters.builder import compile_filter as compile_filter
-    from headgate.filters.builder import header as header
-    from headgate.filters.builder import topic as topic
+    from headgate.filters import all_of as all_of
+    from headgate.filters import any_of as any_of
+    from headgate.filters import as_filter as as_filter
+    from headgate.filters import compile_filter as compile_filter
+    from headgate.filters import header as header
+    from headgate.filters import topic as topic
     from headgate.message import OPAQUE as OPAQUE
     from headgate.message import Message as Message
-    from headgate.queues.database import connect as connect
-    from headgate.routing.topology import Topology as Topology
+    from headgate.queues import connect as connect
+    from headgate.routing import Topology as Topology
     from headgate.settings import Settings as Settings
-    from headgate.streams.stream import Stream as Stream
-    from headgate.streams.superstream import SuperStream as SuperStream
+    from headgate.streams import Stream as Stream
+    from headgate.streams import SuperStream as SuperStream
 
 __all__ = [
     "OPAQUE",

@@ -1,5 +1,5 @@
 """Found by Spark: it looks into every installed module whose name begins with `pyspark_`."""
 
-from headgate.spark.datasource import HeadgateSource as DefaultSource
+from headgate.spark import HeadgateSource as DefaultSource
 
 __all__ = ["DefaultSource"]

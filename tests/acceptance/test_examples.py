@@ -30,6 +30,6 @@ def test_the_example_topology_routes_what_its_head_says(capsys):
 
 
 def test_the_example_pipeline_is_well_formed():
-    from headgate.spark.pipeline.file import read_pipeline
+    from headgate.pipelines.file import read_pipeline
 
     assert read_pipeline(EXAMPLES / "pipeline.toml").sinks

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.message import Message
-from headgate.streams.plan import ScanStats
+from headgate.streams.read.plan import ScanStats
 from headgate.streams.stream import Stream
 from tests.conftest import SEED
 

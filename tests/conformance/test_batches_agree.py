@@ -7,13 +7,13 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from headgate.columns.batch import BatchColumns
 from headgate.errors import InvalidMessage
-from headgate.filters import batches
-from headgate.filters.columns import BatchColumns
+from headgate.filters.compile.arrow import compile_mask
 from headgate.filters.logic import matches_filter
-from headgate.filters.matcher import Matcher
 from headgate.filters.nodes import Compare, Field, Filter, Literal
-from headgate.filters.targets.arrow import compile_mask
+from headgate.matching import batch as batches
+from headgate.matching.matcher import Matcher
 from headgate.message import Message
 from headgate.streams.stream import Stream
 from tests import generate

@@ -13,14 +13,14 @@ from headgate.check.engine import Engine, Question
 from headgate.check.postgres import PostgresEngine
 from headgate.check.spark import SparkEngine
 from headgate.check.sqlite import SqliteEngine
+from headgate.filters.compile.python import predicate
+from headgate.filters.compile.verdict import Verdict, judge
 from headgate.filters.facts import DistinctSets, Facts, FieldFacts
 from headgate.filters.logic import compare, field_value, matches_filter
 from headgate.filters.nodes import KIND_OF, Field, Filter, fields_read
 from headgate.filters.normal import bind_now, normalize
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
-from headgate.filters.targets.python import predicate
-from headgate.filters.targets.verdict import Verdict, judge
 from headgate.message import Message
 from tests import generate
 from tests.conftest import FULL

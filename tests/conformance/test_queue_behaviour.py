@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from headgate.queues.clock import wall_us
+from headgate.clock import wall_us
 from headgate.queues.database import Database
 from headgate.queues.database import connect as connect_to
-from headgate.queues.memory import MemoryEngine, MemoryStore
+from headgate.queues.memory.engine import MemoryEngine, MemoryStore
 from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour, QueueBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
 from tests.manual_clock import ManualClock

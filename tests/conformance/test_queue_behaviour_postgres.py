@@ -10,13 +10,13 @@ from functools import partial
 import psycopg
 import pytest
 
+from headgate.clock import wall_us
 from headgate.errors import QueueError
 from headgate.message import Message
-from headgate.queues.clock import wall_us
-from headgate.queues.contract import Operation, Publication, Statement, Transaction
 from headgate.queues.database import connect as connect_to
-from headgate.queues.postgres import AsyncPostgresEngine
-from headgate.queues.postgres_dialect import index_name
+from headgate.queues.engine import Operation, Publication, Statement, Transaction
+from headgate.queues.postgres.dialect import index_name
+from headgate.queues.postgres.engine import AsyncPostgresEngine
 from tests.conformance import blocking_aio
 from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from headgate.message import InvalidMessage, validate
-from headgate.queues.contract import Claimed, Engine, Publication, QueueOptions, Receipt, Standing
-from headgate.queues.memory import MemoryEngine
-from headgate.queues.sqlite import SqliteEngine
+from headgate.queues.engine import Claimed, Engine, Publication, QueueOptions, Receipt, Standing
+from headgate.queues.memory.engine import MemoryEngine
+from headgate.queues.sqlite.engine import SqliteEngine
 from tests import generate
 from tests.manual_clock import ManualClock
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.filters.trie import TopicTrie
+from headgate.matching.trie import TopicTrie
 from headgate.routing.topology import Topology
 from tests.conformance.amqp_replay import replay, without_words
 

@@ -13,9 +13,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyarrow import RecordBatch
 
-from headgate.filters import batches, groups, index, memory, paths, tree, trie
-from headgate.filters.columns import shred
+from headgate.columns.shredder import shred
 from headgate.filters.nodes import depends_on_time
+from headgate.matching import batch as batches
+from headgate.matching import cache as memory
+from headgate.matching import groups, index, paths, tree, trie
 from headgate.message import Message
 from headgate.routing.topology import Topology
 from headgate.routing.values import Envelope

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from headgate.columns.shredder import shred
 from headgate.errors import UnknownExchange
-from headgate.filters.columns import shred
-from headgate.filters.matcher import Matcher
 from headgate.filters.parser import parse
+from headgate.matching.matcher import Matcher
 from headgate.message import Message
-from headgate.queues.catalog import Catalog
-from headgate.queues.contract import QueueInfo, QueueOptions
+from headgate.queues.engine import QueueInfo, QueueOptions
+from headgate.queues.sql.catalog import Catalog
 from headgate.routing.topology import Topology
 from tests import generate
 from tests.conformance.test_routing_properties import Pair, message

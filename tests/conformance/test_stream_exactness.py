@@ -9,13 +9,14 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from headgate.columns.decoder import Record, decode_records
 from headgate.filters.logic import matches_filter
 from headgate.filters.normal import bind_now
 from headgate.message import OPAQUE, Message
-from headgate.streams import cluster, reader
 from headgate.streams.cold import compaction, write
 from headgate.streams.cold.compaction import compact
-from headgate.streams.decode import Record, decode_records
+from headgate.streams.read import scan as reader
+from headgate.streams.segments import clustering as cluster
 from headgate.streams.stream import Stream
 from tests import generate
 from tests.conftest import FULL, SEED

@@ -16,9 +16,9 @@ from types import FrameType
 from typing import Any
 
 from headgate import aio
-from headgate.queues.clock import Clock
-from headgate.queues.contract import State
+from headgate.clock import Clock
 from headgate.queues.database import connect
+from headgate.queues.engine import State
 from headgate.queues.queue import Queue
 
 

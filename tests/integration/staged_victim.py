@@ -16,14 +16,15 @@ from typing import Any
 
 import pyarrow as pa
 
-import headgate.queues.once
-import headgate.queues.sqlite
+import headgate.queues.sql.once
+import headgate.queues.sqlite.engine
 import headgate.streams.stream  # noqa: F401  what commits import, once for all children
-from headgate.spark import sink as sinks
-from headgate.spark.checkpoint import Owner
-from headgate.spark.destinations import BatchMark, parse
-from headgate.spark.sink import Sink
-from headgate.spark.staging import Staged, stage
+from headgate.spark.sink import writer as sinks
+from headgate.spark.sink.checkpoint import Owner
+from headgate.spark.sink.destination import BatchMark
+from headgate.spark.sink.destinations import parse
+from headgate.spark.sink.staging import Staged, stage
+from headgate.spark.sink.writer import Sink
 
 STEPS = ("link", "unlink", "rename", "replace", "fsync", "fdatasync", "pwrite", "mkdir")
 PLACES = ("stream:{}/s", "queue:sqlite:///{}/q.db#q", "parquet:{}/p")

@@ -13,16 +13,16 @@ import pytest
 from headgate.check.engine import Question
 from headgate.check.postgres import PostgresEngine, private_server
 from headgate.errors import MissingExtra, ServerNotFound
-from headgate.filters.logic import matches_filter
-from headgate.filters.parser import parse
-from headgate.filters.printer import to_text
-from headgate.filters.targets.sql import (
+from headgate.filters.compile.sql import (
     Layout,
     compile_sql,
     headers_json,
     index_expression,
     index_statement,
 )
+from headgate.filters.logic import matches_filter
+from headgate.filters.parser import parse
+from headgate.filters.printer import to_text
 from headgate.message import Message
 from tests import generate
 from tests.conformance.sql_engine import SqlEngineConformance, random_doubles

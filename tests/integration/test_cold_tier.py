@@ -20,19 +20,19 @@ from pyarrow import fs
 
 from headgate.errors import StreamCorrupt, StreamError
 from headgate.message import OPAQUE, Message
-from headgate.streams.catalog import Catalog
 from headgate.streams.cold import compaction, tier, write
 from headgate.streams.cold.compaction import compact, compacting, sources
+from headgate.streams.cold.location import ColdFile
+from headgate.streams.cold.manifest import read_manifest, read_note
 from headgate.streams.cold.names import parquet_name, stream_name
-from headgate.streams.cold.note import read_manifest, read_note
-from headgate.streams.cold.place import ColdFile
 from headgate.streams.cold.segment import ColdSegment
-from headgate.streams.dump import dump_segment, lines
-from headgate.streams.entry import Decision
-from headgate.streams.layout import segment_files
-from headgate.streams.segment import ChunkMetadata
+from headgate.streams.format import segment_files
+from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.entry_filter import Decision
+from headgate.streams.segments.segment import ChunkMetadata
 from headgate.streams.stream import Stream
-from headgate.streams.verify import repair, verify
+from headgate.streams.upkeep.dump import dump_segment, lines
+from headgate.streams.upkeep.verification import repair, verify
 
 CLOCK = 1_750_000_000_000_000
 DAY_US = 86_400_000_000

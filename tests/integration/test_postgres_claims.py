@@ -9,12 +9,12 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from headgate.queues import postgres_claims
-from headgate.queues.claiming import Wanted
-from headgate.queues.contract import Statement
 from headgate.queues.database import connect
-from headgate.queues.postgres_claims import answer_of, left_out
+from headgate.queues.engine import Statement
+from headgate.queues.postgres import claims as postgres_claims
+from headgate.queues.postgres.claims import answer_of, left_out
 from headgate.queues.queue import Queue
+from headgate.queues.sql.claim import Wanted
 
 LIMIT = 10
 BIG = {

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from headgate.queues.postgres_connections import open_async_connection, open_connection
-from headgate.queues.postgres_cursors import KeepingConnection
-from headgate.queues.postgres_target import target_of
+from headgate.queues.postgres.connections import open_async_connection, open_connection
+from headgate.queues.postgres.cursors import KeepingConnection
+from headgate.queues.postgres.target import target_of
 
 ECHO = "SELECT $1::bigint, $2::text[]"
 

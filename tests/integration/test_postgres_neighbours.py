@@ -12,9 +12,9 @@ import pytest
 
 from headgate import aio
 from headgate.errors import DatabaseUnavailable, QueueOptionsError
-from headgate.queues.contract import Operation, Statement
 from headgate.queues.database import connect
-from headgate.queues.postgres_connections import keepalives
+from headgate.queues.engine import Operation, Statement
+from headgate.queues.postgres.connections import keepalives
 from tests.integration.fake_pooler import FakePooler
 
 pytestmark = pytest.mark.postgres

@@ -31,10 +31,10 @@ from headgate.errors import (
     StaleLease,
 )
 from headgate.message import Message
-from headgate.queues.contract import Claimed, Publication, State
 from headgate.queues.database import Database, connect
-from headgate.queues.search import Unwanted
-from headgate.queues.statements import migrations_of
+from headgate.queues.engine import Claimed, Publication, State
+from headgate.queues.sql.search import Unwanted
+from headgate.queues.sql.statements import migrations_of
 from tests.manual_clock import ManualClock
 
 VICTIM = Path(__file__).with_name("queue_victim.py")

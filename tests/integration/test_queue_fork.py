@@ -17,9 +17,9 @@ import pytest
 from headgate import aio
 from headgate.queues.database import Database, connect
 from headgate.queues.parked import only_relay_of
-from headgate.queues.postgres_connections import Pool, open_connection
-from headgate.queues.postgres_target import target_of
-from headgate.queues.sqlite import SqliteEngine
+from headgate.queues.postgres.connections import Pool, open_connection
+from headgate.queues.postgres.target import target_of
+from headgate.queues.sqlite.engine import SqliteEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 PATIENCE = 30

@@ -20,8 +20,8 @@ import sqlalchemy
 from headgate import aio
 from headgate.errors import QueueOptionsError
 from headgate.message import Message
-from headgate.queues.contract import Publication
 from headgate.queues.database import Database, connect
+from headgate.queues.engine import Publication
 from headgate.queues.outbox import COLUMNS, entry_of, inserter
 from headgate.queues.queue import Queue
 from headgate.queues.relay import Relay

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from headgate.filters.parser import parse
-from headgate.queues.claiming import Wanted
-from headgate.queues.contract import State, Statement
 from headgate.queues.database import Database, connect
-from headgate.queues.postgres_dialect import index_name, probe_key
+from headgate.queues.engine import State, Statement
+from headgate.queues.postgres.dialect import index_name, probe_key
 from headgate.queues.queue import Queue
+from headgate.queues.sql.claim import Wanted
 
 ROWS = 20_000
 SCHEMA = "plans"
@@ -204,7 +204,7 @@ def test_the_key_of_a_value_is_what_the_index_holds(db, value):
         ("to_jsonb($1::text)", value) if isinstance(value, str) else ("$1::text::jsonb", None)
     )
     if param is None:
-        from headgate.filters.targets.sql import headers_json
+        from headgate.filters.compile.sql import headers_json
 
         text, param = "($1::text::jsonb -> 'v')", headers_json({"v": value})
     [(key,)] = db.engine.run(_asked(Statement(f"SELECT probe_key({text})", (param,))))

@@ -8,21 +8,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headgate.columns.decoder import decode_records
 from headgate.errors import StreamCorrupt
+from headgate.filters.compile.verdict import judge
 from headgate.filters.nodes import Field
 from headgate.filters.parser import parse
-from headgate.filters.targets.verdict import judge
 from headgate.message import OPAQUE, Message
-from headgate.streams import cluster as clustering
-from headgate.streams import seal as sealing
-from headgate.streams.decode import decode_records
-from headgate.streams.hot import HotSegment
-from headgate.streams.layout import log_path
+from headgate.streams.format import log_path
 from headgate.streams.options import StreamOptions
-from headgate.streams.sealed import SealedSegment
-from headgate.streams.summarize import LAST, MAX_BOUND
+from headgate.streams.segments import clustering
+from headgate.streams.segments import seal as sealing
+from headgate.streams.segments.hot_segment import HotSegment
+from headgate.streams.segments.sealed import SealedSegment
+from headgate.streams.segments.summary_build import LAST, MAX_BOUND
 from tests import generate
-from tests.unit.streams.segments import offsets_of, scan_all, seal_at, stamped, write_hot
+from tests.unit.streams.written_segments import offsets_of, scan_all, seal_at, stamped, write_hot
 
 
 def orders(count: int, seed: int = 0) -> list[Message]:

@@ -14,7 +14,7 @@ from headgate.filters.normal import bind_now
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.message import OPAQUE, Message
-from headgate.spark.columns import SCHEMA, to_column, to_expression_text
+from headgate.spark.filter_column import SCHEMA, to_column, to_expression_text
 from tests import generate
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from headgate.queues.database import connect
 from headgate.streams.stream import Stream
-from headgate.streams.verify import verify
+from headgate.streams.upkeep.verification import verify
 from tests.integration import staged_victim
 
 

@@ -11,17 +11,17 @@ from random import Random
 
 import pytest
 
+from headgate.clock import now_us
+from headgate.columns.decoder import Record
 from headgate.errors import StreamCorrupt
 from headgate.message import Message
-from headgate.streams import cluster
-from headgate.streams.clock import now_us
 from headgate.streams.cold import write
 from headgate.streams.cold.compaction import compact
-from headgate.streams.decode import Record
-from headgate.streams.layout import sealed_path
-from headgate.streams.sealed import SealedSegment
+from headgate.streams.format import sealed_path
+from headgate.streams.segments import clustering as cluster
+from headgate.streams.segments.sealed import SealedSegment
 from headgate.streams.stream import Stream
-from headgate.streams.verify import repair, verify
+from headgate.streams.upkeep.verification import repair, verify
 from tests.conftest import FULL
 
 FLIPS = 400 if FULL else 30

@@ -16,10 +16,10 @@ from random import Random
 import pytest
 
 from headgate.streams.cold.compaction import compact
-from headgate.streams.cold.note import read_note
+from headgate.streams.cold.manifest import read_note
 from headgate.streams.cold.tier import manifests
 from headgate.streams.stream import Stream
-from headgate.streams.verify import verify
+from headgate.streams.upkeep.verification import verify
 from tests.integration import stream_victim
 
 FULL = os.environ.get("HEADGATE_FULL") == "1"

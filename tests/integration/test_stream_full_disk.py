@@ -15,7 +15,7 @@ import pytest
 
 from headgate.errors import StreamWriteError
 from headgate.streams.stream import Stream
-from headgate.streams.verify import verify
+from headgate.streams.upkeep.verification import verify
 from tests.conftest import FULL
 
 ROUNDS = 200 if FULL else 24

@@ -15,10 +15,10 @@ import pytest
 
 from headgate.message import Message
 from headgate.streams.options import StreamOptions, save_options
-from headgate.streams.producer import Producer
 from headgate.streams.stream import Stream
-from headgate.streams.verify import verify
-from headgate.streams.writer import Writer
+from headgate.streams.upkeep.verification import verify
+from headgate.streams.write.producer import Producer
+from headgate.streams.write.writer import Writer
 
 MODULES = ("writer.py", "log.py", "pending.py")
 

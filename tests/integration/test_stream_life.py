@@ -14,8 +14,8 @@ from headgate.errors import (
     StreamWriteError,
 )
 from headgate.message import Message
-from headgate.streams.catalog import Catalog
-from headgate.streams.layout import segment_files
+from headgate.streams.format import segment_files
+from headgate.streams.read.catalog import Catalog
 from headgate.streams.stream import Stream
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from headgate.errors import StreamClosed, StreamLocked
 from headgate.message import Message
-from headgate.streams.lock import WriterLock
 from headgate.streams.stream import Stream
+from headgate.streams.write.lock import WriterLock
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 LATER = timedelta(hours=1)

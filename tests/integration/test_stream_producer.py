@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamLocked
 from headgate.message import OPAQUE, Message
-from headgate.streams.catalog import Catalog
+from headgate.streams.read.catalog import Catalog
 from headgate.streams.stream import Stream
 
 LATER = timedelta(hours=1)  # a linger no test waits for

@@ -10,10 +10,10 @@ import pytest
 
 from headgate.errors import StreamCorrupt
 from headgate.message import Message
-from headgate.streams.hot import HotSegment
-from headgate.streams.layout import index_path, log_path, segment_files
+from headgate.streams.format import index_path, log_path, segment_files
+from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.stream import Stream
-from headgate.streams.verify import repair, verify
+from headgate.streams.upkeep.verification import repair, verify
 
 MESSAGES = [
     Message(
@@ -58,8 +58,8 @@ def write_more(path, *payloads):
 
 def unsettle(path):
     """As if the writer had been killed: nothing was noted as safely written."""
-    from headgate.streams.files import map_file
-    from headgate.streams.index import encode_settled, read_index_header, settled_at
+    from headgate.files import map_file
+    from headgate.streams.segments.hot_index import encode_settled, read_index_header, settled_at
 
     head = read_index_header(memoryview(map_file(index_of(path))))
     with index_of(path).open("r+b") as file:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headgate.clock import now_us
 from headgate.message import Message
-from headgate.streams.clock import now_us
 from headgate.streams.cold.compaction import compact
-from headgate.streams.consumer import Consumer
+from headgate.streams.read.consumer import Consumer
 from headgate.streams.stream import Stream
-from headgate.streams.verify import verify
+from headgate.streams.upkeep.verification import verify
 
 TIME_LIMIT = timedelta(minutes=5)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from headgate.message import Message
 from headgate.streams.cold.compaction import compact
-from headgate.streams.layout import log_path
+from headgate.streams.format import log_path
 from headgate.streams.stream import Stream
-from headgate.streams.verify import verify
+from headgate.streams.upkeep.verification import verify
 from tests.conftest import FULL
 
 LOOKS = 400 if FULL else 40

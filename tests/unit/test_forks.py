@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from headgate.filters.matcher import Matcher
 from headgate.filters.parser import parse
 from headgate.forks import call_before_fork
+from headgate.matching.matcher import Matcher
 from headgate.message import Message
 from headgate.routing.topology import Topology
 

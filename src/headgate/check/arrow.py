@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.check.engine import Question
-from headgate.filters.columns import BatchColumns, shred
-from headgate.filters.nodes import Filter
-from headgate.filters.targets.arrow import compile_mask
+from headgate.columns import BatchColumns, shred
+from headgate.filters import Filter
+from headgate.filters.compile.arrow import compile_mask
 from headgate.message import Message
 
 ROWS_PER_BATCH: Final = 4096

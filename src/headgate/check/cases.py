@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from headgate.errors import CasesError, FilterError, InvalidMessage, TopicPatternError
-from headgate.filters.nodes import Filter, TopicMatch
-from headgate.filters.parser import parse
+from headgate.filters import Filter, TopicMatch, parse
 from headgate.message import OPAQUE, HeaderValue, Message, validate
 
 Expected: TypeAlias = "bool | str"  # True, False or "error"

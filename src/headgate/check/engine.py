@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from headgate.filters.nodes import Filter
+from headgate.filters import Filter
 from headgate.message import Message
 
 

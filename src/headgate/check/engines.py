@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.check.engine import Engine, Question
 from headgate.errors import HeadgateError
-from headgate.filters.targets.python import predicate
+from headgate.filters.compile import predicate
 
 LOCAL: Final = ("python", "arrow", "sqlite")  # need nothing but the library itself
 ENGINES: Final = (*LOCAL, "postgres", "spark")

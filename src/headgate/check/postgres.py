@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.check.sql import SqlEngine, Tables
+from headgate.clock import now_us
 from headgate.errors import MissingExtra, ServerNotFound
-from headgate.filters.targets.python import now_us
-from headgate.filters.targets.sql import Dialect, Sql
+from headgate.filters.compile.sql import Dialect, Sql
 
 if TYPE_CHECKING:
     import psycopg

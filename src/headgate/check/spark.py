@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headgate.check.engine import Question
-from headgate.filters.nodes import KIND_OF, SYS_KINDS, Filter, Kind
+from headgate.filters import KIND_OF, SYS_KINDS, Filter, Kind
 from headgate.message import HeaderValue, Message
-from headgate.spark.columns import map_views, to_column
-from headgate.spark.sessions import running_session
-from headgate.spark.sessions import session as new_session
+from headgate.spark import map_views, running_session, to_column
+from headgate.spark import session as new_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

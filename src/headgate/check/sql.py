@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from headgate.check.engine import Question
-from headgate.filters.nodes import Filter
-from headgate.filters.targets.python import now_us, predicate
-from headgate.filters.targets.sql import Dialect, Layout, Sql, compile_sql, headers_json
+from headgate.clock import now_us
+from headgate.filters import Filter
+from headgate.filters.compile import predicate
+from headgate.filters.compile.sql import Dialect, Layout, Sql, compile_sql, headers_json
 from headgate.message import Message
 
 MessageRow: TypeAlias = tuple[

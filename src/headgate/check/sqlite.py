@@ -8,8 +8,8 @@ from typing import Final
 import apsw
 
 from headgate.check.sql import SqlEngine, Tables
-from headgate.filters.targets.python import now_us
-from headgate.filters.targets.sql import Dialect, Sql
+from headgate.clock import now_us
+from headgate.filters.compile.sql import Dialect, Sql
 
 SCHEMA: Final = """
 CREATE TABLE message (

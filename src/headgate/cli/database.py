@@ -8,8 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from headgate.queues.contract import Access
-from headgate.queues.database import Database, connect
+from headgate.queues import Access, Database, connect
 from headgate.settings import load_settings
 
 DatabaseUrl: TypeAlias = Annotated[

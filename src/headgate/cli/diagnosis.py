@@ -98,7 +98,7 @@ def spark(*, start: bool) -> Iterator[Finding]:
 
 
 def _java() -> Finding:
-    from headgate.spark.java import find_java
+    from headgate.spark import find_java
 
     try:
         java = find_java()
@@ -108,7 +108,7 @@ def _java() -> Finding:
 
 
 def _started_spark(installed: str) -> Finding:
-    from headgate.spark.sessions import session
+    from headgate.spark import session
 
     began = time.perf_counter()
     try:
@@ -131,8 +131,7 @@ def postgres(url: str | None) -> Finding:
     if url is None or not url.startswith(("postgresql:", "postgres:")):
         found = f"psycopg {_version('psycopg')}, no server asked"
         return Finding("PostgreSQL", "fine", found, "--database postgresql://… looks at one")
-    from headgate.queues.postgres_connections import open_connection
-    from headgate.queues.postgres_target import target_of
+    from headgate.queues.postgres import open_connection, target_of
 
     try:
         with open_connection(target_of(url)) as connection:

@@ -16,15 +16,13 @@ from rich.text import Text
 
 from headgate.cli.arguments import size_text
 from headgate.cli.options import AsJson
-from headgate.filters.explain import DIALECTS, Explanation
-from headgate.filters.explain import explain as explain_filter
-from headgate.filters.nodes import Filter, depends_on_time
-from headgate.filters.parser import parse
-from headgate.filters.targets.python import now_us
-from headgate.filters.targets.sql import Dialect
-from headgate.spark.columns import to_expression_text
-from headgate.streams.measure import Measured, measure
-from headgate.streams.stream import Stream
+from headgate.clock import now_us
+from headgate.filters import DIALECTS, Explanation, Filter, depends_on_time, parse
+from headgate.filters import explain as explain_filter
+from headgate.filters.compile.sql import Dialect
+from headgate.spark import to_expression_text
+from headgate.streams import Stream
+from headgate.streams.read import Measured, measure
 
 _NAMES: Final[dict[Dialect, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 

@@ -13,9 +13,17 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from headgate.check.cases import Expected, load_cases
-from headgate.check.engines import ENGINES, LOCAL, open_engine, unknown_engine
-from headgate.check.report import Disagreement, Report, check_cases
+from headgate.check import (
+    ENGINES,
+    LOCAL,
+    Disagreement,
+    Expected,
+    Report,
+    check_cases,
+    load_cases,
+    open_engine,
+    unknown_engine,
+)
 from headgate.cli.options import AsJson
 
 app = typer.Typer(no_args_is_help=True)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from headgate.cli.progress import progress
 from headgate.errors import SparkOptionsError
-from headgate.spark.jobs.running import OnProgress
+from headgate.spark.jobs import OnProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ def on_spark(
     what: str, master: str | None, conf: Iterable[str] | None = None
 ) -> Iterator[tuple[SparkSession, OnProgress | None]]:
     """A session, and a bar on the terminal while it works."""
-    from headgate.spark.sessions import running_session, session
+    from headgate.spark import running_session, session
 
     settings = settings_of(conf)
     bar = progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

@@ -19,9 +19,15 @@ from headgate.cli.arguments import write_text
 from headgate.cli.on_spark import Conf, Master, settings_of
 from headgate.cli.pipeline_view import final_table, live_table
 from headgate.errors import HeadgateError
-from headgate.spark.pipeline.definition import Pipeline, QueueSource, StreamSource, Trigger
-from headgate.spark.pipeline.file import read_pipeline
-from headgate.spark.pipeline.progress import Account, Batch
+from headgate.pipelines import (
+    Account,
+    Batch,
+    Pipeline,
+    QueueSource,
+    StreamSource,
+    Trigger,
+    read_pipeline,
+)
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -75,10 +81,8 @@ def _run(
     account: Account,
     tell: Callable[[list[Batch]], None],
 ) -> None:
-    from headgate.spark.pipeline.check import check
-    from headgate.spark.pipeline.lock import refuse_locked
-    from headgate.spark.pipeline.run import follow, start, stop
-    from headgate.spark.sessions import running_session, session
+    from headgate.spark import running_session, session
+    from headgate.spark.pipeline import check, follow, refuse_locked, start, stop
 
     # Both before Spark is started, which takes seconds.
     check(pipeline)
@@ -153,7 +157,7 @@ def _also_written(
 ) -> Callable[[list[Batch]], None]:
     if file is None:
         return tell
-    from headgate.spark.pipeline.metrics import write_metrics
+    from headgate.spark.pipeline import write_metrics
 
     def both(fresh: list[Batch]) -> None:
         tell(fresh)
@@ -164,7 +168,7 @@ def _also_written(
 
 @contextmanager
 def _served(account: Account, port: int) -> Iterator[None]:
-    from headgate.spark.pipeline.metrics import serving_metrics
+    from headgate.spark.pipeline import serving_metrics
 
     with serving_metrics(account, port) as chosen:
         typer.echo(f"metrics: http://127.0.0.1:{chosen}/metrics", err=True)
@@ -174,8 +178,8 @@ def _served(account: Account, port: int) -> Iterator[None]:
 @app.command()
 def check(file: File) -> None:
     """Say everything that would keep a pipeline from running. Nothing is changed."""
-    from headgate.spark.pipeline.check import check as check_pipeline
-    from headgate.spark.pipeline.check import notes_on
+    from headgate.spark.pipeline import check as check_pipeline
+    from headgate.spark.pipeline import notes_on
 
     pipeline = read_pipeline(file)
     check_pipeline(pipeline)
@@ -194,8 +198,7 @@ def show(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print it as Mermaid.")] = False,
 ) -> None:
     """Draw source, exchanges, queues and places, and what has to hold on the way."""
-    from headgate.spark.pipeline.drawing import to_svg
-    from headgate.spark.pipeline.show import figure, to_lines, to_mermaid
+    from headgate.pipelines import figure, to_lines, to_mermaid, to_svg
 
     drawn = figure(read_pipeline(file))
     if svg is not None:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.arguments import size_text
-from headgate.spark.pipeline.progress import Account
+from headgate.pipelines import Account
 
 _MOST_QUEUES: Final = 20  # shown while it runs
 

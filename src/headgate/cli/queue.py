@@ -15,7 +15,7 @@ from rich.text import Text
 from headgate.cli.arguments import parse_duration
 from headgate.cli.database import DatabaseUrl, opened
 from headgate.cli.options import AsJson, AsJsonLines, QueueName
-from headgate.queues.contract import Advice, QueueInfo, QueueStats, Usage
+from headgate.queues import Advice, QueueInfo, QueueStats, Usage
 
 app = typer.Typer(no_args_is_help=True)
 index_app = typer.Typer(no_args_is_help=True)

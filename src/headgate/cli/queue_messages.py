@@ -27,10 +27,7 @@ from headgate.cli.options import (
     ask,
 )
 from headgate.errors import HeadgateError
-from headgate.queues.arguments import microseconds
-from headgate.queues.contract import Publication, Standing, State
-from headgate.queues.delivery import Delivery
-from headgate.queues.queue import Queue
+from headgate.queues import Delivery, Publication, Queue, Standing, State, microseconds
 
 app = typer.Typer()
 dead_app = typer.Typer(no_args_is_help=True)

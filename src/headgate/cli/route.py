@@ -15,10 +15,7 @@ from rich.text import Text
 from headgate.cli.arguments import parse_headers
 from headgate.cli.options import AsJson, Headers
 from headgate.message import Message
-from headgate.routing.bindings import X_FILTER, X_MATCH
-from headgate.routing.explain import Explained, Reason
-from headgate.routing.topology import Topology
-from headgate.routing.values import Envelope
+from headgate.routing import X_FILTER, X_MATCH, Envelope, Explained, Reason, Topology
 
 
 def route(

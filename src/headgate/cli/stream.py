@@ -17,8 +17,7 @@ from headgate.cli.arguments import parse_duration, parse_restriction, parse_size
 from headgate.cli.options import AsJson, AsJsonLines, StreamPath
 from headgate.cli.stream_facts import facts, summary
 from headgate.errors import HeadgateError
-from headgate.streams.layout import OPTIONS_FILE
-from headgate.streams.stream import Stream
+from headgate.streams import OPTIONS_FILE, Stream
 
 app = typer.Typer(no_args_is_help=True)
 

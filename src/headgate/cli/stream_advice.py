@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from headgate.cli.stream_stats import distinct_text
-from headgate.spark.jobs.advise import Advice, Outlook, SizeOutlook
+from headgate.spark.jobs import Advice, Outlook, SizeOutlook
 
 _BAR: Final = 24  # characters from nothing to everything
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"

@@ -13,10 +13,8 @@ from headgate.cli.options import AsJson, StreamPath, Yes, ask
 from headgate.cli.progress import spinner
 from headgate.cli.stream_facts import bytes_in
 from headgate.errors import StreamNotFound
-from headgate.streams.dump import dump_segment, lines
-from headgate.streams.layout import OPTIONS_FILE, segment_files
-from headgate.streams.stream import Stream
-from headgate.streams.verify import Report, repair, verify
+from headgate.streams import OPTIONS_FILE, Stream, segment_files
+from headgate.streams.upkeep import Report, dump_segment, lines, repair, verify
 
 app = typer.Typer()
 

@@ -11,11 +11,10 @@ import typer
 from headgate.cli.arguments import parse_duration, size_text
 from headgate.cli.on_spark import Conf, Master, on_spark
 from headgate.cli.options import StreamPath
+from headgate.clock import now_us
 from headgate.errors import HeadgateError, StreamError
-from headgate.streams.cold.compaction import Compacted, chosen, sources, tidied
-from headgate.streams.options import load_options
-from headgate.streams.stream import Stream
-from headgate.streams.writer import now_us
+from headgate.streams import Stream, load_options
+from headgate.streams.cold import Compacted, chosen, sources, tidied
 
 app = typer.Typer()
 
@@ -61,7 +60,7 @@ def compact(
         _tell(stream, tidied(stream))  # without starting Spark
         return
     with on_spark("compacting", master, conf) as (spark, on_progress):
-        from headgate.spark.jobs.compact import compact as run
+        from headgate.spark.jobs import compact as run
 
         done = run(
             spark, stream, to=to, older_than=age, before_offset=before, on_progress=on_progress

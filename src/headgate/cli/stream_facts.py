@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from headgate.cli.messages import time_text
-from headgate.streams.cold.note import read_note
-from headgate.streams.cold.tier import manifests
-from headgate.streams.layout import segment_files
-from headgate.streams.stream import Stream
+from headgate.streams import Stream, segment_files
+from headgate.streams.cold import manifests, read_note
 
 
 def summary(path: Path, base: Path) -> dict[str, Any]:

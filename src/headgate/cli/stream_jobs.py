@@ -14,8 +14,8 @@ from headgate.cli.arguments import write_text
 from headgate.cli.on_spark import Conf, Master, on_spark
 from headgate.cli.options import AsJson, FilterText, From, StreamPath
 from headgate.errors import HeadgateError
-from headgate.spark.queues.place import without_password
-from headgate.streams.options import load_options
+from headgate.pipelines import without_password
+from headgate.streams import load_options
 
 app = typer.Typer()
 
@@ -28,7 +28,7 @@ def stats(
     load_options(stream)
     with on_spark("measuring", master, conf) as (spark, on_progress):
         from headgate.cli.stream_stats import stats_json, stats_tables
-        from headgate.spark.jobs.measuring import stream_stats
+        from headgate.spark.jobs import stream_stats
 
         found = stream_stats(spark, stream, on_progress)
     if as_json:
@@ -70,8 +70,8 @@ def advise(
     load_options(stream)
     with on_spark("trying designs", master, conf) as (spark, on_progress):
         from headgate.cli.stream_advice import advice_json, print_advice
+        from headgate.spark.jobs import advise as find_advice
         from headgate.spark.jobs import chart
-        from headgate.spark.jobs.advise import advise as find_advice
 
         found = find_advice(
             spark,
@@ -117,7 +117,7 @@ def replay(
     """
     load_options(stream)
     with on_spark("replaying", master, conf) as (spark, on_progress):
-        from headgate.spark.jobs.replay import replay as run_replay
+        from headgate.spark.jobs import replay as run_replay
 
         def show(messages: int, done: int, of: int) -> None:
             if on_progress is not None:

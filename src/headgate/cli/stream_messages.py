@@ -27,9 +27,8 @@ from headgate.cli.options import (
 from headgate.cli.progress import spinner
 from headgate.errors import HeadgateError, StreamCorrupt
 from headgate.message import Message
-from headgate.streams.layout import segment_files
-from headgate.streams.plan import ScanStats
-from headgate.streams.stream import Stream
+from headgate.streams import Stream, segment_files
+from headgate.streams.read import ScanStats
 
 app = typer.Typer()
 

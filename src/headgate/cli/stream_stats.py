@@ -12,8 +12,7 @@ from rich.text import Text
 from headgate.cli.arguments import size_text
 from headgate.cli.messages import time_text
 from headgate.message import Scalar
-from headgate.spark.jobs.sketches import Distinct
-from headgate.spark.jobs.stats import FieldStats, StreamStats
+from headgate.spark.jobs import Distinct, FieldStats, StreamStats
 
 _TOP: Final = 3  # values in a table
 _TOP_JSON: Final = 20

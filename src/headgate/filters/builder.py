@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from headgate.errors import FilterTypeError
+from headgate.filters.compile.python import predicate
 from headgate.filters.nodes import (
     FILTER_TYPES,
     OPERAND_TYPES,
@@ -33,7 +34,6 @@ from headgate.filters.nodes import (
 )
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
-from headgate.filters.targets.python import predicate
 from headgate.message import Message, Scalar
 
 Comparable: TypeAlias = "Scalar | Value"

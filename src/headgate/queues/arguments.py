@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from headgate.errors import QueueOptionsError, StaleLease
-from headgate.filters.builder import FilterLike, as_filter
-from headgate.filters.nodes import And, Filter, TopicMatch, joined
+from headgate.filters import And, Filter, FilterLike, TopicMatch, as_filter, joined
 from headgate.message import (
     INT64_MAX,
     INT64_MIN,
@@ -19,7 +18,7 @@ from headgate.message import (
     message_of_fields,
     validate,
 )
-from headgate.queues.contract import Outcome, Publication, QueueOptions, Receipt
+from headgate.queues.engine import Outcome, Publication, QueueOptions, Receipt
 
 LONGEST_SPAN: Final = timedelta(days=365_000)  # as long as the SQL door takes
 _MOST_US: Final = LONGEST_SPAN // timedelta(microseconds=1)

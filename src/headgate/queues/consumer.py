@@ -22,8 +22,8 @@ from headgate.queues.consuming import (
     warn_of_scans,
     warn_of_trouble,
 )
-from headgate.queues.contract import Claimed, Engine, QueueInfo, Usage
 from headgate.queues.delivery import Delivery
+from headgate.queues.engine import Claimed, Engine, QueueInfo, Usage
 from headgate.queues.members import Group, Member, Strategy
 from headgate.queues.waiting import Waiting
 

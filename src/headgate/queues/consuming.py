@@ -15,8 +15,8 @@ from typing import Literal as OneOf
 
 from headgate.errors import QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
-from headgate.queues.contract import Advice, Claimed, Outcome, Receipt, Usage
-from headgate.queues.search import Unwanted, skipping
+from headgate.queues.engine import Advice, Claimed, Outcome, Receipt, Usage
+from headgate.queues.sql.search import Unwanted, skipping
 
 _log = logging.getLogger(__name__)
 

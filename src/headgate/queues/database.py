@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Any, Final, get_args
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from headgate.clock import Clock
 from headgate.errors import DatabaseNotFound, MissingExtra, QueueOptionsError
-from headgate.filters.builder import FilterLike
+from headgate.filters import FilterLike
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments, requests
-from headgate.queues.clock import Clock
-from headgate.queues.contract import Access, Engine, QueueInfo, Start
+from headgate.queues.engine import Access, Engine, QueueInfo, Start
 from headgate.queues.outbox import Outbox
 from headgate.queues.push import Pushes
 from headgate.queues.queue import Queue, Subscription
@@ -41,13 +41,13 @@ def open_engine(url: str, *, clock: Clock | None = None, **options: Any) -> Engi
             f"access is {', '.join(get_args(Access))}, not {options['access']!r}"
         )
     if parts.scheme == "memory":
-        from headgate.queues.memory import MemoryEngine
+        from headgate.queues.memory.engine import MemoryEngine
 
         if options.pop("access", "create") != "create":
             raise DatabaseNotFound("memory: begins empty, so there is nothing to look at or change")
         return MemoryEngine(clock=clock, **options)
     if parts.scheme == "sqlite":
-        from headgate.queues.sqlite import SqliteEngine
+        from headgate.queues.sqlite.engine import SqliteEngine
 
         return SqliteEngine(
             sqlite_path(url), clock=clock, **{**_sqlite_options(url, parts.query), **options}
@@ -95,7 +95,7 @@ def sqlite_path(url: str) -> Path:
 
 def _open_postgres(url: str, clock: Clock | None, options: Mapping[str, Any]) -> Engine:
     try:
-        from headgate.queues.postgres import PostgresEngine
+        from headgate.queues.postgres.engine import PostgresEngine
     except ImportError as missing:
         if missing.name is not None and missing.name.split(".")[0] != "psycopg":
             raise

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from headgate.message import Message
 from headgate.queues import arguments
-from headgate.queues.contract import Claimed, Engine, Operation, Outcome, QueueInfo, Receipt
+from headgate.queues.engine import Claimed, Engine, Operation, Outcome, QueueInfo, Receipt
 
 E = TypeVar("E")
 

@@ -11,9 +11,8 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from headgate.errors import QueueOptionsError
-from headgate.filters.builder import FilterLike, as_filter
-from headgate.filters.nodes import Filter, Or, joined
-from headgate.filters.targets.python import predicate as compiled
+from headgate.filters import Filter, FilterLike, Or, as_filter, joined
+from headgate.filters.compile import predicate as compiled
 from headgate.message import Message
 
 _log = logging.getLogger(__name__)

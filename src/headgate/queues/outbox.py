@@ -32,7 +32,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments
-from headgate.queues.contract import (
+from headgate.queues.engine import (
     Engine,
     Operation,
     Operations,
@@ -43,13 +43,13 @@ from headgate.queues.contract import (
     Step,
     Transaction,
 )
-from headgate.queues.core import stepwise
-from headgate.queues.dialect import Dialect
-from headgate.queues.operations import SqlOperations
 from headgate.queues.parked import log_parked
-from headgate.queues.publishing import check_is_queue
-from headgate.queues.records import Undecodable, columns_of, message_of, row_of
-from headgate.queues.statements import migrations_of
+from headgate.queues.sql.core import stepwise
+from headgate.queues.sql.dialect import Dialect
+from headgate.queues.sql.operations import SqlOperations
+from headgate.queues.sql.publish import check_is_queue
+from headgate.queues.sql.records import Undecodable, columns_of, message_of, row_of
+from headgate.queues.sql.statements import migrations_of
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headgate.queues.arguments import message_ids
-from headgate.queues.contract import Notify, Operation, Row, SqlValue
-from headgate.queues.dialect import Dialect
+from headgate.queues.engine import Notify, Operation, Row, SqlValue
+from headgate.queues.sql.dialect import Dialect
 
 _log = logging.getLogger(__name__)
 

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from headgate.errors import DatabaseClosed, QueueError, QueueNotFound
-from headgate.filters.nodes import FALSE, Filter, TopicMatch
-from headgate.filters.topics import check_pattern
+from headgate.filters import FALSE, Filter, TopicMatch, check_pattern
 from headgate.message import Message
-from headgate.queues.contract import Engine, Operation, Operations, QueueInfo, QueueOptions, Receipt
+from headgate.queues.engine import Engine, Operation, Operations, QueueInfo, QueueOptions, Receipt
 from headgate.queues.waiting import Waiting
 
 _log = logging.getLogger(__name__)

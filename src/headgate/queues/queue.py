@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from headgate.filters.builder import FilterLike, as_filter
+from headgate.filters import FilterLike, as_filter
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments, requests
 from headgate.queues.consumer import Consumer, Member, Mode, Retry, Strategy
-from headgate.queues.contract import (
+from headgate.queues.delivery import Delivery
+from headgate.queues.engine import (
     Advice,
     Claimed,
     Engine,
@@ -20,7 +21,6 @@ from headgate.queues.contract import (
     Standing,
     State,
 )
-from headgate.queues.delivery import Delivery
 
 LEASE: Final = timedelta(seconds=30)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from headgate import wake as files
+from headgate import file_watch as files
 from headgate.errors import (
     DatabaseClosed,
     DatabaseUnavailable,
@@ -23,7 +23,7 @@ from headgate.errors import (
 )
 from headgate.queues.arguments import message_ids
 from headgate.queues.consuming import RECONNECT_S
-from headgate.queues.contract import Engine
+from headgate.queues.engine import Engine
 from headgate.queues.outbox import (
     Entry,
     Unreadable,
@@ -43,9 +43,9 @@ from headgate.queues.parked import (
     parked_of,
     retry_parked,
 )
-from headgate.queues.publishing import check_is_queue
-from headgate.queues.records import columns_of
-from headgate.queues.statements import statements_of
+from headgate.queues.sql.publish import check_is_queue
+from headgate.queues.sql.records import columns_of
+from headgate.queues.sql.statements import statements_of
 
 _log = logging.getLogger(__name__)
 

@@ -9,9 +9,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from headgate.errors import QueueNotFound, QueueOptionsError
-from headgate.filters.builder import FilterLike
+from headgate.filters import FilterLike
 from headgate.queues import arguments
-from headgate.queues.contract import (
+from headgate.queues.delivery import Leased
+from headgate.queues.engine import (
     Claimed,
     Operation,
     Operations,
@@ -20,7 +21,6 @@ from headgate.queues.contract import (
     QueueOptions,
     Start,
 )
-from headgate.queues.delivery import Leased
 
 STARTS: Final = ("next", "first")
 

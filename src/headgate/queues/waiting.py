@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final
 
-from headgate.queues.contract import Engine, QueueInfo
+from headgate.queues.engine import Engine, QueueInfo
 
 _SHORTEST_PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 1.0

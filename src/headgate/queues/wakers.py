@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from headgate.queues.contract import Wake
+from headgate.queues.engine import Wake
 
 _log = logging.getLogger(__name__)
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from headgate.filters.index import PRESENT, EqualityIndex, PairCount, Presence
-from headgate.filters.nodes import FALSE
-from headgate.filters.normal import normalize
+from headgate.filters import FALSE, normalize
+from headgate.matching import PRESENT, EqualityIndex, PairCount, Presence
 from headgate.routing.bindings import Binding, wanted_headers, x_match
 from headgate.routing.exchanges import (
     FanoutIndex,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any, NamedTuple, TypeAlias
 
-from headgate.filters.groups import gathered, merged, parts_of
-from headgate.filters.matcher import Matcher
-from headgate.filters.residuals import Checked, add_passing
+from headgate.matching import Checked, Matcher, add_passing, gathered, merged, parts_of
 from headgate.message import Message
 from headgate.routing.bindings import Target, ToExchange
 from headgate.routing.values import Envelope

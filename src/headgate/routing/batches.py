@@ -8,11 +8,18 @@ from collections.abc import Mapping, Sequence, Set
 import numpy as np
 import pyarrow as pa
 
-from headgate.filters.batches import Asked, Bools, Ints, Rows, by_code, checked_rows
-from headgate.filters.columns import BatchColumns
-from headgate.filters.matcher import Matcher
-from headgate.filters.residuals import Checked
-from headgate.filters.selections import Selections
+from headgate.columns import BatchColumns
+from headgate.matching import (
+    Asked,
+    Bools,
+    Checked,
+    Ints,
+    Matcher,
+    Rows,
+    Selections,
+    by_code,
+    checked_rows,
+)
 from headgate.routing.answers import Answer, Pending, told_apart
 from headgate.routing.bindings import Target
 from headgate.routing.exchanges import Index

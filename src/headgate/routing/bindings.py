@@ -8,11 +8,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.errors import BindingRefused, FilterError
-from headgate.filters.builder import Condition
-from headgate.filters.index import PRESENT, Presence, Wanted
-from headgate.filters.nodes import FILTER_TYPES, Filter
-from headgate.filters.parser import parse
-from headgate.filters.printer import to_text
+from headgate.filters import FILTER_TYPES, Condition, Filter, parse, to_text
+from headgate.matching import PRESENT, Presence, Wanted
 from headgate.routing.values import (
     Arguments,
     arguments_key,

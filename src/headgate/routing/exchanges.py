@@ -17,15 +17,23 @@ from typing import Literal as OneOf
 import numpy as np
 
 from headgate.errors import BindingRefused, TopicPatternError
-from headgate.filters.batches import Alike, Rows, match_rows, match_topics
-from headgate.filters.columns import Columns
-from headgate.filters.groups import Group, Slot, exclude, include
-from headgate.filters.index import EqualityIndex, Wanted
-from headgate.filters.matcher import Matcher
-from headgate.filters.nodes import TRUE, Filter
-from headgate.filters.residuals import Checked, Checks
-from headgate.filters.topics import check_pattern
-from headgate.filters.trie import TopicTrie
+from headgate.filters import TRUE, Columns, Filter, check_pattern
+from headgate.matching import (
+    Alike,
+    Checked,
+    Checks,
+    EqualityIndex,
+    Group,
+    Matcher,
+    Rows,
+    Slot,
+    TopicTrie,
+    Wanted,
+    exclude,
+    include,
+    match_rows,
+    match_topics,
+)
 from headgate.message import Message
 from headgate.routing.answers import Answer, Gate, Pending, Routable, Routed, told_apart
 from headgate.routing.bindings import X_FILTER, Binding, Target, ToExchange, ways_into

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, assert_never
 
-from headgate.filters.index import PRESENT
-from headgate.filters.logic import evaluate, field_value
-from headgate.filters.nodes import KIND_OF, Field, Filter, fields_read
-from headgate.filters.normal import conjuncts
-from headgate.filters.printer import operand_text, to_text
-from headgate.filters.targets.python import now_us
-from headgate.filters.topics import matches
+from headgate.clock import now_us
+from headgate.filters import (
+    KIND_OF,
+    Field,
+    Filter,
+    conjuncts,
+    evaluate,
+    field_value,
+    fields_read,
+    matches,
+    operand_text,
+    to_text,
+)
+from headgate.matching import PRESENT
 from headgate.message import Message
 from headgate.routing.answers import Routable, Routed
 from headgate.routing.bindings import Binding, wanted_headers, x_match

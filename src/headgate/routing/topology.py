@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.errors import RoutingError, TopologyError
-from headgate.filters.groups import merged
-from headgate.filters.nodes import Filter
+from headgate.filters import Filter
+from headgate.matching import merged
 from headgate.routing.advice import Advice, Problem, advice, problems
 from headgate.routing.answers import Answer, Routable, Routed
 from headgate.routing.batches import RoutedBatch, route_rows
@@ -79,7 +79,7 @@ class Topology(Declarations):
             return self._walk(index, answer, message)  # type: ignore[arg-type]
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
-        """Where each row of the batch goes; its columns are named as in `headgate.filters.columns`."""
+        """Where each row of the batch goes; its columns are named as in `headgate.columns.shredder`."""
         with self._lock:
             index = self._doors.get(exchange)
             if index is None:

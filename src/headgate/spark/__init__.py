@@ -1,19 +1,24 @@
 """The data pipeline: Headgate as a source, a sink and a router inside Spark."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
+from headgate.lazy import front_door
 
 if TYPE_CHECKING:
-    from headgate.spark.sessions import session
-
-__all__ = ["session"]
-
-
-def __getattr__(name: str) -> Any:
-    """Executors come by here often, and never start a session."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from headgate.spark.sessions import session
-
-    return session
+    from headgate.spark.datasource import HeadgateSource as HeadgateSource
+    from headgate.spark.filter_column import map_views as map_views
+    from headgate.spark.filter_column import to_column as to_column
+    from headgate.spark.filter_column import to_expression_text as to_expression_text
+    from headgate.spark.java import find_java as find_java
+    from headgate.spark.sessions import running_session as running_session
+    from headgate.spark.sessions import session as session
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "datasource": ["HeadgateSource"],
+            "filter_column": ["map_views", "to_column", "to_expression_text"],
+            "java": ["find_java"],
+            "sessions": ["running_session", "session"],
+        },
+    )

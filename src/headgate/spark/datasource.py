@@ -102,36 +102,36 @@ class HeadgateSource(DataSource):
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         if names_queue(self.options):
-            from headgate.spark.queues.options import queue_read
-            from headgate.spark.queues.reading import QueueReader
+            from headgate.spark.source.queue_batch import QueueReader
+            from headgate.spark.source.queue_options import queue_read
 
             return QueueReader(schema, queue_read(self.options))
-        from headgate.spark.reading import HeadgateReader
+        from headgate.spark.source.stream_batch import HeadgateReader
 
         return HeadgateReader(schema, source_options(self.options))
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if names_queue(self.options):
-            from headgate.spark.queues.following import QueueStreamReader
-            from headgate.spark.queues.options import followed
+            from headgate.spark.source.queue_micro import QueueStreamReader
+            from headgate.spark.source.queue_options import followed
 
             asked = followed(self.options)
             if asked.states:
                 raise SparkOptionsError(NO_STREAM)
             return QueueStreamReader(schema, asked)
-        from headgate.spark.streaming import HeadgateStreamReader
+        from headgate.spark.source.stream_micro import HeadgateStreamReader
 
         return HeadgateStreamReader(schema, source_options(self.options))
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from headgate.spark.sink import batch_writer
+        from headgate.spark.sink.writer import batch_writer
 
         return batch_writer(schema, self.options, overwrite)
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from headgate.spark.sink import stream_writer
+        from headgate.spark.sink.writer import stream_writer
 
         return stream_writer(schema, self.options, overwrite)

@@ -18,13 +18,12 @@ from urllib.parse import unquote, urlsplit
 
 from headgate.errors import SparkOptionsError, StreamOptionsError
 from headgate.message import INT64_MAX
-from headgate.spark.queues.place import QUEUE
-from headgate.streams.layout import SUPER_FILE
-from headgate.streams.options import load_options
+from headgate.pipelines import QUEUE
+from headgate.streams import SUPER_FILE, load_options
 
 if TYPE_CHECKING:
-    from headgate.filters.nodes import Filter
-    from headgate.streams.start import Start
+    from headgate.filters import Filter
+    from headgate.streams.read import Start
 
 DIGITS: Final = re.compile(r"[0-9]{1,19}")  # Spark counts in 64 bits
 _PLACES: Final = ("path", "paths")
@@ -133,16 +132,14 @@ def wants_text(given: Mapping[str, str]) -> bool:
 
 def filter_of(text: str) -> Filter:
     """The filter of a text; everything when there is none."""
-    from headgate.filters.builder import as_filter
-    from headgate.filters.nodes import TRUE
+    from headgate.filters import TRUE, as_filter
 
     return as_filter(text) if text.strip() else TRUE
 
 
 def default_cursor(paths: Iterable[str], filter: Filter) -> str:
     """A name that the same query has again after a restart; give two queries that are alike names of their own."""
-    from headgate.filters.normal import normalize
-    from headgate.filters.printer import to_text
+    from headgate.filters import normalize, to_text
 
     asked = json.dumps([sorted(paths), to_text(normalize(filter))])
     return f"spark-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
@@ -168,7 +165,7 @@ def _end(text: str) -> Start:
 
 
 def _moment(name: str, text: str) -> Start:
-    from headgate.streams.start import parse_start
+    from headgate.streams.read import parse_start
 
     try:
         return parse_start(text)
@@ -250,6 +247,6 @@ def _expanded(path: str) -> Iterator[str]:
         yield path
         return
     # Brings SQLite, which executors do without.
-    from headgate.streams.superstream import SuperStream
+    from headgate.streams import SuperStream
 
     yield from (str(stream.path) for stream in SuperStream.open(path).partitions)

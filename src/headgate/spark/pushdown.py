@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import FilterError
-from headgate.filters.logic import OPPOSITE
-from headgate.filters.nodes import (
+from headgate.filters import (
     MAX_IN_ITEMS,
+    OPPOSITE,
     TRUE,
     And,
     Compare,

@@ -27,12 +27,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
+from headgate.columns import OVERFLOW, field_and_view
 from headgate.errors import InvalidMessage, SparkSchemaError
-from headgate.filters.columns import View, column_name
-from headgate.filters.nodes import SYS_KINDS, Field, Scope
+from headgate.filters import SYS_KINDS, Field, Scope, View, column_name
 from headgate.message import PROPERTY_NAMES, check_header_name
-from headgate.streams.names import field_and_view
-from headgate.streams.overflow import OVERFLOW
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType

@@ -1,1 +1,33 @@
 """Streams: an append-only log of Arrow columns whose filters prune under load."""
+
+from typing import TYPE_CHECKING
+
+from headgate.lazy import front_door
+
+if TYPE_CHECKING:
+    from headgate.streams.format import CHUNK_HEADER as CHUNK_HEADER
+    from headgate.streams.format import COLUMN as COLUMN
+    from headgate.streams.format import OPTIONS_FILE as OPTIONS_FILE
+    from headgate.streams.format import SUPER_FILE as SUPER_FILE
+    from headgate.streams.format import segment_files as segment_files
+    from headgate.streams.options import DEFAULT_INDEXED_BYTES as DEFAULT_INDEXED_BYTES
+    from headgate.streams.options import DEFAULT_SEED_BYTES as DEFAULT_SEED_BYTES
+    from headgate.streams.options import StreamOptions as StreamOptions
+    from headgate.streams.options import load_options as load_options
+    from headgate.streams.stream import Stream as Stream
+    from headgate.streams.superstream import SuperStream as SuperStream
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "format": ["CHUNK_HEADER", "COLUMN", "OPTIONS_FILE", "SUPER_FILE", "segment_files"],
+            "options": [
+                "DEFAULT_INDEXED_BYTES",
+                "DEFAULT_SEED_BYTES",
+                "StreamOptions",
+                "load_options",
+            ],
+            "stream": ["Stream"],
+            "superstream": ["SuperStream"],
+        },
+    )

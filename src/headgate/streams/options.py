@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from headgate.errors import InvalidMessage, StreamError, StreamNotFound, StreamOptionsError
 from headgate.message import Scalar, check_header_name, check_header_value
-from headgate.streams.layout import FORMAT_VERSION, MAX_BODY_BYTES, OPTIONS_FILE
+from headgate.streams.format import FORMAT_VERSION, MAX_BODY_BYTES, OPTIONS_FILE
 from headgate.streams.record import damaged_records, mend_record, read_record, write_record
 
 Fsync: TypeAlias = Literal["always", "interval", "never"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from headgate.checksum import crc32
-from headgate.streams.files import replace_file
+from headgate.files import replace_file
 
 COPY_SUFFIX: Final = ".copy"
 _CHECKSUM: Final = "crc32"

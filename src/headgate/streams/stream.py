@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.clock import now_us
+from headgate.columns import batches_of, columns_of
 from headgate.errors import (
     StreamClosed,
     StreamError,
@@ -20,34 +22,32 @@ from headgate.errors import (
     StreamLocked,
     StreamWriteError,
 )
-from headgate.filters.builder import FilterLike
+from headgate.filters import FilterLike
 from headgate.forks import call_in_child
-from headgate.streams.adoption import adopt
-from headgate.streams.catalog import Catalog, SealedSegments
-from headgate.streams.clock import now_us
 from headgate.streams.cold.tier import delete_data
-from headgate.streams.committer import Committer
-from headgate.streams.consumer import Consumer, PostFilter
-from headgate.streams.cursors import Cursors
-from headgate.streams.entry import EntryFilter, EntryFilters, entry_filters
-from headgate.streams.exits import close_at_exit
-from headgate.streams.inbox import deposits, write_deposit, write_reference
-from headgate.streams.layout import INBOX, LOCK_FILE, OPTIONS_FILE
-from headgate.streams.lock import WriterLock
-from headgate.streams.maintenance import drop_segments, seal_segments
-from headgate.streams.missing import OnCorrupt, OnLost, check_choices, kept_position
+from headgate.streams.format import INBOX, LOCK_FILE, OPTIONS_FILE
 from headgate.streams.options import StreamOptions, changed, load_options, save_options
-from headgate.streams.producer import FilterValue, Producer
-from headgate.streams.producers import check_producer_name, check_publishing_id
-from headgate.streams.query import make_query
-from headgate.streams.reader import Scan
+from headgate.streams.read.catalog import Catalog, SealedSegments
+from headgate.streams.read.consumer import Consumer, PostFilter
+from headgate.streams.read.cursors import Cursors
+from headgate.streams.read.entry_filter import EntryFilter, EntryFilters, entry_filters
+from headgate.streams.read.missing import OnCorrupt, OnLost, check_choices, kept_position
+from headgate.streams.read.query import make_query
+from headgate.streams.read.scan import Scan
+from headgate.streams.read.start import Start, names_offset, resolve_start
 from headgate.streams.record import COPY_SUFFIX
 from headgate.streams.refusals import raising_write_errors
-from headgate.streams.retention import SegmentInfo
-from headgate.streams.staged import StagedFile
-from headgate.streams.start import Start, names_offset, resolve_start
-from headgate.streams.tables import batches_of, columns_of
-from headgate.streams.writer import Writer
+from headgate.streams.upkeep.maintenance import drop_segments, seal_segments
+from headgate.streams.upkeep.retention import SegmentInfo
+from headgate.streams.write.adoption import adopt
+from headgate.streams.write.committer import Committer
+from headgate.streams.write.exits import close_at_exit
+from headgate.streams.write.inbox import deposits, write_deposit, write_reference
+from headgate.streams.write.lock import WriterLock
+from headgate.streams.write.producer import FilterValue, Producer
+from headgate.streams.write.publishing_ids import check_producer_name, check_publishing_id
+from headgate.streams.write.staged import StagedFile
+from headgate.streams.write.writer import Writer
 
 
 class Stream:

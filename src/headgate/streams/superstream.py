@@ -19,17 +19,17 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNotFound
-from headgate.filters.builder import FilterLike
+from headgate.filters import FilterLike
 from headgate.message import Message
-from headgate.streams.consumer import Consumer
-from headgate.streams.following import Following
-from headgate.streams.layout import FORMAT_VERSION, SUPER_FILE
+from headgate.streams.format import FORMAT_VERSION, SUPER_FILE
 from headgate.streams.partition import partition_of
-from headgate.streams.plan import ScanStats
-from headgate.streams.producer import Producer
-from headgate.streams.reader import Scan
+from headgate.streams.read.consumer import Consumer
+from headgate.streams.read.plan import ScanStats
+from headgate.streams.read.scan import Scan
+from headgate.streams.read.tailing import Following
 from headgate.streams.record import mend_record, read_record, write_record
 from headgate.streams.stream import Stream
+from headgate.streams.write.producer import Producer
 
 MAX_PARTITIONS: Final = 1024
 

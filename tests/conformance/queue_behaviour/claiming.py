@@ -9,8 +9,8 @@ import pytest
 from headgate.errors import QueueOptionsError, StaleLease
 from headgate.filters.parser import parse
 from headgate.message import Message
-from headgate.queues.contract import Publication, State
-from headgate.queues.search import Unwanted
+from headgate.queues.engine import Publication, State
+from headgate.queues.sql.search import Unwanted
 from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
 
 LEASE_US = 30_000_000

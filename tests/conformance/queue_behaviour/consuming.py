@@ -11,8 +11,8 @@ import pytest
 from headgate.errors import QueueOptionsError
 from headgate.message import Message
 from headgate.queues.consumer import Member, Retry
-from headgate.queues.contract import State
 from headgate.queues.delivery import Delivery
+from headgate.queues.engine import State
 from tests.conformance.queue_behaviour.surroundings import (
     MINUTE,
     PATIENCE,

@@ -7,7 +7,7 @@ import queue as queues
 import pytest
 
 from headgate.message import OPAQUE
-from headgate.queues.contract import State
+from headgate.queues.engine import State
 from tests.conformance.queue_behaviour.surroundings import PATIENCE, Surroundings, payloads
 
 

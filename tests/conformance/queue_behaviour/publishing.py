@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import InvalidMessage
 from headgate.message import OPAQUE, Message
-from headgate.queues.contract import Publication
+from headgate.queues.engine import Publication
 from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
 
 

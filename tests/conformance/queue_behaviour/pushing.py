@@ -8,7 +8,7 @@ import pytest
 
 from headgate.filters.parser import parse
 from headgate.message import Message
-from headgate.queues.contract import State
+from headgate.queues.engine import State
 from tests.conformance.queue_behaviour.surroundings import (
     PATIENCE,
     SECOND,

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.message import Message
-from headgate.queues.contract import Publication, State
+from headgate.queues.engine import Publication, State
 from tests.conformance.queue_behaviour.surroundings import MINUTE, Surroundings, payloads
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.errors import DatabaseClosed, QueueNotFound, QueueOptionsError
 from headgate.message import Message
-from headgate.queues.contract import State
+from headgate.queues.engine import State
 from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from headgate.cli.app import run
 from headgate.message import Message
-from headgate.spark.jobs.compact import compact
+from headgate.spark.jobs.compaction import compact
 from headgate.streams.cold import compaction
-from headgate.streams.layout import segment_files
+from headgate.streams.format import segment_files
 from headgate.streams.stream import Stream
-from headgate.streams.verify import verify
+from headgate.streams.upkeep.verification import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,7 +157,7 @@ def test_the_command_says_what_it_did_and_who_is_in_the_way(
 
 def test_executors_load_no_database_and_no_web_framework() -> None:
     program = (
-        "import sys, headgate.streams.cold.write, headgate.streams.catalog;"
+        "import sys, headgate.streams.cold.write, headgate.streams.read.catalog;"
         "print([n for n in ('apsw', 'psycopg', 'starlette', 'typer', 'rich') if n in sys.modules])"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from headgate.columns.rows import arrays_of
 from headgate.errors import (
     DatabaseUnavailable,
     QueueError,
@@ -24,12 +25,12 @@ from headgate.errors import (
 )
 from headgate.message import OPAQUE, Message
 from headgate.queues.database import connect
-from headgate.spark.checkpoint import Owner, owner_of, query_id
-from headgate.spark.destinations import BatchMark, parse
-from headgate.spark.destinations.parquet import OURS
-from headgate.spark.sink import Sink, batch_writer
-from headgate.spark.staging import stage, valid_columns
-from headgate.streams.rows import arrays_of
+from headgate.spark.sink.checkpoint import Owner, owner_of, query_id
+from headgate.spark.sink.destination import BatchMark
+from headgate.spark.sink.destinations import parse
+from headgate.spark.sink.parquet import OURS
+from headgate.spark.sink.staging import stage, valid_columns
+from headgate.spark.sink.writer import Sink, batch_writer
 from headgate.streams.stream import Stream
 
 KINDS = ["stream", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "parquet"]

@@ -15,9 +15,9 @@ import pytest
 from headgate.cli.app import run
 from headgate.errors import SparkOptionsError, StreamError
 from headgate.queues.database import connect
-from headgate.spark.jobs import replay as replay_module
-from headgate.spark.jobs.advise import advise
-from headgate.spark.jobs.replay import replay
+from headgate.spark.jobs import replays as replay_module
+from headgate.spark.jobs.advice import advise
+from headgate.spark.jobs.replays import replay
 from headgate.streams.stream import Stream
 
 pytestmark = pytest.mark.spark

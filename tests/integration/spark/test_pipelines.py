@@ -24,9 +24,10 @@ from headgate.errors import CheckpointLocked, PipelineError, SparkError
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
-from headgate.spark.pipeline import limits, run
-from headgate.spark.pipeline.file import read_pipeline
-from headgate.spark.pipeline.progress import Account
+from headgate.pipelines import limits
+from headgate.pipelines.account import Account
+from headgate.pipelines.file import read_pipeline
+from headgate.spark.pipeline import run
 from headgate.spark.pipeline.run import follow, start, stop
 from headgate.spark.pipeline.source import EMITTED
 from headgate.streams.stream import Stream

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from headgate.columns.decoder import Record
 from headgate.errors import SparkSchemaError
 from headgate.message import OPAQUE, HeaderValue, Message
-from headgate.spark.compose import to_stream_columns
-from headgate.spark.project import BATCH_ROWS, Projection, evened
 from headgate.spark.schema import (
     LOSSLESS,
     TEXTUAL,
@@ -20,8 +19,9 @@ from headgate.spark.schema import (
     stream_columns,
     writing_columns,
 )
-from headgate.streams.decode import Record
-from headgate.streams.query import make_query
+from headgate.spark.sink.compose import to_stream_columns
+from headgate.spark.source.projection import BATCH_ROWS, Projection, evened
+from headgate.streams.read.query import make_query
 from headgate.streams.stream import Stream
 from tests.mixed_stream import everything, mixed_stream, publish, very_wide
 from tests.unit.spark.ddl import struct

@@ -20,16 +20,16 @@ from headgate.filters.normal import bind_now
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.message import Message
-from headgate.queues.contract import Operation, Publication, Rows, State, Statement
 from headgate.queues.database import Database, connect
-from headgate.queues.operations import SqlOperations
+from headgate.queues.engine import Operation, Publication, Rows, State, Statement
 from headgate.queues.queue import Queue
+from headgate.queues.sql.operations import SqlOperations
 from headgate.spark.datasource import HeadgateSource
-from headgate.spark.queues import scan
-from headgate.spark.queues.following import QueueStreamReader
-from headgate.spark.queues.options import followed
-from headgate.spark.queues.scan import scan_of
 from headgate.spark.schema import queue_columns
+from headgate.spark.source import queue_scan as scan
+from headgate.spark.source.queue_micro import QueueStreamReader
+from headgate.spark.source.queue_options import followed
+from headgate.spark.source.queue_scan import scan_of
 from tests import generate
 from tests.unit.spark.ddl import struct
 

@@ -17,9 +17,9 @@ import pytest
 
 from headgate.errors import PipelineError
 from headgate.message import Message
+from headgate.pipelines.account import Account
+from headgate.pipelines.file import read_pipeline
 from headgate.queues.database import connect
-from headgate.spark.pipeline.file import read_pipeline
-from headgate.spark.pipeline.progress import Account
 from headgate.spark.pipeline.run import follow, start, stop
 from headgate.streams.stream import Stream
 from tests.integration.spark.pipeline_process import SLOWEST_S, kill_session

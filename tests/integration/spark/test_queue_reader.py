@@ -38,15 +38,15 @@ from headgate.filters.normal import bind_now
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.message import OPAQUE, Message
-from headgate.queues.contract import Operation, Publication, Rows, Standing, State, Statement
+from headgate.pipelines.queue_url import STATES, states_of
 from headgate.queues.database import Database, connect
-from headgate.queues.operations import SqlOperations
+from headgate.queues.engine import Operation, Publication, Rows, Standing, State, Statement
 from headgate.queues.queue import Queue
+from headgate.queues.sql.operations import SqlOperations
 from headgate.spark.datasource import HeadgateSource
-from headgate.spark.queues.options import STATES, states_of
-from headgate.spark.queues.reading import worthwhile
-from headgate.spark.queues.scan import next_page, scan_of, spans
 from headgate.spark.schema import LOSSLESS, queue_columns
+from headgate.spark.source.queue_batch import worthwhile
+from headgate.spark.source.queue_scan import next_page, scan_of, spans
 from tests import generate
 from tests.pushed import answered_by_spark, in_spark, some_filter
 from tests.unit.spark.ddl import struct
@@ -431,7 +431,7 @@ def test_what_a_queue_holds_is_not_read_as_it_comes() -> None:
 
 
 def test_no_password_is_shown(tmp_path: Path) -> None:
-    from headgate.spark.queues.place import queue_place
+    from headgate.pipelines.queue_url import queue_place
 
     place = queue_place("queue:postgres://me:secret@Host:1/db?schema=s&sslmode=require#q")
     assert place.shown == "queue:postgresql://Host:1/db?schema=s#q"

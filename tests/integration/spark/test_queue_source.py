@@ -11,16 +11,17 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import LongType, StringType, StructType
 
+from headgate.columns.rows import arrays_of
 from headgate.filters.logic import matches_filter
 from headgate.filters.normal import bind_now
 from headgate.filters.printer import to_text
 from headgate.message import OPAQUE, Message
-from headgate.queues.contract import Publication
 from headgate.queues.database import connect
-from headgate.spark.destinations import BatchMark, parse
+from headgate.queues.engine import Publication
 from headgate.spark.schema import LOSSLESS, queue_columns
-from headgate.spark.staging import stage
-from headgate.streams.rows import arrays_of
+from headgate.spark.sink.destination import BatchMark
+from headgate.spark.sink.destinations import parse
+from headgate.spark.sink.staging import stage
 from headgate.streams.stream import Stream
 from tests import generate
 from tests.pushed import answered_by_spark, as_column, in_spark, pushing, some_filter

@@ -7,10 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 
+from headgate.columns.decoder import decode_records
 from headgate.errors import StreamCorrupt
 from headgate.filters.logic import matches_filter
 from headgate.message import Message
-from headgate.spark.ranges import (
+from headgate.spark.source.ranges import (
     Piece,
     Range,
     Run,
@@ -23,9 +24,8 @@ from headgate.spark.ranges import (
     sweep,
     worthwhile,
 )
-from headgate.streams.decode import decode_records
-from headgate.streams.layout import sealed_path
-from headgate.streams.query import Query, make_query
+from headgate.streams.format import sealed_path
+from headgate.streams.read.query import Query, make_query
 from headgate.streams.stream import Stream
 from tests import generate
 from tests.mixed_stream import everything, mixed_stream, publish

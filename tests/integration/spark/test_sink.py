@@ -12,9 +12,9 @@ import pytest
 
 from headgate.message import OPAQUE, Message
 from headgate.queues.database import connect
-from headgate.spark.destinations import parse
-from headgate.spark.sink import DESCRIPTOR_NAMES, DESCRIPTOR_SCHEMA
-from headgate.spark.staging import stage
+from headgate.spark.sink.destinations import parse
+from headgate.spark.sink.staging import stage
+from headgate.spark.sink.writer import DESCRIPTOR_NAMES, DESCRIPTOR_SCHEMA
 from headgate.streams.stream import Stream
 
 pytestmark = pytest.mark.spark

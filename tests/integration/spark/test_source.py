@@ -27,6 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headgate.columns.decoder import Record
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import Filter
 from headgate.filters.normal import bind_now
@@ -34,8 +35,7 @@ from headgate.filters.printer import to_text
 from headgate.message import Message
 from headgate.spark.java import java_home
 from headgate.spark.schema import reading_columns
-from headgate.streams.cursors import Cursors
-from headgate.streams.decode import Record
+from headgate.streams.read.cursors import Cursors
 from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
 from tests import generate
@@ -290,7 +290,7 @@ def test_what_retention_took_stops_the_query_unless_it_is_told_to_go_on(
 
 EXECUTOR = """
 import sys
-import headgate.spark.datasource, headgate.spark.reading, headgate.spark.streaming, headgate.spark.compose
+import headgate.spark.datasource, headgate.spark.source.stream_batch, headgate.spark.source.stream_micro, headgate.spark.sink.compose
 loaded = [name for name in ("apsw", "psycopg", "starlette", "typer", "rich") if name in sys.modules]
 assert not loaded, loaded
 """

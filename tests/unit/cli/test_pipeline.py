@@ -11,10 +11,10 @@ from rich.console import Console
 
 from headgate.cli.app import run
 from headgate.cli.pipeline_view import final_table, live_table
-from headgate.spark.pipeline.counters import Counters
-from headgate.spark.pipeline.file import read_pipeline
+from headgate.pipelines.account import Account, Batch
+from headgate.pipelines.counters import Counters
+from headgate.pipelines.file import read_pipeline
 from headgate.spark.pipeline.lock import CheckpointLock
-from headgate.spark.pipeline.progress import Account, Batch
 from headgate.streams.stream import Stream
 
 GOOD = """

@@ -13,7 +13,7 @@ from headgate.cli.app import run
 from headgate.cli.stream_advice import advice_json, bar, commands, print_advice
 from headgate.cli.stream_stats import stats_json, stats_tables
 from headgate.message import Message
-from headgate.spark.jobs.advise import Advice, Outlook, RestrictionOutlook, SizeOutlook, Tried
+from headgate.spark.jobs.advice import Advice, Outlook, RestrictionOutlook, SizeOutlook, Tried
 from headgate.spark.jobs.chart import svg
 from headgate.spark.jobs.measuring import measure_ranges
 from headgate.spark.jobs.running import segment_ranges

@@ -9,7 +9,7 @@ from headgate.filters.printer import to_text
 from headgate.message import Message
 from headgate.queues import arguments
 from headgate.queues.consuming import Retry
-from headgate.queues.contract import Outcome, Publication, QueueOptions, Receipt
+from headgate.queues.engine import Outcome, Publication, QueueOptions, Receipt
 from headgate.queues.members import Group, Member
 
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from headgate.errors import DatabaseUnavailable
-from headgate.queues.contract import Operation
 from headgate.queues.database import Database, connect
-from headgate.queues.memory import MemoryEngine
+from headgate.queues.engine import Operation
+from headgate.queues.memory.engine import MemoryEngine
 
 PATIENCE = 30
 

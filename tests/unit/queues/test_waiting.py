@@ -6,7 +6,7 @@ import pytest
 
 from headgate.queues.consumer import Consumer
 from headgate.queues.database import Database
-from headgate.queues.memory import MemoryEngine
+from headgate.queues.memory.engine import MemoryEngine
 from headgate.queues.waiting import Patience, Waiting
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headgate.columns.shredder import shred
 from headgate.errors import NotPermitted, UnknownExchange
-from headgate.filters.batches import combined
-from headgate.filters.columns import shred
+from headgate.matching.batch import combined
 from headgate.message import Message
 from headgate.routing.topology import Topology
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.errors import UnknownQueue
-from headgate.filters.index import EqualityIndex
+from headgate.matching.index import EqualityIndex
 from headgate.routing import exchanges
 from headgate.routing.topology import Topology
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
-from headgate.spark.streaming import limited
+from headgate.spark.source.stream_micro import limited
 
 
 def test_what_is_within_the_limit_is_read_whole() -> None:

@@ -9,9 +9,9 @@ from pyspark.sql import datasource as asked
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import Compare, Field, Literal
 from headgate.message import Message
-from headgate.spark.answering import keeps_filters_per_scan
 from headgate.spark.pushdown import Pushed, translate
 from headgate.spark.schema import Column, reading_columns
+from headgate.spark.source.answering import keeps_filters_per_scan
 from tests import generate
 from tests.pushed import answered_by_spark, in_spark, some_filter, stamped
 from tests.unit.spark.ddl import struct

@@ -8,7 +8,7 @@ from hashlib import blake2b
 import pytest
 
 from headgate.message import Message
-from headgate.streams.layout import index_path, log_path
+from headgate.streams.format import index_path, log_path
 from headgate.streams.stream import Stream
 
 WORD = 2**64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.streams.plan import ScanStats
+from headgate.streams.read import ScanStats
 
 
 @dataclass(frozen=True, slots=True)

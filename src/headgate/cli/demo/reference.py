@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 
 from headgate.cli.demo.cast import Subscriber
-from headgate.filters.logic import matches_filter
-from headgate.filters.parser import parse
+from headgate.filters import matches_filter, parse
 from headgate.message import Message
 
 Payloads = list[bytes]

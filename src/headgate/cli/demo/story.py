@@ -21,8 +21,8 @@ from headgate.cli.demo.figures import Findings, Rate, Received, Skipped
 from headgate.cli.demo.orders import order_events
 from headgate.cli.demo.reference import Payloads, expected, left_over, messages_of
 from headgate.message import Message
-from headgate.queues.database import Database, connect
-from headgate.streams.stream import Stream
+from headgate.queues import Database, connect
+from headgate.streams import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +77,7 @@ class Story:
         self.findings.sizes["hot log"] = _size(self.orders)
 
     def start_spark(self) -> SparkSession:
-        from headgate.spark.sessions import session
+        from headgate.spark import session
 
         # Java compiles quickly instead of well: it only passes descriptors on.
         return session(
@@ -86,9 +86,8 @@ class Story:
 
     def route(self, spark: SparkSession) -> None:
         """The pipeline, while a consumer and a push subscriber wait at the queue it fills."""
-        from headgate.spark.pipeline.file import read_pipeline
-        from headgate.spark.pipeline.progress import Account
-        from headgate.spark.pipeline.run import follow, start
+        from headgate.pipelines import Account, read_pipeline
+        from headgate.spark.pipeline import follow, start
 
         file = self.directory / "pipeline.toml"
         file.write_text(cast.PIPELINE)
@@ -147,14 +146,14 @@ class Story:
         self.findings.sizes["sealed"] = _size(self.orders)
 
     def compact(self, spark: SparkSession) -> None:
-        from headgate.spark.jobs.compact import compact
+        from headgate.spark.jobs import compact
 
         with self.step("compact", self.findings.messages):
             compact(spark, self.orders)
         self.findings.sizes["Parquet"] = _size(self.orders)
 
     def replay(self, spark: SparkSession) -> None:
-        from headgate.spark.jobs.replay import replay
+        from headgate.spark.jobs import replay
 
         target = self.directory / "replayed"
         with self.step("replay", self.findings.messages):

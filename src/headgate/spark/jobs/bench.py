@@ -9,14 +9,13 @@ from functools import partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from headgate.filters.nodes import Field, Filter
+from headgate.filters import Field, Filter
 from headgate.spark.jobs.rows import read_fields
 from headgate.spark.jobs.running import OnProgress, run, segments
 from headgate.spark.jobs.simulate import Simulation, Tally, added
 from headgate.spark.jobs.subjects import Subject
-from headgate.spark.ranges import Range
-from headgate.streams.bloom import BloomShape
-from headgate.streams.index import FILTER_VALUE, IndexShape
+from headgate.spark.source.ranges import Range
+from headgate.streams.segments import FILTER_VALUE, BloomShape, IndexShape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

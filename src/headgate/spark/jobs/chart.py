@@ -8,7 +8,7 @@ from math import log2
 from typing import Final
 from xml.sax.saxutils import escape
 
-from headgate.spark.jobs.advise import Advice, Outlook, SizeOutlook
+from headgate.spark.jobs.advice import Advice, Outlook, SizeOutlook
 
 WIDTH: Final = 860
 _LEFT: Final = 250  # where bars and axes begin

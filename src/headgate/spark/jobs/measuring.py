@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.filters.nodes import Field
+from headgate.columns import field_and_view, field_key
+from headgate.filters import Field
 from headgate.message import Scalar
 from headgate.spark.jobs.rows import SegmentRows, read_everything
 from headgate.spark.jobs.running import OnProgress, run, segment_ranges, segments
@@ -27,11 +28,16 @@ from headgate.spark.jobs.stats import (
     merged,
     to_json,
 )
-from headgate.spark.ranges import Range
-from headgate.streams.bloom import hash_numbers, hash_texts
-from headgate.streams.names import field_and_view, field_key
-from headgate.streams.segment import Segment
-from headgate.streams.whole import Numbers, Scattered, Whole, Words
+from headgate.spark.source.ranges import Range
+from headgate.streams.segments import (
+    Numbers,
+    Scattered,
+    Segment,
+    Whole,
+    Words,
+    hash_numbers,
+    hash_texts,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,12 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.filters.columns import VIEWS, column_name, shred_headers
-from headgate.filters.nodes import SYS_KINDS, Field
-from headgate.streams.names import field_and_view
-from headgate.streams.overflow import OVERFLOW, joined, overflowing
-from headgate.streams.segment import Chunk, Segment
-from headgate.streams.whole import Numbers, Scattered, Whole, Words, whole_column
+from headgate.columns import OVERFLOW, field_and_view, joined, overflowing, shred_headers
+from headgate.filters import SYS_KINDS, VIEWS, Field, column_name
+from headgate.streams.segments import Chunk, Numbers, Scattered, Segment, Whole, Words, whole_column
 
 Part: TypeAlias = dict[str, pa.Array]  # the columns of one chunk
 

@@ -16,10 +16,10 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from headgate.spark.ranges import Range
 from headgate.spark.sessions import UNSEEN_CORES, cores_of
-from headgate.streams.catalog import Catalog
-from headgate.streams.segment import Segment
+from headgate.spark.source.ranges import Range
+from headgate.streams.read import Catalog
+from headgate.streams.segments import Segment
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

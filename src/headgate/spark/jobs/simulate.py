@@ -16,22 +16,31 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headgate.filters.facts import Chunks, Facts, FieldFacts, Flags, Probe, Range
-from headgate.filters.nodes import Field, Filter
-from headgate.filters.targets.arrow import Mask, compile_mask
-from headgate.filters.targets.verdict import judge
+from headgate.columns import field_and_view
+from headgate.filters import Chunks, Facts, Field, FieldFacts, Filter, Flags, Probe, Range
+from headgate.filters.compile import judge
+from headgate.filters.compile.arrow import Mask, compile_mask
 from headgate.message import Scalar
 from headgate.spark.jobs.rows import SegmentRows
-from headgate.streams import bloom
-from headgate.streams.bloom import Hashes
-from headgate.streams.cluster import Clustering, Key, cluster, key_of
-from headgate.streams.index import FILTER_VALUE, IndexShape, room_for
-from headgate.streams.layout import CHUNK_HEADER, COLUMN
-from headgate.streams.names import field_and_view
-from headgate.streams.segment import Chunk, Segment
-from headgate.streams.summarize import hashes_of_chunks, summarize
-from headgate.streams.summary import Summary
-from headgate.streams.whole import Numbers, Whole
+from headgate.streams import CHUNK_HEADER, COLUMN
+from headgate.streams.segments import (
+    FILTER_VALUE,
+    Chunk,
+    Clustering,
+    Hashes,
+    IndexShape,
+    Key,
+    Numbers,
+    Segment,
+    Summary,
+    Whole,
+    bloom,
+    cluster,
+    hashes_of_chunks,
+    key_of,
+    room_for,
+    summarize,
+)
 
 Starts: TypeAlias = npt.NDArray[np.intp]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.filters.nodes import Kind
+from headgate.filters import Kind
 from headgate.message import Scalar
 from headgate.spark.jobs.sketches import (
     NO_VALUES,

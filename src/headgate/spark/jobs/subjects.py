@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from headgate.filters.builder import FilterLike, as_filter
-from headgate.filters.nodes import Compare, Field, Filter, fields_read
-from headgate.filters.nodes import Literal as Constant
-from headgate.filters.normal import bind_now, normalize
-from headgate.filters.printer import to_text
+from headgate.filters import (
+    Compare,
+    Field,
+    Filter,
+    FilterLike,
+    as_filter,
+    bind_now,
+    fields_read,
+    normalize,
+    to_text,
+)
+from headgate.filters import Literal as Constant
 from headgate.message import Scalar
 from headgate.spark.jobs.sketches import SAMPLED
 from headgate.spark.jobs.stats import FieldStats, StreamStats

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headgate.errors import HeadgateError, PipelineError, SparkOptionsError
-from headgate.spark.pipeline.counters import Counters
-from headgate.spark.pipeline.definition import FormatSource, Pipeline
-from headgate.spark.pipeline.formats import KAFKA, PARSED, kafka_jar
-from headgate.spark.pipeline.limits import limit_options
+from headgate.pipelines import (
+    KAFKA,
+    PARSED,
+    Counters,
+    FormatSource,
+    Pipeline,
+    kafka_jar,
+    limit_options,
+)
 from headgate.spark.pipeline.malformed import RECORD, Sieve
 from headgate.spark.pipeline.route import descriptors, router
 from headgate.spark.pipeline.source import EMITTED

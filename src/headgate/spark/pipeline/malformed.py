@@ -13,11 +13,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headgate.errors import InvalidMessage
-from headgate.spark.compose import to_stream_columns
-from headgate.spark.pipeline.counters import Counters
-from headgate.spark.pipeline.definition import DEAD_LETTER, FAIL
+from headgate.pipelines import DEAD_LETTER, FAIL, Counters
 from headgate.spark.schema import Column
-from headgate.spark.staging import valid_columns
+from headgate.spark.sink.compose import to_stream_columns
+from headgate.spark.sink.staging import valid_columns
 
 RECORD: Final = "_headgate_record"  # the column with the bytes of a record that could not be parsed
 HEADER: Final = "malformed"  # of a dead letter: the reason

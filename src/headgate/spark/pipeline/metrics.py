@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Final
 
 from headgate.errors import HeadgateError
-from headgate.spark.pipeline.progress import Account
+from headgate.pipelines import Account
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTERS: Final = {

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from headgate.errors import PipelineError
-from headgate.routing.toml_file import as_toml, from_toml
-from headgate.routing.topology import Topology
-from headgate.spark.checkpoint import owner_of
-from headgate.spark.destinations import Destination, parse
-from headgate.spark.pipeline.definition import FAIL, NOWHERE, FormatSource, Pipeline
-from headgate.streams.files import replace_file
+from headgate.files import replace_file
+from headgate.pipelines import FAIL, NOWHERE, FormatSource, Pipeline
+from headgate.routing import Topology, as_toml, from_toml
+from headgate.spark.sink.checkpoint import owner_of
+from headgate.spark.sink.destination import Destination
+from headgate.spark.sink.destinations import parse
 
 FOLDER: Final = "headgate"  # of ours, in the checkpoint
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from headgate.spark.pipeline.counters import Counters
+from headgate.pipelines import Counters
 from headgate.spark.pipeline.route import descriptors, router
-from headgate.spark.queues.following import QueueStreamReader, Share
-from headgate.spark.queues.options import QueueRead
-from headgate.spark.staging import valid_columns
+from headgate.spark.sink.staging import valid_columns
+from headgate.spark.source.queue_micro import QueueStreamReader, Share
+from headgate.spark.source.queue_options import QueueRead
 
 
 class RoutingQueueReader(QueueStreamReader):

@@ -11,14 +11,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from headgate.errors import DataLost
+from headgate.pipelines import Counters
 from headgate.spark.options import SourceOptions
-from headgate.spark.pipeline.counters import Counters
 from headgate.spark.pipeline.route import descriptors, router
-from headgate.spark.planned import PlannedCatalog
-from headgate.spark.ranges import Range, scan
-from headgate.spark.streaming import HeadgateStreamReader, Offsets
-from headgate.streams.plan import ScanStats
-from headgate.streams.query import Query
+from headgate.spark.source.planned import PlannedCatalog
+from headgate.spark.source.ranges import Range, scan
+from headgate.spark.source.stream_micro import HeadgateStreamReader, Offsets
+from headgate.streams.read import Query, ScanStats
 
 
 class Share(NamedTuple):

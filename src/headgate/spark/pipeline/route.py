@@ -15,16 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.filters.columns import BatchColumns
-from headgate.filters.normal import bind_now, normalize
-from headgate.filters.parser import parse
-from headgate.filters.targets.arrow import compile_mask
-from headgate.filters.targets.python import now_us
-from headgate.routing.batches import RoutedBatch
-from headgate.spark.pipeline.counters import Counters, to_text
+from headgate.clock import now_us
+from headgate.columns import BatchColumns
+from headgate.filters import bind_now, normalize, parse
+from headgate.filters.compile.arrow import compile_mask
+from headgate.pipelines import Counters, to_text
+from headgate.routing import RoutedBatch
 from headgate.spark.pipeline.plan import RoutingPlan, destinations_of, load_plan, topology_of
 from headgate.spark.pipeline.windows import windows
-from headgate.spark.staging import Staged, stage
+from headgate.spark.sink.staging import Staged, stage
 
 Rows = npt.NDArray[np.intp]
 

@@ -12,16 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import SparkError
-from headgate.spark.datasource import HeadgateSource
-from headgate.spark.pipeline.check import as_known, check, claim_checkpoint
-from headgate.spark.pipeline.definition import (
+from headgate.pipelines import (
+    OBSERVED,
+    Account,
+    Batch,
     FormatSource,
     Pipeline,
     QueueSource,
     StreamSource,
     Trigger,
+    limit_options,
 )
-from headgate.spark.pipeline.limits import limit_options
+from headgate.spark.datasource import HeadgateSource
+from headgate.spark.pipeline.checks import as_known, check, claim_checkpoint
 from headgate.spark.pipeline.lock import (
     CheckpointLock,
     hold,
@@ -31,7 +34,6 @@ from headgate.spark.pipeline.lock import (
     let_go_of_ended,
 )
 from headgate.spark.pipeline.plan import FOLDER, plan_of, save_plan
-from headgate.spark.pipeline.progress import OBSERVED, Account, Batch
 from headgate.spark.sessions import cores_of
 
 if TYPE_CHECKING:

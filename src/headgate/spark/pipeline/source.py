@@ -40,7 +40,7 @@ class PipelineSource(DataSource):
         plan_file = options.pop(PLAN)
         if names_queue(options):
             from headgate.spark.pipeline.queue_reader import RoutingQueueReader
-            from headgate.spark.queues.options import followed
+            from headgate.spark.source.queue_options import followed
 
             return RoutingQueueReader(followed(options), plan_file)
         from headgate.spark.pipeline.reader import RoutingReader

@@ -17,17 +17,23 @@ from typing import Final, TypeAlias
 from uuid import uuid4
 
 from headgate.errors import StreamError, StreamLocked
-from headgate.streams.catalog import Catalog
-from headgate.streams.cold.note import read_note
-from headgate.streams.cold.place import cold_file, default_place, files_in, make_place, parse_place
+from headgate.files import remove_files, sync_directory, write_durably
+from headgate.streams.cold.location import (
+    cold_file,
+    default_place,
+    files_in,
+    make_place,
+    parse_place,
+)
+from headgate.streams.cold.manifest import read_note
 from headgate.streams.cold.tier import COMPACTION_LOCK, DROPPED, changing, manifests, tidy
 from headgate.streams.cold.write import ColdTask, Written, attempt
-from headgate.streams.files import remove_files, sync_directory, write_durably
-from headgate.streams.layout import SegmentFile, cold_path, segment_files
-from headgate.streams.lock import WriterLock
+from headgate.streams.format import SegmentFile, cold_path, segment_files
 from headgate.streams.options import load_options
-from headgate.streams.retention import SegmentInfo, segment_info
-from headgate.streams.seal import UNFINISHED
+from headgate.streams.read.catalog import Catalog
+from headgate.streams.segments.seal import UNFINISHED
+from headgate.streams.upkeep.retention import SegmentInfo, segment_info
+from headgate.streams.write.lock import WriterLock
 
 COLD_BYTES: Final = 128 << 20  # of sealed segments that become one Parquet file
 RUN_FILE: Final = "compaction.json"

@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt, StreamError
+from headgate.streams.cold.location import cold_file
+from headgate.streams.cold.manifest import LENGTH, read_manifest
 from headgate.streams.cold.names import parquet_name, stream_name
-from headgate.streams.cold.note import LENGTH, read_manifest
-from headgate.streams.cold.place import cold_file
-from headgate.streams.gather import Rows
-from headgate.streams.layout import COLD_SUFFIX
-from headgate.streams.sealed import SealedSegment
-from headgate.streams.summarized import SummarizedChunk, SummarizedSegment
-from headgate.streams.summary import Summary
+from headgate.streams.format import COLD_SUFFIX
+from headgate.streams.segments.gather import Rows
+from headgate.streams.segments.sealed import SealedSegment
+from headgate.streams.segments.summarized import SummarizedChunk, SummarizedSegment
+from headgate.streams.segments.summary import Summary
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile

@@ -16,17 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from headgate.errors import StreamCorrupt, StreamError
-from headgate.streams.cold.note import read_note
-from headgate.streams.cold.place import cold_file
-from headgate.streams.files import remove_files, sync_directory
-from headgate.streams.layout import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    SEALED_SUFFIX,
-    Covered,
-    cold_bounds,
-)
-from headgate.streams.lock import locking
+from headgate.files import remove_files, sync_directory
+from headgate.streams.cold.location import cold_file
+from headgate.streams.cold.manifest import read_note
+from headgate.streams.format import INDEX_SUFFIX, LOG_SUFFIX, SEALED_SUFFIX, Covered, cold_bounds
+from headgate.streams.write.lock import locking
 
 TIER_LOCK: Final = "cold.lock"
 COMPACTION_LOCK: Final = "compaction.lock"

@@ -14,16 +14,16 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headgate.checksum import crc32
+from headgate.columns import field_and_view
 from headgate.errors import StreamError
-from headgate.filters.nodes import Field
-from headgate.streams.cluster import ChunkSize, Clustering
+from headgate.filters import Field
+from headgate.streams.cold.location import ColdFile, cold_file
+from headgate.streams.cold.manifest import LENGTH, ColdNote, encode_manifest
 from headgate.streams.cold.names import parquet_name
-from headgate.streams.cold.note import LENGTH, ColdNote, encode_manifest
-from headgate.streams.cold.place import ColdFile, cold_file
 from headgate.streams.cold.segment import read_ending
-from headgate.streams.footer import SegmentNote
-from headgate.streams.names import field_and_view
-from headgate.streams.seal import (
+from headgate.streams.segments.clustering import ChunkSize, Clustering
+from headgate.streams.segments.footer import SegmentNote
+from headgate.streams.segments.seal import (
     UNFINISHED,
     SegmentRows,
     arrange,
@@ -33,9 +33,9 @@ from headgate.streams.seal import (
     overflowed,
     read_rows,
 )
-from headgate.streams.sealed import SealedSegment
-from headgate.streams.summarize import summarize
-from headgate.streams.whole import Whole, Words
+from headgate.streams.segments.sealed import SealedSegment
+from headgate.streams.segments.summary_build import summarize
+from headgate.streams.segments.whole import Whole, Words
 
 ROW_GROUP_ROWS: Final = 1 << 16  # up to twice as many, to end where a key changes
 ROW_GROUP_BYTES: Final = 32 << 20  # of payload

@@ -22,7 +22,7 @@ from headgate.spark.jobs.sketches import (
     merge_distinct,
     merge_heavy,
 )
-from headgate.streams.bloom import hash_numbers, hash_texts
+from headgate.streams.segments.bloom import hash_numbers, hash_texts
 
 FIELD = Field("header", "customer")
 

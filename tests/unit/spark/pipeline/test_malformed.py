@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import InvalidMessage
-from headgate.spark.pipeline.counters import Counters
-from headgate.spark.pipeline.definition import FormatSource
+from headgate.pipelines.counters import Counters
+from headgate.pipelines.definition import FormatSource
 from headgate.spark.pipeline.foreign import keeps_records
 from headgate.spark.pipeline.malformed import RECORD, Sieve
 from headgate.spark.schema import Column, writing_columns

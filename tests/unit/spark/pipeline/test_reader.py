@@ -10,22 +10,22 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from headgate.columns.decoder import decode
 from headgate.errors import DataLost
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
+from headgate.pipelines.counters import Counters, total
 from headgate.routing.toml_file import as_toml
 from headgate.routing.topology import Topology
 from headgate.spark.options import source_options
-from headgate.spark.pipeline.counters import Counters, total
 from headgate.spark.pipeline.plan import RoutingPlan, save_plan
 from headgate.spark.pipeline.reader import RoutingReader
 from headgate.spark.pipeline.route import router
 from headgate.spark.pipeline.source import PLAN, PipelineSource
-from headgate.streams.decode import decode
-from headgate.streams.staged import read_staged
 from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
+from headgate.streams.write.staged import read_staged
 from tests.mixed_stream import chill
 
 FILTER = "amount > 300 AND region <> 'AP'"

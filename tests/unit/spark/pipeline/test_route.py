@@ -11,17 +11,17 @@ from random import Random
 import pytest
 from pyarrow import RecordBatch
 
-from headgate.filters.columns import shred
+from headgate.columns.decoder import decode
+from headgate.columns.shredder import shred
 from headgate.message import Message
+from headgate.pipelines.counters import Counters, to_text, total
 from headgate.routing.toml_file import as_toml
 from headgate.routing.topology import Topology
 from headgate.spark.pipeline import route
-from headgate.spark.pipeline.counters import Counters, to_text, total
 from headgate.spark.pipeline.plan import RoutingPlan, load_plan, save_plan
 from headgate.spark.pipeline.route import Router, descriptors, router
-from headgate.spark.staging import Staged
-from headgate.streams.decode import decode
-from headgate.streams.staged import read_staged
+from headgate.spark.sink.staging import Staged
+from headgate.streams.write.staged import read_staged
 from tests.wide import LAYOUTS
 
 REGIONS = ("EU", "US", "AP", None)

@@ -6,10 +6,10 @@ from random import Random
 
 import pyarrow as pa
 
-from headgate.filters.columns import shred
+from headgate.columns.decoder import decode
+from headgate.columns.shredder import shred
 from headgate.message import Message
 from headgate.spark.pipeline.windows import combined, windows
-from headgate.streams.decode import decode
 from tests import generate
 
 

@@ -1,0 +1,17 @@
+"""The compilers: each module turns the same tree into what one engine answers."""
+
+from typing import TYPE_CHECKING
+
+from headgate.lazy import front_door
+
+if TYPE_CHECKING:
+    from headgate.filters.compile.python import predicate as predicate
+    from headgate.filters.compile.verdict import judge as judge
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "python": ["predicate"],
+            "verdict": ["judge"],
+        },
+    )

@@ -1,0 +1,207 @@
+"""The rows of a batch as numpy sees them: a view of a field is decoded once, and only where it is asked.
+
+    Vector   numbers or booleans          Codes   a dictionary-encoded string column
+    Text     a plain string column
+
+Each knows where it holds a value: `valid` is None when it does everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.filters.nodes import Field
+from headgate.filters.views import Columns, View, column_name
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Array: TypeAlias = npt.NDArray[Any]
+Indices: TypeAlias = npt.NDArray[np.intp]
+
+_DTYPES: Final[dict[int, np.dtype[Any]]] = {
+    type_.id: np.dtype(type_.to_pandas_dtype())
+    for type_ in (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+        *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float64()),
+    )
+}
+_UNASKED: Final[Any] = object()
+_BOOL: Final = pa.bool_().id
+_KERNELS_READ: Final = frozenset({pa.string().id, pa.large_string().id})
+
+
+class Vector(NamedTuple):
+    """Numbers or booleans, one per row, or a single one (0-d) for all rows."""
+
+    values: Array
+    valid: Bools | None
+
+    def take(self, at: Indices) -> Vector:
+        return Vector(self.values.take(at, mode="clip"), _taken(self.valid, at))
+
+
+class Codes(NamedTuple):
+    """Strings as positions in a dictionary. What a code says where it is not valid means nothing."""
+
+    codes: Array
+    valid: Bools | None
+    dictionary: pa.Array
+
+    def take(self, at: Indices) -> Codes:
+        codes = self.codes.take(at, mode="clip")
+        return Codes(codes, _taken(self.valid, at), self.dictionary)
+
+    def decoded(self) -> pa.Array:
+        """The strings themselves, null where there is none."""
+        missing = None if self.valid is None else ~self.valid
+        return self.dictionary.take(pa.array(self.codes, mask=missing))
+
+
+class Text(NamedTuple):
+    array: pa.Array
+    valid: Bools | None
+
+    def take(self, at: Indices) -> Text:
+        return Text(self.array.take(pa.array(at)), _taken(self.valid, at))
+
+    def decoded(self) -> pa.Array:
+        return self.array
+
+
+class Source(NamedTuple):
+    """One view of one field. The name is the key under which a batch remembers what it decoded."""
+
+    field: Field
+    view: View
+    name: str
+    decode: Callable[[pa.Array], Vector | Codes | Text | None]
+
+
+def source(field: Field, view: View) -> Source:
+    decode = decode_text if view == "string" else decode_vector
+    return Source(field, view, column_name(field, view) + view[0], decode)
+
+
+class Rows:
+    """All rows of a batch, or those at some positions of other rows."""
+
+    __slots__ = ("_at", "_columns", "_decoded", "_parent", "count", "now_us")
+
+    def __init__(self, columns: Columns, now_us: int) -> None:
+        self._columns, self.now_us, self.count = columns, now_us, columns.num_rows
+        self._parent: Rows | None = None
+        self._at: Indices | None = None
+        self._decoded: dict[str, Any] = {}
+
+    def only(self, at: Indices) -> Rows:
+        """The rows at these positions."""
+        some = Rows.__new__(Rows)
+        some._columns, some.now_us, some.count = self._columns, self.now_us, len(at)
+        some._parent, some._at, some._decoded = self, at, {}
+        return some
+
+    def vector(self, source: Source) -> Vector | None:
+        """The numbers or booleans of a view; None when no row has one."""
+        found: Vector | None = self._decoded.get(source.name, _UNASKED)
+        return self._decode(source) if found is _UNASKED else found
+
+    def text(self, source: Source) -> Codes | Text | None:
+        """The strings of a field; None when no row has one."""
+        found: Codes | Text | None = self._decoded.get(source.name, _UNASKED)
+        return self._decode(source) if found is _UNASKED else found
+
+    def _decode(self, source: Source) -> Any:
+        field, view, name, decode = source
+        found: Any = None
+        if self._parent is not None:
+            found = self._picked(self._parent, source)
+        elif (array := self._columns.view(field, view)) is not None:
+            found = decode(array)
+        self._decoded[name] = found
+        return found
+
+    def _picked(self, parent: Rows, source: Source) -> Vector | Codes | Text | None:
+        whole: Any = parent.text(source) if source.view == "string" else parent.vector(source)
+        return None if whole is None else whole.take(self._at)
+
+
+# ---- Arrow's buffers as numpy arrays -----------------------------------------------------------------
+
+
+def decode_vector(array: pa.Array) -> Vector | None:
+    """Its numbers or booleans; None when there are only nulls."""
+    count, nulls = len(array), array.null_count
+    if nulls == count:
+        return None
+    valid = validity(array) if nulls else None
+    type_id, buffer = array.type.id, array.buffers()[1]
+    if type_id == _BOOL:
+        return Vector(unpacked(buffer, array.offset, count), valid)
+    return Vector(_numbers(buffer, type_id, array.offset, count), valid)
+
+
+def decode_text(array: pa.Array) -> Codes | Text | None:
+    """Its strings, as they are encoded; None when there are only nulls."""
+    count, nulls = len(array), array.null_count
+    if nulls == count:
+        return None
+    valid = validity(array) if nulls else None
+    if not isinstance(array, pa.DictionaryArray):
+        return Text(readable(array), valid)
+    dictionary, codes_id = readable(array.dictionary), array.type.index_type.id
+    codes = _numbers(array.buffers()[1], codes_id, array.offset, count)
+    if unnamed := dictionary.null_count:  # a code may also stand for null
+        if unnamed == len(dictionary):
+            return None
+        present: Bools = validity(dictionary).take(codes, mode="clip")  # type: ignore[union-attr]
+        valid = present if valid is None else valid & present
+    return Codes(codes, valid, dictionary)
+
+
+def readable(strings: pa.Array) -> pa.Array:
+    """The strings in a layout that every compute kernel reads."""
+    return strings if strings.type.id in _KERNELS_READ else strings.cast(pa.large_string())
+
+
+def validity(array: pa.Array) -> Bools | None:
+    """Where the array is not null; None when it never is."""
+    if not array.null_count:
+        return None
+    bitmap = array.buffers()[0]
+    if bitmap is None:  # the null type: nothing but nulls, and no bitmap
+        return np.zeros(len(array), np.bool_)
+    return unpacked(bitmap, array.offset, len(array))
+
+
+def where_valid(found: Bools, valid: Bools | None) -> Bools:
+    """The fresh array `found`, cleared where there is no value."""
+    if valid is not None:
+        found &= valid
+    return found
+
+
+def truths(answers: pa.BooleanArray) -> Bools:
+    """Where the array is true: null counts as false."""
+    found = unpacked(answers.buffers()[1], answers.offset, len(answers))
+    return where_valid(found, validity(answers))
+
+
+def unpacked(bitmap: pa.Buffer, offset: int, count: int) -> Bools:
+    first, skipped = divmod(offset, 8)
+    end = skipped + count
+    packed = np.frombuffer(bitmap, np.uint8, (end + 7) // 8, first)
+    bits = np.unpackbits(packed, None, end, "little").view(np.bool_)
+    return bits[skipped:] if skipped else bits
+
+
+def _numbers(buffer: pa.Buffer, type_id: int, offset: int, count: int) -> Array:
+    dtype = _DTYPES[type_id]
+    return np.frombuffer(buffer, dtype, count, offset * dtype.itemsize)
+
+
+def _taken(valid: Bools | None, at: Indices) -> Bools | None:
+    return None if valid is None else valid.take(at, mode="clip")

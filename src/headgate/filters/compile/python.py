@@ -1,0 +1,182 @@
+"""Filter -> a Python function over one message.
+
+The function is generated: the source holds only our own words and names like `k3` for the constants, which
+are bound as objects. No text of the filter ever reaches the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any, TypeAlias, assert_never
+
+from headgate.clock import now_us
+from headgate.filters import logic
+from headgate.filters.cost import cheapest_first
+from headgate.filters.like import compile_like
+from headgate.filters.nodes import (
+    KIND_OF,
+    TRUE,
+    And,
+    Arith,
+    Compare,
+    Constant,
+    Exists,
+    Field,
+    Filter,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Negate,
+    Not,
+    Now,
+    Operand,
+    Or,
+    TopicMatch,
+    depends_on_time,
+)
+from headgate.filters.normal import EXACT_AS_DOUBLE, normalize
+from headgate.filters.topics import compile_pattern
+from headgate.message import Message, Scalar
+
+Predicate: TypeAlias = Callable[[Message], bool]
+
+
+@lru_cache(maxsize=4096)
+def predicate(node: Filter, clock: Callable[[], int] = now_us) -> Predicate:
+    """A function that is True for exactly the messages the filter matches."""
+    tree = normalize(node)
+    if tree == TRUE:
+        return lambda message: True
+    code = _Code(clock)
+    body = code.condition(tree)
+    lines = ["def matches(m):", "    h = m.headers"]
+    if depends_on_time(tree):
+        lines.append("    now = clock()")
+    lines.append(f"    return {body}")
+    # A copy: what the interpreter learns from running one filter must not be unlearnt by its twins.
+    return FunctionType(_compiled("\n".join(lines)).replace(), code.names)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(source: str) -> CodeType:
+    """Constants are names, so filters of one shape are one source: compiling it is most of the work."""
+    scope: dict[str, Any] = {}
+    exec(compile(source, "<filter>", "exec"), scope)
+    code: CodeType = scope["matches"].__code__
+    return code
+
+
+class _Code:
+    """Writes expressions, and keeps the objects they name."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.names: dict[str, Any] = {
+            "clock": clock,
+            "compare": logic.compare,
+            "arithmetic": logic.arithmetic,
+            "negative": logic.negative,
+            "NUMBERS": frozenset({int, float}),
+            "SCALARS": frozenset(KIND_OF),
+        }
+
+    def name(self, value: object) -> str:
+        name = f"k{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def condition(self, node: Filter) -> str:
+        """An expression that is true when the leaf or joint is TRUE, and false otherwise."""
+        match node:
+            case Constant(value=value):
+                return repr(value)
+            case Compare():
+                return self.comparison(node)
+            case In():
+                return self.membership(node)
+            case Like(value=value, pattern=pattern, escape=escape, negated=negated):
+                like = self.name(compile_like(pattern, escape))
+                return f"(type(v := {self.operand(value)}) is str and {_not(negated)}{like}(v))"
+            case IsNull(field=field, negated=negated):
+                return f"(type({self.operand(field)}) {'' if negated else 'not '}in SCALARS)"
+            case Exists(field=field, negated=negated):
+                return f"({self.operand(field)} is {'' if negated else 'not '}None)"
+            case TopicMatch(pattern=pattern, negated=negated):
+                return f"({_not(negated)}{self.name(compile_pattern(pattern))}(m.topic))"
+            case And(terms=terms):
+                return "(" + " and ".join(map(self.condition, cheapest_first(terms))) + ")"
+            case Or(terms=terms):
+                return "(" + " or ".join(map(self.condition, cheapest_first(terms))) + ")"
+            case Not():
+                raise AssertionError("a normal form holds no NOT")
+            case _:
+                assert_never(node)
+
+    def comparison(self, node: Compare) -> str:
+        value = self.operand(node.left)
+        if not isinstance(node.right, Literal):
+            return f"(compare({node.op!r}, {value}, {self.operand(node.right)}) is True)"
+        wanted = node.right.value
+        constant = self.name(wanted)
+        op = {"=": "==", "<>": "!="}.get(node.op, node.op)
+        if isinstance(wanted, bool):  # = or <>: the normal form has dropped the others
+            return f"({value} is {wanted is (node.op == '=')})"
+        if isinstance(wanted, str):
+            return (
+                f"({value} == {constant})"
+                if op == "=="
+                else f"(type(v := {value}) is str and v {op} {constant})"
+            )
+        if not _same_as_double(wanted):
+            return f"(compare({node.op!r}, {value}, {constant}) is True)"
+        if op == "==" and wanted not in (0, 1):  # only 0 and 1 equal a bool in Python
+            return f"({value} == {constant})"
+        return f"(type(v := {value}) in NUMBERS and v {op} {constant})"
+
+    def membership(self, node: In) -> str:
+        wanted = [item.value for item in node.items if isinstance(item, Literal)]
+        text = all(isinstance(v, str) for v in wanted)
+        numbers = all(not isinstance(v, str | bool) and _same_as_double(v) for v in wanted)
+        if len(wanted) < len(node.items) or not (text or numbers):
+            return self.item_by_item(node)
+        value, chosen = self.operand(node.value), self.name(frozenset(wanted))
+        if text and not node.negated:
+            return f"({value} in {chosen})"
+        kind = "is str" if text else "in NUMBERS"
+        return f"(type(v := {value}) {kind} and v {_not(node.negated)}in {chosen})"
+
+    def item_by_item(self, node: In) -> str:
+        value = self.operand(node.value)
+        op, joint = ("<>", " and ") if node.negated else ("=", " or ")
+        tests = (f"compare({op!r}, v, {self.operand(item)}) is True" for item in node.items)
+        return f"((v := {value}) is not None and ({joint.join(tests)}))"
+
+    def operand(self, operand: Operand) -> str:
+        match operand:
+            case Literal(value=value):
+                return self.name(value)
+            case Field(scope="header", name=name):
+                return f"h.get({self.name(name)})"
+            case Field(scope="property", name=name):
+                return f"m.properties.get({self.name(name)})"
+            case Field(name=name):
+                return f"m.{name}"  # one of SYS_KINDS: the node has seen to it
+            case Now():
+                return "now"
+            case Negate(value=value):
+                return f"negative({self.operand(value)})"
+            case Arith(op=op, left=left, right=right):
+                return f"arithmetic({op!r}, {self.operand(left)}, {self.operand(right)})"
+            case _:
+                assert_never(operand)
+
+
+def _not(negated: bool) -> str:
+    return "not " if negated else ""
+
+
+def _same_as_double(value: Scalar) -> bool:
+    """Python compares ints with floats exactly, the language as doubles: the same up to 2**53."""
+    return not isinstance(value, str) and abs(value) < EXACT_AS_DOUBLE

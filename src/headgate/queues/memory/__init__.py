@@ -1,0 +1,1 @@
+"""The in-memory engine: the reference for the others."""

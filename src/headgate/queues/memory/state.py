@@ -1,0 +1,251 @@
+"""What the reference remembers, and the rules by which it changes. The operations of the contract are in memory.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from headgate.clock import Clock
+from headgate.errors import QueueNotFound
+from headgate.filters import Filter, parse
+from headgate.filters.compile import predicate
+from headgate.message import Message
+from headgate.queues.engine import (
+    Claimed,
+    Outcome,
+    Publication,
+    QueueInfo,
+    QueueOptions,
+    Receipt,
+    Standing,
+    State,
+    Usage,
+)
+from headgate.queues.sql.declare import check_is_subscription, widened
+from headgate.queues.sql.search import IN_DOUBT
+
+
+@dataclass(slots=True)
+class MemoryDelivery:
+    id: int
+    message: Message
+    state: State
+    visible_at: int
+    rank: int
+    group: str | None
+    token: int = 0
+    attempts: int = 0
+    doubt: int = 0  # as in 0006_doubt.sql
+    reason: str | None = None
+
+    def standing(self) -> Standing:
+        return Standing(
+            self.id, self.state, self.attempts, self.visible_at, self.message, self.group, self.reason
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class MemoryQueue:
+    info: QueueInfo
+    deliveries: dict[int, MemoryDelivery]
+    seen: dict[str, tuple[int, int]]  # dedup key -> id, until when
+    archive: dict[int, Standing]
+    usage: dict[str, Usage]
+
+
+class MemoryState:
+    """All queues, and how deliveries move."""
+
+    def __init__(self, clock: Clock, notify: Callable[[frozenset[int]], None]) -> None:
+        self._clock, self._notify = clock, notify
+        self._queues: dict[str, MemoryQueue] = {}
+        self._last_queue = self._last_message = 0
+
+    def _now(self) -> int:
+        return self._clock.elapsed_us()
+
+    def _find(self, name: str) -> MemoryQueue:
+        queue = self._queues.get(name)
+        if queue is None:
+            raise QueueNotFound(name)
+        return queue
+
+    def _create(self, info: QueueInfo) -> QueueInfo:
+        self._last_queue += 1
+        info = replace(info, id=self._last_queue, indexed=info.options.filter_headers)
+        self._queues[info.name] = MemoryQueue(info, {}, {}, {}, {})
+        return info
+
+    def _change(self, name: str, options: QueueOptions | None) -> QueueInfo:
+        queue = self._queues[name]
+        if options is not None:
+            kept = queue.info.options.filter_headers
+            added = [header for header in options.filter_headers if header not in kept]
+            options = replace(options, filter_headers=(*kept, *added))
+            queue.info = replace(queue.info, options=options, indexed=options.filter_headers)
+        return queue.info
+
+    def _change_filter(
+        self, name: str, text: str, source: int | None, options: QueueOptions | None
+    ) -> QueueInfo:
+        queue = self._queues[name]
+        check_is_subscription(queue.info)
+        if source is None and queue.info.source is not None:
+            names = {q.info.id: q.info.name for q in self._queues.values()}
+            raise widened(name, names.get(queue.info.source))
+        if (queue.info.filter, queue.info.source) != (text, source):
+            version = queue.info.version + 1
+            queue.info = replace(queue.info, filter=text, source=source, version=version)
+        return self._change(name, options)
+
+    def _drop_expired(self) -> None:
+        for queue in list(self._queues.values()):
+            if queue.info.expires_at is not None and queue.info.expires_at <= self._now():
+                del self._queues[queue.info.name]
+
+    def _publish(self, target: MemoryQueue | None, publication: Publication) -> int:
+        key = publication.dedup_key
+        if target is not None and key is not None:
+            id, until = target.seen.get(key, (0, 0))
+            if until > self._now():
+                return id
+        source = None if target is None else target.info.id
+        receivers = [] if target is None else [target]
+        receivers += [
+            q for q in self._queues.values() if self._wants(q.info, publication.message, source)
+        ]
+        if not receivers:
+            return 0
+        self._last_message += 1
+        for queue in receivers:
+            self._deliver(queue, self._last_message, publication)
+        if target is not None and key is not None:
+            until = self._now() + target.info.options.dedup_window_us
+            target.seen[key] = (self._last_message, until)
+        return self._last_message
+
+    def _wants(self, info: QueueInfo, message: Message, source: int | None) -> bool:
+        if info.kind == "queue" or info.source not in (None, source):
+            return False
+        return predicate(parse(info.filter), self._clock.wall_us)(message)
+
+    def _deliver(self, queue: MemoryQueue, id: int, publication: Publication) -> None:
+        message = publication.message
+        queue.deliveries[id] = MemoryDelivery(
+            id,
+            _stamped(message, self._clock.wall_us()),
+            State.DELAYED if publication.delay_us > 0 else State.READY,
+            self._now() + publication.delay_us,
+            0 if queue.info.kind == "push" else -message.priority,
+            publication.group,
+        )
+
+    def _stored(self, source: int | None) -> dict[int, Publication]:
+        """What is stored, with its group, and with what is left of its delay unless one delivery waits no more."""
+        found: dict[int, Publication] = {}
+        for queue in self._queues.values():
+            for delivery in queue.deliveries.values() if source in (None, queue.info.id) else ():
+                waits = delivery.state == State.DELAYED and not delivery.attempts
+                delay_us = max(delivery.visible_at - self._now(), 0) if waits else 0
+                before = found.get(delivery.id)
+                least = delay_us if before is None else min(delay_us, before.delay_us)
+                found[delivery.id] = Publication(delivery.message, least, None, delivery.group)
+        return found
+
+    def _matches(self, filter: Filter | None, message: Message) -> bool:
+        return filter is None or predicate(filter, self._clock.wall_us)(message)
+
+    def _ready(self, queue: MemoryQueue, filter: Filter | None) -> list[MemoryDelivery]:
+        """What is READY and matches, in the order of the queue."""
+        ready = [d for d in queue.deliveries.values() if d.state == State.READY]
+        matching = [d for d in ready if self._matches(filter, d.message)]
+        return sorted(matching, key=lambda delivery: (delivery.rank, delivery.id))
+
+    def _not_busy(
+        self, queue: MemoryQueue, deliveries: Iterable[MemoryDelivery]
+    ) -> Iterator[MemoryDelivery]:
+        busy = {
+            d.group
+            for d in queue.deliveries.values()
+            if d.state == State.LEASED or (d.state == State.DELAYED and d.attempts > 0)
+        } - {None}
+        return (delivery for delivery in deliveries if delivery.group not in busy)
+
+    def _lease(self, delivery: MemoryDelivery, lease_us: int, doubt: int) -> Claimed:
+        delivery.state, delivery.visible_at = State.LEASED, self._now() + lease_us
+        delivery.token += 1
+        delivery.attempts += 1
+        delivery.doubt = max(delivery.doubt & IN_DOUBT, doubt)
+        given = replace(delivery.message)  # its owner may change it
+        return Claimed(delivery.id, delivery.token, delivery.attempts, given, delivery.group)
+
+    def _used_up(self, queue: MemoryQueue, delivery: MemoryDelivery) -> bool:
+        return 0 < queue.info.options.max_attempts <= delivery.attempts
+
+    def _promote(self, queue: MemoryQueue) -> int:
+        now, count = self._now(), 0
+        for delivery in queue.deliveries.values():
+            if delivery.state in (State.DELAYED, State.LEASED) and delivery.visible_at <= now:
+                ended = delivery.state == State.LEASED
+                delivery.state = State.READY
+                if ended and delivery.doubt == 1:
+                    delivery.attempts, delivery.doubt = delivery.attempts - 1, IN_DOUBT
+                elif ended and self._used_up(queue, delivery):
+                    delivery.state = State.DEAD
+                    delivery.reason = f"the lease ended after attempt {delivery.attempts}"
+                delivery.visible_at = now if ended else delivery.visible_at
+                count += 1
+        return count
+
+    def _settle(
+        self,
+        queue: MemoryQueue,
+        receipt: Receipt,
+        act: Callable[[MemoryQueue, MemoryDelivery], None],
+    ) -> Outcome:
+        delivery = queue.deliveries.get(receipt.id)
+        if delivery is None:
+            return Outcome.GONE
+        if delivery.state != State.LEASED or delivery.token != receipt.token:
+            return Outcome.STALE
+        act(queue, delivery)
+        return Outcome.DONE
+
+    def _settle_all(
+        self,
+        queue: QueueInfo,
+        receipts: Sequence[Receipt],
+        act: Callable[[MemoryQueue, MemoryDelivery], None],
+    ) -> list[Outcome]:
+        found = self._find(queue.name)
+        outcomes = [self._settle(found, receipt, act) for receipt in receipts]
+        self._notify(frozenset({found.info.id}))
+        return outcomes
+
+    def _finish(self, queue: MemoryQueue, delivery: MemoryDelivery) -> None:
+        del queue.deliveries[delivery.id]
+        if queue.info.options.archive:
+            standing = replace(delivery.standing(), state=State.READY, visible_at=self._now())
+            queue.archive[delivery.id] = standing
+
+    def _remove(self, queue: QueueInfo, unwanted: Callable[[MemoryDelivery], bool]) -> int:
+        deliveries = self._find(queue.name).deliveries
+        ids = [delivery.id for delivery in deliveries.values() if unwanted(delivery)]
+        for id in ids:
+            del deliveries[id]
+        return len(ids)
+
+
+def _stamped(message: Message, now_us: int) -> Message:
+    """As every engine gives it back: with a time, without absent headers."""
+    return Message(
+        bytes(message.payload),
+        message.topic,
+        {name: value for name, value in message.headers.items() if value is not None},
+        message.priority,
+        now_us if message.timestamp is None else message.timestamp,
+        message.id,
+        message.filter_value,
+        message.key,
+        {name: value for name, value in message.properties.items() if value is not None},
+    )

@@ -1,0 +1,116 @@
+"""LISTEN: one connection that waits, for as many as want to be woken.
+
+A notification sent while the connection was lost is lost with it. So whenever it is (back) up, everybody is woken, and
+looks for himself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import HeadgateError
+from headgate.forks import call_in_child
+from headgate.queues.engine import Wake, Watch
+from headgate.queues.postgres.connections import open_connection, psycopg_module, translated
+from headgate.queues.postgres.target import Target
+from headgate.queues.wakers import Wakers
+
+if TYPE_CHECKING:
+    import psycopg
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0  # between attempts to reconnect
+_LONGEST_ID: Final = 20  # digits
+_SETTINGS: Final = {"application_name": "headgate listener"}
+
+
+class Listener:
+    """Wakes those who asked to be, from a thread of its own, which runs from the first who asks until closed."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._start_over()
+        call_in_child(self, Listener._start_over)
+
+    def _start_over(self) -> None:
+        """At first, and in a forked child, which has neither the thread nor anybody to wake."""
+        self._lock = threading.Lock()
+        self._wakers = Wakers()
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._stop_read, self._stop_write = os.pipe()
+
+    def add(self, wake: Wake) -> Watch:
+        """Until the watch is closed, `wake` is called; it is woken once when the connection stands."""
+        watch = self._wakers.add(wake)
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="headgate-listener", daemon=True
+                )
+                self._thread.start()
+        return watch
+
+    def close(self) -> None:
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        os.write(self._stop_write, b"\0")
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        os.close(self._stop_read)
+        os.close(self._stop_write)
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            try:
+                with open_connection(self._target, _SETTINGS) as connection:
+                    pause = _FIRST_PAUSE_S
+                    with translated(connection):
+                        self._listen(connection)
+            except Exception as problem:  # nothing may end the listener but closing it
+                # Operations fail loudly by themselves; who only waits is woken when it is over.
+                known = isinstance(problem, HeadgateError)
+                _log.warning(
+                    "listener: %s; trying again in %.2f s", problem, pause, exc_info=not known
+                )
+                self._stopping.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _listen(self, connection: psycopg.Connection) -> None:
+        psycopg = psycopg_module()
+        channel = psycopg.sql.Identifier(self._target.channel)
+        connection.execute(psycopg.sql.SQL("LISTEN {}").format(channel), prepare=False)
+        self._wakers.wake(None)
+        readable = select.poll()
+        readable.register(connection.fileno(), select.POLLIN)
+        readable.register(self._stop_read, select.POLLIN)
+        while not self._stopping.is_set():
+            readable.poll()
+            connection.pgconn.consume_input()
+            self._tell(_payloads(connection))
+
+    def _tell(self, payloads: list[bytes]) -> None:
+        if payloads:
+            self._wakers.wake(_queues_named(payloads))
+
+
+def _queues_named(payloads: list[bytes]) -> frozenset[int] | None:
+    """The queues; None, which is all of them, when one payload names none. Anybody may notify this channel of anything."""
+    if not all(payload.isdigit() and len(payload) < _LONGEST_ID for payload in payloads):
+        return None
+    return frozenset(map(int, payloads))
+
+
+def _payloads(connection: psycopg.Connection) -> list[bytes]:
+    """Of the notifications that have arrived."""
+    found = []
+    while (notification := connection.pgconn.notifies()) is not None:
+        found.append(notification.extra)
+    return found

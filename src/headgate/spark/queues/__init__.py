@@ -1,1 +1,0 @@
-"""Queues as a source of Spark: looked at, never claimed."""

@@ -1,0 +1,1 @@
+"""Where Spark writes messages: streams, queues in SQL databases, Parquet files."""

@@ -1,0 +1,175 @@
+"""A folder of Parquet files that any engine reads: one schema for all of them, a few files for each batch.
+
+    part-0000000007-0000-3f2a….parquet    batch 7 of a query, its first file
+    _headgate/<query>.json                the last batch of that query, and how its files were named: written before
+                                          they are moved, so that a batch that comes again only finishes the moving
+    _headgate/<owner>/<uuid>.parquet      staged
+    _headgate/lock                        held while a batch is committed: writers that say the same transaction may
+                                          come at the same time
+
+Names that begin with _ are passed over by Spark, pyarrow and others that read a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.errors import SparkOptionsError
+from headgate.files import replace_file, sync_directory
+from headgate.spark.schema import VALUES, Column
+from headgate.spark.sink.checkpoint import Owner
+from headgate.spark.sink.destination import BatchMark
+from headgate.spark.sink.folders import (
+    make_folder,
+    not_seen,
+    remove_files,
+    remove_folder,
+    remove_orphans,
+)
+from headgate.spark.sink.staging import Staged
+from headgate.spark.source.projection import Projection
+from headgate.streams.write import locking, read_staged
+
+OURS: Final = "_headgate"
+LOCK_FILE: Final = "lock"
+SUFFIX: Final = ".parquet"
+_KIND: Final = pa.struct({"s": pa.string(), "i": pa.int64(), "f": pa.float64(), "b": pa.bool_()})
+_MAP: Final = pa.map_(pa.string(), _KIND)
+SCHEMA: Final = pa.schema(
+    {
+        "timestamp": pa.timestamp("us", "UTC"),
+        "topic": pa.string(),
+        "priority": pa.int32(),
+        "id": pa.string(),
+        "filter_value": pa.string(),
+        "key": pa.string(),
+        "headers": _MAP,
+        "properties": _MAP,
+        "payload": pa.binary(),
+    }
+)
+_COLUMNS: Final = (
+    Column("timestamp", "system", "timestamp"),
+    Column("topic", "system", "string"),
+    Column("priority", "system", "int"),
+    Column("id", "system", "string"),
+    Column("filter_value", "system", "string"),
+    Column("key", "system", "string"),
+    Column("headers", "values", VALUES),
+    Column("properties", "values", VALUES, scope="property"),
+    Column("payload", "system", "binary"),
+)
+PROJECTION: Final = Projection(_COLUMNS, SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetDestination:
+    """A folder, made when there is none; each query remembers there which batch was its last."""
+
+    path: str
+    owner: Owner
+
+    @property
+    def staging(self) -> str:
+        return str(Path(self.path) / OURS / self.owner.name)
+
+    def check(self) -> None:
+        if Path(self.path).exists() and not Path(self.path).is_dir():
+            raise SparkOptionsError(f"{self.path} is a file; name a folder for Parquet files")
+
+    def open(self) -> None:
+        self.check()
+        make_folder(self.staging)
+
+    def prepare(self, staged: Staged) -> Staged:
+        """As Parquet: this is work for executors, not for the driver."""
+        path = Path(staged.file)
+        if path.suffix == SUFFIX:
+            return staged
+        made = path.with_suffix(SUFFIX)
+        _write(made, staged)
+        path.unlink()
+        return replace(staged, file=str(made), nbytes=made.stat().st_size)
+
+    def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
+        with locking(Path(self.path) / OURS / LOCK_FILE):
+            manifest = self._manifest(mark.query)
+            last = _read_manifest(manifest)
+            if last is not None:
+                self._move(last)
+            if staged and (last is None or mark.batch > last["batch"]):
+                self._begin(manifest, mark, staged)
+            else:
+                remove_files(staged)
+
+    def _begin(self, manifest: Path, mark: BatchMark, staged: Sequence[Staged]) -> None:
+        for each in staged:
+            if not Path(each.file).is_file():
+                raise not_seen(each.file)
+        names = [Path(each.file).relative_to(self.path) for each in staged]
+        files = {str(name): _final_name(mark, n) for n, name in enumerate(names)}
+        content = {"batch": mark.batch, "files": files}
+        replace_file(manifest, json.dumps(content).encode())
+        self._move(content)
+
+    def _move(self, content: dict[str, Any]) -> None:
+        """Each file to its place, unless it is there."""
+        folder, moved = Path(self.path), False
+        for name, final in content["files"].items():
+            with suppress(FileNotFoundError):
+                os.rename(folder / name, folder / final)
+                moved = True
+        if moved:
+            sync_directory(folder)
+
+    def _manifest(self, query: str) -> Path:
+        return Path(self.path) / OURS / f"{quote(query, safe='')}.json"
+
+    def _named(self) -> set[Path]:
+        """Files that a commit which began will move."""
+        contents = map(_read_manifest, (Path(self.path) / OURS).glob("*.json"))
+        return {
+            Path(self.path) / name for content in contents if content for name in content["files"]
+        }
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        remove_files(staged, self._named())
+
+    def collect_orphans(self) -> None:
+        for suffix in (SUFFIX, ".arrow"):
+            remove_orphans(self.staging, self._named(), suffix)
+
+    def leave(self) -> None:
+        remove_folder(self.staging)
+
+
+def _final_name(mark: BatchMark, number: int) -> str:
+    return f"part-{mark.batch:010d}-{number:04d}-{quote(mark.query, safe='')}{SUFFIX}"
+
+
+def _read_manifest(path: Path) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    return content
+
+
+def _write(path: Path, staged: Staged) -> None:
+    with path.open("xb") as file:
+        with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+            for batch in read_staged(Path(staged.file), staged.nbytes, staged.crc):
+                writer.write_batch(PROJECTION.batch(batch))
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(path.parent)

@@ -1,0 +1,89 @@
+"""A stream: a batch becomes one deposit that names its staged files, adopted as a whole by whoever holds the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.errors import StreamExists
+from headgate.spark.sink.checkpoint import Owner
+from headgate.spark.sink.destination import BatchMark
+from headgate.spark.sink.folders import (
+    make_folder,
+    not_seen,
+    remove_files,
+    remove_folder,
+    remove_orphans,
+)
+from headgate.spark.sink.staging import Staged
+from headgate.streams import OPTIONS_FILE, load_options
+from headgate.streams.write import STAGED_SUFFIX, StagedFile, all_named_files, staged_folder
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDestination:
+    """The stream in that directory, made with default options when there is none."""
+
+    path: str
+    owner: Owner
+
+    @property
+    def staging(self) -> str:
+        return str(staged_folder(Path(self.path)) / self.owner.name)
+
+    def check(self) -> None:
+        directory = Path(self.path)
+        if (directory / OPTIONS_FILE).exists():
+            load_options(directory)
+        elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise StreamExists(
+                f"{directory} is no stream and not empty; choose another directory to write to"
+            )
+
+    def open(self) -> None:
+        if not (Path(self.path) / OPTIONS_FILE).exists():
+            self._create()
+        load_options(Path(self.path))
+        make_folder(self.staging)
+
+    def _create(self) -> None:
+        from headgate.streams import Stream
+
+        try:
+            Stream.create(self.path).close()
+        except StreamExists:
+            if not (Path(self.path) / OPTIONS_FILE).exists():  # or somebody else was faster
+                raise
+
+    def prepare(self, staged: Staged) -> Staged:
+        return staged
+
+    def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
+        from headgate.streams import Stream
+
+        if not staged:
+            return
+        with Stream.open(self.path) as stream:
+            stream.deposit_staged(producer_of(mark), mark.batch, [self._named(s) for s in staged])
+
+    def _named(self, staged: Staged) -> StagedFile:
+        path = Path(staged.file)
+        if not path.is_file():
+            raise not_seen(staged.file)
+        name = path.relative_to(staged_folder(Path(self.path)))
+        return StagedFile(str(name), staged.nbytes, staged.crc)
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        remove_files(staged, all_named_files(Path(self.path)))
+
+    def collect_orphans(self) -> None:
+        remove_orphans(self.staging, all_named_files(Path(self.path)), STAGED_SUFFIX)
+
+    def leave(self) -> None:
+        remove_folder(self.staging)
+
+
+def producer_of(mark: BatchMark) -> str:
+    """The name the query writes to streams under."""
+    return f"spark-{mark.query}"

@@ -1,0 +1,1 @@
+"""Streams and queues as a source of Spark."""

@@ -1,0 +1,197 @@
+"""The files of a stream, byte by byte. FORMAT.md draws the same figures for people; this module packs them.
+
+    stream.json                      options; replaced atomically
+    lock                             flock; its JSON names the holder
+    <first offset, 20 digits>.log    hot segment: a header, then chunks
+    <first offset, 20 digits>.idx    its index: a header, then one entry a chunk; rebuilt from the log when lost
+    <first offset, 20 digits>.arrow  sealed segment; wins over a hot pair with the same first offset
+    <first>-<next offset>.cold       the manifest of a cold segment, whose data is a Parquet file; wins over what it covers
+    cold/                            the Parquet files, unless they are kept elsewhere
+    inbox/                           deposits from outsiders, waiting to be adopted
+    cursors.db                       where named consumers stand
+
+All numbers are little-endian. Every part begins at a multiple of 8 bytes.
+
+    log      | LOG_HEADER | meta JSON | pad | chunk | chunk | …
+    chunk    | CHUNK_HEADER | COLUMN x columns | names, NUL between | meta JSON | pad | body: buffers, each padded |
+    index    | INDEX_HEADER | meta JSON | pad | SETTLED | entry | entry | …
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+FORMAT_VERSION: Final = 1
+ALIGNMENT: Final = 8
+
+# ---- the directory -----------------------------------------------------------------------------------
+
+OPTIONS_FILE: Final = "stream.json"
+SUPER_FILE: Final = "super.json"  # of a super stream; its partitions have their own directories
+LOCK_FILE: Final = "lock"
+CURSORS_FILE: Final = "cursors.db"
+INBOX: Final = "inbox"
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".idx"
+SEALED_SUFFIX: Final = ".arrow"
+COLD_SUFFIX: Final = ".cold"
+COLD_DIRECTORY: Final = "cold"
+
+
+def log_path(directory: Path, first_offset: int) -> Path:
+    return directory / f"{first_offset:020d}{LOG_SUFFIX}"
+
+
+def index_path(directory: Path, first_offset: int) -> Path:
+    return directory / f"{first_offset:020d}{INDEX_SUFFIX}"
+
+
+def sealed_path(directory: Path, first_offset: int) -> Path:
+    return directory / f"{first_offset:020d}{SEALED_SUFFIX}"
+
+
+def cold_path(directory: Path, first_offset: int, next_offset: int) -> Path:
+    return directory / f"{first_offset:020d}-{next_offset:020d}{COLD_SUFFIX}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentFile:
+    """A segment as the directory lists it."""
+
+    first_offset: int
+    path: Path  # the .log, the .arrow or the .cold
+    sealed: bool  # it never changes any more
+
+    @property
+    def cold(self) -> bool:
+        return self.path.suffix == COLD_SUFFIX
+
+
+def segment_files(directory: Path) -> list[SegmentFile]:
+    """The segments of a stream in offset order; what is cold hides what it was made of, the sealed form the hot."""
+    found: dict[int, SegmentFile] = {}
+    cold: list[SegmentFile] = []
+    for path in directory.iterdir():
+        if (bounds := cold_bounds(path)) is not None:
+            cold.append(SegmentFile(bounds[0], path, sealed=True))
+        elif path.suffix in (LOG_SUFFIX, SEALED_SUFFIX) and _is_offset(path.stem):
+            file = SegmentFile(int(path.stem), path, path.suffix == SEALED_SUFFIX)
+            if file.sealed or file.first_offset not in found:
+                found[file.first_offset] = file
+    covered = Covered(file.path for file in cold)
+    cold += [file for first, file in found.items() if first not in covered]
+    return sorted(cold)
+
+
+def is_followed(directory: Path, first_offset: int) -> bool:
+    """Whether there is a segment behind the one with this first offset: then nothing is written to it any more."""
+    return any(file.first_offset > first_offset for file in segment_files(directory))
+
+
+def cold_bounds(path: Path) -> tuple[int, int] | None:
+    """The offsets [first, next) that the manifest of a cold segment is named by; None if it is none."""
+    if path.suffix != COLD_SUFFIX:
+        return None
+    first, _, end = path.stem.partition("-")
+    return (int(first), int(end)) if _is_offset(first) and _is_offset(end) else None
+
+
+class Covered:
+    """The offsets that are in cold segments."""
+
+    def __init__(self, manifests: Iterable[Path]) -> None:
+        self._ranges = sorted(bounds for path in manifests if (bounds := cold_bounds(path)))
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect_right(self._ranges, offset, key=lambda bounds: bounds[0])
+        return at > 0 and offset < self._ranges[at - 1][1]
+
+
+def _is_offset(stem: str) -> bool:
+    return len(stem) == 20 and stem.isascii() and stem.isdigit()
+
+
+# ---- the log -----------------------------------------------------------------------------------------
+
+LOG_MAGIC: Final = b"HEADGLOG"
+# magic, version, meta length, first offset, created (microseconds UTC), CRC-32 of the header without it and of the meta
+LOG_HEADER: Final = struct.Struct("<8sIIqq4xI")
+
+CHUNK_MAGIC: Final = b"HGCK"
+# magic, version, flags, columns, header length, names length, meta length, messages, first offset,
+# lowest timestamp, highest timestamp, body length, messages with a filter value, lowest priority, highest priority,
+# CRC-32 of the whole header without it
+CHUNK_HEADER: Final = struct.Struct("<4sBBHIIIIqqqIIBB2xI")
+# type, index type, nulls, dictionary length, CRC-32 of the column's bytes, where they begin in the body,
+# length of each buffer without its padding: validity, offsets or indices or values, data or dictionary offsets, dictionary data
+COLUMN: Final = struct.Struct("<BB2xIIII4I")
+CRC: Final = struct.Struct("<I")
+
+MAX_BODY_BYTES: Final = 2**31 - 2**20  # one binary column addresses its bytes with 32 bits
+
+# ---- the index ---------------------------------------------------------------------------------------
+
+INDEX_MAGIC: Final = b"HEADGIDX"
+# magic, version, meta length, entry width, Bloom bytes, hashes, CRC-32 of the log's header, first offset,
+# CRC-32 of the header without it and of the meta
+INDEX_HEADER: Final = struct.Struct("<8sIIIIIIq4xI")
+SETTLED: Final = struct.Struct("<QQ")  # up to which byte the log is settled, and its bits inverted
+
+
+@lru_cache(64)
+def entry_dtype(bloom_bytes: int) -> np.dtype[Any]:
+    """One entry of the index. `coverage` bit 0 is filter_value, bit i + 1 the i-th indexed header."""
+    return np.dtype(
+        [
+            ("first_offset", "<i8"),
+            ("position", "<i8"),
+            ("length", "<i8"),
+            ("count", "<u4"),
+            ("filtered", "<u4"),  # messages with a filter value
+            ("min_timestamp", "<i8"),
+            ("max_timestamp", "<i8"),
+            ("min_priority", "u1"),
+            ("max_priority", "u1"),
+            ("flags", "<u2"),
+            ("header_crc", "<u4"),
+            ("coverage", "<u8"),
+            ("restricted", "<u8"),  # which of the restricted values; see restriction.py
+            ("bloom", "u1", (padded(bloom_bytes),)),
+            ("checksum", "<u8"),
+        ]
+    )
+
+
+def padded(length: int) -> int:
+    """The next multiple of the alignment."""
+    return -(-length // ALIGNMENT) * ALIGNMENT
+
+
+def entry_checksums(entries: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """What `checksum` must be in each entry: the other words, each times its own odd number, summed.
+
+    A changed word always changes the sum, and a million entries are checked in one numpy expression.
+    """
+    words = entries.view(np.uint8).reshape(len(entries), entries.itemsize).view("<u8")[:, :-1]
+    return words @ _odd_numbers(words.shape[1]) + _CHECKSUM_START
+
+
+_CHECKSUM_START: Final = np.uint64(0x9E3779B97F4A7C15)  # so that a hole of zeros is no valid entry
+
+
+@lru_cache(16)
+def _odd_numbers(count: int) -> npt.NDArray[np.uint64]:
+    found, state = [], 0x853C49E6748FEA9B
+    for _ in range(count):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        found.append(state | 1)
+    return np.array(found, np.uint64)

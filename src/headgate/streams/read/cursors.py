@@ -1,0 +1,125 @@
+"""Where named consumers stand: one small SQLite database in the stream's directory.
+
+A cursor is the offset of the next message its consumer wants. It is stored when the consumer commits, and is on
+disk when `commit` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import apsw
+
+from headgate.clock import now_us
+from headgate.errors import StreamError, StreamOptionsError
+from headgate.forks import call_before_fork, call_in_child, keep_for_ever
+from headgate.message import MAX_NAME_BYTES
+from headgate.streams.format import CURSORS_FILE
+
+_BUSY_MS: Final = 10_000
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS cursor (
+  name     TEXT PRIMARY KEY,
+  position INTEGER NOT NULL,
+  updated  INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+_GET: Final = "SELECT name, position, updated FROM cursor WHERE name = ?"
+_LIST: Final = "SELECT name, position, updated FROM cursor ORDER BY name"
+_PUT: Final = """
+INSERT INTO cursor (name, position, updated) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET position = excluded.position, updated = excluded.updated
+"""
+_DELETE: Final = "DELETE FROM cursor WHERE name = ?"
+
+
+class Cursor(NamedTuple):
+    name: str
+    position: int  # the next offset its consumer wants
+    updated: int  # microseconds UTC
+
+
+class Cursors:
+    """The cursors of one stream. The database appears with the first commit."""
+
+    def __init__(self, directory: Path, clock: Callable[[], int] = now_us) -> None:
+        self._path, self._clock = directory / CURSORS_FILE, clock
+        self._connection: apsw.Connection | None = None
+        call_before_fork(
+            self, Cursors.close
+        )  # SQLite's connections must not be used on both sides of a fork
+        call_in_child(self, Cursors._leave_to_parent)
+
+    def get(self, name: str) -> Cursor | None:
+        found = list(self._read(_GET, (_checked(name),)))
+        return found[0] if found else None
+
+    def list(self) -> list[Cursor]:
+        """All of them, by name."""
+        return list(self._read(_LIST, ()))
+
+    def commit(self, name: str, position: int) -> None:
+        """Store where the consumer stands; it may also go back."""
+        if position < 0:
+            raise StreamOptionsError(f"cursor {name!r}: {position} is no offset")
+        with self._failing():
+            self._open().execute(_PUT, (_checked(name), position, self._clock()))
+
+    def delete(self, name: str) -> bool:
+        """Forget a cursor; whether there was one."""
+        if not self._path.exists():
+            return False
+        with self._failing():
+            connection = self._open()
+            connection.execute(_DELETE, (_checked(name),))
+            return connection.changes() > 0
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: what was in use, so that it could not be closed before, is not even closed here."""
+        if self._connection is not None:
+            keep_for_ever(self._connection)
+            self._connection = None
+
+    def _read(self, query: str, parameters: tuple[str, ...]) -> Iterator[Cursor]:
+        if not self._path.exists():
+            return
+        with self._failing():
+            for name, position, updated in self._open().execute(query, parameters):
+                yield Cursor(str(name), int(position), int(updated))
+
+    def _open(self) -> apsw.Connection:
+        if self._connection is None:
+            connection = apsw.Connection(str(self._path))
+            connection.set_busy_timeout(_BUSY_MS)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(_SCHEMA)
+            self._connection = connection
+        return self._connection
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as problem:
+            raise StreamError(f"the cursors in {self._path} cannot be used: {problem}") from problem
+
+
+def _checked(name: str) -> str:
+    if (
+        not isinstance(name, str)
+        or not name
+        or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES
+    ):
+        raise StreamOptionsError(
+            f"a cursor's name is text of 1 to {MAX_NAME_BYTES} bytes, not {name!r}"
+        )
+    return name

@@ -1,0 +1,207 @@
+"""Bloom filters, many at a time: one a chunk, built from all its values and probed across all chunks at once.
+
+Every value has two base hashes, h1 and h2. Text is hashed as a polynomial over its UTF-8 bytes; a number by its
+float64 value, so that the integer 1 and the float 1.0, which a filter calls equal, are one value here. Hash i of a
+value in a chunk is mix(h1 + i * h2 + salt), and the salt comes from the chunk's first offset: a false positive in
+one chunk says nothing about the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.filters import Field
+from headgate.message import Scalar
+
+Hashes = npt.NDArray[np.uint64]  # one row a value: h1, h2
+Filters = npt.NDArray[np.uint8]  # one row a chunk
+Positions = npt.NDArray[np.int64]
+
+HASHED_BYTES: Final = 256  # of a text; beyond, only its length counts
+# Chunks probed at a time: what they need stays in the cache of the processor.
+_BLOCK: Final = 1 << 15
+
+
+class Hash(NamedTuple):
+    """The base hashes of one value of one field."""
+
+    h1: int
+    h2: int
+
+
+@dataclass(frozen=True, slots=True)
+class BloomShape:
+    """How large a filter is, and how many bits a value sets in it."""
+
+    nbytes: int
+    hashes: int
+
+    @property
+    def bits(self) -> int:
+        return self.nbytes * 8
+
+
+# ---- hashing -----------------------------------------------------------------------------------------
+
+
+@lru_cache(1 << 14, typed=True)
+def hash_value(field: Field, value: Scalar) -> Hash:
+    """The base hashes of one value."""
+    if isinstance(value, str):
+        hashes = hash_texts(field, pa.array([value], pa.string()))
+    else:
+        hashes = hash_numbers(field, np.array([value]))
+    return Hash(int(hashes[0, 0]), int(hashes[0, 1]))
+
+
+def hash_texts(field: Field, texts: pa.StringArray | Sequence[str]) -> Hashes:
+    """The base hashes of texts, one row each: mix(seed + length + sum of (byte[i] + 1) * base^i)."""
+    texts = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
+    seeds, bases = _keys(field, "s"), _keys(field, "p") | np.uint64(1)
+    starts, lengths = _extents(texts)
+    content = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    sums = _sums_of_table if _one_length(lengths) else _sums_of_ranges
+    return mix(sums(content, starts, lengths, bases) + lengths.astype(np.uint64)[:, None] + seeds)
+
+
+def _one_length(lengths: Positions) -> bool:
+    shortest, longest = int(lengths.min(initial=HASHED_BYTES)), int(lengths.max(initial=0))
+    return 0 < shortest == longest <= HASHED_BYTES
+
+
+def _sums_of_table(
+    content: npt.NDArray[np.uint8], starts: Positions, lengths: Positions, bases: Hashes
+) -> Hashes:
+    """The sums of codes, dates and the like, all of one length: they are the rows of a table as they lie there."""
+    rows, width = len(lengths), int(lengths[0])
+    letters = content[starts[0] : starts[0] + rows * width].reshape(rows, width).astype(np.uint64)
+    letters += np.uint64(1)
+    return letters @ np.stack([_powers(base)[:width] for base in bases.tolist()], 1)
+
+
+def _sums_of_ranges(
+    content: npt.NDArray[np.uint8], starts: Positions, lengths: Positions, bases: Hashes
+) -> Hashes:
+    hashed = np.minimum(lengths, HASHED_BYTES)
+    before = np.cumsum(hashed) - hashed
+    within = np.arange(hashed.sum()) - np.repeat(before, hashed)
+    letters = content[within + np.repeat(starts, hashed)].astype(np.uint64) + np.uint64(1)
+    sums = [_sums(letters * _powers(base)[within], before, hashed) for base in bases.tolist()]
+    return np.stack(sums, 1)
+
+
+def hash_numbers(field: Field, values: npt.NDArray[Any]) -> Hashes:
+    """The base hashes of integers, floats or booleans, one row each."""
+    as_float = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+    return mix(as_float.view(np.uint64)[:, None] ^ _keys(field, _tag(values)))
+
+
+def _tag(values: npt.NDArray[Any]) -> str:
+    return "b" if values.dtype == np.bool_ else "n"
+
+
+def _extents(texts: pa.StringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    if not len(texts):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    stored = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + texts.offset + 1)
+    ends = stored[texts.offset :].astype(np.int64)
+    return ends[:-1], ends[1:] - ends[:-1]
+
+
+def _sums(
+    terms: npt.NDArray[np.uint64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """The sum of each text's terms; of none, 0."""
+    found = np.zeros(len(starts), np.uint64)
+    filled = lengths > 0
+    if filled.any():
+        found[filled] = np.add.reduceat(terms, starts[filled])
+    return found
+
+
+@lru_cache(1024)
+def _powers(base: int) -> npt.NDArray[np.uint64]:
+    factors = np.full(HASHED_BYTES, base, np.uint64)
+    factors[0] = 1
+    return np.cumprod(factors)
+
+
+@lru_cache(1024)
+def _keys(field: Field, purpose: str) -> npt.NDArray[np.uint64]:
+    """Two numbers of the field's own, so that equal values of two fields have nothing in common."""
+    name = f"{purpose}.{field.scope}.{field.name}".encode()
+    return np.frombuffer(blake2b(name, digest_size=16).digest(), "<u8")
+
+
+def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finaliser of SplitMix64: every bit of the input reaches every bit of the output."""
+    x = x ^ (x >> np.uint64(30))
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+_BIT: Final = np.left_shift(1, np.arange(8)).astype(np.uint8)
+
+
+def salts(first_offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """What makes the hashes of each chunk its own."""
+    return mix(first_offsets.astype(np.uint64))
+
+
+# ---- building and probing ----------------------------------------------------------------------------
+
+
+def build(shape: BloomShape, hashes: Hashes, first_offset: int) -> Filters:
+    """The filter of one chunk that holds these values."""
+    salt = salts(np.array([first_offset]))
+    steps = np.arange(shape.hashes, dtype=np.uint64)
+    states = hashes[:, :1] + hashes[:, 1:] * steps + salt
+    bits = np.zeros(shape.bits, np.bool_)
+    bits[_positions(states, shape)] = True
+    return np.packbits(bits, bitorder="little")
+
+
+def probe(
+    shape: BloomShape, filters: Filters, chunk_salts: npt.NDArray[np.uint64], value: Hash
+) -> npt.NDArray[np.bool_]:
+    """Whether each of the chunks may hold the value. A False is a promise.
+
+    `filters` has one row a chunk and may be wider than the shape.
+    """
+    found = np.zeros(len(filters), np.bool_)
+    for start in range(0, len(filters), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        found[start + _survivors(shape, filters[block], chunk_salts[block], value)] = True
+    return found
+
+
+def _survivors(
+    shape: BloomShape, filters: Filters, chunk_salts: npt.NDArray[np.uint64], value: Hash
+) -> npt.NDArray[np.intp]:
+    left = np.arange(len(filters))
+    for step in range(shape.hashes):
+        state = np.uint64((value.h1 + step * value.h2) % 2**64)
+        at = _positions(chunk_salts + state, shape)
+        hit = np.flatnonzero(filters[left, at >> 3] & _BIT[at & 7])
+        left, chunk_salts = left[hit], chunk_salts[hit]
+    return left
+
+
+def _positions(states: npt.NDArray[np.uint64], shape: BloomShape) -> npt.NDArray[np.intp]:
+    # The high half, scaled to the number of bits: cheaper than a modulo, and just as even.
+    high = mix(states)
+    high >>= np.uint64(32)
+    high *= np.uint64(shape.bits)
+    high >>= np.uint64(32)
+    return high.view(np.int64)

@@ -1,0 +1,154 @@
+"""Where every row of a segment goes when it is sealed: equal keys side by side, so that chunks differ.
+
+Rows are sorted by the properties a chunk must not mix, then by the indexed headers, the one with the fewest
+values first; rows with equal keys stay in the order of their offsets. Chunks end where a key changes, if one
+changes near their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.streams.segments.gather import Positions, Rows
+from headgate.streams.segments.whole import Ranks, Whole, ranks
+
+# A chunk has so many rows, or up to twice as many to end where a key changes.
+CHUNK_ROWS: Final = 8192
+CHUNK_BYTES: Final = 1 << 20  # or fewer, when its rows are large
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What rows are sorted by: a number a row, below `size`."""
+
+    ranks: Ranks
+    size: int
+    distinct: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clustering:
+    """Which row stands where, and where the chunks begin."""
+
+    order: Rows
+    starts: npt.NDArray[np.intp]
+
+    @property
+    def ends(self) -> npt.NDArray[np.intp]:
+        return np.append(self.starts, len(self.order))[1:]
+
+    def chunk_of_row(self) -> npt.NDArray[np.intp]:
+        """The chunk each row of `order` is in."""
+        return np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
+
+
+def key_of(views: Sequence[Whole], rows: int) -> Key:
+    """The key a field sorts by: no value first, then its kinds one after the other, each in its own order."""
+    found, size = np.zeros(rows, np.int64), 1
+    for view in views:
+        codes, valid, count = ranks(view)
+        codes = codes + size
+        found = codes if valid is None else np.where(valid, codes, found)
+        size += count
+    return Key(found, size, _distinct(found, size))
+
+
+def _distinct(found: Ranks, size: int) -> int:
+    if size > 4 * len(found):
+        return len(np.unique(found))
+    seen = np.zeros(size, np.bool_)
+    seen[found] = True
+    return int(np.count_nonzero(seen))
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSize:
+    """A chunk has so many rows, or up to twice as many to end where a key changes; fewer when they are large."""
+
+    rows: int
+    nbytes: int
+
+
+def cluster(
+    groups: Ranks, keys: Sequence[Key], row_bytes: Positions, size: ChunkSize | None = None
+) -> Clustering:
+    """Sort by group, then by the keys, then as they are; no chunk holds rows of two groups."""
+    size = size or ChunkSize(CHUNK_ROWS, CHUNK_BYTES)
+    count = len(groups)
+    if not count:
+        return Clustering(np.zeros(0, np.intp), np.zeros(0, np.intp))
+    ascending = sorted((key for key in keys if key.distinct > 1), key=lambda key: key.distinct)
+    levels = [Key(groups, int(groups.max()) + 1, 2), *ascending]
+    order = _sorted_rows(levels, count)
+    depth = _depth_of_change(levels, order)
+    return Clustering(order, _starts(depth, np.cumsum(row_bytes[order]), size))
+
+
+def _sorted_rows(levels: Sequence[Key], count: int) -> Rows:
+    """A stable sort by all levels at once, as one number a row where 64 bits are enough for it."""
+    total = 1
+    for level in levels:
+        total *= level.size
+    if total * count >= 2**63:
+        return np.lexsort([level.ranks for level in reversed(levels)])
+    combined = np.zeros(count, np.int64)
+    for level in levels:
+        combined *= level.size
+        combined += level.ranks
+    if (np.diff(combined) >= 0).all():
+        return np.arange(count)
+    combined *= count
+    combined += np.arange(count)
+    combined.sort()  # numbers alone sort far faster than positions do
+    return combined % count
+
+
+def _depth_of_change(levels: Sequence[Key], order: Rows) -> npt.NDArray[np.int8]:
+    """Per row, the first level at which it differs from the row before; `len(levels)` if at none."""
+    depth = np.full(len(order), len(levels), np.int8)
+    for at, level in reversed(list(enumerate(levels))):
+        found = level.ranks[order]
+        depth[1:][found[1:] != found[:-1]] = at
+    return depth
+
+
+def _starts(
+    depth: npt.NDArray[np.int8], bytes_before: Positions, wanted: ChunkSize
+) -> npt.NDArray[np.intp]:
+    """A chunk ends at the coarsest change between its size and twice its size, or at a change of group."""
+    count, starts = len(depth), [0]
+    group_starts = np.append(np.flatnonzero(depth[1:] == 0) + 1, count)
+    group = 0
+    while True:
+        start = starts[-1]
+        while group_starts[group] <= start:
+            group += 1
+        limit = int(group_starts[group])
+        end = _end(start, limit, depth, bytes_before, wanted)
+        if end >= count:
+            return np.array(starts, np.intp)
+        starts.append(end)
+
+
+def _end(
+    start: int,
+    limit: int,
+    depth: npt.NDArray[np.int8],
+    bytes_before: Positions,
+    wanted: ChunkSize,
+) -> int:
+    full_of_bytes = np.searchsorted(bytes_before, _bytes_at(start, bytes_before) + wanted.nbytes)
+    size = max(1, min(wanted.rows, int(full_of_bytes) - start))
+    if limit - start <= size + size // 2:
+        return limit
+    window = depth[start + size : min(start + 2 * size, limit)]
+    return start + size + int(window.argmin()) if len(window) else limit
+
+
+def _bytes_at(start: int, bytes_before: Positions) -> int:
+    return int(bytes_before[start - 1]) if start else 0

@@ -1,0 +1,273 @@
+"""The hot segment as readers see it: the committed chunks of the log, planned through the index.
+
+A chunk is committed when its entry is in the index behind those of all chunks before it, when it is settled, or when it is
+whole and nobody writes to this segment: then nobody takes it back. Of the log, only what is settled is mapped, for anything behind may be cut off. Reading never repairs. What the
+index does not tell, because it is missing, damaged, or shorter than the log after a crash, is read from the log itself:
+the answers are the same, only slower to get.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from weakref import WeakMethod
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.errors import StreamCorrupt
+from headgate.files import map_beginning, read_at
+from headgate.filters import Chunks, Facts, Field, FieldFacts, Flags, Probe, Range
+from headgate.message import Scalar
+from headgate.streams.format import index_path, is_followed
+from headgate.streams.segments import bloom
+from headgate.streams.segments.hot_chunk import DAMAGED, HOLE, ChunkMeta, HotChunk, read_header
+from headgate.streams.segments.hot_entries import (
+    MISSING,
+    NO_SHAPE,
+    Index,
+    drop_cut_off,
+    end_of,
+    entries_of,
+    next_offset_of,
+    read_index,
+)
+from headgate.streams.segments.hot_index import FILTER_VALUE, Entries
+from headgate.streams.segments.hot_walk import read_head_of, walk
+from headgate.streams.segments.segment import ChunkMetadata
+from headgate.streams.write.lock import keeping_writers_out
+from headgate.streams.write.restriction import listed_digit, restricted_facts
+
+_TIMESTAMP: Final = Field("sys", "timestamp")
+_PRIORITY: Final = Field("sys", "priority")
+
+
+class HotSegment:
+    """A log that may still be growing; `refresh` looks for what came since."""
+
+    sealed: Final = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._directory, self._first = path.parent, int(path.stem)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._closing = weakref.finalize(self, os.close, self._fd)
+        self.head = read_head_of(self._fd, path)
+        self._index: Index | None = None
+        self._seen: tuple[tuple[int, int], tuple[int, int]] | None = None
+        self._data = pa.py_buffer(b"")
+        self._entries = np.zeros(0, NO_SHAPE.dtype)
+        self._load()
+
+    def _load(self) -> None:
+        """Find out what is committed by now."""
+        state = self._state()
+        if self.head.problem is not None:
+            self.head = read_head_of(self._fd, self.path)
+        index = read_index(self._directory, self.head, self._index)
+        if index.problem == MISSING and not self.path.exists():
+            raise FileNotFoundError(self.path)  # sealed or dropped
+        # After the index: the log is never shorter than an index that was read before it.
+        size = os.fstat(self._fd).st_size
+        entries = drop_cut_off(index.entries, index.shape, size, index.settled)
+        start, expected = end_of(entries, self.head), next_offset_of(entries, self.head)
+        tail, finished = self._read_tail(start, size, index)
+        places = walk(tail, str(self.path), expected, base=start, settled=index.settled)
+        if places:
+            entries = np.concatenate([entries, *entries_of(places, index.shape, expected)])
+        being_healed = self._index is not None and self._index.inode == index.inode and not finished
+        if being_healed and len(entries) < len(self._entries):
+            return  # what a dead writer left was committed when it was found, and is kept
+        uncommitted = not finished and (index.uncommitted or size > end_of(entries, self.head))
+        self._seen = None if uncommitted else state  # it may become committed where it is
+        self._index, self._entries, self.shape = index, entries, index.shape
+        # Only what is settled is never cut off, whatever happens.
+        mapped = min(index.settled, size)
+        if mapped > self._data.size:
+            self._data = map_beginning(self._fd, mapped)
+        # By themselves: a field of an entry is slow to come by, and these are asked for once a chunk.
+        self._positions = np.ascontiguousarray(self._entries["position"])
+        self._damaged = (self._entries["flags"] & DAMAGED) != 0
+        self._facts: Facts | None = None
+        self._salts: npt.NDArray[np.uint64] | None = None
+
+    def _read_tail(self, start: int, size: int, index: Index) -> tuple[pa.Buffer, bool]:
+        """What is committed from byte `start` on and has no entry, and whether nobody writes here.
+
+        A writer may take back what has no entry yet. What a dead one left is kept by the next.
+        """
+        if start >= size:
+            return read_at(self._fd, start, 0), False
+        with keeping_writers_out(self._directory) as alone:
+            finished = alone or is_followed(self._directory, self._first)
+            if finished or index.reach is None:
+                return read_at(self._fd, start), finished
+            return read_at(self._fd, start, max(min(index.reach, size) - start, 0)), False
+
+    def _state(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return _identity(self.path), _identity(index_path(self._directory, self._first))
+
+    def refresh(self) -> bool:
+        """Whether there is more than before."""
+        if self._state() == self._seen:
+            return False
+        before = len(self._entries)
+        self._load()
+        return len(self._entries) != before
+
+    @property
+    def first_offset(self) -> int:
+        return self.head.first_offset
+
+    @property
+    def next_offset(self) -> int:
+        return next_offset_of(self._entries, self.head)
+
+    @property
+    def nbytes(self) -> int:
+        """The length of the log that is committed."""
+        return end_of(self._entries, self.head)
+
+    @property
+    def entries(self) -> Entries:
+        """The index, one entry a chunk."""
+        return self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        return np.asarray(self._entries["length"])
+
+    def offset_bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        first = np.asarray(self._entries["first_offset"])
+        return first, first + self._entries["count"].astype(np.int64) - 1
+
+    def chunk(self, i: int) -> HotChunk:
+        position = int(self._positions[i])
+        if self._damaged[i]:
+            entry = self._entries[i]
+            last = int(entry["first_offset"]) + int(entry["count"]) - 1
+            problem = f"offsets {entry['first_offset']} to {last} cannot be read"
+            raise StreamCorrupt(str(self.path), position, problem)
+        data, base = self._bytes_of(i, position)
+        return HotChunk(data, position - base, str(self.path), base)
+
+    def _bytes_of(self, i: int, position: int) -> tuple[pa.Buffer, int]:
+        """Bytes that hold the chunk at this position, and the position they begin at."""
+        if position < self._data.size:
+            return self._data, 0
+        return read_at(self._fd, position, int(self._entries["length"][i])), position
+
+    def metadata(self, i: int) -> ChunkMetadata:
+        entry = self._entries[i]
+        first, count = int(entry["first_offset"]), int(entry["count"])
+        return ChunkMetadata(
+            first, first + count - 1, 0 if entry["flags"] & HOLE else count,
+            int(entry["min_timestamp"]), int(entry["max_timestamp"]),
+            int(entry["min_priority"]), int(entry["max_priority"]),
+            int(entry["length"]), self.shape.restriction.properties(int(entry["restricted"])),
+        )  # fmt: skip
+
+    def producers(self) -> Mapping[str, int]:
+        found = dict(self.head.producers)
+        for i in np.flatnonzero(~self._damaged).tolist():
+            position = int(self._positions[i])
+            data, base = self._bytes_of(i, position)
+            header = read_header(data, position - base)
+            if not isinstance(header, str):
+                found.update(ChunkMeta.from_json(header[3]).producers)
+        return found
+
+    def close(self) -> None:
+        """Let go of the files; arrays that were handed out keep what they need."""
+        self._data, self._entries = pa.py_buffer(b""), np.zeros(0, self.shape.dtype)
+        self._closing()
+
+    # ---- what a filter can know without opening a chunk ----------------------------------------------
+
+    def facts(self) -> Facts:
+        if self._facts is None:
+            self._facts = self._gather_facts()
+        return self._facts
+
+    def _gather_facts(self) -> Facts:
+        entries = self._entries
+        rows = np.where(entries["flags"] & HOLE, 0, entries["count"]).astype(np.int64)
+        readable = (
+            None if not (entries["flags"] & DAMAGED).any() else (entries["flags"] & DAMAGED) == 0
+        )
+        filtered = Range(entries["filtered"].astype(np.int64))
+        times = Range(rows, entries["min_timestamp"], entries["max_timestamp"])
+        low, high = (entries[name].astype(np.int64) for name in ("min_priority", "max_priority"))
+        fields = {
+            _TIMESTAMP: FieldFacts({"int": times}, readable),
+            _PRIORITY: FieldFacts({"int": Range(rows, low, high)}, readable),
+            FILTER_VALUE: FieldFacts({"string": filtered}, readable),
+        }
+        for name in self.shape.restriction.values:
+            fields[Field("header", name)] = restricted_facts(
+                self.shape.restriction, name, entries["restricted"], rows
+            )
+        return Facts(rows, fields, _weak_probe(self._probe))
+
+    def _probe(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+        by_bloom = self._probe_bloom(field, value, chunks)
+        by_tuple = self._probe_restricted(field, value, chunks)
+        if by_bloom is None or by_tuple is None:
+            return by_tuple if by_bloom is None else by_bloom
+        return by_bloom & by_tuple
+
+    def _probe_bloom(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+        if field not in self.shape.fields:
+            return None
+        if self._salts is None:
+            self._salts = bloom.salts(self._entries["first_offset"])
+        entries, bit = self._entries, np.uint64(self.shape.fields.index(field))
+        covered = (entries["coverage"][chunks] >> bit) & np.uint64(1) != 0
+        asked = chunks[covered]
+        answer = np.ones(len(chunks), np.bool_)
+        everything = len(asked) == len(entries)
+        filters = entries["bloom"] if everything else entries["bloom"][asked]
+        salts = self._salts if everything else self._salts[asked]
+        answer[covered] = bloom.probe(
+            self.shape.bloom, filters, salts, bloom.hash_value(field, value)
+        )
+        return answer
+
+    def _probe_restricted(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+        """A chunk whose tuple has none of the listed values holds no message with this listed one."""
+        listed = (
+            self.shape.restriction.values.get(field.name, ()) if field.scope == "header" else ()
+        )
+        # A number may be there as the other kind of number, which the tuple does not list.
+        if not isinstance(value, str) or not listed_digit(listed, value):
+            return None
+        entries = self._entries[chunks]
+        digits = self.shape.restriction.digits(field.name, entries["restricted"])
+        answer: Flags = digits == listed_digit(listed, value)
+        answer |= (entries["flags"] & DAMAGED) != 0
+        return answer
+
+
+def _weak_probe(probe: Probe) -> Probe:
+    """A probe that does not keep its segment: in a circle with its facts, a dropped log would stay mapped."""
+    reference = WeakMethod(probe)
+
+    def ask(field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+        bound = reference()
+        return None if bound is None else bound(field, value, chunks)
+
+    return ask
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_ino, found.st_size

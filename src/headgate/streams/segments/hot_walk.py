@@ -1,0 +1,173 @@
+"""Reading a log without its index: from chunk to chunk, and past what cannot be read.
+
+A chunk that cannot be read is *damage* when something readable follows, or when it was settled; at the very end
+it is a *torn tail*, an append that never finished.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from headgate.checksum import crc32
+from headgate.errors import StreamCorrupt
+from headgate.files import opened, read_at
+from headgate.streams.format import (
+    ALIGNMENT,
+    CHUNK_MAGIC,
+    CRC,
+    FORMAT_VERSION,
+    LOG_HEADER,
+    LOG_MAGIC,
+    padded,
+)
+from headgate.streams.segments.hot_chunk import MORE, HotChunk, read_header
+
+_MOST_HEADER: Final = 1 << 16  # bytes that are tried first
+
+
+@dataclass(frozen=True, slots=True)
+class LogHead:
+    """The header of a log: where it begins, and what was known of the producers then."""
+
+    first_offset: int
+    producers: Mapping[str, int]
+    crc: int
+    length: int
+    # Why the header cannot be believed; then nothing is known of the producers.
+    problem: str | None = None
+    created: int = 0  # microseconds UTC; 0: not known
+
+
+def encode_log_header(
+    first_offset: int, created_us: int, producers: Mapping[str, int], length: int = 0
+) -> bytes:
+    """The header, filled up with blanks to at least `length` bytes."""
+    meta = json.dumps({"producers": dict(producers)}, separators=(",", ":")).encode()
+    wanted = max(padded(LOG_HEADER.size + len(meta)), length) - LOG_HEADER.size
+    meta += b" " * (wanted - len(meta))
+    fixed = LOG_HEADER.pack(LOG_MAGIC, FORMAT_VERSION, len(meta), first_offset, created_us, 0)
+    fixed = fixed[: -CRC.size]
+    return fixed + CRC.pack(crc32(meta, crc32(fixed))) + meta
+
+
+def log_header_crc(header: bytes) -> int:
+    """What ties an index to its log."""
+    return int(CRC.unpack_from(header, LOG_HEADER.size - CRC.size)[0])
+
+
+def read_head_of(fd: int, file: Path) -> LogHead:
+    """The header of a log that is open."""
+    found = _read_log_header(read_at(fd, 0, _MOST_HEADER))
+    return found if isinstance(found, LogHead) else read_log_header(read_at(fd, 0), file)
+
+
+def read_log_head(file: Path) -> LogHead:
+    """The header of the log in that file."""
+    with opened(file) as fd:
+        return read_head_of(fd, file)
+
+
+def read_log_header(data: pa.Buffer, file: Path) -> LogHead:
+    """The header of a log. A damaged one still lets its chunks be read: the name of the file says where they begin."""
+    found = _read_log_header(data)
+    if isinstance(found, LogHead):
+        return found
+    first_offset = int(file.stem)
+    length = _next_chunk(data, padded(LOG_HEADER.size), first_offset - 1)
+    return LogHead(first_offset, {}, 0, length, found)
+
+
+def _read_log_header(data: pa.Buffer) -> LogHead | str:
+    if data.size < LOG_HEADER.size:
+        return f"the log is cut off after {data.size} bytes"
+    magic, version, meta_length, first_offset, created, crc = LOG_HEADER.unpack_from(data)
+    length = LOG_HEADER.size + meta_length
+    if magic != LOG_MAGIC or data.size < length:
+        return f"this is no log of format {FORMAT_VERSION}, or it is cut off"
+    meta = data.slice(LOG_HEADER.size, meta_length)
+    if crc32(meta, crc32(data.slice(0, LOG_HEADER.size - CRC.size))) != crc:
+        return "the header of the log fails its CRC"
+    if version != FORMAT_VERSION:
+        return f"a log of format {version}, this program reads {FORMAT_VERSION}"
+    producers = json.loads(meta.to_pybytes())["producers"]
+    return LogHead(first_offset, producers, crc, length, created=created)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A stretch of a log: a chunk, whole or with damaged columns, or bytes that are no chunk."""
+
+    position: int
+    length: int
+    chunk: HotChunk | None
+    problem: str | None = None
+
+
+def walk(
+    data: pa.Buffer, file: str, first_offset: int, *, base: int = 0, settled: int = 0
+) -> list[Place]:
+    """Every place in `data`, which begins at byte `base` of the log; a torn tail is left out.
+
+    The last place ends where the torn tail begins.
+    """
+    places = list(_places(data, file, first_offset, base))
+    end = base + data.size
+    settled = settled if settled <= end else 0  # what was settled is cut off: so is its end
+    while places and _is_torn(places[-1], settled):
+        torn = places.pop()
+        if torn.problem is not None and torn.position < settled:
+            # Its beginning was safely on disk, and readers may have it mapped: that part is damage.
+            places.append(Place(torn.position, settled - torn.position, None, torn.problem))
+    return places
+
+
+def _is_torn(last: Place, settled: int) -> bool:
+    if last.position + last.length <= settled:
+        return False
+    # A chunk that says MORE belongs to an append that never finished.
+    unfinished = last.chunk is not None and bool(last.chunk.head.flags & MORE)
+    return last.problem is not None or unfinished
+
+
+def _places(data: pa.Buffer, file: str, first_offset: int, base: int) -> Iterator[Place]:
+    at = 0
+    while at < data.size:
+        place = _place_at(data, at, file, base)
+        if place.chunk is None or place.chunk.first_offset < first_offset:
+            length = _next_chunk(data, at + ALIGNMENT, first_offset) - at
+            place = Place(base + at, length, None, place.problem or "a chunk is out of order")
+        else:
+            first_offset = place.chunk.first_offset + place.chunk.head.messages
+        yield place
+        at += place.length
+
+
+def _place_at(data: pa.Buffer, at: int, file: str, base: int) -> Place:
+    header = read_header(data, at)
+    if isinstance(header, str):
+        return Place(base + at, 0, None, header)
+    chunk = HotChunk(data, at, file, base)
+    try:
+        chunk.check()
+    except StreamCorrupt as damage:
+        return Place(base + at, chunk.nbytes, chunk, damage.problem)
+    return Place(base + at, chunk.nbytes, chunk)
+
+
+def _next_chunk(data: pa.Buffer, start: int, first_offset: int) -> int:
+    """Where the next readable header is, or the end of the data."""
+    left = memoryview(data)[start:].tobytes()
+    at = left.find(CHUNK_MAGIC)
+    while at >= 0:
+        if (start + at) % ALIGNMENT == 0:
+            header = read_header(data, start + at)
+            if not isinstance(header, str) and header[0].first_offset > first_offset:
+                return start + at
+        at = left.find(CHUNK_MAGIC, at + 1)
+    return int(data.size)

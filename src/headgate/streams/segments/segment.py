@@ -1,0 +1,109 @@
+"""What the reader sees of a stream: segments made of chunks, hot or sealed alike.
+
+A segment answers from its index what it knows of all its chunks (`facts`), and opens a chunk only when the
+facts could not decide. A chunk hands out typed columns one at a time, so that a filter reads what it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as member
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.filters import Columns, Facts
+from headgate.message import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMetadata:
+    """What an entry filter decides on. Nothing here needs a message to be decoded.
+
+    `properties` are the values that `restrict_same_values` made equal in the whole chunk.
+    """
+
+    first_offset: int
+    last_offset: int
+    count: int
+    min_timestamp: int  # microseconds since 1970 UTC
+    max_timestamp: int
+    min_priority: int
+    max_priority: int
+    nbytes: int
+    properties: Mapping[str, Scalar] = member(default_factory=dict)
+
+
+class Chunk(Columns, Protocol):
+    """Some messages, as columns. What is touched is checked against its CRC the first time."""
+
+    @property
+    def first_offset(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int:
+        """The length on disk of the whole chunk."""
+        ...
+
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The offset of every row."""
+        ...
+
+    def metadata(self) -> ChunkMetadata: ...
+
+    def take(
+        self, rows: npt.NDArray[np.intp] | None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """These rows (None: all), `offset` first; of `columns` those this chunk has, None for all it has.
+
+        `timestamp`, `topic`, `priority` and `payload` are there in every chunk.
+        """
+        ...
+
+
+class Chunks(Protocol):
+    """The messages of a run of offsets [first_offset, next_offset), as chunks."""
+
+    @property
+    def first_offset(self) -> int: ...
+
+    @property
+    def next_offset(self) -> int: ...
+
+    def __len__(self) -> int:
+        """How many chunks."""
+        ...
+
+    def chunk(self, i: int) -> Chunk: ...
+
+    def producers(self) -> Mapping[str, int]:
+        """Every named producer's last publishing id, as of the end of these chunks."""
+        ...
+
+
+class Segment(Chunks, Protocol):
+    """A run of offsets [first_offset, next_offset) in one hot pair of files or one sealed file."""
+
+    @property
+    def sealed(self) -> bool: ...
+
+    def facts(self) -> Facts:
+        """What is known of every chunk; the probe asks this segment's Bloom filters."""
+        ...
+
+    def metadata(self, i: int) -> ChunkMetadata:
+        """The chunk's metadata from the index alone."""
+        ...
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The length on disk of every chunk."""
+        ...
+
+    def offset_bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The lowest and the highest offset of every chunk."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,154 @@
+"""What sealed and cold segments have in common: a note and a summary that say all there is to plan with.
+
+They differ in where a chunk's columns come from.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.columns import overflow
+from headgate.filters import SYS_KINDS, Facts, Field, View, column_name
+from headgate.message import Scalar
+from headgate.streams.segments.footer import SegmentNote
+from headgate.streams.segments.gather import Rows
+from headgate.streams.segments.segment import ChunkMetadata
+from headgate.streams.segments.summary import Summary
+
+_METADATA: Final = (
+    "min:offset", "max:offset", "rows", "min:timestamp", "max:timestamp", "min:priority", "max:priority",
+)  # fmt: skip
+
+
+class SummarizedSegment(ABC):
+    """A segment that never changes any more, so any number of readers may share it."""
+
+    sealed: Final = True
+    tier: ClassVar[str]  # what people call it
+    path: Path  # the file of the directory that stands for it
+    note: SegmentNote
+    names: list[str]  # of all its columns
+    footer_bytes: int  # what is kept in memory while it is open
+    nbytes: int  # on disk
+    _summary: Summary
+
+    @property
+    def first_offset(self) -> int:
+        return self.note.first_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.note.next_offset
+
+    def __len__(self) -> int:
+        return len(self._summary.rows)
+
+    def facts(self) -> Facts:
+        return self._summary.facts()
+
+    @abstractmethod
+    def chunk(self, i: int) -> SummarizedChunk: ...
+
+    def rows_of(self, i: int) -> int:
+        return int(self._summary.rows[i])
+
+    @abstractmethod
+    def lengths(self) -> npt.NDArray[np.int64]: ...
+
+    def offset_bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The lowest and the highest offset of every chunk."""
+        return self._summary.numbers("min:offset"), self._summary.numbers("max:offset")
+
+    def metadata(self, i: int) -> ChunkMetadata:
+        first, last, count, since, until, least, most = (
+            int(self._summary.numbers(name)[i]) for name in _METADATA
+        )
+        return ChunkMetadata(
+            first,
+            last,
+            count,
+            since,
+            until,
+            least,
+            most,
+            int(self.lengths()[i]),
+            self._properties(i),
+        )
+
+    def _properties(self, i: int) -> Mapping[str, Scalar]:
+        column = self._summary.batch.schema.get_field_index("properties")
+        found: Mapping[str, Scalar] = (
+            {} if column < 0 else json.loads(self._summary.batch.column(column)[i].as_py())
+        )
+        return found
+
+    def producers(self) -> Mapping[str, int]:
+        return self.note.producers
+
+    def close(self) -> None:  # noqa: B027 - optional, and there is nothing to do
+        """What was mapped goes when the last array that lies in it does."""
+
+
+class SummarizedChunk(ABC):
+    """A chunk whose columns are read one at a time."""
+
+    __slots__ = ("_overflowing", "_segment", "at")
+
+    _segment: SummarizedSegment
+
+    def __init__(self, segment: SummarizedSegment, at: int) -> None:
+        self._segment, self.at = segment, at
+        self._overflowing: list[dict[str, Any]] | None = None
+
+    @abstractmethod
+    def column(self, name: str) -> pa.Array:
+        """A column of the segment, checked the first time it is asked for."""
+
+    @property
+    def first_offset(self) -> int:
+        return int(self._segment.offset_bounds()[0][self.at])
+
+    @property
+    def num_rows(self) -> int:
+        return self._segment.rows_of(self.at)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._segment.lengths()[self.at])
+
+    def offsets(self) -> npt.NDArray[np.int64]:
+        offsets: npt.NDArray[np.int64] = self.column("offset").to_numpy()
+        return offsets
+
+    def metadata(self) -> ChunkMetadata:
+        return self._segment.metadata(self.at)
+
+    def view(self, field: Field, view: View) -> pa.Array | None:
+        if field.scope == "sys" and SYS_KINDS[field.name] != view:
+            return None
+        name = column_name(field, view)
+        array = self.column(name) if name in self._segment.names else None
+        if field.scope == "header" and field.name in self._segment.note.overflowed:
+            return overflow.joined(
+                array, overflow.view_of(self._overflowed(), field.name, view), view
+            )
+        return array
+
+    def take(self, rows: Rows | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        names = [n for n in self._segment.names if columns is None or n in (*columns, "offset")]
+        arrays = [self.column(name) for name in names]
+        batch = pa.RecordBatch.from_arrays(arrays, names)
+        return batch if rows is None else batch.take(pa.array(rows))
+
+    def _overflowed(self) -> list[dict[str, Any]]:
+        if self._overflowing is None:
+            self._overflowing = overflow.overflowing(self.column(overflow.OVERFLOW))
+        return self._overflowing

@@ -1,0 +1,252 @@
+"""Bringing the files of a stream into order when a writer opens it.
+
+Whatever moment the last writer died at, the log's last segment is cut behind its last whole append, its index says
+what the log holds, and the table of producers is read back from both.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from headgate.errors import StreamCorrupt
+from headgate.files import UNFINISHED_SUFFIX, opened, overwrite, read_at, remove_files
+from headgate.streams.cold.segment import open_sealed
+from headgate.streams.cold.tier import tidy
+from headgate.streams.format import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SegmentFile,
+    index_path,
+    log_path,
+    segment_files,
+)
+from headgate.streams.options import mend_options
+from headgate.streams.segments.hot_chunk import HotChunk
+from headgate.streams.segments.hot_entries import end_of, next_offset_of, read_index
+from headgate.streams.segments.hot_index import (
+    ColumnOf,
+    Entries,
+    IndexShape,
+    bare_entry,
+    damaged_entry,
+    index_entry,
+)
+from headgate.streams.segments.hot_log import HotLog, create_hot_log, write_index
+from headgate.streams.segments.hot_segment import HotSegment
+from headgate.streams.segments.hot_walk import (
+    LogHead,
+    Place,
+    encode_log_header,
+    read_head_of,
+    read_log_head,
+    walk,
+)
+from headgate.streams.segments.seal import UNFINISHED
+from headgate.streams.segments.segment import Segment
+from headgate.streams.write.inbox import abandoned_deposits
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """What a log was found to hold, and what had to be done about it."""
+
+    head: LogHead
+    shape: IndexShape
+    entries: Entries
+    settled: int  # up to this byte the log is safely on disk
+    torn_bytes: int = 0
+    index_problem: str | None = None
+    damage: tuple[Place, ...] = ()
+
+
+def open_last_segment(
+    directory: Path, shape: IndexShape, now_us: int
+) -> tuple[HotLog, dict[str, int]]:
+    """The segment to append to, and the last publishing ids. Needs the lock."""
+    remove_leftovers(directory)
+    mend_options(directory)
+    segments = segment_files(directory)
+    if not segments:
+        return create_hot_log(directory, 0, shape, {}, now_us), {}
+    last = segments[-1]
+    if last.sealed:
+        sealed = open_sealed(last.path)
+        producers = dict(sealed.producers())
+        return create_hot_log(directory, sealed.next_offset, shape, producers, now_us), producers
+    before = producers_before(segments) if _header_problem(last.path) else {}
+    healed = heal_log(last.path, shape, before)
+    producers = dict(HotSegment(last.path).producers())
+    if not len(healed.entries) and not healed.shape.same_as(shape):
+        write_index(directory, healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
+        healed = Healed(healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
+    log = HotLog(directory, healed.head, healed.shape, healed.entries, healed.settled)
+    return log, producers
+
+
+def producers_before(segments: Sequence[SegmentFile]) -> dict[str, int]:
+    """The last publishing ids as of the end of the last segment but one."""
+    if len(segments) < 2:
+        return {}
+    file = segments[-2]
+    try:
+        segment: Segment = open_sealed(file.path) if file.sealed else HotSegment(file.path)
+    except StreamCorrupt as damage:
+        _log.warning("%s; the publishing ids of its producers are not known", damage)
+        return {}
+    return dict(segment.producers())
+
+
+def _header_problem(path: Path) -> str | None:
+    return read_log_head(path).problem
+
+
+def remove_leftovers(directory: Path) -> None:
+    """What a crash left behind: unfinished files, what is sealed or cold by now, indexes without a log."""
+    tidy(directory)
+    found = list(directory.iterdir())
+    sealed = {file.first_offset for file in segment_files(directory) if file.sealed}
+    logs = {path.stem for path in found if path.suffix == LOG_SUFFIX}
+    doomed = [path for path in found if path.suffix in (UNFINISHED_SUFFIX, UNFINISHED)]
+    doomed += [
+        p for first in sealed for p in (log_path(directory, first), index_path(directory, first))
+    ]
+    doomed += [p for p in found if p.suffix == INDEX_SUFFIX and p.stem not in logs]
+    doomed += abandoned_deposits(directory)
+    doomed = [path for path in doomed if path.exists()]
+    if doomed:
+        remove_files(*doomed)
+
+
+def heal_log(path: Path, shape: IndexShape, producers: Mapping[str, int]) -> Healed:
+    """Cut a torn tail, make the index complete, and write a damaged header anew. Needs the lock."""
+    if problem := _header_problem(path):
+        _mend_header(path, producers, problem)
+    found = examine_log(path, shape)
+    end = end_of(found.entries, found.head)
+    if found.torn_bytes:
+        _log.warning("%s: %d bytes of an unfinished append cut off", path, found.torn_bytes)
+    if found.index_problem is not None:
+        _log.warning("%s: %s; it is rebuilt", path.with_suffix(INDEX_SUFFIX), found.index_problem)
+    if found.index_problem is not None or found.torn_bytes:
+        _cut(path, end)  # and sync: what was found is taken for durable from now on
+        write_index(path.parent, found.head, found.shape, found.entries, settled=end)
+        found = replace(found, settled=end)
+    return found
+
+
+def _mend_header(path: Path, producers: Mapping[str, int], problem: str) -> None:
+    """Put a header in the place of the damaged one."""
+    length = read_log_head(path).length
+    created_us = path.stat().st_ctime_ns // 1000
+    header = encode_log_header(int(path.stem), created_us, producers, length)
+    if len(header) > length and path.stat().st_size > length:
+        raise StreamCorrupt(str(path), 0, f"{problem}, and there is no room for a new one")
+    _log.warning("%s: %s; it is written anew", path, problem)
+    overwrite(path, 0, header)
+
+
+def _cut(path: Path, end: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.ftruncate(fd, end)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+# ---- looking -----------------------------------------------------------------------------------------
+
+
+def examine_log(
+    path: Path, shape: IndexShape, *, everything: bool = False, growing: bool = False
+) -> Healed:
+    """What the log holds according to itself; up to the settled mark the index is believed.
+
+    With `everything`, nothing is believed and every byte is checked. While it is `growing`, only what is committed is
+    looked at.
+    """
+    with opened(path) as fd:
+        head = read_head_of(fd, path)
+        index = read_index(path.parent, head)
+        shape = index.shape if index.header_length else shape
+        known = index.entries if index.header_length else np.zeros(0, shape.dtype)
+        problem, settled, size = index.problem, index.settled, os.fstat(fd).st_size
+        if growing and index.reach is not None:
+            size = min(size, index.reach)
+        believed = known[:0] if everything else _believed(known, size, settled)
+        start, expected = end_of(believed, head), next_offset_of(believed, head)
+        tail = read_at(fd, start, max(size - start, 0))
+    places = walk(tail, str(path), expected, base=start, settled=settled)
+    entries = np.concatenate([believed, *_entries(places, shape, expected, known)])
+    torn = size - end_of(entries, head)
+    if problem is None and not _same_chunks(entries, known):
+        problem = "the index does not say what the log holds"
+        if len(entries) > len(known) and _same_chunks(entries[: len(known)], known):
+            problem = f"the index lacks the last {len(entries) - len(known)} chunks of the log"
+    elif problem is None and index.uncommitted and not growing:
+        problem = "the index holds entries of an append that never finished"
+    damage = tuple(place for place in places if place.problem is not None)
+    return Healed(head, shape, entries, settled, torn, problem, damage)
+
+
+def _believed(known: Entries, log_size: int, settled: int) -> Entries:
+    ends = known["position"] + known["length"]
+    return known[: np.count_nonzero((ends <= settled) & (ends <= log_size))]
+
+
+def _same_chunks(entries: Entries, known: Entries) -> bool:
+    names = ("first_offset", "count", "position", "length", "header_crc")
+    return len(entries) == len(known) and all((entries[n] == known[n]).all() for n in names)
+
+
+def _entries(
+    places: list[Place], shape: IndexShape, expected: int, known: Entries
+) -> list[Entries]:
+    """The index entries of the places; a damaged one keeps what the old index knew of it."""
+    found: list[Entries] = []
+    for i, place in enumerate(places):
+        old = _within(known, place)
+        if place.chunk is not None:
+            entry = _entry(place, place.chunk, shape, old)
+        elif len(old):
+            entry = old
+        else:
+            following = (p.chunk.first_offset for p in places[i + 1 :] if p.chunk is not None)
+            lost = next(following, expected) - expected
+            entry = damaged_entry(shape, expected, lost, place.position, place.length)
+        found.append(entry)
+        expected = int(entry["first_offset"][-1]) + int(entry["count"][-1])
+    return found
+
+
+def _within(known: Entries, place: Place) -> Entries:
+    """The entries that lie exactly in this place, from its first byte to its last."""
+    ends = known["position"] + known["length"]
+    end = place.position + place.length
+    inside: Entries = known[(known["position"] >= place.position) & (ends <= end)]
+    if not len(inside):
+        return inside
+    fits = inside["position"][0] == place.position and inside["length"].sum() == place.length
+    return inside if fits else known[:0]
+
+
+def _entry(place: Place, chunk: HotChunk, shape: IndexShape, old: Entries) -> Entries:
+    restricted = shape.restriction.code_of(chunk.meta.properties)
+    try:
+        return index_entry(shape, chunk.head, place.position, restricted, _stored(chunk))
+    except StreamCorrupt:  # a column of the Bloom filter is damaged
+        return old if len(old) == 1 else bare_entry(shape, chunk.head, place.position, restricted)
+
+
+def _stored(chunk: HotChunk) -> ColumnOf:
+    """A chunk's columns as the index asks for them: nothing that is only implied."""
+    names = set(chunk.names)
+    return lambda name: chunk.column(name) if name in names else None

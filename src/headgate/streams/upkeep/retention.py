@@ -1,0 +1,163 @@
+"""What may be dropped: the oldest segments, by age, by size, or up to an offset. Never the newest one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from headgate.errors import StreamCorrupt
+from headgate.files import sync_directory
+from headgate.filters import Field
+from headgate.streams.cold.tier import (
+    changing,
+    cold_bytes,
+    drop_cold,
+    remove_covered_files,
+    tidy,
+)
+from headgate.streams.format import SegmentFile, index_path, log_path, sealed_path, segment_files
+from headgate.streams.read.catalog import Catalog
+from headgate.streams.segments.hot_segment import HotSegment
+from headgate.streams.segments.segment import Segment
+from headgate.streams.segments.summarized import SummarizedSegment
+
+_TIMESTAMP: Final = Field("sys", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """What retention needs to know of a segment."""
+
+    first_offset: int
+    next_offset: int
+    last_timestamp: int  # the latest of its messages, microseconds UTC
+    nbytes: int
+    written: int = 0  # by when all of it was written, microseconds UTC; 0: not known
+
+    def newest(self, now_us: int) -> int:
+        """The time its age counts from: its latest timestamp, or when it was written if that one is yet to come."""
+        return (
+            self.written
+            if 0 < self.written <= now_us < self.last_timestamp
+            else self.last_timestamp
+        )
+
+
+def expired(
+    segments: Sequence[SegmentInfo],
+    *,
+    now_us: int,
+    max_age: timedelta | None = None,
+    max_bytes: int | None = None,
+    before_offset: int = 0,
+) -> list[SegmentInfo]:
+    """Oldest first. The newest segment is never expired: it is still being written."""
+    left = sum(segment.nbytes for segment in segments)
+    horizon = None if max_age is None else now_us - max_age // timedelta(microseconds=1)
+    dropped = []
+    for segment in segments[:-1]:
+        too_old = horizon is not None and segment.newest(now_us) < horizon
+        too_much = max_bytes is not None and left > max_bytes
+        if not (too_old or too_much or segment.next_offset <= before_offset):
+            break  # what is left has no holes
+        dropped.append(segment)
+        left -= segment.nbytes
+    return dropped
+
+
+def segment_infos(directory: Path) -> list[SegmentInfo]:
+    """The segments of a stream as they are now."""
+    catalog = Catalog(directory)
+    found: list[SegmentInfo] = []
+    following = 0  # when the segment behind was begun, or sealed
+    for file in reversed(catalog.files):
+        info, following = _info_of(catalog, directory, file, following)
+        found.append(info)
+    return found[::-1]
+
+
+def _info_of(
+    catalog: Catalog, directory: Path, file: SegmentFile, following: int
+) -> tuple[SegmentInfo, int]:
+    """The segment, and when it was made; `following` is when the segment behind it was made."""
+    try:
+        segment = catalog.open(file)
+        return segment_info(segment, _bytes_on_disk(directory, file), following), _created(segment)
+    except StreamCorrupt as damage:
+        if not damage.offsets:
+            raise
+        # Its footer cannot be read. Nothing in it is younger than the file.
+        written, (first, last) = file.path.stat(), damage.offsets[0]
+        info = SegmentInfo(first, last + 1, written.st_mtime_ns // 1000, written.st_size)
+        return info, 0
+
+
+def _created(segment: Segment) -> int:
+    """When a log was begun, or a sealed file made; 0 when that is not known."""
+    if isinstance(segment, HotSegment):
+        return segment.head.created
+    return segment.note.created if isinstance(segment, SummarizedSegment) else 0
+
+
+def segment_info(segment: Segment, nbytes: int, following: int = 0) -> SegmentInfo:
+    """What its summary says of it. A log was written before the segment that follows it was made."""
+    times = segment.facts().fields[_TIMESTAMP].ranges.get("int")
+    held = times is not None and times.high is not None and (times.count > 0).any()
+    last = int(times.high[times.count > 0].max()) if held else 0  # type: ignore[union-attr, index]
+    written = _created(segment) if segment.sealed else following
+    return SegmentInfo(segment.first_offset, segment.next_offset, last, nbytes, written)
+
+
+def _files_of(directory: Path, first_offset: int) -> list[Path]:
+    """The log before its index: a segment is there as long as its log or its sealed file is."""
+    places = (sealed_path, log_path, index_path)
+    return [place(directory, first_offset) for place in places]
+
+
+def _bytes_on_disk(directory: Path, file: SegmentFile) -> int:
+    total = cold_bytes(file.path) if file.cold else 0
+    for path in _files_of(directory, file.first_offset):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def drop(directory: Path, segments: Sequence[SegmentInfo]) -> None:
+    """Delete the segments, oldest first, so that a crash in between leaves no hole. Needs the lock."""
+    cold = {file.first_offset: file.path for file in segment_files(directory) if file.cold}
+    for segment in segments:
+        for path in _files_of(directory, segment.first_offset):
+            path.unlink(missing_ok=True)
+        sync_directory(directory)
+        if segment.first_offset in cold:
+            drop_cold(cold[segment.first_offset])
+
+
+def trim(
+    directory: Path,
+    *,
+    active_first_offset: int,
+    now_us: int,
+    max_age: timedelta | None = None,
+    max_bytes: int | None = None,
+    before_offset: int = 0,
+) -> list[SegmentInfo]:
+    """Drop what is expired and before the segment that is being written; what was dropped. Needs the lock."""
+    tidy(directory)
+    with changing(directory):  # from the look to the drop, nothing may become cold
+        remove_covered_files(directory)
+        infos = segment_infos(directory)
+        dropped = expired(
+            [info for info in infos if info.first_offset <= active_first_offset],
+            now_us=now_us,
+            max_age=max_age,
+            max_bytes=max_bytes,
+            before_offset=before_offset,
+        )
+        drop(directory, dropped)
+    return dropped

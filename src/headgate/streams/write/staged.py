@@ -1,0 +1,134 @@
+"""Staged files: columns that others have written into inbox/staged/, for a deposit to name.
+
+Whoever may not know yet whether its rows will count (a task of a job that may be tried again) writes them here, and what
+comes of it is decided later by one small deposit. A staged file holds one or more Arrow IPC streams, one behind the
+other: where the columns change, a new one begins. Each owner has a folder of its own there, so that one can collect
+what it left behind without asking the others.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+
+from headgate.checksum import crc32
+from headgate.columns import join_batches
+from headgate.errors import StreamCorrupt
+from headgate.files import map_file, sync_directory
+from headgate.streams.format import INBOX
+
+STAGED: Final = "staged"
+STAGED_SUFFIX: Final = ".arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A staged file as a deposit names it: where it is below the folder of staged files, and what must be in it."""
+
+    name: str
+    length: int
+    crc: int
+
+    def __post_init__(self) -> None:
+        if Path(self.name).is_absolute() or ".." in Path(self.name).parts:
+            raise StreamCorrupt(self.name, 0, "the name of a staged file leads out of its folder")
+
+
+def staged_folder(directory: Path) -> Path:
+    """Where the staged files of a stream are."""
+    return directory / INBOX / STAGED
+
+
+class Summing:
+    """A file that counts and sums what is written to it."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.length, self.crc = file, 0, 0
+
+    def write(self, content: bytes) -> int:
+        self.length += len(content)
+        self.crc = crc32(content, self.crc)
+        return int(self._file.write(content))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a file that was written holds."""
+
+    rows: int
+    length: int
+    crc: int
+
+
+def write_staged(path: Path, batches: Iterable[pa.RecordBatch]) -> Written | None:
+    """Write the rows durably, small batches put together; None, and no file, when there is no row."""
+    ready = join_batches(batches)
+    first = next(ready, None)
+    if first is None:
+        return None
+    with path.open("xb") as file:
+        sink = Summing(file)
+        rows = _write_streams(sink, first, ready)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(path.parent)
+    return Written(rows, sink.length, sink.crc)
+
+
+def _write_streams(sink: Summing, first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> int:
+    writer = pa.ipc.new_stream(sink, first.schema)
+    writer.write_batch(first)
+    rows, schema = first.num_rows, first.schema
+    for batch in rest:
+        if batch.schema != schema:
+            writer.close()
+            writer, schema = pa.ipc.new_stream(sink, batch.schema), batch.schema
+        writer.write_batch(batch)
+        rows += batch.num_rows
+    writer.close()
+    return int(rows)
+
+
+def read_staged(path: Path, length: int, crc: int) -> Iterator[pa.RecordBatch]:
+    """The record batches of a staged file, checked as a whole before the first is given."""
+    data = map_file(path)
+    if data.size != length or crc32(data) != crc:
+        raise StreamCorrupt(str(path), 0, "the staged file is not what was staged")
+    return _batches(data)
+
+
+def _batches(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    source = pa.BufferReader(data)
+    while source.tell() < data.size:
+        yield from pa.ipc.open_stream(source)
+
+
+def remove_staged(directory: Path, files: Iterable[StagedFile]) -> None:
+    """Delete files that have become part of the stream, or never will."""
+    for file in files:
+        (staged_folder(directory) / file.name).unlink(missing_ok=True)
+
+
+def orphans(
+    folder: Path, named: Collection[Path], *, horizon_s: float, suffix: str = STAGED_SUFFIX
+) -> list[Path]:
+    """Files of one folder that nobody has named, and nobody has touched for that long."""
+    before = time.time() - horizon_s
+    found = []
+    for path in folder.glob(f"*{suffix}"):
+        with suppress(FileNotFoundError):
+            if path not in named and path.stat().st_mtime <= before:
+                found.append(path)
+    return found

@@ -1,0 +1,64 @@
+"""Members that go together are shared, counted and seen once."""
+
+from __future__ import annotations
+
+from headgate.matching.groups import SMALL, Group, Union, exclude, gathered, include, merged, size
+
+
+def test_a_slot_grows_from_nothing_to_a_member_to_a_group_and_back():
+    slot = include(None, "a")
+    assert slot == "a"
+    slot = include(slot, "b")
+    assert slot.members == {"a", "b"}
+    assert size(slot) == 2
+    slot, found = exclude(slot, "a")
+    assert found
+    slot, found = exclude(slot, "c")
+    assert not found
+    slot, found = exclude(slot, "b")
+    assert (slot, found, size(slot)) == (None, True, 0)
+    assert exclude(None, "a") == (None, False)
+    assert exclude("a", "b") == ("a", False)
+
+
+def test_a_member_stays_for_as_many_reasons_as_it_came():
+    group = Group("a", "a")
+    assert group.discard("a")
+    assert group.members == {"a"}
+    assert group.discard("a")
+    assert not group.discard("a")
+    assert group.members == frozenset()
+
+
+def test_members_are_the_same_object_until_somebody_joins_or_leaves():
+    group = Group("a")
+    before = group.members
+    group.add("a")
+    group.discard("a")
+    assert group.add("b") is None
+    assert before == {"a"}
+    assert group.members is group.members
+
+
+def test_few_are_merged_and_many_are_shared():
+    large = frozenset(range(SMALL + 1))
+    assert gathered([1, 2], [frozenset({3})]) == {1, 2, 3}
+    assert gathered([], [large]) is large
+    both = gathered([-1, 0], [large, frozenset({-2})])
+    assert isinstance(both, Union)
+    assert large in both.parts
+    assert both == {*large, -1, -2}
+    assert len(both) == SMALL + 3
+    assert -2 in both
+    assert SMALL + 5 not in both
+
+
+def test_a_union_is_a_set():
+    union = Union((frozenset("ab"), frozenset("bc")))
+    assert union
+    assert sorted(union) == ["a", "b", "c"]
+    assert union & {"a", "z"} == {"a"}
+    assert union | {"z"} == {"a", "b", "c", "z"}
+    assert merged(union, frozenset()) is union
+    assert merged(frozenset(), union) is union
+    assert merged(union, frozenset("d")) == {"a", "b", "c", "d"}

@@ -1,0 +1,569 @@
+"""What only SQLite does: clocks, locks, files, plans."""
+
+import json
+import os
+import queue as queues
+import re
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from datetime import timedelta
+
+import apsw
+import pytest
+
+from headgate.errors import (
+    DatabaseFull,
+    DatabaseUnavailable,
+    QueueError,
+    QueueNotFound,
+    QueueOptionsError,
+    SchemaTooNew,
+)
+from headgate.filters.parser import parse
+from headgate.message import Message
+from headgate.queues.database import connect, sqlite_path
+from headgate.queues.engine import Statement, Transaction
+from headgate.queues.queue import Queue
+from headgate.queues.sql.statements import migrations_of, split_statements, statements_of
+from headgate.queues.sqlite.engine import SqliteEngine, migrate
+from tests.manual_clock import ManualClock
+
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+PATIENCE = 30
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path}/queues.db"
+
+
+@pytest.fixture
+def db(url):
+    with connect(url) as database:
+        yield database
+
+
+@pytest.fixture
+def orders(db):
+    return db.queue("orders", filter_headers=["type", "region"])
+
+
+# ---- time ----------------------------------------------------------------------------------------------
+
+
+def test_setting_the_clock_forward_frees_no_lease(url):
+    time = ManualClock()
+    with connect(url, clock=time.clock) as db:
+        queue = db.queue("q")
+        queue.publish(b"a")
+        [held] = queue.claim(lease=30 * SECOND)
+        time.set_wall_clock(24 * HOUR)
+        assert queue.claim() == []
+        held.ack()
+
+
+def test_setting_the_clock_back_loses_no_lease(url):
+    time = ManualClock()
+    with connect(url, clock=time.clock) as db:
+        queue = db.queue("q")
+        queue.publish(b"a")
+        queue.claim(lease=30 * SECOND)
+        time.set_wall_clock(-24 * HOUR)
+        time.advance(30 * SECOND)
+        assert len(queue.claim()) == 1
+
+
+def test_a_process_that_starts_after_the_clock_was_set_agrees_with_the_others(url):
+    time = ManualClock()
+    with connect(url, clock=time.clock) as db:
+        db.queue("q").publish(b"a")
+        db.queue("q").claim(lease=30 * SECOND)
+        time.set_wall_clock(24 * HOUR)
+        with connect(url, clock=time.clock) as other:
+            assert other.queue("q").claim() == []
+            time.advance(30 * SECOND)
+            assert len(other.queue("q").claim()) == 1
+
+
+def test_after_a_restart_of_the_machine_the_leases_of_before_are_over(url):
+    time = ManualClock()
+    with connect(url, clock=time.clock) as db:
+        db.queue("q").publish(b"a")
+        db.queue("q").publish(b"b", delay=HOUR)
+        db.queue("q").claim(lease=HOUR)
+    time.restart_machine()
+    with connect(url, clock=time.clock) as db:
+        [again] = db.queue("q").claim(5)
+        assert (again.message.payload, again.attempts) == (b"a", 2)
+        time.advance(HOUR)
+        assert b"b" in [d.message.payload for d in db.queue("q").claim(5)]
+
+
+def test_after_a_restart_with_a_wrong_clock_time_does_not_run_backwards(url):
+    time = ManualClock()
+    with connect(url, clock=time.clock) as db:
+        db.queue("q").publish(b"a", delay=30 * SECOND)
+    time.restart_machine()
+    time.set_wall_clock(-24 * HOUR)
+    with connect(url, clock=time.clock) as db:
+        time.advance(30 * SECOND)
+        assert len(db.queue("q").claim()) == 1
+
+
+# ---- many at once --------------------------------------------------------------------------------------
+
+WORK = """
+import sys
+from headgate.queues.database import connect
+with connect(sys.argv[1]) as db:
+    queue = db.queue("orders")
+    name = sys.argv[2]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for at in range(40):
+        queue.publish(f"{name}-{at}".encode())
+    taken = []
+    while found := queue.claim(3):
+        taken += [delivery.message.payload.decode() for delivery in found]
+        for delivery in found:
+            delivery.ack()
+    print(*taken)
+"""
+
+
+def test_processes_that_publish_and_claim_at_once_never_see_it_locked_and_share_without_loss(url):
+    with connect(url) as db:
+        queue = db.queue("orders")
+        workers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WORK, url, name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for name in "abc"
+        ]
+        for worker in workers:
+            assert worker.stdout.readline() == "ready\n"
+        outputs = [worker.communicate("go\n", timeout=120) for worker in workers]
+        assert [errors for _, errors in outputs] == ["", "", ""]
+        taken = [name for output, _ in outputs for name in output.split()]
+        taken += [delivery.message.payload.decode() for delivery in queue.claim(200)]
+    assert sorted(taken) == sorted(f"{name}-{at}" for name in "abc" for at in range(40))
+
+
+def test_threads_that_publish_and_claim_at_once_share_without_loss(orders):
+    taken: queues.Queue[bytes] = queues.Queue()
+
+    def work(name: int) -> None:
+        for at in range(30):
+            orders.publish(b"%d-%d" % (name, at))
+            for delivery in orders.claim(2):
+                taken.put(delivery.message.payload)
+                delivery.ack()
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [taken.get() for _ in range(taken.qsize())] + [
+        d.message.payload for d in orders.claim(200)
+    ]
+    assert sorted(found) == sorted(b"%d-%d" % (name, at) for name in range(4) for at in range(30))
+
+
+def test_threads_that_publish_at_once_learn_the_ids_of_their_own_messages(orders):
+    published: queues.Queue[tuple[int, bytes]] = queues.Queue()
+
+    def work(name: int) -> None:
+        for at in range(30):
+            payload = b"%d-%d" % (name, at)
+            published.put((orders.publish(payload), payload))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [(each.id, each.message.payload) for each in orders.browse()]
+    assert found == sorted(published.get() for _ in range(120))
+
+
+# ---- one message ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("publish", [Queue.publish, lambda queue, body: queue.publish_many([body])])
+def test_one_message_is_one_statement(db, publish):
+    queue, statements = db.queue("orders"), []
+    queue.publish(b"first, which reads the catalog")
+    for connection in db.engine._idle:
+        connection._connection.exec_trace = lambda _, text, __: statements.append(text) or True
+    publish(queue, b"second")
+    assert statements == [statements_of("sqlite")["publish_one"]]
+
+
+def test_one_message_published_by_an_old_catalog_reaches_a_new_subscription(db, url):
+    queue = db.queue("orders")
+    queue.publish(b"before")
+    with connect(url) as other:
+        audit = other.subscription("audit", pattern="#")
+        id = queue.publish(b"after")
+        assert [(d.id, d.message.payload) for d in audit.claim(5)] == [(id, b"after")]
+    assert [d.message.payload for d in queue.claim(5)] == [b"before", b"after"]
+
+
+def test_one_message_published_by_an_old_catalog_has_the_new_filter_headers(db, url):
+    queue = db.queue("orders")
+    queue.publish(b"before", headers={"region": "EU"})
+    with connect(url) as other:
+        same = other.queue("orders", filter_headers=["region"])
+        queue.publish(b"after", headers={"region": "EU"})
+        found = same.claim(5, filter="region = 'EU'")
+    assert [d.message.payload for d in found] == [b"before", b"after"]
+
+
+def test_one_message_to_a_queue_that_was_dropped_elsewhere_is_refused(db, url):
+    queue = db.queue("orders")
+    queue.publish(b"before")
+    with connect(url) as other:
+        other.drop("orders")
+    with pytest.raises(QueueNotFound):
+        queue.publish(b"after")
+
+
+def test_an_id_is_never_given_twice_even_when_the_last_message_is_gone(db):
+    queue = db.queue("orders")
+    first = queue.publish(b"a")
+    queue.claim()[0].ack()
+    assert queue.publish(b"b") > first
+
+
+def test_databases_opened_at_the_same_moment_are_made_once(tmp_path):
+    opened: queues.Queue[object] = queues.Queue()
+
+    def open_it() -> None:
+        try:
+            SqliteEngine(tmp_path / "new.db").close()
+            opened.put(None)
+        except Exception as problem:
+            opened.put(problem)
+
+    threads = [threading.Thread(target=open_it) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [opened.get() for _ in threads] == [None] * 8
+
+
+def test_the_log_of_writes_stays_bounded(orders, tmp_path):
+    for _ in range(60):
+        orders.publish_many(Message(b"x" * 1000) for _ in range(100))
+        for delivery in orders.claim(1):
+            delivery.ack()
+    assert os.path.getsize(tmp_path / "queues.db-wal") < 12_000_000
+
+
+# ---- failing -------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_an_error_and_loses_nothing_confirmed(url, monkeypatch):
+    open_it = SqliteEngine._open
+
+    def open_small(engine: SqliteEngine) -> apsw.Connection:
+        connection = open_it(engine)
+        connection.pragma("max_page_count", 60)
+        return connection
+
+    monkeypatch.setattr(SqliteEngine, "_open", open_small)
+    with connect(url) as db:
+        queue = db.queue("q")
+        confirmed: list[int] = []
+        with pytest.raises(DatabaseFull, match="full"):
+            confirmed.extend(iter(lambda: queue.publish(b"x" * 1000), None))
+        assert [standing.id for standing in queue.browse()] == confirmed
+        for delivery in queue.claim(5):
+            delivery.ack()
+
+
+def test_a_publish_that_fails_in_the_middle_leaves_nothing(orders):
+    with pytest.raises(Exception, match="boom"):
+        orders.publish_many(_failing())
+    assert orders.stats().ready == 0
+
+
+def test_a_single_publish_that_fails_in_the_middle_leaves_nothing_and_the_next_one_works(
+    orders, tmp_path
+):
+    other = apsw.Connection(str(tmp_path / "queues.db"))
+    other.execute(
+        "CREATE TRIGGER refuse BEFORE INSERT ON headgate_delivery BEGIN SELECT RAISE(ABORT, 'boom'); END"
+    )
+    with pytest.raises(QueueError, match="boom"):
+        orders.publish(b"a")
+    assert other.execute("SELECT count(*) FROM headgate_message").get == 0
+    other.execute("DROP TRIGGER refuse")
+    other.close()
+    orders.publish(b"b")
+    assert [standing.message.payload for standing in orders.browse()] == [b"b"]
+
+
+def test_nobody_publishes_by_what_it_remembers_of_the_queues_once_another_changed_them(url, orders):
+    orders.publish(b"before", topic="news")
+    with connect(url) as other:
+        subscription = other.subscription("s", pattern="news")
+        other.queue("orders", filter_headers=["colour"])
+        orders.publish(b"after", topic="news", headers={"colour": "red"})
+        assert [d.message.payload for d in subscription.claim(9)] == [b"after"]
+        [found] = other.queue("orders").claim(9, filter="colour = 'red'")
+        assert found.message.payload == b"after"
+
+
+def _failing():
+    yield b"a"
+    raise RuntimeError("boom")
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(DatabaseUnavailable, match=r"nowhere/q\.db"):
+        connect(f"sqlite:///{tmp_path}/nowhere/q.db")
+
+
+def test_tables_of_a_newer_headgate_are_refused(url, orders, tmp_path):
+    connection = apsw.Connection(str(tmp_path / "queues.db"))
+    connection.execute("INSERT INTO headgate_migration VALUES (9999)")
+    connection.close()
+    with pytest.raises(SchemaTooNew, match="9999"):
+        connect(url)
+
+
+def test_migrating_twice_changes_nothing(tmp_path):
+    connection = apsw.Connection(str(tmp_path / "m.db"))
+    migrate(connection)
+    before = connection.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()
+    migrate(connection)
+    assert connection.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall() == before
+    connection.close()
+
+
+def test_an_application_may_have_its_own_tables_in_the_same_file(tmp_path, url):
+    connection = apsw.Connection(str(tmp_path / "queues.db"))
+    connection.execute("CREATE TABLE message (id INTEGER); CREATE TABLE queue (id INTEGER)")
+    connection.close()
+    with connect(url) as db:
+        db.queue("q").publish(b"a")
+        assert len(db.queue("q").claim()) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///orders.db", "orders.db"),
+        ("sqlite:////var/orders.db", "/var/orders.db"),
+        ("sqlite:///a%20b.db?synchronous=NORMAL", "a b.db"),
+        ("sqlite:///a%23b.db", "a#b.db"),
+    ],
+)
+def test_three_slashes_are_relative_and_four_absolute(url, path):
+    assert str(sqlite_path(url)) == path
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://orders.db",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite:///orders.db#paid",  # which opened orders.db, whatever was meant
+        "sqlite:///a%00b.db",
+        "mysql://x",
+        "orders.db",
+    ],
+)
+def test_a_url_that_names_no_database_is_refused(url):
+    with pytest.raises(QueueOptionsError):
+        connect(url)
+
+
+# ---- plans ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("filter", "index"),
+    [
+        ("TRUE", "headgate_delivery_ready"),
+        ("type = 'a'", "headgate_filter_type"),
+        ("type = 5", "headgate_filter_type"),
+        ("type = TRUE", "headgate_filter_type"),
+        ("type IN ('a', 'b')", "headgate_filter_type"),
+        ("type = 'a' OR region = 'EU'", "headgate_filter_region"),
+        ("region <> 'EU'", "headgate_delivery_ready"),
+        ("size = 3", "headgate_delivery_ready"),
+    ],
+)
+def test_a_claim_uses_an_index_in_the_order_of_the_queue_and_never_sorts(orders, filter, index):
+    plan = "\n".join(orders.index_advise(filter).plan)
+    assert index in plan
+    assert "TEMP B-TREE" not in plan
+    assert "SCAN d" not in plan
+
+
+def test_of_two_headers_the_rarer_value_is_looked_up(orders):
+    orders.publish_many(
+        Message(b"", headers={"type": "rare" if at == 7 else "t", "region": "EU"})
+        for at in range(50)
+    )
+    assert "headgate_filter_type" in orders.index_advise("region = 'EU' AND type = 'rare'").plan[0]
+    assert "headgate_filter_region" in orders.index_advise("region = 'US' AND type = 't'").plan[0]
+
+
+def test_advice_names_what_to_declare_and_is_silent_when_it_was(orders):
+    advice = orders.index_advise("size = 3 AND tenant IN ('a', 'b')")
+    assert (advice.scans, advice.suggestions) == (True, ("size",))
+    orders.index_add("size")
+    advice = orders.index_advise("size = 3 AND tenant IN ('a', 'b')")
+    assert (advice.scans, advice.suggestions) == (False, ())
+
+
+def test_a_consumer_whose_claims_read_everything_says_so(orders, caplog):
+    with orders.consumer(print, filter="tenant = 'a'"):
+        pass
+    assert "tenant" in caplog.text
+
+
+# ---- the statements ------------------------------------------------------------------------------------
+
+
+def test_statements_have_names_and_no_comments():
+    text = (
+        "-- about\n-- name: one\n-- Why.\nSELECT 1;\n\n-- name: two\nSELECT\n    -- Why.\n    2\n"
+    )
+    assert split_statements(text) == {"one": "SELECT 1", "two": "SELECT\n    2"}
+
+
+def test_every_statement_without_gaps_can_be_prepared(orders, tmp_path):
+    connection = apsw.Connection(str(tmp_path / "queues.db"))
+    connection.create_scalar_function("noted", lambda id: id, 1)
+    for text in statements_of("sqlite").values():
+        if "{" not in text and text.startswith(("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")):
+            count = max(map(int, re.findall(r"\?(\d+)", text)), default=0)
+            connection.execute("EXPLAIN " + text, (None,) * count)
+    connection.close()
+
+
+def test_migrations_are_numbered_without_a_gap():
+    numbers = [number for number, _ in migrations_of("sqlite")]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_json_of_headers_keeps_its_numbers_through_the_door(orders, tmp_path):
+    numbers = {"a": 0.1 + 0.2, "b": 1e300, "c": 2**62, "d": -0.0}
+    code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('INSERT INTO inbox (queue, headers) VALUES (?, ?)', ('orders', sys.argv[2])); c.commit()"
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "queues.db"), json.dumps(numbers)], check=True
+    )
+    [delivery] = orders.claim()
+    assert {name: repr(value) for name, value in delivery.message.headers.items()} == {
+        name: repr(value) for name, value in numbers.items()
+    }
+
+
+# ---- how lasting ---------------------------------------------------------------------------------------
+
+
+def _levels(transaction):
+    """What `synchronous` is inside such a transaction, and after it."""
+    yield transaction
+    [(inside,)] = yield Statement("PRAGMA synchronous")
+    yield Transaction.COMMIT
+    [(after,)] = yield Statement("SELECT * FROM pragma_synchronous")
+    return inside, after
+
+
+@pytest.mark.parametrize(
+    ("transaction", "inside"), [(Transaction.LEASE, 1), (Transaction.WRITE, 2)]
+)
+def test_only_what_may_be_forgotten_does_not_wait_for_the_disk(tmp_path, transaction, inside):
+    engine = SqliteEngine(tmp_path / "q.db")
+    try:
+        assert engine.run(_levels(transaction)) == (inside, 2)
+    finally:
+        engine.close()
+
+
+def test_a_lease_that_fails_leaves_the_connection_as_it_was(tmp_path):
+    def failing():
+        yield Transaction.LEASE
+        yield Statement("SELECT nonsense")
+
+    engine = SqliteEngine(tmp_path / "q.db")
+    try:
+        with pytest.raises(QueueError, match="nonsense"):
+            engine.run(failing())
+        assert engine.run(_levels(Transaction.WRITE)) == (2, 2)
+    finally:
+        engine.close()
+
+
+def test_a_filter_that_matches_nothing_reads_only_what_is_new(orders):
+    """The second look begins after the last message the first one saw."""
+    orders.publish_many(Message(b"", headers={"kind": "x"}) for _ in range(50))
+    assert orders.claim(filter="kind = 'y'") == []
+    [examined] = orders._operations._examined.values()
+    assert (examined.upto, examined.known) == (50, ())
+    orders.publish(b"a", headers={"kind": "y"})
+    assert len(orders.claim(filter="kind = 'y'")) == 1
+    [examined] = orders._operations._examined.values()
+    assert (examined.upto, examined.known) == (51, (51,))
+
+
+def test_deliveries_are_examined_by_their_key_and_not_sorted(orders):
+    operations = orders._operations
+    search = operations.search(orders.info, parse("kind = 'y'"))
+    statement = operations.examine_statement(search, 5)
+    explained = Statement(f"EXPLAIN QUERY PLAN {statement.text}", statement.params)
+    plan = "\n".join(str(row[-1]) for row in orders._engine.run(_rows(explained)))
+    assert "headgate_delivery USING PRIMARY KEY (message>?)" in plan
+    assert "TEMP B-TREE" not in plan
+
+
+def _rows(statement):
+    return (yield statement)
+
+
+# ---- another SQLite library in the same process -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("spell", ["{}", "file:{}", "file:{}?mode=ro"])
+def test_the_standard_library_is_kept_from_a_file_that_is_open_here(db, url, spell):
+    path = sqlite_path(url)
+    with pytest.raises(QueueOptionsError, match="two SQLite libraries"):
+        sqlite3.connect(spell.format(path), uri=True)
+    other = path.with_name("link.db")
+    other.symlink_to(path)
+    with pytest.raises(QueueOptionsError, match="two SQLite libraries"):
+        sqlite3.connect(other)
+    db.queue("q").publish(b"a")
+    sqlite3.connect(path.with_name("other.db")).close()
+    sqlite3.connect(":memory:").close()
+    db.close()
+    with closing(sqlite3.connect(path)) as afterwards:
+        assert afterwards.execute("SELECT count(*) FROM headgate_message").fetchall() == [(1,)]
+
+
+def test_a_file_that_the_standard_library_has_open_here_is_refused(url):
+    path = sqlite_path(url)
+    connect(url).close()
+    with closing(sqlite3.connect(path)) as theirs:
+        theirs.execute("SELECT * FROM headgate_queue")
+        with pytest.raises(QueueOptionsError, match="two SQLite libraries"):
+            connect(url)
+    with path.open("rb"), connect(url) as db, connect(url) as again:
+        db.queue("q").publish(b"a")
+        assert len(again.queue("q").claim()) == 1

@@ -1,0 +1,131 @@
+"""The thread that notices commits, with the moments of files and commits written down beforehand."""
+
+import queue as queues
+import threading
+from pathlib import Path
+
+import pytest
+
+from headgate.queues.database import connect
+from headgate.queues.sqlite import watch
+from headgate.queues.sqlite.watch import Watcher
+from headgate.queues.wakers import Wakers
+
+PATIENCE = 30
+
+
+class ScriptedFiles:
+    """Reports a write once; what comes after it fell together with it. Longer waits are counted."""
+
+    def __init__(self) -> None:
+        self.reports = [True]
+        self.long_waits = 0
+        self.rests = threading.Event()
+        self.woken = threading.Event()
+
+    def wait(self, timeout: float) -> bool:
+        if self.reports:
+            return self.reports.pop()
+        if timeout >= watch._SAFETY_S:
+            self.long_waits += 1
+            self.rests.set()
+            self.woken.wait(PATIENCE)
+        return False
+
+    def wake(self) -> None:
+        self.woken.set()
+
+    def close(self) -> None:
+        pass
+
+
+class ScriptedDatabase:
+    """Says which commit a look sees; queue 1 always has something to claim."""
+
+    filename = "scripted.db"
+
+    def __init__(self, versions: list[int]) -> None:
+        self._versions = versions
+
+    def pragma(self, name: str) -> int:
+        assert name == "data_version"
+        return self._versions.pop(0) if len(self._versions) > 1 else self._versions[0]
+
+    def execute(self, text: str) -> "ScriptedDatabase":
+        self._asked = text
+        return self
+
+    def fetchall(self) -> list[tuple[object, ...]]:
+        return [(1, 1, None)] if self._asked == watch._WAITING else []
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def files(monkeypatch):
+    scripted = ScriptedFiles()
+    monkeypatch.setattr(watch.files, "Watch", lambda *_, **__: scripted)
+    return scripted
+
+
+def test_a_commit_whose_write_was_reported_together_with_the_one_before_is_noticed_at_once(files):
+    """Two writers: the second had written, but not committed, when the commit of the first was noticed."""
+    told = threading.Semaphore(0)
+    waited_at_the_second = []
+    wakers = Wakers()
+
+    def wake(queues: object) -> None:
+        waited_at_the_second.append(files.long_waits)
+        told.release()
+
+    wakers.add(wake)
+    database = ScriptedDatabase([1, 1, 2, 2, 2, 2, 3])
+    watcher = Watcher(Path("scripted.db"), lambda: database, wakers)
+    try:
+        assert told.acquire(timeout=PATIENCE)
+        assert told.acquire(timeout=PATIENCE)
+    finally:
+        watcher.close()
+    assert waited_at_the_second[1] == 0
+
+
+def test_a_write_that_is_rolled_back_wakes_nobody(files, monkeypatch):
+    monkeypatch.setattr(watch, "_SETTLING_S", 0.01)
+    woken = []
+    wakers = Wakers()
+    wakers.add(woken.append)
+    watcher = Watcher(Path("scripted.db"), lambda: ScriptedDatabase([7]), wakers)
+    assert files.rests.wait(PATIENCE)
+    watcher.close()
+    assert woken == []
+
+
+def test_a_watcher_goes_on_after_an_error_nobody_expected(tmp_path, monkeypatch, caplog):
+    seen: queues.Queue[bytes] = queues.Queue()
+    url = f"sqlite:///{tmp_path}/q.db"
+    tell, failures = Watcher._tell, [RuntimeError("a mistake of ours")]
+
+    def fail_once(watcher):
+        if failures:
+            raise failures.pop()
+        tell(watcher)
+
+    monkeypatch.setattr(Watcher, "_tell", fail_once)
+    with connect(url) as db, connect(url) as other:
+        consumed = db.queue("q").consumer(lambda d: seen.put(d.message.payload), mode="notify")
+        with consumed:
+            for name in (b"a", b"b"):
+                other.queue("q").publish(name)
+                assert seen.get(timeout=30) == name
+    assert not failures
+    assert "a mistake of ours" in caplog.text
+
+
+def test_one_who_cannot_be_woken_keeps_nobody_asleep(caplog):
+    woken, wakers = [], Wakers()
+    wakers.add(lambda queues: 1 / 0)
+    wakers.add(woken.append)
+    wakers.wake(frozenset({1}))
+    assert woken == [{1}]
+    assert "could not be woken" in caplog.text

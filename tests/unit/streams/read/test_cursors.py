@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import StreamError, StreamOptionsError
+from headgate.streams.format import CURSORS_FILE
+from headgate.streams.read.cursors import Cursor, Cursors
+
+
+def test_a_cursor_is_stored_when_it_is_committed_and_may_go_back(tmp_path: Path) -> None:
+    cursors = Cursors(tmp_path, clock=iter([11, 12, 13]).__next__)
+    cursors.commit("b", 5)
+    cursors.commit("a", 7)
+    cursors.commit("b", 3)
+    assert Cursors(tmp_path).list() == [Cursor("a", 7, 12), Cursor("b", 3, 13)]
+    assert Cursors(tmp_path).get("b") == Cursor("b", 3, 13)
+    cursors.close()
+
+
+def test_looking_makes_no_file(tmp_path: Path) -> None:
+    cursors = Cursors(tmp_path)
+    assert cursors.get("nobody") is None
+    assert cursors.list() == []
+    assert not cursors.delete("nobody")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cursor_can_be_forgotten(tmp_path: Path) -> None:
+    cursors = Cursors(tmp_path)
+    cursors.commit("a", 1)
+    assert cursors.delete("a")
+    assert not cursors.delete("a")
+    assert cursors.get("a") is None
+    cursors.close()
+    cursors.close()
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, None, 5])
+def test_a_name_is_some_text(tmp_path: Path, name: object) -> None:
+    with pytest.raises(StreamOptionsError, match="cursor's name"):
+        Cursors(tmp_path).commit(name, 1)  # type: ignore[arg-type]
+
+
+def test_no_offset_is_negative(tmp_path: Path) -> None:
+    with pytest.raises(StreamOptionsError, match="is no offset"):
+        Cursors(tmp_path).commit("a", -1)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / CURSORS_FILE).write_bytes(b"no database at all, but long enough to look at" * 100)
+    with pytest.raises(StreamError, match=CURSORS_FILE):
+        Cursors(tmp_path).get("a")

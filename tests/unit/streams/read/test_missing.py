@@ -1,0 +1,167 @@
+"""What readers do about messages that are not there: a clear error, or what they were asked to do."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headgate.errors import PositionLost, StreamCorrupt, StreamOptionsError
+from headgate.message import Message
+from headgate.streams.cold.compaction import compact
+from headgate.streams.format import log_path, sealed_path
+from headgate.streams.read.missing import runs_of
+from headgate.streams.stream import Stream
+
+
+def publish(stream: Stream, *numbers: int) -> None:
+    with stream.producer() as producer:
+        producer.send_many([Message(b"%d" % n) for n in numbers])
+        producer.flush()
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[Stream]:
+    """Offsets 0 to 39 in four segments, the last of them hot."""
+    with Stream.create(tmp_path / "s") as made:
+        for start in (0, 10, 20):
+            publish(made, *range(start, start + 10))
+            made.seal(all=True)
+        publish(made, *range(30, 40))
+        yield made
+
+
+def numbers(messages: object) -> list[int]:
+    return [int(message.payload) for message in messages]  # type: ignore[attr-defined]
+
+
+# ---- cursors that the stream has no place for --------------------------------------------------------
+
+
+@pytest.fixture
+def shortened(stream: Stream) -> Stream:
+    """Offsets 20 to 39; two cursors stand outside of them, three inside."""
+    cursors = stream.cursors()
+    for name, position in {"behind": 5, "ahead": 41, "first": 20, "inside": 35, "next": 40}.items():
+        cursors.commit(name, position)
+    cursors.close()
+    stream.trim(before_offset=20)
+    return stream
+
+
+def test_a_cursor_that_retention_has_overtaken_is_an_error_that_says_what_to_do(
+    shortened: Stream,
+) -> None:
+    with pytest.raises(
+        PositionLost, match=r"'behind' stands at offset 5, .*5 to 19.*on_lost="
+    ) as lost:
+        shortened.consume(cursor="behind")
+    assert (lost.value.position, lost.value.first_offset, lost.value.next_offset) == (5, 20, 40)
+    assert str(pickle.loads(pickle.dumps(lost.value))) == str(lost.value)
+
+
+def test_a_cursor_ahead_of_the_log_is_an_error_that_says_what_to_do(shortened: Stream) -> None:
+    with pytest.raises(PositionLost, match=r"'ahead' stands at offset 41, .*ends at 40.*on_lost="):
+        shortened.consume(cursor="ahead", follow=True)
+
+
+@pytest.mark.parametrize(("cursor", "position"), [("first", 20), ("inside", 35), ("next", 40)])
+def test_a_cursor_that_the_stream_has_is_used(
+    shortened: Stream, cursor: str, position: int
+) -> None:
+    with shortened.consume(cursor=cursor) as consumer:
+        assert numbers(consumer) == list(range(position, 40))
+
+
+@pytest.mark.parametrize("lost", ["behind", "ahead"])
+@pytest.mark.parametrize(("on_lost", "position"), [("first", 20), ("next", 40)])
+def test_a_lost_cursor_is_reset_where_that_is_asked_for(
+    shortened: Stream, lost: str, on_lost: str, position: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        consumer = shortened.consume(cursor=lost, on_lost=on_lost, follow=True)  # type: ignore[arg-type]
+    assert consumer.position == position
+    assert f"goes on at offset {position}" in caplog.text
+    publish(shortened, 40)
+    found = consumer.poll()
+    assert found is not None
+    assert found.offset == position
+    consumer.close()
+
+
+@pytest.mark.parametrize("start", [5, "5", 41])
+def test_a_number_to_start_at_is_held_to_the_same(shortened: Stream, start: int | str) -> None:
+    for read in (shortened.consume, shortened.scan):
+        with pytest.raises(PositionLost, match=f"stands at offset {start}"):
+            read(start=start)
+        assert read(start=start, on_lost="first").position == 20  # type: ignore[operator]
+        assert read(start=start, on_lost="next").position == 40  # type: ignore[operator]
+
+
+def test_a_consumer_is_told_when_retention_overtakes_it(stream: Stream) -> None:
+    with stream.consume() as consumer, stream.consume(on_lost="first") as patient:
+        assert numbers([next(consumer), next(patient)]) == [0, 0]
+        stream.trim(before_offset=20)
+        seen = []
+        with pytest.raises(PositionLost, match="offsets 10 to 19 were dropped"):
+            seen += numbers(consumer)
+        with pytest.raises(PositionLost):  # and told again
+            next(consumer)
+        assert consumer.position == 10
+        assert numbers(patient) == [*range(1, 10), *range(20, 40)]
+        assert patient.stats.messages_dropped == 10
+
+
+@pytest.mark.parametrize("wrong", [{"on_lost": "last"}, {"on_corrupt": "ignore"}])
+def test_what_is_no_way_to_go_on_is_refused(stream: Stream, wrong: dict[str, str]) -> None:
+    for read in (stream.consume, stream.scan):
+        with pytest.raises(StreamOptionsError, match=next(iter(wrong))):
+            read(**wrong)  # type: ignore[operator]
+
+
+# ---- segments that are missing -----------------------------------------------------------------------
+
+
+def test_a_consumer_stops_at_a_missing_segment_and_stays_there(stream: Stream) -> None:
+    sealed_path(stream.path, 10).unlink()
+    with stream.consume(follow=True) as consumer:
+        assert [next(consumer).payload for _ in range(10)] == [b"%d" % i for i in range(10)]
+        for _ in range(3):
+            with pytest.raises(StreamCorrupt, match="offsets 10 to 19 cannot be read"):
+                next(consumer)
+    with stream.consume(on_corrupt="skip", follow=True) as consumer:
+        found = [consumer.poll() for _ in range(31)]
+        assert [r.offset for r in found if r is not None] == [*range(10), *range(20, 40)]
+        assert consumer.stats.messages_lost == 10
+
+
+@pytest.mark.parametrize("hot", [False, True])
+def test_a_gap_behind_the_cold_tier_is_found(stream: Stream, hot: bool) -> None:
+    compact(stream.path, before_offset=10 if not hot else 20, created_us=0)
+    missing = 10 if not hot else 20
+    sealed_path(stream.path, missing).unlink()
+    with pytest.raises(StreamCorrupt) as caught:
+        list(stream.scan())
+    assert caught.value.offsets == ((missing, missing + 9),)
+
+
+def test_the_end_of_a_segment_that_is_cut_off_is_a_gap(tmp_path: Path) -> None:
+    with Stream.create(tmp_path / "s", segment_bytes=4096, chunk_messages=2) as stream:
+        with stream.producer() as producer:
+            for i in range(40):
+                producer.send(Message(b"%0200d" % i))
+                producer.flush()
+        log = log_path(stream.path, 0)
+        log.write_bytes(log.read_bytes()[:-600])
+        log.with_suffix(".idx").unlink()
+        with pytest.raises(StreamCorrupt, match="are missing; offsets"):
+            list(stream.scan())
+
+
+def test_runs_of_offsets_are_told_by_their_ends() -> None:
+    assert runs_of(np.array([3, 4, 5, 9, 11, 12])) == [(3, 5), (9, 9), (11, 12)]
+    assert runs_of(np.array([], np.int64)) == []

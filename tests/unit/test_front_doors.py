@@ -1,0 +1,73 @@
+"""A package is used through its front door: its `__init__` names what other packages may import."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headgate
+
+ROOT = Path(headgate.__file__).parent
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def package_of(module: str) -> str:
+    """The package directly below headgate that a module belongs to."""
+    return ".".join(module.split(".")[:2])
+
+
+MODULES = {module_of(file): file for file in sorted(ROOT.rglob("*.py"))}
+PACKAGES = sorted(
+    name
+    for name, file in MODULES.items()
+    if file.name == "__init__.py"
+    and package_of(name) != "headgate.cli"  # it has commands, and no users
+)
+
+
+def imports_of(file: Path) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("headgate."):
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def test_no_import_goes_past_a_front_door() -> None:
+    past = [
+        f"{module}: from {source} import {name}"
+        for module, file in MODULES.items()
+        for source, name in imports_of(file)
+        if package_of(source) in PACKAGES
+        and package_of(source) != package_of(module)
+        and source not in PACKAGES
+    ]
+    assert past == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_a_front_door_names_is_there(package: str) -> None:
+    """What the type checker sees and what is loaded are two lists: they must be the same."""
+    listed = {
+        name for source, name in imports_of(MODULES[package]) if source.startswith(f"{package}.")
+    }
+    module = __import__(package, fromlist=["*"])
+    assert all(hasattr(module, name) for name in listed)
+    lazy = module.__dict__.get("__dir__")
+    if lazy is not None and package != "headgate":
+        assert set(lazy()) == listed
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_name_at_a_front_door_is_no_module_behind_it(package: str) -> None:
+    """Importing the module would put it in the place of the name."""
+    inner = {name.rpartition(".")[2] for name in MODULES if name.rpartition(".")[0] == package}
+    named = {
+        name
+        for source, name in imports_of(MODULES[package])
+        if source.startswith(f"{package}.") and f"{source}.{name}" not in MODULES
+    }
+    assert named & inner == set()
