@@ -10,6 +10,7 @@ import queue as queues
 import resource
 import subprocess
 import sys
+import tempfile
 import threading
 import time as real_time
 from collections.abc import Callable, Iterator
@@ -465,12 +466,15 @@ def test_an_ordinary_role_is_enough_and_schemas_do_not_mix(postgres_url):
 
 
 @pytest.mark.postgres
-def test_nothing_confirmed_is_lost_when_the_server_is_killed(tmp_path):
-    server = start_server(tmp_path / "data")
-    try:
-        handled, confirmed = _through_a_crash(server)
-    finally:
-        server.cleanup()
+def test_nothing_confirmed_is_lost_when_the_server_is_killed():
+    # Not below tmp_path: run by root, the server has a user of its own, and every other pytest that starts meanwhile
+    # takes from others the right to enter the directory that all of them share.
+    with tempfile.TemporaryDirectory(prefix="headgate-postgres-") as directory:
+        server = start_server(Path(directory, "data"))
+        try:
+            handled, confirmed = _through_a_crash(server)
+        finally:
+            server.cleanup()
     assert set(confirmed) <= set(handled)
     assert len(confirmed) >= 200
 
@@ -507,16 +511,8 @@ def kill_server(server: Any) -> None:
 
 
 def restart_server(server: Any) -> None:
-    """On a busy machine recovery may take longer than the library waits for it: then it is asked again."""
     (server.pgdata / "postmaster.pid").unlink(missing_ok=True)
-    deadline = real_time.monotonic() + PATIENCE
-    while True:
-        try:
-            server.ensure_postgres_running()
-            return
-        except (subprocess.SubprocessError, AssertionError):
-            if real_time.monotonic() > deadline:
-                raise
+    server.ensure_postgres_running()
 
 
 def until_it_works(act: Callable[[], Any]) -> Any:

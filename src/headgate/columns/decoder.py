@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.columns import overflow
 from headgate.columns.names import field_and_view
-from headgate.message import OPAQUE, HeaderValue, Message
+from headgate.message import OPAQUE, HeaderValue, Message, message_of_fields
 
 _FIELDS: Final = ("payload", "topic", "priority", "timestamp", "id", "filter_value", "key")
 _OTHERWISE: Final[dict[str, Any]] = {"payload": b"", "topic": "", "priority": 0}
@@ -29,7 +29,7 @@ def decode(batch: pa.RecordBatch) -> list[Message]:
     of = {name: _values(batch, name, count) for name in _FIELDS}
     headers, properties = _typed(batch, "header"), _typed(batch, "property")
     return [
-        Message(payload, topic, of_header, priority, stamped, id_, filter_value, key, of_property)
+        message_of_fields(payload, topic, of_header, priority, stamped, id_, filter_value, key, of_property)
         for payload, topic, of_header, priority, stamped, id_, filter_value, key, of_property in zip(
             of["payload"], of["topic"], headers, of["priority"], of["timestamp"],
             of["id"], of["filter_value"], of["key"], properties, strict=True,
