@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from itertools import count
+from linecache import getline
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,11 @@ from headgate.streams.write.writer import Writer
 MODULES = ("writer.py", "log.py", "pending.py")
 
 
+def is_with(frame: FrameType) -> bool:
+    """Python traces such a line again between the block and the release of its lock, where it handles no signal."""
+    return getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+
+
 def interrupted_at(step: int, act: Callable[[], object]) -> bool:
     """Do it, and raise KeyboardInterrupt before the step-th line of the writer's own code; whether it came so far."""
     left = step
@@ -31,7 +37,7 @@ def interrupted_at(step: int, act: Callable[[], object]) -> bool:
         nonlocal left
         if not frame.f_code.co_filename.endswith(MODULES):
             return None
-        if event == "line":
+        if event == "line" and not is_with(frame):
             left -= 1
             if left == 0:
                 raise KeyboardInterrupt

@@ -75,8 +75,12 @@ def deposits(directory: Path, suffix: str = "") -> list[DepositFile]:
 def abandoned_deposits(directory: Path) -> list[Path]:
     """Files that were begun so long ago that nobody can be at them any more."""
     horizon = time.time() - ABANDONED_SECONDS
-    begun = (directory / INBOX).glob(f".*{UNFINISHED_SUFFIX}")
-    return [path for path in begun if path.stat().st_mtime < horizon]
+    found = []
+    for path in (directory / INBOX).glob(f".*{UNFINISHED_SUFFIX}"):
+        with suppress(FileNotFoundError):  # it is a deposit by now
+            if path.stat().st_mtime < horizon:
+                found.append(path)
+    return found
 
 
 def write_deposit(

@@ -1,6 +1,7 @@
 """Adoption: outsiders append through the inbox, once, in order, as a whole."""
 
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -156,3 +157,9 @@ def test_a_file_that_was_abandoned_is_cleared_away(path):
 
 def test_the_name_of_the_file_says_producer_and_id(path):
     assert deposit_path(path, "pos-1", 5).name == "pos-1-00000000000000000005"
+
+
+def test_a_deposit_that_is_finished_meanwhile_keeps_no_writer_from_starting(path, monkeypatch):
+    listed = [path / INBOX / ".gone.new"]  # and renamed since
+    monkeypatch.setattr(Path, "glob", lambda directory, pattern: iter(listed))
+    assert adopt(path) == 0
