@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from headgate.clock import wall_us
+from headgate.clock import now_us
 from headgate.queues.database import Database
 from headgate.queues.database import connect as connect_to
 from headgate.queues.memory.engine import MemoryEngine, MemoryStore
@@ -25,7 +25,7 @@ class TestMemory(QueueBehaviour):
 class TestSqlite(DatabaseBehaviour):
     @pytest.fixture
     def connect(self, time: ManualClock, tmp_path) -> Connect:
-        time.wall_us = wall_us()  # the door knows the time of day
+        time.wall_us = now_us()  # the door knows the time of day
         url = f"sqlite:///{tmp_path}/queues.db?synchronous=OFF"
         return lambda: connect_to(url, clock=time.clock)
 

@@ -10,7 +10,7 @@ from functools import partial
 import psycopg
 import pytest
 
-from headgate.clock import wall_us
+from headgate.clock import now_us
 from headgate.errors import QueueError
 from headgate.message import Message
 from headgate.queues.database import connect as connect_to
@@ -161,7 +161,7 @@ class TestAsyncPostgres(DatabaseBehaviour):
 class TestAsyncSqlite(DatabaseBehaviour):
     @pytest.fixture
     def connect(self, time: ManualClock, tmp_path) -> Connect:
-        time.wall_us = wall_us()  # the door knows the time of day
+        time.wall_us = now_us()  # the door knows the time of day
         url = f"sqlite:///{tmp_path}/queues.db?synchronous=OFF"
         return lambda: blocking_aio.connect(url, clock=time.clock)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from headgate.filters.nodes import Filter
 from headgate.filters.parser import parse
 from headgate.forks import call_before_fork
 from headgate.matching.matcher import Matcher
@@ -82,21 +83,23 @@ def test_a_child_finds_who_was_being_added_to_a_matcher():
     matcher: Matcher[str] = Matcher()
     pause = Pause()
 
-    def add() -> None:
-        with matcher.gathering():
-            matcher.add("s", parse("a = 1"))
-            pause()
+    def entries() -> Iterator[tuple[str, Filter]]:
+        yield "s", parse("a = 1")
+        pause()
 
-    with running(add, pause):
+    with running(lambda: matcher.add_all(entries()), pause):
         assert true_in_child(lambda: matcher.match(A_ONE) == {"s"})
     assert matcher.match(A_ONE) == {"s"}
 
 
 def test_a_process_that_forks_while_it_binds_goes_on_binding_in_both():
     matcher: Matcher[str] = Matcher()
-    with matcher.gathering():
-        matcher.add("s", parse("a = 1"))
+
+    def entries() -> Iterator[tuple[str, Filter]]:
+        yield "s", parse("a = 1")
         assert true_in_child(lambda: len(matcher) == 1)
+
+    matcher.add_all(entries())
     assert matcher.match(A_ONE) == {"s"}
     with ThreadPoolExecutor(1) as pool:  # the lock is free for others again
         assert pool.submit(matcher.match, A_ONE).result(PATIENCE) == {"s"}
