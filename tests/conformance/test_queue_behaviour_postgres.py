@@ -118,16 +118,18 @@ def test_an_operation_that_is_cancelled_takes_its_last_step(postgres_url, schema
 
 @pytest.mark.postgres
 def test_a_call_that_is_cancelled_twice_leaves_its_connection_to_nobody(postgres_url, schema):
-    def slow() -> Operation[None]:
+    def slow(begun: asyncio.Event) -> Operation[None]:
         yield Transaction.WRITE
+        begun.set()
         yield Statement("SELECT pg_sleep(60)")
         yield Transaction.COMMIT
 
     async def cancel_twice(engine: AsyncPostgresEngine, pause: float) -> None:
-        call = asyncio.create_task(engine.run(slow()))
-        await asyncio.sleep(0.02)
+        begun = asyncio.Event()
+        call = asyncio.create_task(engine.run(slow(begun)))
+        await asyncio.wait_for(begun.wait(), 30)
         call.cancel()
-        await asyncio.sleep(pause)
+        await asyncio.sleep(pause)  # the second one may come at any moment of the clean-up
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(call, 30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -20,27 +20,10 @@ from headgate.queues.parked import only_relay_of
 from headgate.queues.postgres.connections import Pool, open_connection
 from headgate.queues.postgres.target import target_of
 from headgate.queues.sqlite.engine import SqliteEngine
+from tests.forked import in_child
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 PATIENCE = 30
-
-
-def in_child(act: Callable[[], object]) -> str:
-    """What `act` gives, or raises, in a forked child that then ends as interpreters do."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            said = repr(act())
-        except BaseException as problem:
-            said = f"{type(problem).__name__}: {problem}"
-        os.write(write, said.encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        said = answer.read()
-    assert os.waitpid(pid, 0)[1] == 0
-    return said
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from headgate.errors import StreamClosed, StreamLocked
 from headgate.message import Message
 from headgate.streams.stream import Stream
 from headgate.streams.write.lock import WriterLock
+from tests.forked import in_child
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 LATER = timedelta(hours=1)
@@ -98,24 +98,6 @@ def test_one_refused_message_does_not_keep_the_others_from_being_stored_at_close
 
 
 # ---- fork --------------------------------------------------------------------------------------------
-
-
-def in_child(act: Callable[[], object]) -> str:
-    """What `act` gives, or raises, in a forked child that then ends at once."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            said = repr(act())
-        except BaseException as problem:
-            said = f"{type(problem).__name__}: {problem}"
-        os.write(write, said.encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        said = answer.read()
-    assert os.waitpid(pid, 0)[1] == 0
-    return said
 
 
 @pytest.fixture

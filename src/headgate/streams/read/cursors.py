@@ -48,9 +48,8 @@ class Cursors:
     def __init__(self, directory: Path, clock: Callable[[], int] = now_us) -> None:
         self._path, self._clock = directory / CURSORS_FILE, clock
         self._connection: apsw.Connection | None = None
-        call_before_fork(
-            self, Cursors.close
-        )  # SQLite's connections must not be used on both sides of a fork
+        # SQLite's connections must not be used on both sides of a fork.
+        call_before_fork(self, Cursors.close)
         call_in_child(self, Cursors._leave_to_parent)
 
     def get(self, name: str) -> Cursor | None:
