@@ -6,8 +6,9 @@ executor or a small script carries nothing it does not use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headgate.lazy import front_door
 
 if TYPE_CHECKING:
     from headgate.errors import FilterError as FilterError
@@ -28,6 +29,25 @@ if TYPE_CHECKING:
     from headgate.settings import Settings as Settings
     from headgate.streams import Stream as Stream
     from headgate.streams import SuperStream as SuperStream
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "errors": [
+                "FilterError",
+                "FilterLimitError",
+                "FilterSyntaxError",
+                "HeadgateError",
+                "InvalidMessage",
+            ],
+            "filters": ["all_of", "any_of", "as_filter", "compile_filter", "header", "topic"],
+            "message": ["OPAQUE", "Message"],
+            "queues": ["connect"],
+            "routing": ["Topology"],
+            "settings": ["Settings"],
+            "streams": ["Stream", "SuperStream"],
+        },
+    )
 
 __all__ = [
     "OPAQUE",
@@ -49,31 +69,3 @@ __all__ = [
     "header",
     "topic",
 ]
-
-_HOME = {
-    "OPAQUE": "headgate.message",
-    "Message": "headgate.message",
-    "Settings": "headgate.settings",
-    "Stream": "headgate.streams.stream",
-    "SuperStream": "headgate.streams.superstream",
-    "Topology": "headgate.routing.topology",
-    "connect": "headgate.queues.database",
-    "all_of": "headgate.filters.builder",
-    "any_of": "headgate.filters.builder",
-    "as_filter": "headgate.filters.builder",
-    "compile_filter": "headgate.filters.builder",
-    "header": "headgate.filters.builder",
-    "topic": "headgate.filters.builder",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'headgate' has no attribute {name!r}")
-    value = getattr(import_module(_HOME.get(name, "headgate.errors")), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
