@@ -2,6 +2,7 @@
 
 import pickle
 from collections import UserDict
+from dataclasses import fields
 from enum import IntEnum
 
 import pytest
@@ -10,6 +11,7 @@ from headgate import OPAQUE, InvalidMessage, Message
 from headgate.message import (
     INT64_MAX,
     INT64_MIN,
+    SYSTEM_FIELDS,
     HeaderValue,
     message_of_fields,
     project_headers,
@@ -167,3 +169,13 @@ def test_a_message_without_properties_gets_none_from_a_dict_that_is_used_again()
     message = Message(properties=given)
     given["subject"] = "late"
     assert message.properties == {}
+
+
+def test_every_system_field_is_an_attribute_of_a_message_and_of_its_kind():
+    message = Message(topic="t", priority=1, timestamp=2, id="i", filter_value="f", key="k")
+    kinds = {"string": str, "int": int}
+    others = {"payload", "headers", "properties"}
+    assert {field.name for field in SYSTEM_FIELDS} == {f.name for f in fields(Message)} - others
+    for field in SYSTEM_FIELDS:
+        assert type(getattr(message, field.name)) is kinds[field.kind]
+        assert (getattr(Message(), field.name) is not None) == field.required

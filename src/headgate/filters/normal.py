@@ -38,9 +38,10 @@ from headgate.filters.nodes import (
     check_depth,
     depends_on_time,
 )
-from headgate.message import Message, Scalar
+from headgate.message import SYSTEM_FIELDS, Message, Scalar
 
 _NOBODY: Final = Message()  # what a constant is evaluated against
+_REQUIRED: Final = frozenset(field.name for field in SYSTEM_FIELDS if field.required)
 # Below this, a double equals one int at most, so one order holds for both.
 EXACT_AS_DOUBLE: Final = 2**53
 
@@ -228,9 +229,9 @@ def _simplify_leaf(leaf: Leaf) -> Filter:
         case Like(value=value, pattern=pattern, escape=escape, negated=negated):
             text = plain_text(pattern, escape)
             return leaf if text is None else Compare("<>" if negated else "=", value, Literal(text))
-        case IsNull(field=Field(scope="sys", name="topic" | "priority"), negated=negated):
+        case IsNull(field=Field(scope="sys", name=name), negated=negated) if name in _REQUIRED:
             return Constant(negated)
-        case Exists(field=Field(scope="sys", name="topic" | "priority"), negated=negated):
+        case Exists(field=Field(scope="sys", name=name), negated=negated) if name in _REQUIRED:
             return Constant(not negated)
         case TopicMatch(pattern="#", negated=negated):
             return Constant(not negated)

@@ -12,6 +12,7 @@ from headgate.errors import QueueError
 from headgate.filters.compile.sql import headers_json
 from headgate.message import (
     OPAQUE,
+    SYSTEM_FIELDS,
     HeaderValue,
     Message,
     check_header_name,
@@ -21,18 +22,8 @@ from headgate.message import (
 from headgate.queues.engine import Claimed, Row, SqlValue, Standing, State
 
 # What every query that reads messages selects, in this order; the payload last, behind everything small.
-MESSAGE_COLUMNS: Final = (
-    "topic",
-    "headers",
-    "properties",
-    "priority",
-    "timestamp",
-    "message_id",
-    "filter_value",
-    "key",
-    "payload",
-)
-
+_TOPIC, *_FIELDS = (field.column for field in SYSTEM_FIELDS)
+MESSAGE_COLUMNS: Final = (_TOPIC, "headers", "properties", *_FIELDS, "payload")
 
 _TEXTS: Final = frozenset(MESSAGE_COLUMNS) - {"priority", "timestamp", "payload"}
 # Where a document of headers may hold what no message has: large numbers, escaped surrogates and NUL.

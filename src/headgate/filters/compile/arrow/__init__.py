@@ -15,12 +15,11 @@ import numpy as np
 from headgate.clock import now_us
 from headgate.filters.compile.arrow.leaves import Test, leaf_test
 from headgate.filters.compile.arrow.numbers import UFUNC as UFUNC
-from headgate.filters.compile.arrow.rows import Bools, Rows
+from headgate.filters.compile.arrow.rows import Bools, Columns, Rows
 from headgate.filters.compile.arrow.weights import saved_at_least, weight_of, worth_picking
 from headgate.filters.cost import cheapest_first
 from headgate.filters.nodes import And, Filter, Not, Or
 from headgate.filters.normal import normalize
-from headgate.filters.views import Columns
 
 Mask: TypeAlias = Callable[[Columns], Bools]
 
