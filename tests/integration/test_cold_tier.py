@@ -69,7 +69,7 @@ def stream(tmp_path: Path) -> Path:
 def publish(made: Stream, messages: list[Message]) -> None:
     with made.producer("p") as producer:
         for start in range(0, len(messages), 100):
-            producer.send_many(messages[start : start + 100])
+            producer.publish_many(messages[start : start + 100])
             producer.flush()
             made.seal(all=True)
 
@@ -171,7 +171,7 @@ def test_headers_of_every_kind_and_name_come_back(tmp_path: Path) -> None:
     ]
     with Stream.create(tmp_path, indexed=["x-match.any"]) as opened:
         with opened.producer() as producer:
-            producer.send_many(odd)
+            producer.publish_many(odd)
         before = list(opened.consume())
         opened.seal(all=True)
     compact(tmp_path, created_us=CLOCK)
@@ -231,7 +231,7 @@ def test_what_ends_after_the_offset_stays_sealed(stream: Path) -> None:
 
 def test_while_somebody_writes_the_sealed_files_stay_and_are_hidden(stream: Path) -> None:
     with Stream.open(stream) as opened, opened.producer() as producer:
-        producer.send(MESSAGES[0])
+        producer.publish(MESSAGES[0])
         done = compact(stream, created_us=CLOCK)
         assert done.holder is not None
         assert done.holder["purpose"] == "an unnamed producer"

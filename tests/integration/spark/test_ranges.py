@@ -183,7 +183,7 @@ def test_a_larger_cluster_gets_more_tasks(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with Stream.create(path, chunk_messages=100) as stream:
         with stream.producer() as producer:
-            producer.send_many([Message(bytes(50_000)) for _ in range(200)])
+            producer.publish_many([Message(bytes(50_000)) for _ in range(200)])
     query = make_query("size > 0")
     assert len(plan([path], query, cores=2)) == 2
     assert len(plan([path], query, cores=7)) == 7
