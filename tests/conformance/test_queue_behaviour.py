@@ -12,7 +12,7 @@ from headgate.queues.database import connect as connect_to
 from headgate.queues.memory.engine import MemoryEngine, MemoryStore
 from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour, QueueBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
-from tests.manual_clock import ManualClock
+from headgate.testing import ManualClock
 
 
 class TestMemory(QueueBehaviour):

@@ -20,7 +20,7 @@ from headgate.queues.postgres.engine import AsyncPostgresEngine
 from tests.conformance import blocking_aio
 from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
-from tests.manual_clock import ManualClock
+from headgate.testing import ManualClock
 
 _numbers = itertools.count()
 

@@ -12,7 +12,7 @@ from headgate.queues.engine import Claimed, Engine, Publication, QueueOptions, R
 from headgate.queues.memory.engine import MemoryEngine
 from headgate.queues.sqlite.engine import SqliteEngine
 from tests import generate
-from tests.manual_clock import ManualClock
+from headgate.testing import ManualClock
 
 LEASE_US = 1_000_000
 DECLARED = tuple(generate.HEADERS[:2])
