@@ -11,8 +11,8 @@ from headgate.message import InvalidMessage, validate
 from headgate.queues.engine import Claimed, Engine, Publication, QueueOptions, Receipt, Standing
 from headgate.queues.memory.engine import MemoryEngine
 from headgate.queues.sqlite.engine import SqliteEngine
+from headgate.testing import ManualClock
 from tests import generate
-from tests.manual_clock import ManualClock
 
 LEASE_US = 1_000_000
 DECLARED = tuple(generate.HEADERS[:2])

@@ -36,7 +36,7 @@ from headgate.queues.database import Database, connect
 from headgate.queues.engine import Claimed, Publication, State
 from headgate.queues.sql.search import Unwanted
 from headgate.queues.sql.statements import migrations_of
-from tests.manual_clock import ManualClock
+from headgate.testing import ManualClock
 
 VICTIM = Path(__file__).with_name("queue_victim.py")
 SECOND = timedelta(seconds=1)
