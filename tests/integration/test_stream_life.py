@@ -15,7 +15,7 @@ from headgate.errors import (
 )
 from headgate.message import Message
 from headgate.streams.format import segment_files
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.stream import Stream
 
 
@@ -96,7 +96,7 @@ def test_segments_roll_at_their_size_and_offsets_go_on(tmp_path):
         publish(stream, *[b"x" * 500] * 200)
         segments = segment_files(stream.path)
         assert len(segments) > 4
-        catalog = Catalog(stream.path)
+        catalog = SegmentCatalog(stream.path)
         opened = [catalog.open(file) for file in segments]
         assert [s.next_offset for s in opened[:-1]] == [s.first_offset for s in opened[1:]]
         assert all(file.path.stat().st_size < 20_000 for file in segments)

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamLocked
 from headgate.message import OPAQUE, Message
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.stream import Stream
 
 LATER = timedelta(hours=1)  # a linger no test waits for
@@ -24,7 +24,7 @@ def payloads(stream):
 
 
 def chunk_counts(stream):
-    catalog = Catalog(stream.path)
+    catalog = SegmentCatalog(stream.path)
     segments = [catalog.open(file) for file in catalog.files]
     return [segment.metadata(i).count for segment in segments for i in range(len(segment))]
 

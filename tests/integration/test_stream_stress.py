@@ -15,7 +15,7 @@ import pyarrow as pa
 from headgate.clock import now_us
 from headgate.message import Message
 from headgate.streams.cold.compaction import compact
-from headgate.streams.read.consumer import Consumer
+from headgate.streams.read.consumer import StreamConsumer
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import verify
 
@@ -53,7 +53,7 @@ class Crew:
 class Witness:
     """Reads everything, and knows how far; what it has seen may be dropped."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: StreamConsumer) -> None:
         self.consumer, self.next_offset = consumer, 0
         self.seen: dict[str, list[int]] = {}
 

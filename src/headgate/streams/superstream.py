@@ -23,10 +23,10 @@ from headgate.filters import FilterLike
 from headgate.message import Message, MessageFields, as_message
 from headgate.streams.format import FORMAT_VERSION, SUPER_FILE
 from headgate.streams.partition import partition_of
-from headgate.streams.read.consumer import Consumer
+from headgate.streams.read.consumer import StreamConsumer
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.scan import Scan
-from headgate.streams.read.tailing import Following
+from headgate.streams.read.tailing import Tail
 from headgate.streams.record import mend_record, read_record, write_record
 from headgate.streams.stream import Stream
 from headgate.streams.write.producer import Producer
@@ -148,7 +148,7 @@ def _create_partition(directory: Path, partition: int, options: dict[str, Any]) 
         ) from problem
 
 
-def _close_all(things: Iterable[Stream | Producer | Consumer]) -> None:
+def _close_all(things: Iterable[Stream | Producer | StreamConsumer]) -> None:
     """Close every one, also when closing another one fails; then raise what failed."""
     with ExitStack() as closing:
         for thing in things:
@@ -232,14 +232,14 @@ class SuperConsumer(Iterator[Message]):
 
     def __init__(
         self,
-        consumers: list[Consumer],
+        consumers: list[StreamConsumer],
         directories: list[Path],
         follow: bool,
         timeout: timedelta | None,
     ) -> None:
         self.consumers = consumers
         self.partition: int | None = None  # of the message handed out last
-        self._following = Following(*directories, follow=follow, timeout=timeout)
+        self._tail = Tail(*directories, follow=follow, timeout=timeout)
         self._turn, self._running = 0, RLock()
 
     def __iter__(self) -> SuperConsumer:
@@ -251,7 +251,7 @@ class SuperConsumer(Iterator[Message]):
     def next_record(self) -> PartitionRecord:
         """The next message with its partition and offset; StopIteration at the end."""
         with self._running:
-            return self._following.next(self.poll)
+            return self._tail.next(self.poll)
 
     def poll(self) -> PartitionRecord | None:
         """A message that is there by now, from the next partition that has one; never waits."""
@@ -273,9 +273,9 @@ class SuperConsumer(Iterator[Message]):
         return sum(consumer.lag() for consumer in self.consumers)
 
     def close(self) -> None:
-        self._following.stop()
+        self._tail.stop()
         with self._running:
-            self._following.close()
+            self._tail.close()
             _close_all(self.consumers)
 
     def __enter__(self) -> SuperConsumer:

@@ -37,9 +37,9 @@ BATCHES = [
 
 
 def chunks_of(stream):
-    from headgate.streams.read.catalog import Catalog
+    from headgate.streams.read.catalog import SegmentCatalog
 
-    catalog = Catalog(stream.path)
+    catalog = SegmentCatalog(stream.path)
     for file in catalog.files:
         segment = catalog.open(file)
         for i in range(len(segment)):
