@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, TypedDict, cast
 
 from headgate.errors import InvalidMessage
 
@@ -169,6 +169,45 @@ class Message:
     def json(self) -> Any:
         """The payload, decoded as JSON."""
         return json.loads(self.payload)
+
+
+class MessageFields(TypedDict, total=False):
+    """The keywords of `publish(payload, …)`: what `Message` takes after the payload."""
+
+    topic: str
+    headers: Mapping[str, HeaderValue] | None
+    priority: int
+    timestamp: int | None
+    id: str | None
+    filter_value: str | None
+    key: str | None
+    properties: Mapping[str, HeaderValue] | None
+    user_id: HeaderValue
+    to: HeaderValue
+    subject: HeaderValue
+    reply_to: HeaderValue
+    correlation_id: HeaderValue
+    content_type: HeaderValue
+    content_encoding: HeaderValue
+    absolute_expiry_time: HeaderValue
+    creation_time: HeaderValue
+    group_id: HeaderValue
+    group_sequence: HeaderValue
+    reply_to_group_id: HeaderValue
+    expiration: HeaderValue
+    type: HeaderValue
+    app_id: HeaderValue
+
+
+def as_message(message: Message | bytes, fields: MessageFields) -> Message:
+    """Build the message of a payload and its fields; return a Message as it is."""
+    if not isinstance(message, Message):
+        return Message(message, **fields)
+    if fields:
+        raise InvalidMessage(
+            min(fields), "a Message has fields of its own; leave it out, or publish the payload"
+        )
+    return message
 
 
 def _own_bytes(payload: Any) -> Any:

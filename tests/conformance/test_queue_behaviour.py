@@ -10,9 +10,9 @@ from headgate.clock import now_us
 from headgate.queues.database import Database
 from headgate.queues.database import connect as connect_to
 from headgate.queues.memory.engine import MemoryEngine, MemoryStore
+from headgate.testing import ManualClock
 from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour, QueueBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
-from tests.manual_clock import ManualClock
 
 
 class TestMemory(QueueBehaviour):

@@ -17,10 +17,10 @@ from headgate.queues.database import connect as connect_to
 from headgate.queues.engine import Operation, Publication, Statement, Transaction
 from headgate.queues.postgres.dialect import index_name
 from headgate.queues.postgres.engine import AsyncPostgresEngine
+from headgate.testing import ManualClock
 from tests.conformance import blocking_aio
 from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
-from tests.manual_clock import ManualClock
 
 _numbers = itertools.count()
 

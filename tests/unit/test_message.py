@@ -1,5 +1,6 @@
 """What a message holds, and what may be published."""
 
+import dataclasses
 import pickle
 from collections import UserDict
 from dataclasses import fields
@@ -11,8 +12,10 @@ from headgate import OPAQUE, InvalidMessage, Message
 from headgate.message import (
     INT64_MAX,
     INT64_MIN,
+    PROPERTY_NAMES,
     SYSTEM_FIELDS,
     HeaderValue,
+    MessageFields,
     message_of_fields,
     project_headers,
     validate,
@@ -32,6 +35,11 @@ def test_amqp_properties_are_given_by_name_and_read_as_attributes():
         "expiration": 60_000,
     }
     assert message.content_type is None
+
+
+def test_the_keywords_of_publish_are_the_fields_and_properties_of_a_message():
+    fields = {field.name for field in dataclasses.fields(Message)}
+    assert MessageFields.__annotations__.keys() | {"payload"} == fields | PROPERTY_NAMES
 
 
 def test_amqps_message_id_is_the_id():

@@ -22,7 +22,7 @@ from headgate.filters import explain as explain_filter
 from headgate.filters.compile.sql import Dialect
 from headgate.spark import to_expression_text
 from headgate.streams import Stream
-from headgate.streams.read import Measured, measure
+from headgate.streams.read import Measurement, measure
 
 _NAMES: Final[dict[Dialect, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
@@ -55,12 +55,12 @@ def explain(
         console.print(_titled(f"Measured on {stream}", _measured_table(measured)))
 
 
-def _measure(path: Path, tree: Filter) -> Measured:
+def _measure(path: Path, tree: Filter) -> Measurement:
     with Stream.open(path) as stream:
         return measure(stream, tree)
 
 
-def _measured_json(measured: Measured) -> dict[str, Any]:
+def _measured_json(measured: Measurement) -> dict[str, Any]:
     return {
         **asdict(measured.stats),
         "chunks": measured.chunks,
@@ -68,7 +68,7 @@ def _measured_json(measured: Measured) -> dict[str, Any]:
     }
 
 
-def _measured_table(measured: Measured) -> Table:
+def _measured_table(measured: Measurement) -> Table:
     stats = measured.stats
     table = Table(show_header=False)
     unread = stats.bytes_total - stats.bytes_read

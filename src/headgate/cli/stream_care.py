@@ -14,7 +14,7 @@ from headgate.cli.progress import spinner
 from headgate.cli.stream_facts import bytes_in
 from headgate.errors import StreamNotFound
 from headgate.streams import OPTIONS_FILE, Stream, segment_files
-from headgate.streams.upkeep import Report, dump_segment, lines, repair, verify
+from headgate.streams.upkeep import VerifyReport, dump_lines, dump_segment, repair, verify
 
 app = typer.Typer()
 
@@ -51,7 +51,7 @@ def dump(
     if segment is not None:
         files = [f for f in files if f.first_offset <= segment][-1:]
     for file in files:
-        for line in lines(dump_segment(file.path, sample=sample, most_chunks=chunks)):
+        for line in dump_lines(dump_segment(file.path, sample=sample, most_chunks=chunks)):
             typer.echo(line)
 
 
@@ -75,7 +75,7 @@ def check_bytes(
     raise typer.Exit(0 if report.fine else 1)
 
 
-def _print_report(report: Report) -> None:
+def _print_report(report: VerifyReport) -> None:
     for problem in report.problems:
         hint = " (--repair heals it)" if problem.healable else ""
         typer.echo(f"{problem}{hint}")

@@ -14,7 +14,7 @@ from headgate.cli.options import StreamPath
 from headgate.clock import now_us
 from headgate.errors import HeadgateError, StreamError
 from headgate.streams import Stream, load_options
-from headgate.streams.cold import Compacted, chosen, sources, tidied
+from headgate.streams.cold import CompactionResult, clean_up, list_candidates, select_candidates
 
 app = typer.Typer()
 
@@ -56,8 +56,10 @@ def compact(
             opened.seal(all=True)
     now = now_us()
     horizon = None if age is None else now - age // timedelta(microseconds=1)
-    if not chosen(sources(stream), now_us=now, horizon_us=horizon, before_offset=before):
-        _tell(stream, tidied(stream))  # without starting Spark
+    if not select_candidates(
+        list_candidates(stream), now_us=now, horizon_us=horizon, before_offset=before
+    ):
+        _tell(stream, clean_up(stream))  # without starting Spark
         return
     with on_spark("compacting", master, conf) as (spark, on_progress):
         from headgate.spark.jobs import compact as run
@@ -68,7 +70,7 @@ def compact(
     _tell(stream, done)
 
 
-def _tell(stream: Path, done: Compacted) -> None:
+def _tell(stream: Path, done: CompactionResult) -> None:
     for written in done.added:
         typer.echo(
             f"compacted offsets {written.first_offset:,} to {written.next_offset - 1:,} into {written.file} "

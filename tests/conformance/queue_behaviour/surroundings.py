@@ -11,7 +11,7 @@ import pytest
 from headgate.queues.database import Database
 from headgate.queues.delivery import Delivery
 from headgate.queues.queue import Queue
-from tests.manual_clock import ManualClock
+from headgate.testing import ManualClock
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.columns.decoder import decode, decode_records
 from headgate.columns.names import field_key, parse_column_name
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.query import make_query
 from headgate.streams.read.scan import Scan
 from tests import generate
@@ -23,7 +23,7 @@ def test_what_was_written_is_what_is_read(tmp_path: Path, seed: int, state: str)
     write_hot(tmp_path, 0, chunks)
     if state == "sealed":
         seal_at(tmp_path, 0, generate.HEADERS[:2])
-    batches = list(Scan(Catalog(tmp_path), make_query(), 0, 10**6))
+    batches = list(Scan(SegmentCatalog(tmp_path), make_query(), 0, 10**6))
     records = [record for batch in batches for record in decode_records(batch)]
     wanted = [stamped(m) for chunk in chunks for m in chunk]
     assert [r.offset for r in records] == list(range(len(wanted)))

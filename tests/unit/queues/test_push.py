@@ -10,7 +10,7 @@ import pytest
 from headgate import aio
 from headgate.queues import push
 from headgate.queues.database import connect
-from tests.manual_clock import ManualClock
+from headgate.testing import ManualClock
 
 AWAY = timedelta(hours=2)
 PATIENCE = 30

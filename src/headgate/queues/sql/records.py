@@ -19,7 +19,7 @@ from headgate.message import (
     check_header_value,
     message_of_fields,
 )
-from headgate.queues.engine import Claimed, Row, SqlValue, Standing, State
+from headgate.queues.engine import ClaimedMessage, DeliverySnapshot, Row, SqlValue, State
 
 # What every query that reads messages selects, in this order; the payload last, behind everything small.
 _TOPIC, *_FIELDS = (field.column for field in SYSTEM_FIELDS)
@@ -105,14 +105,16 @@ def keys_json(headers: Mapping[str, HeaderValue], wanted: Sequence[str]) -> str:
     return headers_json({name: headers[name] for name in wanted if name in headers})
 
 
-def claimed_of(row: Row) -> Claimed:
+def claimed_of(row: Row) -> ClaimedMessage:
     """From id, token, attempts, group, then MESSAGE_COLUMNS."""
-    return Claimed(row[0], row[1], row[2], message_of(row[4:]), row[3])
+    return ClaimedMessage(row[0], row[1], row[2], message_of(row[4:]), row[3])
 
 
-def standing_of(row: Row) -> Standing:
+def standing_of(row: Row) -> DeliverySnapshot:
     """From id, state, attempts, visible_at, group, reason, then MESSAGE_COLUMNS."""
-    return Standing(row[0], State(row[1]), row[2], row[3], message_of(row[6:]), row[4], row[5])
+    return DeliverySnapshot(
+        row[0], State(row[1]), row[2], row[3], message_of(row[6:]), row[4], row[5]
+    )
 
 
 def _headers_of(document: str | Mapping[str, Any]) -> dict[str, HeaderValue]:

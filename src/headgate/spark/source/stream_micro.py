@@ -30,7 +30,7 @@ from headgate.spark.source.planned import PlannedCatalog
 from headgate.spark.source.projection import Projection
 from headgate.spark.source.ranges import Range, in_sequence, listing, plan
 from headgate.spark.source.stream_batch import read_ranges, resolved
-from headgate.streams.read import Query, ScanStats
+from headgate.streams.read import ScanStats, StreamQuery
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -183,8 +183,8 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except StreamError as problem:  # a stream may well be read-only, and be read all the same
             _log.warning("the progress of the query is not shown: %s", problem)
 
-    def _query(self, moment: int) -> Query:
-        return Query(self.options.filter, columns=stream_columns(self.columns)).at(moment)
+    def _query(self, moment: int) -> StreamQuery:
+        return StreamQuery(self.options.filter, columns=stream_columns(self.columns)).at(moment)
 
     def _cursors_of(self, path: str) -> Cursors:
         from headgate.streams.read import Cursors

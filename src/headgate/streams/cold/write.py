@@ -58,7 +58,7 @@ class ColdTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenColdFile:
     """A Parquet file that waits to be part of the stream."""
 
     sources: tuple[str, ...]
@@ -70,7 +70,7 @@ class Written:
     manifest: bytes
 
 
-def attempt(task: ColdTask) -> Written | str:
+def try_write_cold(task: ColdTask) -> WrittenColdFile | str:
     """The same; what is wrong, in words, when it cannot be done."""
     try:
         return write_cold(task)
@@ -83,7 +83,7 @@ def attempt(task: ColdTask) -> Written | str:
         return str(problem)
 
 
-def write_cold(task: ColdTask) -> Written:
+def write_cold(task: ColdTask) -> WrittenColdFile:
     """Write the Parquet file of a task; it becomes part of the stream with `Compaction.commit`."""
     directory = Path(task.directory)
     sources = [SealedSegment(directory / name) for name in task.sources]
@@ -97,7 +97,7 @@ def write_cold(task: ColdTask) -> Written:
         file = _write(target, rows.columns, clustering, key_fields(task.indexed))
     except (pa.ArrowException, OSError) as problem:
         raise StreamError(f"{name} cannot be written: {problem}") from problem
-    return Written(
+    return WrittenColdFile(
         task.sources,
         segment.first_offset,
         segment.next_offset,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from headgate.filters import TRUE, Chunks, DistinctSets, Facts, Field, FieldFacts, Filter, Flags
 from headgate.filters.compile import judge
 from headgate.message import Scalar
-from headgate.streams.read.entry_filter import EntryFilter, accepts
+from headgate.streams.read.entry_filters import EntryFilter, accepts
 from headgate.streams.segments.segment import Segment
 
 
@@ -32,7 +32,7 @@ class ScanStats:
     messages_dropped: int = 0  # by retention, before the scan came to them
 
 
-class Surviving(NamedTuple):
+class Survivor(NamedTuple):
     """A chunk to open."""
 
     at: int
@@ -47,7 +47,7 @@ def survivors(
     low: int,
     high: int,
     stats: ScanStats,
-) -> Iterator[Surviving]:
+) -> Iterator[Survivor]:
     """The chunks that may hold a match with an offset in [low, high), in the order they lie in the segment."""
     first, last = segment.offset_bounds()
     asked = np.flatnonzero((last >= low) & (first < high))
@@ -60,7 +60,7 @@ def survivors(
         if entry_filters and not accepts(entry_filters, segment.metadata(at)):
             stats.chunks_rejected += 1
             continue
-        yield Surviving(at, all_match, bool(first[at] >= low and last[at] < high))
+        yield Survivor(at, all_match, bool(first[at] >= low and last[at] < high))
 
 
 def _verdicts(segment: Segment, filter: Filter, asked: Chunks) -> tuple[Flags, Flags]:

@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Healed:
+class LogState:
     """What a log was found to hold, and what had to be done about it."""
 
     head: LogHead
@@ -86,7 +86,7 @@ def open_last_segment(
     producers = dict(HotSegment(last.path).producers())
     if not len(healed.entries) and not healed.shape.same_as(shape):
         write_index(directory, healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
-        healed = Healed(healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
+        healed = LogState(healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
     log = HotLog(directory, healed.head, healed.shape, healed.entries, healed.settled)
     return log, producers
 
@@ -125,7 +125,7 @@ def remove_leftovers(directory: Path) -> None:
         remove_files(*doomed)
 
 
-def heal_log(path: Path, shape: IndexShape, producers: Mapping[str, int]) -> Healed:
+def heal_log(path: Path, shape: IndexShape, producers: Mapping[str, int]) -> LogState:
     """Cut a torn tail, make the index complete, and write a damaged header anew. Needs the lock."""
     if problem := _header_problem(path):
         _mend_header(path, producers, problem)
@@ -167,7 +167,7 @@ def _cut(path: Path, end: int) -> None:
 
 def examine_log(
     path: Path, shape: IndexShape, *, everything: bool = False, growing: bool = False
-) -> Healed:
+) -> LogState:
     """What the log holds according to itself; up to the settled mark the index is believed.
 
     With `everything`, nothing is believed and every byte is checked. While it is `growing`, only what is committed is
@@ -194,7 +194,7 @@ def examine_log(
     elif problem is None and index.uncommitted and not growing:
         problem = "the index holds entries of an append that never finished"
     damage = tuple(place for place in places if place.problem is not None)
-    return Healed(head, shape, entries, settled, torn, problem, damage)
+    return LogState(head, shape, entries, settled, torn, problem, damage)
 
 
 def _believed(known: Entries, log_size: int, settled: int) -> Entries:

@@ -29,7 +29,7 @@ from headgate.queues.engine import Statement, Transaction
 from headgate.queues.queue import Queue
 from headgate.queues.sql.statements import migrations_of, split_statements, statements_of
 from headgate.queues.sqlite.engine import SqliteEngine, migrate
-from tests.manual_clock import ManualClock
+from headgate.testing import ManualClock
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
