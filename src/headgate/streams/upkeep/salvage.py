@@ -27,21 +27,21 @@ from headgate.files import map_file, sync_directory
 from headgate.streams.cold.segment import ColdSegment, open_sealed
 from headgate.streams.format import SegmentFile
 from headgate.streams.options import StreamOptions
-from headgate.streams.segments.footer import (
+from headgate.streams.segments.hot_walk import read_log_head
+from headgate.streams.segments.restriction import Restriction
+from headgate.streams.segments.seal import seal
+from headgate.streams.segments.sealed import (
     SEGMENT_KEY,
     SUMMARY_KEY,
+    SealedSegment,
     checks_dtype,
     column_crc,
     dictionary_crc,
     footer_crc,
     metadata_crc,
 )
-from headgate.streams.segments.hot_walk import read_log_head
-from headgate.streams.segments.seal import seal
-from headgate.streams.segments.sealed import SealedSegment
 from headgate.streams.segments.segment import Chunk, ChunkMetadata
 from headgate.streams.segments.summarized import SummarizedSegment
-from headgate.streams.write.restriction import Restriction
 
 DAMAGED_SUFFIX: Final = ".damaged"
 _log: Final = logging.getLogger(__name__)
