@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from headgate.filters.nodes import joined as joined
     from headgate.filters.nodes import walk as walk
     from headgate.filters.normal import EXACT_AS_DOUBLE as EXACT_AS_DOUBLE
+    from headgate.filters.normal import NormalFilter as NormalFilter
     from headgate.filters.normal import bind_now as bind_now
     from headgate.filters.normal import conjuncts as conjuncts
     from headgate.filters.normal import normalize as normalize
@@ -145,7 +146,7 @@ else:
                 "joined",
                 "walk",
             ],
-            "normal": ["EXACT_AS_DOUBLE", "bind_now", "conjuncts", "normalize"],
+            "normal": ["EXACT_AS_DOUBLE", "NormalFilter", "bind_now", "conjuncts", "normalize"],
             "parser": ["parse"],
             "printer": ["operand_text", "to_text"],
             "topics": ["MANY", "ONE", "canonical", "check_pattern", "matches", "regex", "words_of"],

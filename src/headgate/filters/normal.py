@@ -8,6 +8,7 @@ more. So a target only ever answers one question: is this leaf TRUE?
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, assert_never
 
@@ -46,11 +47,28 @@ _REQUIRED: Final = frozenset(field.name for field in SYSTEM_FIELDS if field.requ
 EXACT_AS_DOUBLE: Final = 2**53
 
 
+@dataclass(frozen=True, slots=True)
+class NormalFilter:
+    """A filter in normal form. Only `normalize` makes one, so a target compiles `tree` as it is."""
+
+    tree: Filter
+    depends_on_time: bool
+
+    def at(self, now_us: int) -> NormalFilter:
+        """Replace `UTC()` by a moment; a filter that does not ask for the time is returned as it is."""
+        return normalize(bind_now(self.tree, now_us)) if self.depends_on_time else self
+
+
+def normalize(node: Filter | NormalFilter) -> NormalFilter:
+    """Return the filter that is TRUE for the same messages and cheapest to compile."""
+    return node if isinstance(node, NormalFilter) else _normalize(node)
+
+
 @lru_cache(maxsize=4096)
-def normalize(node: Filter) -> Filter:
-    """The equivalent filter (it is TRUE for the same messages) that is cheapest to compile."""
+def _normalize(node: Filter) -> NormalFilter:
     check_depth(node)
-    return _simplify(push_negation(node))
+    tree = _simplify(push_negation(node))
+    return NormalFilter(tree, depends_on_time(tree))
 
 
 def bind_now(node: Filter, now_us: int) -> Filter:

@@ -9,7 +9,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headgate.filters import TRUE, Chunks, DistinctSets, Facts, Field, FieldFacts, Filter, Flags
+from headgate.filters import (
+    TRUE,
+    Chunks,
+    DistinctSets,
+    Facts,
+    Field,
+    FieldFacts,
+    Flags,
+    NormalFilter,
+)
 from headgate.filters.compile import judge
 from headgate.message import Scalar
 from headgate.streams.read.entry_filters import EntryFilter, accepts
@@ -42,7 +51,7 @@ class Survivor(NamedTuple):
 
 def survivors(
     segment: Segment,
-    filter: Filter,
+    filter: NormalFilter,
     entry_filters: tuple[EntryFilter, ...],
     low: int,
     high: int,
@@ -63,9 +72,9 @@ def survivors(
         yield Survivor(at, all_match, bool(first[at] >= low and last[at] < high))
 
 
-def _verdicts(segment: Segment, filter: Filter, asked: Chunks) -> tuple[Flags, Flags]:
+def _verdicts(segment: Segment, filter: NormalFilter, asked: Chunks) -> tuple[Flags, Flags]:
     facts = segment.facts()
-    if filter == TRUE:
+    if filter.tree == TRUE:
         filled = facts.rows[asked] > 0
         return filled, filled
     start, end = int(asked[0]), int(asked[-1]) + 1

@@ -7,7 +7,7 @@ value at all. Both forms may be given; a message must pass both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headgate.errors import StreamOptionsError
@@ -22,9 +22,9 @@ from headgate.filters import (
     In,
     IsNull,
     Literal,
+    NormalFilter,
     Or,
     as_filter,
-    bind_now,
     joined,
     normalize,
 )
@@ -37,13 +37,13 @@ _FILTER_VALUE: Final = Field("sys", "filter_value")
 class StreamQuery:
     """What is asked of a stream."""
 
-    filter: Filter = TRUE
+    filter: NormalFilter = field(default_factory=lambda: normalize(TRUE))
     entry_filters: tuple[EntryFilter, ...] = ()
     columns: tuple[str, ...] | None = None  # None: all there are; `offset` comes always
 
     def at(self, now_us: int) -> StreamQuery:
         """The query at one moment: `UTC()` is the same for all messages."""
-        return replace(self, filter=normalize(bind_now(self.filter, now_us)))
+        return replace(self, filter=self.filter.at(now_us))
 
 
 def make_query(
