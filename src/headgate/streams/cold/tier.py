@@ -20,7 +20,7 @@ from headgate.files import remove_files, sync_directory
 from headgate.streams.cold.location import cold_file
 from headgate.streams.cold.manifest import read_note
 from headgate.streams.format import INDEX_SUFFIX, LOG_SUFFIX, SEALED_SUFFIX, Covered, cold_bounds
-from headgate.streams.write.lock import locking
+from headgate.streams.write.lock import hold_lock
 
 TIER_LOCK: Final = "cold.lock"
 COMPACTION_LOCK: Final = "compaction.lock"
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 def changing(directory: Path) -> AbstractContextManager[None]:
     """Held for a moment by whoever adds to the cold tier and whoever drops segments: neither undoes the other."""
-    return locking(directory / TIER_LOCK)
+    return hold_lock(directory / TIER_LOCK)
 
 
 def manifests(directory: Path) -> list[Path]:
