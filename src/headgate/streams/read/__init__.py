@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from headgate.streams.read.entry_filter import entry_filters as entry_filters
     from headgate.streams.read.measurement import Measured as Measured
     from headgate.streams.read.measurement import measure as measure
+    from headgate.streams.read.missing import OnCorrupt as OnCorrupt
+    from headgate.streams.read.missing import OnLost as OnLost
     from headgate.streams.read.plan import ScanStats as ScanStats
     from headgate.streams.read.plan import survivors as survivors
     from headgate.streams.read.query import Query as Query
@@ -27,6 +29,7 @@ else:
             "cursors": ["Cursors"],
             "entry_filter": ["entry_filters"],
             "measurement": ["Measured", "measure"],
+            "missing": ["OnCorrupt", "OnLost"],
             "plan": ["ScanStats", "survivors"],
             "query": ["Query", "make_query"],
             "scan": ["Scan", "sweep_segment"],
