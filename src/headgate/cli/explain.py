@@ -17,7 +17,7 @@ from headgate.cli.output import print_json, print_table, titled
 from headgate.filters import DIALECTS, Explanation
 from headgate.filters.compile.sql import Dialect
 from headgate.insights import FilterFacts, explain_filter, size_text
-from headgate.streams.read import Measured
+from headgate.streams.read import Measurement
 
 _NAMES: Final[dict[Dialect, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
@@ -72,7 +72,7 @@ def _as_json(facts: FilterFacts) -> dict[str, Any]:
     return shown if facts.measured is None else shown | {"measured": _measured_json(facts.measured)}
 
 
-def _measured_json(measured: Measured) -> dict[str, Any]:
+def _measured_json(measured: Measurement) -> dict[str, Any]:
     return {
         **asdict(measured.stats),
         "chunks": measured.chunks,
@@ -80,7 +80,7 @@ def _measured_json(measured: Measured) -> dict[str, Any]:
     }
 
 
-def _measured_table(measured: Measured) -> Table:
+def _measured_table(measured: Measurement) -> Table:
     stats = measured.stats
     table = Table(show_header=False)
     unread = stats.bytes_total - stats.bytes_read

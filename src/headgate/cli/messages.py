@@ -14,10 +14,11 @@ from rich.text import Text
 
 from headgate.cli.output import print_json
 from headgate.errors import HeadgateError
+from headgate.filters import SYS_KINDS
 from headgate.insights import time_text
 from headgate.message import OPAQUE, HeaderValue, Message
 
-_FIELDS: Final = ("topic", "priority", "timestamp", "id", "filter_value", "key")
+_FIELDS: Final = tuple(SYS_KINDS)
 _ACCEPTED: Final = ("payload", "payload_base64", *_FIELDS, "headers", "properties")
 _PRINTED: Final = ("offset", "delivery")  # printed with --json, and ignored when published again
 _EXAMPLE: Final = '{"payload": "…", "topic": "orders.eu"}'

@@ -20,7 +20,7 @@ from headgate.cli.arguments import (
 )
 from headgate.cli.output import print_json, print_json_lines, print_table
 from headgate.insights import QueueFacts, list_queues, queue_facts
-from headgate.queues import Advice, Usage
+from headgate.queues import IndexAdvice, Usage
 
 app = typer.Typer(no_args_is_help=True)
 index_app = typer.Typer(no_args_is_help=True)
@@ -144,7 +144,7 @@ def advise(
     raise typer.Exit(1 if advice.scans and advice.suggestions else 0)
 
 
-def _print_advice(queue: str, advice: Advice) -> None:
+def _print_advice(queue: str, advice: IndexAdvice) -> None:
     for line in advice.plan:
         typer.echo(f"  {line}")
     for reason in advice.residual:

@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from headgate.cli.output import titled
+from headgate.columns import parse_field_key
 from headgate.insights import PERCENTILES, advice_commands, size_text, time_text
 from headgate.message import Scalar
 from headgate.spark.jobs import Advice, Distinct, FieldStats, Outlook, SizeOutlook, StreamStats
@@ -57,7 +58,9 @@ def _tiers_table(stats: StreamStats) -> Table:
 def _fields_table(stats: StreamStats) -> Table:
     """Every field with its kinds, its share of messages, and its values."""
     table = Table("field", "kinds", "present", "distinct", "lowest", "highest", "most frequent")
-    for key, field in sorted(stats.fields.items(), key=lambda item: (item[0][1:2] == ".", item[0])):
+    for key, field in sorted(
+        stats.fields.items(), key=lambda item: (parse_field_key(item[0]).scope != "sys", item[0])
+    ):
         kinds = [*field.kinds, *(["opaque"] if field.opaque else [])]
         lows = ", ".join(_value_text(values.low) for values in field.kinds.values())
         highs = ", ".join(_value_text(values.high) for values in field.kinds.values())
@@ -70,7 +73,8 @@ def _fields_table(stats: StreamStats) -> Table:
 
 def _field_name(key: str) -> str:
     """A header by its own name; a property or system field by the name of its column."""
-    return key[2:] if key.startswith("h.") else key
+    field = parse_field_key(key)
+    return field.name if field.scope == "header" else key
 
 
 def _value_text(value: Scalar | None) -> str:

@@ -24,8 +24,8 @@ from headgate.clock import now_us
 from headgate.errors import HeadgateError, StreamError, StreamNotFound
 from headgate.insights import size_text, stored_bytes
 from headgate.streams import OPTIONS_FILE, Stream, load_options, segment_files
-from headgate.streams.cold import Compacted, chosen, sources, tidied
-from headgate.streams.upkeep import Report, dump_segment, lines, repair, verify
+from headgate.streams.cold import CompactionResult, clean_up, list_candidates, select_candidates
+from headgate.streams.upkeep import VerifyReport, dump_lines, dump_segment, repair, verify
 
 app = typer.Typer()
 
@@ -64,7 +64,7 @@ def dump(
     if segment is not None:
         files = [f for f in files if f.first_offset <= segment][-1:]
     for file in files:
-        for line in lines(dump_segment(file.path, sample=sample, most_chunks=chunks)):
+        for line in dump_lines(dump_segment(file.path, sample=sample, most_chunks=chunks)):
             typer.echo(line)
 
 
@@ -90,7 +90,7 @@ def check_bytes(
     raise typer.Exit(0 if report.fine else 1)
 
 
-def _print_report(report: Report) -> None:
+def _print_report(report: VerifyReport) -> None:
     for problem in report.problems:
         hint = " (--repair repairs it)" if problem.healable else ""
         typer.echo(f"{problem}{hint}")
@@ -137,8 +137,10 @@ def compact(
             opened.seal(all=True)
     now = now_us()
     horizon = None if age is None else now - age // timedelta(microseconds=1)
-    if not chosen(sources(stream), now_us=now, horizon_us=horizon, before_offset=before):
-        _print_compacted(stream, tidied(stream))  # without starting Spark
+    if not select_candidates(
+        list_candidates(stream), now_us=now, horizon_us=horizon, before_offset=before
+    ):
+        _print_compacted(stream, clean_up(stream))  # without starting Spark
         return
     with spark_with_progress("compacting", master, conf) as (spark, on_progress):
         from headgate.spark.jobs import compact as run
@@ -149,7 +151,7 @@ def compact(
     _print_compacted(stream, done)
 
 
-def _print_compacted(stream: Path, done: Compacted) -> None:
+def _print_compacted(stream: Path, done: CompactionResult) -> None:
     for written in done.added:
         typer.echo(
             f"compacted offsets {written.first_offset:,} to {written.next_offset - 1:,} into {written.file} "

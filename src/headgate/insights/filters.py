@@ -8,7 +8,7 @@ from pathlib import Path
 from headgate.clock import now_us
 from headgate.filters import Explanation, depends_on_time, explain, parse
 from headgate.streams import Stream
-from headgate.streams.read import Measured, measure
+from headgate.streams.read import Measurement, measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class FilterFacts:
 
     plan: Explanation
     spark: str  # the filter as a Spark expression
-    measured: Measured | None = None
+    measured: Measurement | None = None
 
 
 def explain_filter(text: str, stream: Path | None = None) -> FilterFacts:

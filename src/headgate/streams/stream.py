@@ -27,10 +27,10 @@ from headgate.forks import call_in_child
 from headgate.streams.cold.tier import delete_data
 from headgate.streams.format import INBOX, LOCK_FILE, OPTIONS_FILE
 from headgate.streams.options import StreamOptions, changed, load_options, save_options
-from headgate.streams.read.catalog import Catalog, SealedSegments
-from headgate.streams.read.consumer import Consumer, PostFilter
+from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
+from headgate.streams.read.consumer import PostFilter, StreamConsumer
 from headgate.streams.read.cursors import Cursors
-from headgate.streams.read.entry_filter import EntryFilter, EntryFilters, entry_filters
+from headgate.streams.read.entry_filters import EntryFilter, EntryFilters, resolve_entry_filters
 from headgate.streams.read.missing import OnCorrupt, OnLost, check_choices, kept_position
 from headgate.streams.read.query import make_query
 from headgate.streams.read.scan import Scan
@@ -104,7 +104,7 @@ class Stream:
     def producer(
         self, name: str | None = None, *, filter_value: FilterValue | None = None
     ) -> Producer:
-        """Someone to send messages with. A name makes publishing ids count: no id is stored twice."""
+        """A producer for this stream. A name makes publishing ids count: no id is stored twice."""
         if name is not None:
             check_producer_name(name)
         with self._writing:
@@ -179,7 +179,7 @@ class Stream:
 
     def _forget_dropped(self) -> None:
         """Let go of the files that are not there any more, so that their space is free."""
-        Catalog(self.path, self._sealed)
+        SegmentCatalog(self.path, self._sealed)
 
     def reconfigure(self, **changes: Any) -> None:
         """Change options; what says how chunks are written holds from the next segment on."""
@@ -207,7 +207,7 @@ class Stream:
         cursor: str | None = None,
         on_corrupt: OnCorrupt = "error",
         on_lost: OnLost = "error",
-    ) -> Consumer:
+    ) -> StreamConsumer:
         """The messages the filter selects, in offset order; with `follow`, also those yet to come.
 
         `on_corrupt` and `on_lost` say what to do about messages that cannot be read and offsets that are gone: see
@@ -220,7 +220,7 @@ class Stream:
             match_unfiltered=match_unfiltered,
             entry_filter=self._entry_filters(entry_filter),
         )
-        return Consumer(
+        return StreamConsumer(
             self.path,
             query,
             start=start,
@@ -260,7 +260,7 @@ class Stream:
             entry_filter=self._entry_filters(entry_filter),
             columns=columns,
         )
-        catalog = Catalog(self.path, self._sealed)
+        catalog = SegmentCatalog(self.path, self._sealed)
         until = catalog.next_offset()
         first = resolve_start(start, catalog, now_us)
         if names_offset(start):
@@ -271,7 +271,7 @@ class Stream:
 
     def _entry_filters(self, given: EntryFilters) -> tuple[EntryFilter, ...]:
         """The stream's own, then the reader's."""
-        return (*entry_filters(self.options.entry_filters), *entry_filters(given))
+        return (*resolve_entry_filters(self.options.entry_filters), *resolve_entry_filters(given))
 
     def cursors(self) -> Cursors:
         """Where named consumers stand."""
@@ -280,12 +280,12 @@ class Stream:
     @property
     def first_offset(self) -> int:
         """The oldest offset that may still be there."""
-        return Catalog(self.path, self._sealed).first_offset()
+        return SegmentCatalog(self.path, self._sealed).first_offset()
 
     @property
     def next_offset(self) -> int:
         """The offset the next message will get."""
-        return Catalog(self.path, self._sealed).next_offset()
+        return SegmentCatalog(self.path, self._sealed).next_offset()
 
     # ---- the writer ----------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ def test_a_scan_can_be_appended_to_another_stream_unchanged(tmp_path, stream):
         ),
     ]
     with stream.producer() as producer:
-        producer.send_many(messages)
+        producer.publish_many(messages)
     with Stream.create(tmp_path / "copy") as copy:
         for batch in stream.scan():
             copy.append(batch)
@@ -135,9 +135,9 @@ def test_a_table_is_cut_by_bytes_and_rows(tmp_path):
     with Stream.create(tmp_path / "s", chunk_messages=10, chunk_bytes=10_000) as stream:
         stream.append(pa.table({"payload": [b"x" * 1000] * 25, "n": range(25)}))
         stream.append(pa.table({"n": range(100)}))
-        from headgate.streams.read.catalog import Catalog
+        from headgate.streams.read.catalog import SegmentCatalog
 
-        catalog = Catalog(stream.path)
+        catalog = SegmentCatalog(stream.path)
         segment = catalog.open(catalog.files[0])
         counts = [segment.metadata(i).count for i in range(len(segment))]
     assert sum(counts) == 125
@@ -151,9 +151,9 @@ def test_a_table_of_many_tiny_batches_makes_no_tiny_chunks(stream):
     )
     stream.append(tiny)
     assert [h["n"] for h in headers_of(stream)] == list(range(300))
-    from headgate.streams.read.catalog import Catalog
+    from headgate.streams.read.catalog import SegmentCatalog
 
-    catalog = Catalog(stream.path)
+    catalog = SegmentCatalog(stream.path)
     assert len(catalog.open(catalog.files[0])) == 1
 
 
@@ -188,9 +188,9 @@ def test_more_columns_than_the_cap_go_to_the_overflow(stream):
 def test_restricted_values_cut_a_table(tmp_path):
     with Stream.create(tmp_path / "s", restrict_same_values={"r": ["a", "b"]}) as stream:
         stream.append(pa.table({"r": ["a", "a", "b", "c", "d", "a"]}))
-        from headgate.streams.read.catalog import Catalog
+        from headgate.streams.read.catalog import SegmentCatalog
 
-        catalog = Catalog(stream.path)
+        catalog = SegmentCatalog(stream.path)
         segment = catalog.open(catalog.files[0])
         found = [
             (segment.metadata(i).count, dict(segment.metadata(i).properties))

@@ -18,7 +18,7 @@ def test_a_filter_is_explained_for_every_engine():
 def test_a_filter_is_measured_on_a_stream(temporary_stream):
     messages = MessageFactory(headers={"region": "EU"})
     with temporary_stream.producer() as producer:
-        producer.send_many(messages.make_many(5))
+        producer.publish_many(messages.make_many(5))
     measured = explain_filter("region = 'EU'", temporary_stream.path).measured
     assert (measured.chunks, measured.stats.rows_matched) == (1, 5)
 

@@ -17,7 +17,7 @@ from headgate.testing import MessageFactory
 def fill(stream: Stream, count: int, **headers: str) -> None:
     messages = MessageFactory(headers=headers)
     with stream.producer() as producer:
-        producer.send_many(messages.make_many(count))
+        producer.publish_many(messages.make_many(count))
 
 
 @pytest.fixture

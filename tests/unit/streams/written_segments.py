@@ -13,12 +13,11 @@ from headgate.columns.shredder import shred
 from headgate.message import Message, Scalar
 from headgate.streams.format import index_path, log_path
 from headgate.streams.options import StreamOptions
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.query import make_query
 from headgate.streams.read.scan import Scan
-from headgate.streams.segments.hot_chunk import ChunkMeta
-from headgate.streams.segments.hot_encode import encode_chunk
+from headgate.streams.segments.hot_chunk import ChunkMeta, encode_chunk
 from headgate.streams.segments.hot_index import IndexShape, index_entry
 from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.segments.hot_segment import HotSegment
@@ -75,7 +74,7 @@ def scan_all(
 ) -> tuple[pa.Table, ScanStats]:
     """What a scan finds, and what it did."""
     query = make_query(filter, **more)  # type: ignore[arg-type]
-    scan = Scan(Catalog(directory), query, start, end)
+    scan = Scan(SegmentCatalog(directory), query, start, end)
     return scan.to_table(), scan.stats
 
 

@@ -19,6 +19,7 @@ from headgate.cli.demo import cast
 from headgate.cli.demo.cast import Subscriber
 from headgate.cli.demo.figures import Findings, Rate, Received, Skipped
 from headgate.cli.demo.orders import order_events
+from headgate.columns import header_of, is_header_column
 from headgate.filters import matches_filter, parse
 from headgate.message import Message
 from headgate.queues import Database, connect
@@ -234,9 +235,9 @@ def messages_of(batches: Iterable[pa.RecordBatch]) -> list[Message]:
             topic=row["topic"],
             timestamp=row["timestamp"],
             headers={
-                name[4:]: value
+                header_of(name): value
                 for name, value in row.items()
-                if name.startswith("h.") and value is not None
+                if is_header_column(name) and value is not None
             },
         )
         for batch in batches

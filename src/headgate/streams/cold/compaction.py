@@ -27,10 +27,10 @@ from headgate.streams.cold.location import (
 )
 from headgate.streams.cold.manifest import read_note
 from headgate.streams.cold.tier import COMPACTION_LOCK, DROPPED, changing, manifests, tidy
-from headgate.streams.cold.write import ColdTask, Written, attempt
+from headgate.streams.cold.write import ColdTask, WrittenColdFile, try_write_cold
 from headgate.streams.format import SegmentFile, cold_path, segment_files
 from headgate.streams.options import load_options
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.segments.seal import UNFINISHED
 from headgate.streams.upkeep.retention import SegmentInfo, segment_info
 from headgate.streams.write.lock import WriterLock
@@ -41,7 +41,7 @@ _UNCOMMITTED: Final = ".uncommitted"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ColdCandidate:
     """A sealed segment that may become cold."""
 
     file: SegmentFile
@@ -51,9 +51,9 @@ class Source:
 # ---- deciding ----------------------------------------------------------------------------------------
 
 
-def sources(directory: Path) -> list[Source]:
+def list_candidates(directory: Path) -> list[ColdCandidate]:
     """The sealed segments that are not cold yet, up to the first that is not sealed."""
-    catalog = Catalog(directory)
+    catalog = SegmentCatalog(directory)
     found = []
     for file in catalog.files:
         if file.cold:
@@ -61,17 +61,17 @@ def sources(directory: Path) -> list[Source]:
         if not file.sealed:
             break
         info = segment_info(catalog.open(file), file.path.stat().st_size)
-        found.append(Source(file, info))
+        found.append(ColdCandidate(file, info))
     return found
 
 
-def chosen(
-    found: Sequence[Source],
+def select_candidates(
+    found: Sequence[ColdCandidate],
     *,
     now_us: int,
     horizon_us: int | None = None,
     before_offset: int | None = None,
-) -> list[Source]:
+) -> list[ColdCandidate]:
     """Oldest first, up to the first that is too young or ends too late: the cold tier has no holes."""
     wanted = []
     for source in found:
@@ -83,9 +83,9 @@ def chosen(
     return wanted
 
 
-def grouped(found: Sequence[Source], most_bytes: int) -> list[list[Source]]:
+def group_candidates(found: Sequence[ColdCandidate], most_bytes: int) -> list[list[ColdCandidate]]:
     """Neighbours together, as long as they are not too large together; one that is too large stays alone."""
-    groups: list[list[Source]] = []
+    groups: list[list[ColdCandidate]] = []
     size = 0
     for source in found:
         size += source.info.nbytes
@@ -106,7 +106,7 @@ class Compaction:
         self.directory, self.place, self.run = directory, place, uuid4().hex[:12]
         self._indexed = load_options(directory).indexed
 
-    def tasks(self, wanted: Sequence[Source], created_us: int) -> list[ColdTask]:
+    def tasks(self, wanted: Sequence[ColdCandidate], created_us: int) -> list[ColdTask]:
         """What is to be written."""
         return [
             ColdTask(
@@ -117,10 +117,10 @@ class Compaction:
                 self.run,
                 created_us,
             )
-            for group in grouped(wanted, COLD_BYTES)
+            for group in group_candidates(wanted, COLD_BYTES)
         ]
 
-    def commit(self, written: Written) -> bool:
+    def commit(self, written: WrittenColdFile) -> bool:
         """Make a Parquet file part of the stream; False when its sources were dropped since."""
         target = cold_file(self.directory, written.file)
         unfinished = target.renamed(target.path + UNFINISHED)
@@ -133,14 +133,14 @@ class Compaction:
             _put(manifest, written.manifest)
         return True
 
-    def _still_there(self, written: Written) -> bool:
+    def _still_there(self, written: WrittenColdFile) -> bool:
         first, end = written.first_offset, written.next_offset
         there = [f for f in segment_files(self.directory) if first <= f.first_offset < end]
         return [file.path.name for file in there] == list(written.sources)
 
 
 @contextmanager
-def compacting(path: str | Path, place: str) -> Iterator[Compaction]:
+def run_compaction(path: str | Path, place: str) -> Iterator[Compaction]:
     """A run, the only one of this stream; before and after it, what crashed runs left is collected."""
     directory = Path(path)
     load_options(directory)
@@ -191,16 +191,16 @@ def _referring(directory: Path) -> list[Path]:
 
 # ---- the whole of it ---------------------------------------------------------------------------------
 
-Write: TypeAlias = Callable[[Sequence[ColdTask]], Iterable[Written | str]]
-HERE: Final[Write] = partial(map, attempt)
+Write: TypeAlias = Callable[[Sequence[ColdTask]], Iterable[WrittenColdFile | str]]
+WRITE_HERE: Final[Write] = partial(map, try_write_cold)
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """What a compaction did."""
 
-    added: tuple[Written, ...]
-    abandoned: tuple[Written, ...]  # their sources were dropped by retention meanwhile
+    added: tuple[WrittenColdFile, ...]
+    abandoned: tuple[WrittenColdFile, ...]  # their sources were dropped by retention meanwhile
     problems: tuple[str, ...]  # what cannot be compacted, and why
     removed: tuple[Path, ...]  # files of segments that are cold now
     holder: Mapping[str, object] | None  # whoever writes, and will remove them instead
@@ -208,25 +208,25 @@ class Compacted:
 
 def compact(
     path: str | Path,
-    write: Write = HERE,
+    write: Write = WRITE_HERE,
     *,
     to: str | None = None,
     horizon_us: int | None = None,
     before_offset: int | None = None,
     created_us: int,
-) -> Compacted:
+) -> CompactionResult:
     """Make sealed segments cold: those of which every message is older than the horizon, or before the offset.
 
     `write` runs the tasks, here or elsewhere, in any order: each gives what it wrote, or says why it could not, and
     is committed when that arrives.
     """
-    added: list[Written] = []
-    abandoned: list[Written] = []
+    added: list[WrittenColdFile] = []
+    abandoned: list[WrittenColdFile] = []
     problems: list[str] = []
     directory = Path(path).absolute()  # a task may run in another working directory
-    with compacting(directory, parse_place(to)) as run:
-        wanted = chosen(
-            sources(directory),
+    with run_compaction(directory, parse_place(to)) as run:
+        wanted = select_candidates(
+            list_candidates(directory),
             now_us=created_us,
             horizon_us=horizon_us,
             before_offset=before_offset,
@@ -238,14 +238,14 @@ def compact(
                 told = replace(result, manifest=b"")  # of a large stream, all of them are too much
                 (added if run.commit(result) else abandoned).append(told)
     removed, holder = _remove_covered(directory)
-    return Compacted(tuple(added), tuple(abandoned), tuple(problems), removed, holder)
+    return CompactionResult(tuple(added), tuple(abandoned), tuple(problems), removed, holder)
 
 
-def tidied(directory: Path) -> Compacted:
+def clean_up(directory: Path) -> CompactionResult:
     """A compaction of nothing: what earlier ones left is cleared away."""
-    with compacting(directory, default_place()):
+    with run_compaction(directory, default_place()):
         pass
-    return Compacted((), (), (), *_remove_covered(directory))
+    return CompactionResult((), (), (), *_remove_covered(directory))
 
 
 def _remove_covered(directory: Path) -> tuple[tuple[Path, ...], Mapping[str, object] | None]:

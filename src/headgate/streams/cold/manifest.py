@@ -19,7 +19,7 @@ import pyarrow as pa
 from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt
 from headgate.streams.format import CRC, FORMAT_VERSION
-from headgate.streams.segments.footer import SegmentNote
+from headgate.streams.segments.summarized import SegmentNote
 
 MAGIC: Final = b"HEADGCLD"
 # magic, version, note length, summary length, CRC-32 of the header without it, the note and the summary

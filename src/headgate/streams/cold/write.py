@@ -14,28 +14,32 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.columns import field_and_view
+from headgate.columns import parse_column_name
 from headgate.errors import StreamError
 from headgate.filters import Field
 from headgate.streams.cold.location import ColdFile, cold_file
 from headgate.streams.cold.manifest import LENGTH, ColdNote, encode_manifest
 from headgate.streams.cold.names import parquet_name
 from headgate.streams.cold.segment import read_ending
-from headgate.streams.segments.clustering import ChunkSize, Clustering
-from headgate.streams.segments.footer import SegmentNote
-from headgate.streams.segments.seal import (
-    UNFINISHED,
-    SegmentRows,
+from headgate.streams.segments.clustering import (
+    ChunkSize,
+    Clustering,
     arrange,
     in_order,
     key_fields,
     keys_of,
+)
+from headgate.streams.segments.seal import UNFINISHED
+from headgate.streams.segments.sealed import SealedSegment
+from headgate.streams.segments.segment_rows import (
+    SegmentColumn,
+    SegmentRows,
+    Words,
     overflowed,
     read_rows,
 )
-from headgate.streams.segments.sealed import SealedSegment
-from headgate.streams.segments.summary_build import summarize
-from headgate.streams.segments.whole import Whole, Words
+from headgate.streams.segments.summarized import SegmentNote
+from headgate.streams.segments.summary import summarize
 
 ROW_GROUP_ROWS: Final = 1 << 16  # up to twice as many, to end where a key changes
 ROW_GROUP_BYTES: Final = 32 << 20  # of payload
@@ -58,7 +62,7 @@ class ColdTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenColdFile:
     """A Parquet file that waits to be part of the stream."""
 
     sources: tuple[str, ...]
@@ -70,7 +74,7 @@ class Written:
     manifest: bytes
 
 
-def attempt(task: ColdTask) -> Written | str:
+def try_write_cold(task: ColdTask) -> WrittenColdFile | str:
     """The same; what is wrong, in words, when it cannot be done."""
     try:
         return write_cold(task)
@@ -83,7 +87,7 @@ def attempt(task: ColdTask) -> Written | str:
         return str(problem)
 
 
-def write_cold(task: ColdTask) -> Written:
+def write_cold(task: ColdTask) -> WrittenColdFile:
     """Write the Parquet file of a task; it becomes part of the stream with `Compaction.commit`."""
     directory = Path(task.directory)
     sources = [SealedSegment(directory / name) for name in task.sources]
@@ -97,7 +101,7 @@ def write_cold(task: ColdTask) -> Written:
         file = _write(target, rows.columns, clustering, key_fields(task.indexed))
     except (pa.ArrowException, OSError) as problem:
         raise StreamError(f"{name} cannot be written: {problem}") from problem
-    return Written(
+    return WrittenColdFile(
         task.sources,
         segment.first_offset,
         segment.next_offset,
@@ -184,7 +188,10 @@ class _Counting:
 
 
 def _write(
-    target: ColdFile, columns: dict[str, Whole], clustering: Clustering, fields: Sequence[Field]
+    target: ColdFile,
+    columns: dict[str, SegmentColumn],
+    clustering: Clustering,
+    fields: Sequence[Field],
 ) -> _File:
     from pyarrow import parquet  # slow to load, and only compaction writes Parquet
 
@@ -214,14 +221,14 @@ def _length(row_group: Any) -> int:
     return sum(row_group.column(i).total_compressed_size for i in range(row_group.num_columns))
 
 
-def _type_of(name: str, column: Whole) -> pa.DataType:
+def _type_of(name: str, column: SegmentColumn) -> pa.DataType:
     if name == "timestamp":
         return _MOMENT
     return pa.string() if isinstance(column, Words) else column.type
 
 
 def _batches(
-    schema: pa.Schema, columns: dict[str, Whole], clustering: Clustering
+    schema: pa.Schema, columns: dict[str, SegmentColumn], clustering: Clustering
 ) -> Iterator[pa.RecordBatch]:
     """A batch a row group; each gets a dictionary of its own, of the words that are in it."""
     for start, end in zip(clustering.starts, clustering.ends, strict=True):
@@ -234,7 +241,7 @@ def _batches(
 
 
 def _bloom_filters(
-    columns: dict[str, Whole], clustering: Clustering, fields: Sequence[Field]
+    columns: dict[str, SegmentColumn], clustering: Clustering, fields: Sequence[Field]
 ) -> dict[str, dict[str, object]]:
     """For what is asked by value: topic, filter value and indexed headers, where they are text or integers.
 
@@ -243,7 +250,7 @@ def _bloom_filters(
     most = int((clustering.ends - clustering.starts).max(initial=1))
     found: dict[str, dict[str, object]] = {}
     for name, column in columns.items():
-        field, view = field_and_view(name)
+        field, view = parse_column_name(name)
         if field in (_TOPIC, *fields) and view in ("string", "int"):
             distinct = min(most, len(column.words)) if isinstance(column, Words) else most
             found[parquet_name(name)] = {"ndv": max(distinct, 1), "fpp": BLOOM_ERRORS}

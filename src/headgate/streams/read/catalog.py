@@ -54,7 +54,7 @@ class SealedSegments:
         return sum(segment.footer_bytes for segment in self._open.values())
 
 
-class Catalog:
+class SegmentCatalog:
     """The segments of one stream as one reader sees them. Not for two threads at once."""
 
     def __init__(self, directory: Path, sealed: SealedSegments | None = None) -> None:

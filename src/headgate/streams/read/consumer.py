@@ -5,7 +5,7 @@
             book(message)
             consumer.commit()
 
-Following sleeps until the directory changes; it does not poll.
+Tail sleeps until the directory changes; it does not poll.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from headgate.clock import now_us
 from headgate.columns import Record, decode_records
 from headgate.errors import StreamCorrupt, StreamOptionsError
 from headgate.message import Message
-from headgate.streams.read.catalog import Catalog, SealedSegments
+from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.cursors import Cursors
 from headgate.streams.read.missing import OnCorrupt, OnLost, check_choices, kept_position
 from headgate.streams.read.plan import ScanStats
-from headgate.streams.read.query import Query
+from headgate.streams.read.query import StreamQuery
 from headgate.streams.read.scan import Scan
 from headgate.streams.read.start import Start, names_offset, resolve_start
-from headgate.streams.read.tailing import Following
+from headgate.streams.read.tailing import Tail
 
 PostFilter = Callable[[Message], bool]
 
 
-class Consumer(Iterator[Message]):
+class StreamConsumer(Iterator[Message]):
     """The messages a query selects. `position` is the next offset that will be looked at, match or not."""
 
     def __init__(
         self,
         directory: Path,
-        query: Query,
+        query: StreamQuery,
         *,
         start: Start = "first",
         follow: bool = False,
@@ -59,8 +59,8 @@ class Consumer(Iterator[Message]):
         self._query, self._post_filter, self._clock = query, post_filter, clock
         self._cursors, self._cursor = Cursors(directory), cursor
         self._follow = follow
-        self._following = Following(directory, follow=follow, timeout=timeout)
-        self._catalog = Catalog(directory, sealed)
+        self._tail = Tail(directory, follow=follow, timeout=timeout)
+        self._catalog = SegmentCatalog(directory, sealed)
         self._who = f"{directory}: " + ("the reader" if cursor is None else f"cursor {cursor!r}")
         self.position = self._first_position(start)
         self._records: Iterator[Record] = iter(())
@@ -97,7 +97,7 @@ class Consumer(Iterator[Message]):
 
     # ---- one by one ----------------------------------------------------------------------------------
 
-    def __iter__(self) -> Consumer:
+    def __iter__(self) -> StreamConsumer:
         return self
 
     def __next__(self) -> Message:
@@ -115,7 +115,7 @@ class Consumer(Iterator[Message]):
     def next_record(self) -> Record:
         """The next message with its offset; StopIteration at the end."""
         with self._running:
-            return self._following.next(self.poll)
+            return self._tail.next(self.poll)
 
     def poll(self) -> Record | None:
         """The next message that is there by now, or None; never waits."""
@@ -179,13 +179,13 @@ class Consumer(Iterator[Message]):
     def close(self) -> None:
         """Stop; a thread that waits for the next message gets none."""
         self._closed = True
-        self._following.stop()
+        self._tail.stop()
         with self._running:  # whoever waits has let go of the watch
             self._records = iter(())
-            self._following.close()
+            self._tail.close()
             self._cursors.close()
 
-    def __enter__(self) -> Consumer:
+    def __enter__(self) -> StreamConsumer:
         return self
 
     def __exit__(

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from headgate.clock import now_us
 from headgate.filters import FilterLike
 from headgate.filters.compile.arrow import compile_mask
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.plan import ScanStats, survivors
 from headgate.streams.read.query import make_query
 from headgate.streams.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """`hits` are the chunks that were looked into and held a match; the others were false positives."""
 
     stats: ScanStats
@@ -29,11 +29,11 @@ class Measured:
         return self.stats.chunks_none + self.stats.chunks_all + self.stats.chunks_some
 
 
-def measure(stream: Stream, filter: FilterLike) -> Measured:
+def measure(stream: Stream, filter: FilterLike) -> Measurement:
     """The verdicts on every chunk of the stream, and the truth about those that had to be opened."""
     query = make_query(filter).at(now_us())
     mask, stats, hits = compile_mask(query.filter), ScanStats(), 0
-    catalog = Catalog(stream.path)
+    catalog = SegmentCatalog(stream.path)
     position = catalog.first_offset()
     while (segment := catalog.covering(position)) is not None:
         position = segment.next_offset
@@ -49,4 +49,4 @@ def measure(stream: Stream, filter: FilterLike) -> Measured:
             found = int(mask(chunk).sum())
             stats.rows_matched += found
             hits += found > 0
-    return Measured(stats, hits)
+    return Measurement(stats, hits)

@@ -9,10 +9,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headgate.filters import TRUE, Chunks, DistinctSets, Facts, Field, FieldFacts, Filter, Flags
+from headgate.filters import (
+    TRUE,
+    Chunks,
+    DistinctSets,
+    Facts,
+    Field,
+    FieldFacts,
+    Flags,
+    NormalFilter,
+)
 from headgate.filters.compile import judge
 from headgate.message import Scalar
-from headgate.streams.read.entry_filter import EntryFilter, accepts
+from headgate.streams.read.entry_filters import EntryFilter, accepts
 from headgate.streams.segments.segment import Segment
 
 
@@ -32,7 +41,7 @@ class ScanStats:
     messages_dropped: int = 0  # by retention, before the scan came to them
 
 
-class Surviving(NamedTuple):
+class Survivor(NamedTuple):
     """A chunk to open."""
 
     at: int
@@ -42,12 +51,12 @@ class Surviving(NamedTuple):
 
 def survivors(
     segment: Segment,
-    filter: Filter,
+    filter: NormalFilter,
     entry_filters: tuple[EntryFilter, ...],
     low: int,
     high: int,
     stats: ScanStats,
-) -> Iterator[Surviving]:
+) -> Iterator[Survivor]:
     """The chunks that may hold a match with an offset in [low, high), in the order they lie in the segment."""
     first, last = segment.offset_bounds()
     asked = np.flatnonzero((last >= low) & (first < high))
@@ -60,12 +69,12 @@ def survivors(
         if entry_filters and not accepts(entry_filters, segment.metadata(at)):
             stats.chunks_rejected += 1
             continue
-        yield Surviving(at, all_match, bool(first[at] >= low and last[at] < high))
+        yield Survivor(at, all_match, bool(first[at] >= low and last[at] < high))
 
 
-def _verdicts(segment: Segment, filter: Filter, asked: Chunks) -> tuple[Flags, Flags]:
+def _verdicts(segment: Segment, filter: NormalFilter, asked: Chunks) -> tuple[Flags, Flags]:
     facts = segment.facts()
-    if filter == TRUE:
+    if filter.tree == TRUE:
         filled = facts.rows[asked] > 0
         return filled, filled
     start, end = int(asked[0]), int(asked[-1]) + 1

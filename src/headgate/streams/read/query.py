@@ -7,7 +7,7 @@ value at all. Both forms may be given; a message must pass both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headgate.errors import StreamOptionsError
@@ -22,28 +22,28 @@ from headgate.filters import (
     In,
     IsNull,
     Literal,
+    NormalFilter,
     Or,
     as_filter,
-    bind_now,
     joined,
     normalize,
 )
-from headgate.streams.read.entry_filter import EntryFilter, EntryFilters, entry_filters
+from headgate.streams.read.entry_filters import EntryFilter, EntryFilters, resolve_entry_filters
 
 _FILTER_VALUE: Final = Field("sys", "filter_value")
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class StreamQuery:
     """What is asked of a stream."""
 
-    filter: Filter = TRUE
+    filter: NormalFilter = field(default_factory=lambda: normalize(TRUE))
     entry_filters: tuple[EntryFilter, ...] = ()
     columns: tuple[str, ...] | None = None  # None: all there are; `offset` comes always
 
-    def at(self, now_us: int) -> Query:
+    def at(self, now_us: int) -> StreamQuery:
         """The query at one moment: `UTC()` is the same for all messages."""
-        return replace(self, filter=normalize(bind_now(self.filter, now_us)))
+        return replace(self, filter=self.filter.at(now_us))
 
 
 def make_query(
@@ -53,7 +53,7 @@ def make_query(
     match_unfiltered: bool = False,
     entry_filter: EntryFilters = None,
     columns: Sequence[str] | None = None,
-) -> Query:
+) -> StreamQuery:
     """The query that these arguments of `consume` and `scan` mean; a bad filter is refused here."""
     if match_unfiltered and filter_values is None:
         raise StreamOptionsError(
@@ -62,9 +62,9 @@ def make_query(
         )
     wanted = TRUE if filter_values is None else _one_of(filter_values, match_unfiltered)
     whole = joined(And, (TRUE if filter is None else as_filter(filter), wanted))
-    return Query(
+    return StreamQuery(
         normalize(whole),
-        entry_filters(entry_filter),
+        resolve_entry_filters(entry_filter),
         None if columns is None else tuple(columns),
     )
 

@@ -18,10 +18,10 @@ from headgate.clock import now_us
 from headgate.errors import StreamCorrupt
 from headgate.filters.compile.arrow import Mask, compile_mask
 from headgate.streams.cold.segment import ColdSegment, united
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.missing import OnCorrupt, pass_over, unreadable_chunk
-from headgate.streams.read.plan import ScanStats, Surviving, survivors
-from headgate.streams.read.query import Query
+from headgate.streams.read.plan import ScanStats, Survivor, survivors
+from headgate.streams.read.query import StreamQuery
 from headgate.streams.segments.gather import Rows
 from headgate.streams.segments.sealed import Gathered, SealedChunk, SealedSegment
 from headgate.streams.segments.segment import Chunk, Segment
@@ -41,8 +41,8 @@ class Scan(Iterator[pa.RecordBatch]):
 
     def __init__(
         self,
-        catalog: Catalog,
-        query: Query,
+        catalog: SegmentCatalog,
+        query: StreamQuery,
         start: int,
         end: int,
         *,
@@ -124,7 +124,7 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def scan_segment(
     segment: Segment,
-    query: Query,
+    query: StreamQuery,
     low: int,
     high: int,
     stats: ScanStats,
@@ -143,7 +143,7 @@ def scan_segment(
 
 
 def sweep_segment(
-    segment: Segment, query: Query, low: int, high: int, stats: ScanStats
+    segment: Segment, query: StreamQuery, low: int, high: int, stats: ScanStats
 ) -> Iterator[pa.RecordBatch]:
     """The same matches as they lie in the segment: cheaper than in order."""
     return _Asked(segment, query, low, high, stats, "error").take_each()
@@ -155,7 +155,7 @@ class _Asked:
     def __init__(
         self,
         segment: Segment,
-        query: Query,
+        query: StreamQuery,
         low: int,
         high: int,
         stats: ScanStats,
@@ -178,7 +178,7 @@ class _Asked:
                 yield found
 
     def each(
-        self, take: Callable[[Surviving], Taken | None]
+        self, take: Callable[[Survivor], Taken | None]
     ) -> tuple[list[Taken], list[StreamCorrupt]]:
         """What is taken of every chunk that holds a match, and what cannot be read."""
         taken, unreadable = [], []
@@ -192,13 +192,13 @@ class _Asked:
                 taken.append(found)
         return taken, unreadable
 
-    def take(self, survivor: Surviving) -> pa.RecordBatch | None:
+    def take(self, survivor: Survivor) -> pa.RecordBatch | None:
         """The matches of one chunk."""
         chunk = self.segment.chunk(survivor.at)
         rows = self.matches(chunk, survivor)
         return chunk.take(rows, self.columns) if rows is None or len(rows) else None
 
-    def matches(self, chunk: Chunk, survivor: Surviving) -> Rows | None:
+    def matches(self, chunk: Chunk, survivor: Survivor) -> Rows | None:
         """The rows of a chunk that belong to the answer; None for all of them."""
         return _matches(chunk, survivor, self._mask, self.low, self.high, self.stats)
 
@@ -217,7 +217,7 @@ class _Asked:
 
 
 def _matches(
-    chunk: Chunk, survivor: Surviving, mask: Mask, low: int, high: int, stats: ScanStats
+    chunk: Chunk, survivor: Survivor, mask: Mask, low: int, high: int, stats: ScanStats
 ) -> Rows | None:
     """The rows of a chunk that belong to the answer; None for all of them."""
     stats.bytes_read += chunk.nbytes
@@ -243,7 +243,7 @@ def _within(chunk: Chunk, low: int, high: int) -> npt.NDArray[np.bool_]:
 def _gathered(segment: SealedSegment, asked: _Asked) -> Iterator[pa.RecordBatch]:
     """Matches from all over the segment, brought back into the order of offsets."""
 
-    def take(survivor: Surviving) -> tuple[SealedChunk, npt.NDArray[np.int64], Rows] | None:
+    def take(survivor: Survivor) -> tuple[SealedChunk, npt.NDArray[np.int64], Rows] | None:
         chunk = segment.chunk(survivor.at)
         rows = asked.matches(chunk, survivor)
         if rows is not None and not len(rows):

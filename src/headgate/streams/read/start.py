@@ -18,10 +18,10 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from headgate.errors import StreamOptionsError
-from headgate.filters import Compare, Field, Literal
+from headgate.filters import Compare, Field, Literal, normalize
 from headgate.message import INT64_MAX
-from headgate.streams.read.catalog import Catalog
-from headgate.streams.read.query import Query
+from headgate.streams.read.catalog import SegmentCatalog
+from headgate.streams.read.query import StreamQuery
 from headgate.streams.read.scan import Scan
 
 Start: TypeAlias = str | int | datetime | timedelta
@@ -79,7 +79,7 @@ def names_offset(start: Start) -> bool:
     return isinstance(parse_start(start), int)
 
 
-def resolve_start(start: Start, catalog: Catalog, now_us: Callable[[], int]) -> int:
+def resolve_start(start: Start, catalog: SegmentCatalog, now_us: Callable[[], int]) -> int:
     """The offset to begin at."""
     match parse_start(start):
         case "first":
@@ -98,14 +98,14 @@ def resolve_start(start: Start, catalog: Catalog, now_us: Callable[[], int]) -> 
             raise _unusable(other)
 
 
-def _first_since(moment_us: int, catalog: Catalog) -> int:
+def _first_since(moment_us: int, catalog: SegmentCatalog) -> int:
     """The lowest offset stamped at or after the moment; the next one to come if there is none.
 
     What cannot be read is passed over: nobody could begin there.
     """
     filter = Compare(">=", _TIMESTAMP, Literal(max(moment_us, -INT64_MAX)))
     end = catalog.next_offset()
-    query = Query(filter, columns=("offset",))
+    query = StreamQuery(normalize(filter), columns=("offset",))
     scan = Scan(catalog, query, catalog.first_offset(), end, on_corrupt="skip")
     batch = next(scan, None)
     return end if batch is None else int(batch.column("offset")[0].as_py())

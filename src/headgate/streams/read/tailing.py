@@ -16,7 +16,7 @@ Found = TypeVar("Found")
 LONGEST_SLEEP: Final = 5.0  # seconds; should the kernel ever forget to say that something changed
 
 
-class Following:
+class Tail:
     """The patience of one consumer. Any thread may stop it; it is closed when nobody waits any more."""
 
     def __init__(self, *directories: Path, follow: bool, timeout: timedelta | None) -> None:

@@ -18,9 +18,8 @@ from headgate.streams.cold.segment import ColdSegment, open_sealed
 from headgate.streams.cold.tier import changing
 from headgate.streams.format import CHUNK_HEADER, SegmentFile, log_path, segment_files
 from headgate.streams.options import StreamOptions
-from headgate.streams.segments.hot_encode import encode_hole
-from headgate.streams.segments.hot_entries import end_of
-from headgate.streams.segments.hot_index import Entries, IndexShape
+from headgate.streams.segments.hot_chunk import encode_hole
+from headgate.streams.segments.hot_index import Entries, IndexShape, end_of
 from headgate.streams.segments.hot_log import create_hot_log, write_index
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.segments.segment import Segment

@@ -19,7 +19,7 @@ from headgate.streams.cold.tier import (
     tidy,
 )
 from headgate.streams.format import SegmentFile, index_path, log_path, sealed_path, segment_files
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.segments.segment import Segment
 from headgate.streams.segments.summarized import SummarizedSegment
@@ -70,7 +70,7 @@ def expired(
 
 def segment_infos(directory: Path) -> list[SegmentInfo]:
     """The segments of a stream as they are now."""
-    catalog = Catalog(directory)
+    catalog = SegmentCatalog(directory)
     found: list[SegmentInfo] = []
     following = 0  # when the segment behind was begun, or sealed
     for file in reversed(catalog.files):
@@ -80,7 +80,7 @@ def segment_infos(directory: Path) -> list[SegmentInfo]:
 
 
 def _info_of(
-    catalog: Catalog, directory: Path, file: SegmentFile, following: int
+    catalog: SegmentCatalog, directory: Path, file: SegmentFile, following: int
 ) -> tuple[SegmentInfo, int]:
     """The segment, and when it was made; `following` is when the segment behind it was made."""
     try:

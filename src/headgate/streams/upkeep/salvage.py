@@ -27,21 +27,21 @@ from headgate.files import map_file, sync_directory
 from headgate.streams.cold.segment import ColdSegment, open_sealed
 from headgate.streams.format import SegmentFile
 from headgate.streams.options import StreamOptions
-from headgate.streams.segments.footer import (
+from headgate.streams.segments.hot_walk import read_log_head
+from headgate.streams.segments.restriction import Restriction
+from headgate.streams.segments.seal import seal
+from headgate.streams.segments.sealed import (
     SEGMENT_KEY,
     SUMMARY_KEY,
+    SealedSegment,
     checks_dtype,
     column_crc,
     dictionary_crc,
     footer_crc,
     metadata_crc,
 )
-from headgate.streams.segments.hot_walk import read_log_head
-from headgate.streams.segments.seal import seal
-from headgate.streams.segments.sealed import SealedSegment
 from headgate.streams.segments.segment import Chunk, ChunkMetadata
 from headgate.streams.segments.summarized import SummarizedSegment
-from headgate.streams.write.restriction import Restriction
 
 DAMAGED_SUFFIX: Final = ".damaged"
 _log: Final = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ _ALPHABET: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 
 
 @dataclass(frozen=True, slots=True)
-class Salvaged:
+class SalvagedSegment:
     """The chunks of a damaged segment that are what was written."""
 
     first_offset: int
@@ -68,20 +68,20 @@ class Salvaged:
         return self.known_producers
 
 
-def salvage(segment: SummarizedSegment) -> Salvaged:
+def salvage(segment: SummarizedSegment) -> SalvagedSegment:
     """The sound chunks of a segment whose note, summary and checksums are sound."""
     damaged = {at for at, _ in damaged_chunks(segment)}
     chunks: list[Chunk] = [segment.chunk(at) for at in range(len(segment)) if at not in damaged]
     if isinstance(segment, SealedSegment):
         chunks += _reread(segment, damaged)
-    return Salvaged(segment.first_offset, segment.next_offset, chunks, segment.producers())
+    return SalvagedSegment(segment.first_offset, segment.next_offset, chunks, segment.producers())
 
 
 def _reread(segment: SealedSegment, damaged: set[int]) -> Iterator[Any]:
     """Those of the damaged chunks that are sound when Arrow's own footer is not asked where they are."""
     for at, batch in enumerate(_read_batches(segment.data)):
         if at in damaged and _is_sound(segment.data, batch, segment.checks[at], segment.checks[-1]):
-            yield LooseChunk(batch, segment.metadata(at).properties)
+            yield SalvagedChunk(batch, segment.metadata(at).properties)
 
 
 def damaged_chunks(segment: SummarizedSegment) -> Iterator[tuple[int, StreamCorrupt]]:
@@ -98,7 +98,7 @@ def damaged_chunks(segment: SummarizedSegment) -> Iterator[tuple[int, StreamCorr
 
 def salvage_unreadable(
     files: Sequence[SegmentFile], at: int, options: StreamOptions
-) -> Salvaged | None:
+) -> SalvagedSegment | None:
     """The sound chunks of a sealed file whose footer is damaged; None when no chunk can be shown to be sound."""
     if files[at].cold or at + 1 == len(files):
         return (
@@ -116,7 +116,7 @@ def salvage_unreadable(
         if all_sound or _is_sound(data, batch, check, checks[0][-1]):
             chunks += _loose_chunks(batch, restriction)
     end, producers = files[at + 1].first_offset, _producers_at_end(files, at)
-    return Salvaged(files[at].first_offset, end, chunks, producers)
+    return SalvagedSegment(files[at].first_offset, end, chunks, producers)
 
 
 def _producers_at_end(files: Sequence[SegmentFile], at: int) -> Mapping[str, int]:
@@ -199,7 +199,7 @@ def _metadata_crc(data: pa.Buffer, check: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class LooseChunk:
+class SalvagedChunk:
     """A record batch that was read without the summary of its segment."""
 
     batch: pa.RecordBatch
@@ -227,13 +227,15 @@ def _loose_chunks(batch: pa.RecordBatch, restriction: Restriction) -> Iterator[A
         codes += np.array([restriction.code(row) for row in rows], np.uint64)
     for code in np.unique(codes).tolist():
         rows_of_code = pa.array(np.flatnonzero(codes == code))
-        yield LooseChunk(batch.take(rows_of_code), restriction.properties(int(code)))
+        yield SalvagedChunk(batch.take(rows_of_code), restriction.properties(int(code)))
 
 
 # ---- putting it in place -----------------------------------------------------------------------------
 
 
-def replace_sealed(path: Path, found: Salvaged, indexed: tuple[str, ...], created_us: int) -> None:
+def replace_sealed(
+    path: Path, found: SalvagedSegment, indexed: tuple[str, ...], created_us: int
+) -> None:
     """Put what was salvaged in the place of a damaged sealed file, which is kept beside. Needs the lock."""
     _log.warning("%s: %s; it is kept as %s", path, _saved(found), path.name + DAMAGED_SUFFIX)
     kept = path.with_name(path.name + DAMAGED_SUFFIX)
@@ -242,7 +244,7 @@ def replace_sealed(path: Path, found: Salvaged, indexed: tuple[str, ...], create
     seal(found, path.parent, indexed, created_us)
 
 
-def replace_cold(segment: ColdSegment, found: Salvaged, created_us: int) -> None:
+def replace_cold(segment: ColdSegment, found: SalvagedSegment, created_us: int) -> None:
     """Put what was salvaged of a cold segment into a sealed file; its manifest and data are kept. Needs the locks."""
     _log.warning("%s: %s; its data is kept beside", segment.path, _saved(found))
     seal(found, segment.path.parent, segment.note.indexed, created_us)
@@ -256,6 +258,6 @@ def replace_cold(segment: ColdSegment, found: Salvaged, created_us: int) -> None
     segment.file.move(data)
 
 
-def _saved(found: Salvaged) -> str:
+def _saved(found: SalvagedSegment) -> str:
     rows = sum(chunk.num_rows for chunk in found.chunks)
     return f"{rows:,} of {found.next_offset - found.first_offset:,} messages are saved"

@@ -45,7 +45,7 @@ def load_entry_filter(name: str) -> EntryFilter:
     return _checked(offered[name].load()(), name)
 
 
-def entry_filters(given: EntryFilters) -> tuple[EntryFilter, ...]:
+def resolve_entry_filters(given: EntryFilters) -> tuple[EntryFilter, ...]:
     """What was given for `entry_filter`, as filters."""
     if given is None:
         return ()
@@ -55,7 +55,7 @@ def entry_filters(given: EntryFilters) -> tuple[EntryFilter, ...]:
         return (_checked(given, repr(given)),)
     if not isinstance(given, Iterable):
         raise _unusable(repr(given))
-    return tuple(found for one in given for found in entry_filters(one))
+    return tuple(found for one in given for found in resolve_entry_filters(one))
 
 
 def accepts(filters: Iterable[EntryFilter], chunk: ChunkMetadata) -> bool:

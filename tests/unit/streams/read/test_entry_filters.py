@@ -9,8 +9,8 @@ import pytest
 from headgate.errors import StreamOptionsError
 from headgate.message import Message
 from headgate.streams.read import consumer
-from headgate.streams.read import entry_filter as entry
-from headgate.streams.read.entry_filter import Decision, entry_filters, load_entry_filter
+from headgate.streams.read import entry_filters as entry
+from headgate.streams.read.entry_filters import Decision, load_entry_filter, resolve_entry_filters
 from headgate.streams.segments.hot_chunk import HotChunk
 from headgate.streams.segments.segment import ChunkMetadata
 from headgate.streams.stream import Stream
@@ -53,7 +53,7 @@ def stream(tmp_path: Path) -> Stream:
     made = Stream.create(tmp_path / "s", restrict_same_values=restriction)
     with made.producer() as producer:
         for i, headers in enumerate(PROPERTIES, 1):
-            producer.send(Message(b"msg%d" % i, headers=headers))
+            producer.publish(Message(b"msg%d" % i, headers=headers))
     return made
 
 
@@ -155,4 +155,4 @@ def test_a_stream_can_name_an_entry_filter_for_every_reader(
 @pytest.mark.parametrize("given", [3, Europe, object()])
 def test_what_cannot_decide_is_refused(given: object) -> None:
     with pytest.raises(StreamOptionsError, match="is no entry filter"):
-        entry_filters(given)  # type: ignore[arg-type]
+        resolve_entry_filters(given)  # type: ignore[arg-type]
