@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.cli.messages import time_text
 from headgate.streams import Stream, segment_files
-from headgate.streams.cold import manifests, read_note
+from headgate.streams.cold import list_manifests, read_note
 
 
 def summary(path: Path, base: Path) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def summary(path: Path, base: Path) -> dict[str, Any]:
 
 def bytes_in(path: Path) -> int:
     """What its files take, and those of its cold tier wherever they are."""
-    cold = sum(read_note(manifest).nbytes for manifest in manifests(path))
+    cold = sum(read_note(manifest).nbytes for manifest in list_manifests(path))
     return cold + sum(file.stat().st_size for file in path.iterdir() if file.is_file())
 
 
