@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.text import Text
 
 from headgate.errors import HeadgateError
+from headgate.filters import SYS_KINDS
 from headgate.message import OPAQUE, HeaderValue, Message
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FIELDS: Final = ("topic", "priority", "timestamp", "id", "filter_value", "key")
+_FIELDS: Final = tuple(SYS_KINDS)
 _GIVEN: Final = ("payload", "payload_base64", *_FIELDS, "headers", "properties")
 _PRINTED: Final = ("offset", "delivery")  # what was printed with --json can be published again
 _EXAMPLE: Final = '{"payload": "…", "topic": "orders.eu"}'

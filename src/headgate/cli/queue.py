@@ -15,7 +15,7 @@ from rich.text import Text
 from headgate.cli.arguments import parse_duration
 from headgate.cli.database import DatabaseUrl, opened
 from headgate.cli.options import AsJson, AsJsonLines, QueueName
-from headgate.queues import Advice, QueueInfo, QueueStats, Usage
+from headgate.queues import IndexAdvice, QueueInfo, QueueStats, Usage
 
 app = typer.Typer(no_args_is_help=True)
 index_app = typer.Typer(no_args_is_help=True)
@@ -152,7 +152,7 @@ def advise(
     raise typer.Exit(1 if advice.scans and advice.suggestions else 0)
 
 
-def _print_advice(queue: str, advice: Advice) -> None:
+def _print_advice(queue: str, advice: IndexAdvice) -> None:
     for line in advice.plan:
         typer.echo(f"  {line}")
     for reason in advice.residual:

@@ -27,7 +27,7 @@ from headgate.cli.options import (
     ask,
 )
 from headgate.errors import HeadgateError
-from headgate.queues import Delivery, Publication, Queue, Standing, State, microseconds
+from headgate.queues import Delivery, DeliverySnapshot, Publication, Queue, State, microseconds
 
 app = typer.Typer()
 dead_app = typer.Typer(no_args_is_help=True)
@@ -161,7 +161,7 @@ def _state(name: str | None) -> State | None:
         raise HeadgateError(f"there is no state {name!r}; there are {known}") from None
 
 
-def _print_standings(found: Iterable[Standing], printer: Printer) -> None:
+def _print_standings(found: Iterable[DeliverySnapshot], printer: Printer) -> None:
     for standing in found:
         facts = {
             "id": standing.id,

@@ -84,7 +84,7 @@ def publish(
         with opened.producer(producer) as out:
             while batch := list(islice(source, 4096)):
                 number = None if first_id is None else first_id + count
-                fresh += out.send_many(batch, first_publishing_id=number)
+                fresh += out.publish_many(batch, first_publishing_id=number)
                 count += len(batch)
                 progress.update(task, completed=count, description=f"{count:,} messages")
             out.flush()

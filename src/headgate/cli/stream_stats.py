@@ -11,6 +11,7 @@ from rich.text import Text
 
 from headgate.cli.arguments import size_text
 from headgate.cli.messages import time_text
+from headgate.columns import parse_field_key
 from headgate.message import Scalar
 from headgate.spark.jobs import Distinct, FieldStats, StreamStats
 
@@ -52,7 +53,9 @@ def _tiers(stats: StreamStats) -> Table:
 def fields_table(stats: StreamStats) -> Table:
     """Every field with its kinds, how often it is there, and its values."""
     table = Table("field", "kinds", "present", "distinct", "lowest", "highest", "most frequent")
-    for key, field in sorted(stats.fields.items(), key=lambda item: (item[0][1:2] == ".", item[0])):
+    for key, field in sorted(
+        stats.fields.items(), key=lambda item: (parse_field_key(item[0]).scope != "sys", item[0])
+    ):
         kinds = [*field.kinds, *(["opaque"] if field.opaque else [])]
         lows = ", ".join(_value(values.low) for values in field.kinds.values())
         highs = ", ".join(_value(values.high) for values in field.kinds.values())
@@ -65,7 +68,8 @@ def fields_table(stats: StreamStats) -> Table:
 
 def _name(key: str) -> str:
     """A header by its own name; a property and a field of the message as the stream calls it."""
-    return key[2:] if key.startswith("h.") else key
+    field = parse_field_key(key)
+    return field.name if field.scope == "header" else key
 
 
 def _value(value: Scalar | None) -> str:

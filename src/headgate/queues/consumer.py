@@ -23,7 +23,7 @@ from headgate.queues.consuming import (
     warn_of_trouble,
 )
 from headgate.queues.delivery import Delivery
-from headgate.queues.engine import Claimed, Engine, QueueInfo, Usage
+from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Usage
 from headgate.queues.members import Group, Member, Strategy
 from headgate.queues.waiting import Waiting
 
@@ -149,7 +149,7 @@ class Consumer:
                 waiter.nap(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
 
-    def _claim(self) -> list[Claimed]:
+    def _claim(self) -> list[ClaimedMessage]:
         """The next messages; with the claim, what was handled meanwhile is acked."""
         began = time.perf_counter_ns()
         with self._ledger.acking() as acks:
@@ -168,7 +168,7 @@ class Consumer:
         self._ledger.acked(acks, outcomes)
         return claimed
 
-    def _handle_all(self, claimed: Sequence[Claimed]) -> None:
+    def _handle_all(self, claimed: Sequence[ClaimedMessage]) -> None:
         chosen = [(one, self._group.choose(one.message)) for one in claimed]
         self._reject([one for one, member in chosen if member is None])
         wanted = [(one, member) for one, member in chosen if member is not None]
@@ -183,7 +183,7 @@ class Consumer:
         finally:  # what was not reached, because the database was not, is left to the end of its lease
             self._ledger.forget(one.receipt for one, _ in wanted[reached:])
 
-    def _reject(self, claimed: Sequence[Claimed]) -> None:
+    def _reject(self, claimed: Sequence[ClaimedMessage]) -> None:
         """Nobody here wants them: they are given back at once, and not claimed again."""
         if not claimed:
             return
@@ -193,7 +193,7 @@ class Consumer:
         except QueueError as problem:  # their leases end; the others are handled all the same
             warn_of_trouble(self._queue.name, problem)
 
-    def _handle(self, claimed: Claimed, member: Member[Delivery]) -> None:
+    def _handle(self, claimed: ClaimedMessage, member: Member[Delivery]) -> None:
         """Call its handler; it is acked soon, unless the handler settled it or failed."""
         delivery = Delivery(self._engine, self._queue, claimed)
         try:
@@ -208,7 +208,7 @@ class Consumer:
         if not self._handled.is_set():
             self._handled.set()
 
-    def _give_back(self, claimed: Sequence[Claimed]) -> None:
+    def _give_back(self, claimed: Sequence[ClaimedMessage]) -> None:
         receipts = [one.receipt for one in claimed]
         try:
             self._engine.run(self._operations.release(self._queue, receipts))

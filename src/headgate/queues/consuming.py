@@ -15,8 +15,8 @@ from typing import Literal as OneOf
 
 from headgate.errors import QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
-from headgate.queues.engine import Advice, Claimed, Outcome, Receipt, Usage
-from headgate.queues.sql.search import Unwanted, skipping
+from headgate.queues.engine import ClaimedMessage, IndexAdvice, Outcome, Receipt, Usage
+from headgate.queues.sql.search import RejectedIds, skipping
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def reason_of(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}"[:_LONGEST_REASON]
 
 
-def warn_of_scans(queue: str, advice: Advice) -> None:
+def warn_of_scans(queue: str, advice: IndexAdvice) -> None:
     if advice.scans and advice.suggestions:
         _log.warning(
             "claims from %r with this filter read everything that is ready; declare %s as filter headers",
@@ -78,13 +78,13 @@ class Ledger:
         self._held: dict[Receipt, None] = {}
         self._handled: list[Receipt] = []
         self._handled_since = 0.0
-        self._unwanted = Unwanted()
+        self._unwanted = RejectedIds()
         self._counts: Counter[str] = Counter()
         self._since = time.monotonic()
 
     # -- what is held, and what is not wanted --
 
-    def took(self, claimed: Sequence[Claimed], spent_us: int) -> None:
+    def took(self, claimed: Sequence[ClaimedMessage], spent_us: int) -> None:
         """A claim that took that long gave these; they are held until they are forgotten."""
         with self._lock:
             self._held.update(dict.fromkeys(one.receipt for one in claimed))

@@ -145,7 +145,7 @@ class Database:
 
     def drop(self, name: str) -> None:
         """The queue or subscription, with everything in it."""
-        self.engine.run(self._operations.drop(name))
+        self.engine.run(self._operations.delete(name))
 
     def publish(
         self,

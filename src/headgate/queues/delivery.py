@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from headgate.message import Message
 from headgate.queues import arguments
-from headgate.queues.engine import Claimed, Engine, Operation, Outcome, QueueInfo, Receipt
+from headgate.queues.engine import ClaimedMessage, Engine, Operation, Outcome, QueueInfo, Receipt
 
 E = TypeVar("E")
 
@@ -15,7 +15,7 @@ E = TypeVar("E")
 class Leased(Generic[E]):
     """A message that is leased to the caller, and the engine it is settled by, at once or awaited."""
 
-    def __init__(self, engine: E, queue: QueueInfo, claimed: Claimed) -> None:
+    def __init__(self, engine: E, queue: QueueInfo, claimed: ClaimedMessage) -> None:
         self._engine, self._queue, self._claimed = engine, queue, claimed
         self.message: Message = claimed.message
         self.settled: str | None = None  # "acked", "nacked", "released"

@@ -48,7 +48,7 @@ from headgate.queues.sql.core import stepwise
 from headgate.queues.sql.dialect import Dialect
 from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.publish import check_is_queue
-from headgate.queues.sql.records import Undecodable, columns_of, message_of, row_of
+from headgate.queues.sql.records import MESSAGE_COLUMNS, Undecodable, columns_of, message_of, row_of
 from headgate.queues.sql.statements import migrations_of
 
 _log = logging.getLogger(__name__)
@@ -56,10 +56,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SQLITE_TABLE: Final = "headgate_outbox"
-COLUMNS: Final = (
-    "delivery_key", "queue", "topic", "headers", "properties", "priority", "timestamp", "message_id",
-    "filter_value", "key", "payload", "delay_us", "dedup_key", "grp",
-)  # fmt: skip
+COLUMNS: Final = ("delivery_key", "queue", *MESSAGE_COLUMNS, "delay_us", "dedup_key", "grp")
 Values = tuple[Any, ...]
 
 

@@ -217,7 +217,7 @@ class _Teller:
 
     def _drop(self) -> None:
         try:
-            self._engine.run(self._operations.drop(self._name))
+            self._engine.run(self._operations.delete(self._name))
         except QueueNotFound:  # others drop what was away for too long
             return
         except QueueError as problem:

@@ -12,13 +12,13 @@ from headgate.queues import arguments, requests
 from headgate.queues.consumer import Consumer, Member, Mode, Retry, Strategy
 from headgate.queues.delivery import Delivery
 from headgate.queues.engine import (
-    Advice,
-    Claimed,
+    ClaimedMessage,
+    DeliverySnapshot,
     Engine,
+    IndexAdvice,
     Publication,
     QueueInfo,
     QueueStats,
-    Standing,
     State,
 )
 
@@ -108,7 +108,7 @@ class Queue:
     def delivery(self, id: int, token: int) -> Delivery:
         """What was claimed elsewhere (another process, the command line), to be settled here."""
         arguments.message_ids((id, token))
-        return Delivery(self._engine, self.info, Claimed(id, token, 0, Message()))
+        return Delivery(self._engine, self.info, ClaimedMessage(id, token, 0, Message()))
 
     def consumer(
         self,
@@ -157,14 +157,14 @@ class Queue:
 
     # -- looking and tidying --
 
-    def peek(self, limit: int = 10, filter: FilterLike | None = None) -> list[Standing]:
+    def peek(self, limit: int = 10, filter: FilterLike | None = None) -> list[DeliverySnapshot]:
         """What a claim would take first; nothing changes."""
         chosen = arguments.optional_filter(filter)
         return self._engine.run(self._operations.peek(self.info, arguments.limited(limit), chosen))
 
     def browse(
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
-    ) -> Iterator[Standing]:
+    ) -> Iterator[DeliverySnapshot]:
         """Every delivery by id, whatever its state, or those in one; read page by page."""
         arguments.limited(page)
         chosen, after = arguments.optional_filter(filter), 0
@@ -178,7 +178,7 @@ class Queue:
                 return
             after = found[-1].id
 
-    def dead(self, filter: FilterLike | None = None) -> Iterator[Standing]:
+    def dead(self, filter: FilterLike | None = None) -> Iterator[DeliverySnapshot]:
         """The dead letters."""
         return self.browse(State.DEAD, filter)
 
@@ -187,7 +187,7 @@ class Queue:
         chosen = None if ids is None else arguments.message_ids(ids)
         return self._engine.run(self._operations.requeue(self.info, chosen))
 
-    def archived(self, *, page: int = 100) -> Iterator[Standing]:
+    def archived(self, *, page: int = 100) -> Iterator[DeliverySnapshot]:
         """What was acked, where the queue keeps an archive."""
         arguments.limited(page)
         after = 0
@@ -221,7 +221,7 @@ class Queue:
         operation = requests.add_filter_header(self._operations, self.name, header)
         self.info = self._engine.run(operation)
 
-    def index_advise(self, filter: FilterLike) -> Advice:
+    def index_advise(self, filter: FilterLike) -> IndexAdvice:
         """How a claim with this filter is answered, and which headers to declare."""
         return self._engine.run(self._operations.advise(self.info, as_filter(filter)))
 

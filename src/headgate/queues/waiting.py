@@ -84,7 +84,7 @@ class Waiting:
         self.close()
 
     def _wake(self, queues: frozenset[int] | None) -> None:
-        if queues is None or self._engine.operations.remembered(self.queue).id in queues:
+        if queues is None or self._engine.operations.last_known(self.queue).id in queues:
             self._woken.set()
 
     def _timeout(self) -> float | None:

@@ -109,7 +109,7 @@ class Stream:
     def producer(
         self, name: str | None = None, *, filter_value: FilterValue | None = None
     ) -> Producer:
-        """Someone to send messages with. A name makes publishing ids count: no id is stored twice."""
+        """A producer for this stream. A name makes publishing ids count: no id is stored twice."""
         if name is not None:
             check_producer_name(name)
         with self._writing:

@@ -14,14 +14,14 @@ from functools import lru_cache
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Unpack
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNotFound
 from headgate.filters import FilterLike
-from headgate.message import Message
+from headgate.message import Message, MessageFields, as_message
 from headgate.streams.format import FORMAT_VERSION, SUPER_FILE
 from headgate.streams.read.consumer import StreamConsumer, Tail
 from headgate.streams.read.plan import ScanStats
@@ -165,8 +165,15 @@ class SuperProducer:
     producers: list[Producer]
     routing: RoutingKey
 
-    def send(self, message: Message, *, publishing_id: int | None = None) -> bool:
-        """Accept a message into the partition of its key."""
+    def publish(
+        self,
+        message: Message | bytes,
+        *,
+        publishing_id: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> bool:
+        """Accept a message, or a payload with Message's other fields, into the partition of its key."""
+        message = as_message(message, fields)
         key = self.routing(message)
         if key is None:
             raise InvalidMessage(
@@ -174,10 +181,10 @@ class SuperProducer:
                 "a super stream needs a key to choose the partition; set key=, or give routing=",
             )
         producer = self.producers[partition_of(key, len(self.producers))]
-        return producer.send(message, publishing_id=publishing_id)
+        return producer.publish(message, publishing_id=publishing_id)
 
     def flush(self) -> None:
-        """Wait until everything that was sent is confirmed."""
+        """Wait until everything that was published is confirmed."""
         for producer in self.producers:
             producer.flush()
 

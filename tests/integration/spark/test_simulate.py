@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headgate.filters import VIEWS
 from headgate.filters.nodes import Field, fields_read
 from headgate.filters.parser import parse
-from headgate.filters.views import VIEWS
 from headgate.spark.jobs.rows import read_fields
 from headgate.spark.jobs.running import segment_ranges, segments
 from headgate.spark.jobs.simulate import Simulation, added

@@ -249,7 +249,7 @@ def test_what_the_terminal_cannot_show_is_printed_as_an_escape(tmp_path, monkeyp
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(printed, encoding="ascii"))
     path = tmp_path / "s"
     with Stream.create(path) as stream, stream.producer() as producer:
-        producer.send(Message("né 😀".encode()))
+        producer.publish(Message("né 😀".encode()))
     assert run(["stream", "scan", str(path)]) == 0
     assert rb"n\xe9 \U0001f600" in printed.getvalue()
 
@@ -275,7 +275,7 @@ def test_ctrl_c_while_a_command_is_loaded_prints_no_traceback(monkeypatch, capsy
 
 def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path):
     with Stream.create(tmp_path / "s") as stream, stream.producer() as producer:
-        producer.send_many([Message(b"x" * 100) for _ in range(5_000)])  # more than a pipe holds
+        producer.publish_many([Message(b"x" * 100) for _ in range(5_000)])  # more than a pipe holds
     command = [sys.executable, "-c", "from headgate.cli import main; main()", "stream", "scan", "s"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe) as scanning:

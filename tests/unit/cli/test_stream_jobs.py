@@ -27,7 +27,7 @@ def stream(tmp_path):
     path = tmp_path / "my events"
     with Stream.create(path) as made, made.producer() as producer:
         for i in range(100):
-            producer.send(
+            producer.publish(
                 Message(b"x" * i, headers={"region": "EU" if i % 4 else "US", "n": i / 2})
             )
     return path

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 
 from headgate.cli.demo.cast import Subscriber
+from headgate.columns import header_of, is_header_column
 from headgate.filters import matches_filter, parse
 from headgate.message import Message
 
@@ -21,9 +22,9 @@ def messages_of(batches: Iterable[pa.RecordBatch]) -> list[Message]:
             topic=row["topic"],
             timestamp=row["timestamp"],
             headers={
-                name[4:]: value
+                header_of(name): value
                 for name, value in row.items()
-                if name.startswith("h.") and value is not None
+                if is_header_column(name) and value is not None
             },
         )
         for batch in batches

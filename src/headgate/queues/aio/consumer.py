@@ -27,7 +27,7 @@ from headgate.queues.consuming import (
     warn_of_scans,
     warn_of_trouble,
 )
-from headgate.queues.engine import Claimed, QueueInfo, Usage
+from headgate.queues.engine import ClaimedMessage, QueueInfo, Usage
 from headgate.queues.members import Group, Member, Strategy
 
 _log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class Consumer:
                 await waiter.nap(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
 
-    async def _claim(self) -> list[Claimed]:
+    async def _claim(self) -> list[ClaimedMessage]:
         """The next messages; with the claim, what was handled meanwhile is acked."""
         began = time.perf_counter_ns()
         with self._ledger.acking() as acks:
@@ -161,7 +161,7 @@ class Consumer:
         self._ledger.acked(acks, outcomes)
         return claimed
 
-    async def _handle_all(self, claimed: Sequence[Claimed]) -> None:
+    async def _handle_all(self, claimed: Sequence[ClaimedMessage]) -> None:
         chosen = [(one, self._group.choose(one.message)) for one in claimed]
         await self._reject([one for one, member in chosen if member is None])
         wanted = [(one, member) for one, member in chosen if member is not None]
@@ -176,7 +176,7 @@ class Consumer:
         finally:  # what was not reached, because the database was not, is left to the end of its lease
             self._ledger.forget(one.receipt for one, _ in wanted[reached:])
 
-    async def _reject(self, claimed: Sequence[Claimed]) -> None:
+    async def _reject(self, claimed: Sequence[ClaimedMessage]) -> None:
         """Nobody here wants them: they are given back at once, and not claimed again."""
         if not claimed:
             return
@@ -186,7 +186,7 @@ class Consumer:
         except QueueError as problem:  # their leases end; the others are handled all the same
             warn_of_trouble(self._queue.name, problem)
 
-    async def _handle(self, claimed: Claimed, member: Member[Delivery]) -> None:
+    async def _handle(self, claimed: ClaimedMessage, member: Member[Delivery]) -> None:
         """Call its handler; it is acked soon, unless the handler settled it or failed."""
         delivery = Delivery(self._engine, self._queue, claimed)
         try:
@@ -206,7 +206,7 @@ class Consumer:
         self._ledger.add_handled(claimed.receipt)
         self._handled.set()
 
-    async def _give_back(self, claimed: Sequence[Claimed]) -> None:
+    async def _give_back(self, claimed: Sequence[ClaimedMessage]) -> None:
         receipts = [one.receipt for one in claimed]
         try:
             await self._engine.run(self._operations.release(self._queue, receipts))

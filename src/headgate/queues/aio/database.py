@@ -58,7 +58,7 @@ class Database:
 
     async def drop(self, name: str) -> None:
         """The queue or subscription, with everything in it."""
-        await self.engine.run(self._operations.drop(name))
+        await self.engine.run(self._operations.delete(name))
 
     def publish(
         self,

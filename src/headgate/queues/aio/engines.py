@@ -12,13 +12,13 @@ from headgate.errors import DatabaseClosed
 from headgate.forks import call_in_child
 from headgate.queues.database import open_engine
 from headgate.queues.engine import (
+    CommitWatch,
     Engine,
     Operation,
     Operations,
     Publication,
     QueueInfo,
     Wake,
-    Watch,
 )
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class AsyncEngine(Protocol):
 
     async def publish_one(self, queue: QueueInfo, publication: Publication) -> int: ...
 
-    def watch(self, wake: Wake) -> Watch: ...
+    def watch(self, wake: Wake) -> CommitWatch: ...
 
     async def close(self) -> None: ...
 
@@ -66,7 +66,7 @@ class ThreadedEngine:
         work = asyncio.get_running_loop().run_in_executor(self._worker, act, *args)
         return await asyncio.shield(work)
 
-    def watch(self, wake: Wake) -> Watch:
+    def watch(self, wake: Wake) -> CommitWatch:
         return self._engine.watch(wake)
 
     async def close(self) -> None:

@@ -154,7 +154,7 @@ class _Teller:
 
     async def _drop(self) -> None:
         try:
-            await self._engine.run(self._operations.drop(self._name))
+            await self._engine.run(self._operations.delete(self._name))
         except QueueNotFound:  # others drop what was away for too long
             return
         except QueueError as problem:

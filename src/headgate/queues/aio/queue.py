@@ -14,12 +14,12 @@ from headgate.queues.aio.delivery import Delivery
 from headgate.queues.aio.engines import AsyncEngine
 from headgate.queues.consumer import Member, Mode, Retry, Strategy
 from headgate.queues.engine import (
-    Advice,
-    Claimed,
+    ClaimedMessage,
+    DeliverySnapshot,
+    IndexAdvice,
     Publication,
     QueueInfo,
     QueueStats,
-    Standing,
     State,
 )
 from headgate.queues.queue import LEASE
@@ -114,7 +114,7 @@ class Queue:
     def delivery(self, id: int, token: int) -> Delivery:
         """What was claimed elsewhere (another process, the command line), to be settled here."""
         arguments.message_ids((id, token))
-        return Delivery(self._engine, self.info, Claimed(id, token, 0, Message()))
+        return Delivery(self._engine, self.info, ClaimedMessage(id, token, 0, Message()))
 
     def consumer(
         self,
@@ -163,7 +163,9 @@ class Queue:
 
     # -- looking and tidying --
 
-    async def peek(self, limit: int = 10, filter: FilterLike | None = None) -> list[Standing]:
+    async def peek(
+        self, limit: int = 10, filter: FilterLike | None = None
+    ) -> list[DeliverySnapshot]:
         """What a claim would take first; nothing changes."""
         chosen = arguments.optional_filter(filter)
         operation = self._operations.peek(self.info, arguments.limited(limit), chosen)
@@ -171,7 +173,7 @@ class Queue:
 
     async def browse(
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
-    ) -> AsyncIterator[Standing]:
+    ) -> AsyncIterator[DeliverySnapshot]:
         """Every delivery by id, whatever its state, or those in one; read page by page."""
         arguments.limited(page)
         chosen, after = arguments.optional_filter(filter), 0
@@ -186,7 +188,7 @@ class Queue:
                 return
             after = found[-1].id
 
-    def dead(self, filter: FilterLike | None = None) -> AsyncIterator[Standing]:
+    def dead(self, filter: FilterLike | None = None) -> AsyncIterator[DeliverySnapshot]:
         """The dead letters."""
         return self.browse(State.DEAD, filter)
 
@@ -195,7 +197,7 @@ class Queue:
         chosen = None if ids is None else arguments.message_ids(ids)
         return await self._engine.run(self._operations.requeue(self.info, chosen))
 
-    async def archived(self, *, page: int = 100) -> AsyncIterator[Standing]:
+    async def archived(self, *, page: int = 100) -> AsyncIterator[DeliverySnapshot]:
         """What was acked, where the queue keeps an archive."""
         arguments.limited(page)
         after = 0
@@ -232,7 +234,7 @@ class Queue:
         operation = requests.add_filter_header(self._operations, self.name, header)
         self.info = await self._engine.run(operation)
 
-    async def index_advise(self, filter: FilterLike) -> Advice:
+    async def index_advise(self, filter: FilterLike) -> IndexAdvice:
         """How a claim with this filter is answered, and which headers to declare."""
         return await self._engine.run(self._operations.advise(self.info, as_filter(filter)))
 

@@ -51,7 +51,7 @@ class Waiting:
             self._watch.close()
 
     def _wake(self, queues: frozenset[int] | None) -> None:
-        named = queues is None or self._engine.operations.remembered(self.queue).id in queues
+        named = queues is None or self._engine.operations.last_known(self.queue).id in queues
         if named and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._woken.set)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import field_and_view, field_key
+from headgate.columns import field_key, parse_column_name
 from headgate.filters import Field
 from headgate.message import Scalar
 from headgate.spark.jobs.rows import SegmentRows, read_everything
@@ -102,7 +102,7 @@ def _size_classes(sizes: npt.NDArray[np.int64]) -> tuple[int, ...]:
 def _fields(rows: SegmentRows) -> dict[str, FieldStats]:
     found: dict[str, FieldStats] = {}
     for name, column in rows.columns.items():
-        field, view = field_and_view(name)
+        field, view = parse_column_name(name)
         if field is None or view is None or name == "timestamp":
             continue
         own = _opaque(column) if view == "opaque" else FieldStats({view: _values(field, column)})

@@ -12,8 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import OVERFLOW, field_and_view, joined, overflowing, shred_headers
-from headgate.filters import SYS_KINDS, VIEWS, Field, column_name
+from headgate.columns import (
+    OVERFLOW,
+    column_name,
+    joined,
+    overflowing,
+    parse_column_name,
+    shred_headers,
+)
+from headgate.filters import SYS_KINDS, VIEWS, Field
 from headgate.streams.segments import Chunk, Numbers, Scattered, Segment, Whole, Words, whole_column
 
 Part: TypeAlias = dict[str, pa.Array]  # the columns of one chunk
@@ -105,7 +112,7 @@ def _all_columns(chunk: Chunk) -> Part:
     rest = found.pop(OVERFLOW, None)
     if rest is not None:
         for name, array in shred_headers(overflowing(rest)).items():
-            found[name] = joined(found.get(name), array, field_and_view(name)[1] or "string")
+            found[name] = joined(found.get(name), array, parse_column_name(name)[1] or "string")
     return found
 
 

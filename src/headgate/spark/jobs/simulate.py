@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headgate.columns import field_and_view
+from headgate.columns import parse_column_name
 from headgate.filters import Chunks, Facts, Field, FieldFacts, Filter, Flags, Probe, Range
 from headgate.filters.compile import judge
 from headgate.filters.compile.arrow import Mask, compile_mask
@@ -192,7 +192,7 @@ class Simulation:
         changes = np.flatnonzero(np.diff(key.ranks)) + 1
         cuts = _at_most(np.union1d(self.cuts, changes), len(self.rows), self.chunk_messages)
         chunks = _in_order(len(self.rows), cuts.astype(np.intp))
-        columns = {n: c for n, c in self.rows.columns.items() if field_and_view(n)[0] == field}
+        columns = {n: c for n, c in self.rows.columns.items() if parse_column_name(n)[0] == field}
         summary = summarize(
             columns, chunks, indexed=(), first_offset=0, properties=[{}] * len(chunks.starts)
         )
@@ -208,7 +208,7 @@ def _hits(mask: Mask, chunk: Chunk) -> int:
 
 def views_of(columns: Mapping[str, Whole], field: Field) -> dict[str, Whole]:
     """The columns with comparable values of a field."""
-    named = {name: field_and_view(name) for name in columns}
+    named = {name: parse_column_name(name) for name in columns}
     return {n: columns[n] for n, (f, view) in named.items() if f == field and view != "opaque"}
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.columns import field_and_view
+from headgate.columns import parse_column_name
 from headgate.errors import StreamError
 from headgate.filters import Field
 from headgate.streams.cold.location import ColdFile, cold_file
@@ -244,7 +244,7 @@ def _bloom_filters(
     most = int((clustering.ends - clustering.starts).max(initial=1))
     found: dict[str, dict[str, object]] = {}
     for name, column in columns.items():
-        field, view = field_and_view(name)
+        field, view = parse_column_name(name)
         if field in (_TOPIC, *fields) and view in ("string", "int"):
             distinct = min(most, len(column.words)) if isinstance(column, Words) else most
             found[parquet_name(name)] = {"ndv": max(distinct, 1), "fpp": BLOOM_ERRORS}

@@ -16,8 +16,8 @@ from headgate.filters import (
     Facts,
     Field,
     FieldFacts,
-    Filter,
     Flags,
+    NormalFilter,
 )
 from headgate.filters.compile import judge
 from headgate.streams.read.entry_filters import EntryFilter, accepts
@@ -50,7 +50,7 @@ class Survivor(NamedTuple):
 
 def survivors(
     segment: Segment,
-    filter: Filter,
+    filter: NormalFilter,
     entry_filters: tuple[EntryFilter, ...],
     low: int,
     high: int,
@@ -71,9 +71,9 @@ def survivors(
         yield Survivor(at, all_match, bool(first[at] >= low and last[at] < high))
 
 
-def _verdicts(segment: Segment, filter: Filter, candidates: Chunks) -> tuple[Flags, Flags]:
+def _verdicts(segment: Segment, filter: NormalFilter, candidates: Chunks) -> tuple[Flags, Flags]:
     facts = segment.facts()
-    if filter == TRUE:
+    if filter.tree == TRUE:
         filled = facts.rows[candidates] > 0
         return filled, filled
     start, end = int(candidates[0]), int(candidates[-1]) + 1

@@ -7,7 +7,7 @@ filter value. Both forms may be given; a message must pass both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headgate.errors import StreamOptionsError
@@ -22,9 +22,9 @@ from headgate.filters import (
     In,
     IsNull,
     Literal,
+    NormalFilter,
     Or,
     as_filter,
-    bind_now,
     joined,
     normalize,
 )
@@ -37,14 +37,13 @@ _FILTER_VALUE: Final = Field("sys", "filter_value")
 class StreamQuery:
     """A filter in normal form, entry filters and columns."""
 
-    filter: Filter = TRUE
+    filter: NormalFilter = field(default_factory=lambda: normalize(TRUE))
     entry_filters: tuple[EntryFilter, ...] = ()
     columns: tuple[str, ...] | None = None  # None: all columns; `offset` is always among them
 
     def at(self, now_us: int) -> StreamQuery:
         """Return the query for one moment: `UTC()` is the same for all messages."""
-        bound = bind_now(self.filter, now_us)
-        return self if bound is self.filter else replace(self, filter=normalize(bound))
+        return replace(self, filter=self.filter.at(now_us))
 
 
 def make_query(

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.errors import PositionLost, StreamOptionsError
-from headgate.filters import Compare, Field, Literal
+from headgate.filters import Compare, Field, Literal, normalize
 from headgate.message import INT64_MAX
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.query import StreamQuery
@@ -113,7 +113,7 @@ def _first_since(moment_us: int, catalog: SegmentCatalog) -> int:
     """
     filter = Compare(">=", _TIMESTAMP, Literal(max(moment_us, -INT64_MAX)))
     end = catalog.next_offset()
-    query = StreamQuery(filter, columns=("offset",))
+    query = StreamQuery(normalize(filter), columns=("offset",))
     scan = Scan(catalog, query, catalog.first_offset(), end, on_corrupt="skip")
     batch = next(scan, None)
     return end if batch is None else int(batch.column("offset")[0].as_py())

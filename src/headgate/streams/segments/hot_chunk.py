@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.columns import overflow
+from headgate.columns import column_name, overflow
 from headgate.errors import StreamCorrupt
-from headgate.filters import SYS_KINDS, Field, View, column_name
+from headgate.filters import SYS_KINDS, Field, View
 from headgate.message import HeaderValue, Scalar
 from headgate.streams.format import (
     ALIGNMENT,

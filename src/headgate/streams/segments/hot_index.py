@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.columns import overflow
-from headgate.filters import KINDS, Field, column_name
+from headgate.columns import column_name, overflow
+from headgate.filters import KINDS, Field
 from headgate.streams.format import (
     CRC,
     FORMAT_VERSION,

@@ -15,7 +15,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headgate.columns import MAX_HEADER_COLUMNS, SYSTEM_COLUMNS, field_and_view, overflow
+from headgate.columns import (
+    MAX_HEADER_COLUMNS,
+    SYSTEM_COLUMNS,
+    header_of,
+    is_header_column,
+    overflow,
+    parse_column_name,
+)
 from headgate.files import sync_directory
 from headgate.filters import Field
 from headgate.message import Scalar
@@ -162,7 +169,9 @@ def _names(parts: Sequence[_Part]) -> list[str]:
         if name in _NOTHING or array.null_count < len(array)
     }
     first = [name for name in SYSTEM_COLUMNS if name in found]
-    typed = sorted(found - {*first, overflow.OVERFLOW}, key=lambda name: (name[0] == "h", name))
+    typed = sorted(
+        found - {*first, overflow.OVERFLOW}, key=lambda name: (is_header_column(name), name)
+    )
     return [*first, *typed, *(found & {overflow.OVERFLOW})]
 
 
@@ -171,11 +180,11 @@ def _capped(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
     filled: dict[str, int] = {}
     for part in parts:
         for name, array in part.items():
-            if name.startswith("h."):
+            if is_header_column(name):
                 filled[name] = filled.get(name, 0) + len(array) - array.null_count
     if len(filled) <= MAX_HEADER_COLUMNS:
         return parts
-    wanted = sorted(filled, key=lambda n: (overflow.header_of(n) not in indexed, -filled[n], n))
+    wanted = sorted(filled, key=lambda n: (header_of(n) not in indexed, -filled[n], n))
     moved = frozenset(wanted[MAX_HEADER_COLUMNS:])
     return [overflow.moved(part, moved & part.keys()) for part in parts]
 
@@ -242,7 +251,7 @@ def _key(columns: dict[str, Whole], field: Field) -> Key | None:
 
 
 def _compares(name: str, field: Field) -> bool:
-    found, view = field_and_view(name)
+    found, view = parse_column_name(name)
     return found == field and view != "opaque"
 
 

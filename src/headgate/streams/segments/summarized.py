@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.columns import overflow
-from headgate.filters import SYS_KINDS, Facts, Field, View, column_name
+from headgate.columns import column_name, overflow
+from headgate.filters import SYS_KINDS, Facts, Field, View
 from headgate.message import Scalar
 from headgate.streams.segments.footer import SegmentNote
 from headgate.streams.segments.gather import Rows

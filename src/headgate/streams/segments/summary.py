@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.columns import field_and_view, field_key
+from headgate.columns import column_name, field_key, parse_column_name
 from headgate.filters import (
     KINDS,
     SYS_KINDS,
@@ -28,7 +28,6 @@ from headgate.filters import (
     Flags,
     Kind,
     Range,
-    column_name,
 )
 from headgate.message import Scalar
 from headgate.streams.segments.bloom import BloomShape, hash_value, probe, salts
@@ -74,7 +73,7 @@ class Summary(Mapping[Field, FieldFacts]):
     @cached_property
     def _listed(self) -> list[Field]:
         named = [name[6:] for name in self.batch.schema.names if name.startswith("count:")]
-        return list({field: None for name in named if (field := field_and_view(name)[0])})
+        return list({field: None for name in named if (field := parse_column_name(name)[0])})
 
     def _facts_of(self, field: Field) -> FieldFacts:
         kinds: tuple[Kind, ...] = (SYS_KINDS[field.name],) if field.scope == "sys" else KINDS

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import field_and_view, field_key
+from headgate.columns import field_key, parse_column_name
 from headgate.filters import Field
 from headgate.message import Scalar
 from headgate.streams.segments.bloom import BloomShape, build, hash_numbers, hash_texts
@@ -87,7 +87,7 @@ def _count(flags: Bools | None, clustering: Clustering) -> pa.Array:
 
 def _facts_of_numbers(name: str, column: Numbers, clustering: Clustering) -> dict[str, pa.Array]:
     valid, values = column.valid, column.values
-    if field_and_view(name)[1] == "opaque":
+    if parse_column_name(name)[1] == "opaque":
         marked = values if valid is None else values & valid
         return {f"count:{name}": _count(marked, clustering)}
     if values.dtype == np.bool_:
@@ -218,7 +218,7 @@ def _bloom(
     views = [
         (column, facts.get(f"set:{name}"))
         for name, column in columns.items()
-        if field_and_view(name)[0] == field and field_and_view(name)[1] != "opaque"
+        if parse_column_name(name)[0] == field and parse_column_name(name)[1] != "opaque"
     ]
     if all(found is not None and not found.null_count for _, found in views):
         return

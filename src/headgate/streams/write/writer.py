@@ -111,7 +111,7 @@ class Writer:
             self.commit()
 
     def report(self, problem: StreamError | None) -> None:
-        """Have the next send or flush raise what goes wrong in the background; None: it is over."""
+        """Have the next publish or flush raise what goes wrong in the background; None: it is over."""
         self._reported = problem
         self.troubled = self.troubled or problem is not None
 

@@ -53,7 +53,7 @@ def stream(tmp_path: Path) -> Stream:
     made = Stream.create(tmp_path / "s", restrict_same_values=restriction)
     with made.producer() as producer:
         for i, headers in enumerate(PROPERTIES, 1):
-            producer.send(Message(b"msg%d" % i, headers=headers))
+            producer.publish(Message(b"msg%d" % i, headers=headers))
     return made
 
 
