@@ -38,7 +38,7 @@ from headgate.streams.format import (
     Covered,
     cold_bounds,
 )
-from headgate.streams.segments.footer import SegmentNote
+from headgate.streams.segments.summarized import SegmentNote
 from headgate.streams.write.lock import locking
 
 MAGIC: Final = b"HEADGCLD"

@@ -20,21 +20,25 @@ from headgate.filters import Field
 from headgate.streams.cold.location import ColdFile, cold_file
 from headgate.streams.cold.manifest import LENGTH, ColdNote, encode_manifest
 from headgate.streams.cold.segment import parquet_name, read_ending
-from headgate.streams.segments.clustering import ChunkSize, Clustering
-from headgate.streams.segments.footer import SegmentNote
-from headgate.streams.segments.seal import (
-    UNFINISHED,
-    SegmentRows,
+from headgate.streams.segments.clustering import (
+    ChunkSize,
+    Clustering,
     arrange,
     in_order,
     key_fields,
     keys_of,
+)
+from headgate.streams.segments.seal import UNFINISHED
+from headgate.streams.segments.sealed import SealedSegment
+from headgate.streams.segments.segment_rows import (
+    SegmentColumn,
+    SegmentRows,
+    Words,
     overflowed,
     read_rows,
 )
-from headgate.streams.segments.sealed import SealedSegment
-from headgate.streams.segments.summary_build import summarize
-from headgate.streams.segments.whole import Whole, Words
+from headgate.streams.segments.summarized import SegmentNote
+from headgate.streams.segments.summary import summarize
 
 ROW_GROUP_ROWS: Final = 1 << 16  # up to twice as many, to end where a key changes
 ROW_GROUP_BYTES: Final = 32 << 20  # of payload
@@ -185,7 +189,10 @@ class _ChecksummingSink:
 
 
 def _write(
-    target: ColdFile, columns: dict[str, Whole], clustering: Clustering, fields: Sequence[Field]
+    target: ColdFile,
+    columns: dict[str, SegmentColumn],
+    clustering: Clustering,
+    fields: Sequence[Field],
 ) -> _File:
     from pyarrow import parquet  # slow to load, and only compaction writes Parquet
 
@@ -215,14 +222,14 @@ def _length(row_group: Any) -> int:
     return sum(row_group.column(i).total_compressed_size for i in range(row_group.num_columns))
 
 
-def _type_of(name: str, column: Whole) -> pa.DataType:
+def _type_of(name: str, column: SegmentColumn) -> pa.DataType:
     if name == "timestamp":
         return _MOMENT
     return pa.string() if isinstance(column, Words) else column.type
 
 
 def _batches(
-    schema: pa.Schema, columns: dict[str, Whole], clustering: Clustering
+    schema: pa.Schema, columns: dict[str, SegmentColumn], clustering: Clustering
 ) -> Iterator[pa.RecordBatch]:
     """Yield one batch for each row group, with a dictionary of only the words in it."""
     for start, end in zip(clustering.starts, clustering.ends, strict=True):
@@ -235,7 +242,7 @@ def _batches(
 
 
 def _bloom_filters(
-    columns: dict[str, Whole], clustering: Clustering, fields: Sequence[Field]
+    columns: dict[str, SegmentColumn], clustering: Clustering, fields: Sequence[Field]
 ) -> dict[str, dict[str, object]]:
     """Return the Bloom filter options of topic, filter value and indexed headers, where they are text or integers.
 

@@ -29,27 +29,26 @@ from headgate.streams.cold.manifest import locking_tier
 from headgate.streams.cold.segment import ColdSegment, open_sealed
 from headgate.streams.format import CHUNK_HEADER, SegmentFile, log_path, segment_files
 from headgate.streams.options import StreamOptions
-from headgate.streams.segments.footer import (
+from headgate.streams.segments.hot_chunk import encode_hole
+from headgate.streams.segments.hot_index import Entries, IndexShape, end_of
+from headgate.streams.segments.hot_log import create_hot_log, write_index
+from headgate.streams.segments.hot_segment import HotSegment
+from headgate.streams.segments.hot_walk import read_log_head
+from headgate.streams.segments.restriction import Restriction
+from headgate.streams.segments.seal import seal
+from headgate.streams.segments.sealed import (
     SEGMENT_KEY,
     SUMMARY_KEY,
+    SealedSegment,
     checks_dtype,
     column_crc,
     dictionary_crc,
     footer_crc,
     metadata_crc,
 )
-from headgate.streams.segments.hot_encode import encode_hole
-from headgate.streams.segments.hot_entries import end_of
-from headgate.streams.segments.hot_index import Entries, IndexShape
-from headgate.streams.segments.hot_log import create_hot_log, write_index
-from headgate.streams.segments.hot_segment import HotSegment
-from headgate.streams.segments.hot_walk import read_log_head
-from headgate.streams.segments.seal import seal
-from headgate.streams.segments.sealed import SealedSegment
 from headgate.streams.segments.segment import Chunk, ChunkMetadata, Segment
 from headgate.streams.segments.summarized import SummarizedSegment
 from headgate.streams.upkeep.recovery import examine_log, heal_log, producers_before
-from headgate.streams.write.restriction import Restriction
 
 _MOST_LOST: Final = 1 << 31  # messages that one hole stands for
 

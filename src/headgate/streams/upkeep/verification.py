@@ -33,8 +33,7 @@ from headgate.streams.options import (
 from headgate.streams.read.catalog import SegmentCatalog, list_segments
 from headgate.streams.read.scan import locate_damage
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE
-from headgate.streams.segments.hot_entries import next_offset_of
-from headgate.streams.segments.hot_index import Entries, IndexShape
+from headgate.streams.segments.hot_index import Entries, IndexShape, next_offset_of
 from headgate.streams.segments.summarized import SummarizedSegment
 from headgate.streams.upkeep.recovery import LogState, examine_log, remove_leftovers
 from headgate.streams.upkeep.repairs import damaged_chunks, heal_segments, salvage_unreadable
