@@ -11,7 +11,7 @@ from typing import Any
 from headgate.errors import HeadgateError
 from headgate.filters import FilterLike
 from headgate.streams import OPTIONS_FILE, Stream, segment_files
-from headgate.streams.cold import manifests, read_note
+from headgate.streams.cold import list_manifests, read_note
 from headgate.streams.read import OnCorrupt, OnLost
 
 
@@ -92,7 +92,7 @@ def stream_details(path: Path) -> StreamDetails:
 
 def stored_bytes(path: Path) -> int:
     """The size of a stream's files, its cold tier included, which may be stored elsewhere."""
-    cold = sum(read_note(manifest).nbytes for manifest in manifests(path))
+    cold = sum(read_note(manifest).nbytes for manifest in list_manifests(path))
     return cold + sum(file.stat().st_size for file in path.iterdir() if file.is_file())
 
 
