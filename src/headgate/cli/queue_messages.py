@@ -188,7 +188,7 @@ def tail(
         try:
             _follow(watching, Printer(as_json, headers_only))
         finally:
-            database.drop(name)
+            database.delete(name)
 
 
 def _follow(watching: Queue, printer: Printer) -> None:

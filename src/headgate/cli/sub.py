@@ -115,5 +115,5 @@ def rm(
     """Remove a subscription with everything that waits for it."""
     ask(f"Remove {subscription}?", yes)
     with opened(db) as database:
-        database.drop(database.subscription(subscription).name)
+        database.delete(database.subscription(subscription).name)
     typer.echo(f"removed {subscription}")
