@@ -40,7 +40,7 @@ def chill(path: Path, before: int) -> None:
 def publish(stream: Stream, messages: list[Message]) -> None:
     with stream.producer() as producer:
         for number, message in enumerate(messages):
-            producer.send(message)
+            producer.publish(message)
             if number % 40 == 0:
                 producer.flush()
 

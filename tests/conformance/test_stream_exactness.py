@@ -64,7 +64,7 @@ class History:
         batch = [self._message() for _ in range(self.rng.choice((1, 3, 20, 60)))]
         with self.stream.producer() as producer:
             for message in batch:
-                producer.send(message)
+                producer.publish(message)
                 if self.rng.random() < 0.05:
                     producer.flush()
         self.messages += batch

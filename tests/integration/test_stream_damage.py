@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
         for first, count, ago in ((0, 100, 3 * HOUR), (100, 100, 2 * HOUR), (200, 10, 0)):
             with stream.producer("p") as producer:
                 for i in range(first, first + count):
-                    producer.send(message(i, now - ago))
+                    producer.publish(message(i, now - ago))
                 producer.flush()
             if count == 100:
                 stream.seal(all=True)

@@ -119,7 +119,7 @@ def _publish_while(
         assert writer is not None
         while len(seen) <= rolls and time.monotonic() < deadline and not crew.problems:
             for _ in range(rng.randrange(1, 600)):
-                producer.send(Message(b"%d" % sent, topic="sent", headers={"n": sent % 7}))
+                producer.publish(Message(b"%d" % sent, topic="sent", headers={"n": sent % 7}))
                 sent += 1
             seen.add(writer.active_first_offset)
     assert crew.problems == []

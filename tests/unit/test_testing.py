@@ -53,7 +53,7 @@ def test_a_temporary_stream_begins_empty_and_keeps_what_is_published(
 ):
     with temporary_stream.producer() as producer:
         for message in message_factory.make_many(3):
-            producer.send(message)
+            producer.publish(message)
     assert [m.id for m in temporary_stream.consume()] == ["message-1", "message-2", "message-3"]
 
 

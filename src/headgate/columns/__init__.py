@@ -12,8 +12,14 @@ if TYPE_CHECKING:
     from headgate.columns.join import join_batches as join_batches
     from headgate.columns.names import MAX_HEADER_COLUMNS as MAX_HEADER_COLUMNS
     from headgate.columns.names import SYSTEM_COLUMNS as SYSTEM_COLUMNS
-    from headgate.columns.names import field_and_view as field_and_view
+    from headgate.columns.names import column_name as column_name
     from headgate.columns.names import field_key as field_key
+    from headgate.columns.names import header_of as header_of
+    from headgate.columns.names import is_header_column as is_header_column
+    from headgate.columns.names import is_typed_name as is_typed_name
+    from headgate.columns.names import parse_column_name as parse_column_name
+    from headgate.columns.names import parse_field_key as parse_field_key
+    from headgate.columns.names import typed_name as typed_name
     from headgate.columns.overflow import OVERFLOW as OVERFLOW
     from headgate.columns.overflow import cap as cap
     from headgate.columns.overflow import joined as joined
@@ -36,7 +42,18 @@ else:
             "batch": ["BatchColumns"],
             "decoder": ["Record", "decode", "decode_records"],
             "join": ["join_batches"],
-            "names": ["MAX_HEADER_COLUMNS", "SYSTEM_COLUMNS", "field_and_view", "field_key"],
+            "names": [
+                "MAX_HEADER_COLUMNS",
+                "SYSTEM_COLUMNS",
+                "column_name",
+                "field_key",
+                "header_of",
+                "is_header_column",
+                "is_typed_name",
+                "parse_column_name",
+                "parse_field_key",
+                "typed_name",
+            ],
             "overflow": ["OVERFLOW", "cap", "joined", "overflowing"],
             "rows": ["Arrays", "arrays_of", "plain_arrays_of", "row_count"],
             "shredder": ["shred", "shred_headers", "shred_valid"],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from headgate.columns.names import column_name
 from headgate.columns.overflow_views import OVERFLOW, Overflow
-from headgate.filters import SYS_KINDS, Field, View, column_name
+from headgate.filters import SYS_KINDS, Field, View
 
 
 class BatchColumns:
-    """A record batch of shredded messages (see `filters.views`): the one way to read headers out of a batch."""
+    """A record batch of shredded messages (see `columns.names`): the one way to read headers out of a batch."""
 
     __slots__ = ("_schema", "batch", "overflow")
 

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.columns import overflow
-from headgate.columns.names import field_and_view
+from headgate.columns.names import parse_column_name
+from headgate.filters import SYS_KINDS
 from headgate.message import OPAQUE, HeaderValue, Message, message_of_fields
 
-_FIELDS: Final = ("payload", "topic", "priority", "timestamp", "id", "filter_value", "key")
+_FIELDS: Final = ("payload", *SYS_KINDS)
 _OTHERWISE: Final[dict[str, Any]] = {"payload": b"", "topic": "", "priority": 0}
 
 
@@ -70,7 +71,7 @@ def _typed(batch: pa.RecordBatch, scope: str) -> list[dict[str, HeaderValue]]:
     """The headers, or the properties, of every row."""
     rows: list[dict[str, HeaderValue]] = [{} for _ in range(batch.num_rows)]
     for column, array in zip(batch.schema.names, batch.columns, strict=True):
-        field, view = field_and_view(column)
+        field, view = parse_column_name(column)
         if field is not None and field.scope == scope:
             values = values_of(array)
             _put(rows, field.name, _opaque(values) if view == "opaque" else values)

@@ -11,18 +11,21 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-from headgate.columns.names import MAX_HEADER_COLUMNS
+from headgate.columns.names import (
+    MAX_HEADER_COLUMNS,
+    header_of,
+    is_header_column,
+    parse_column_name,
+)
 from headgate.columns.overflow_views import OVERFLOW as OVERFLOW
 from headgate.columns.overflow_views import joined as joined
 from headgate.columns.overflow_views import overflowing as overflowing
 from headgate.columns.overflow_views import view_of as view_of
 from headgate.message import OPAQUE, HeaderValue, Message
-
-_HEADER_PREFIX: Final = "h."
 
 Rest = list[dict[str, HeaderValue] | None]
 
@@ -55,7 +58,7 @@ def cap(
     arrays: dict[str, pa.Array], rest: Rest | None, indexed: Collection[str]
 ) -> dict[str, pa.Array]:
     """At most as many header columns as there can be; the others are moved to the overflow column."""
-    headers = [name for name in arrays if name.startswith(_HEADER_PREFIX)]
+    headers = [name for name in arrays if is_header_column(name)]
     if len(headers) <= MAX_HEADER_COLUMNS and rest is None:
         return arrays
     if OVERFLOW in arrays:
@@ -90,13 +93,10 @@ def _eagerness(name: str, array: pa.Array, indexed: Collection[str]) -> tuple[bo
     return header_of(name) not in indexed, array.null_count - len(array), name
 
 
-def header_of(column_name: str) -> str:
-    """The header a column `h.<view>.<header>` belongs to."""
-    return column_name.split(".", 2)[2]
-
-
 def _move(name: str, array: pa.Array, rows: Rest) -> None:
-    header, opaque = header_of(name), name.startswith("h.o.")
+    field, view = parse_column_name(name)
+    assert field is not None
+    header, opaque = field.name, view == "opaque"
     for at, value in enumerate(array.to_pylist()):
         if value is None or (opaque and not value):
             continue

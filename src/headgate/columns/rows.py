@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.columns.arrays import encoded_text
-from headgate.columns.names import MAX_HEADER_COLUMNS
+from headgate.columns.names import MAX_HEADER_COLUMNS, SYSTEM_COLUMNS
 from headgate.columns.overflow import cap, narrow
 from headgate.columns.shredder import shred, shred_columns, shred_valid
 from headgate.columns.transposed import column, in_common
@@ -18,8 +18,6 @@ from headgate.message import Message
 
 Arrays: TypeAlias = dict[str, pa.Array]
 Shred: TypeAlias = Callable[[Sequence[Message]], pa.RecordBatch]  # with or without validation
-
-SYSTEM_ORDER: Final = ("timestamp", "topic", "filter_value", "key", "priority", "id", "payload")
 
 
 def arrays_of(
@@ -69,7 +67,7 @@ def _topic_array(topics: list[str]) -> pa.Array:
 
 def in_order(arrays: Arrays) -> Arrays:
     """System columns first, always in the same order."""
-    system = {name: arrays[name] for name in SYSTEM_ORDER if name in arrays}
+    system = {name: arrays[name] for name in SYSTEM_COLUMNS if name in arrays}
     return system | arrays
 
 

@@ -28,9 +28,10 @@ from headgate.columns.arrays import (
     text_array,
     values_of_type,
 )
+from headgate.columns.names import typed_name
 from headgate.columns.transposed import ABSENT, Column, Transposed, by_name, transpose
 from headgate.columns.validate import validate_transposed
-from headgate.filters import KIND_OF, Scope, View, typed_name
+from headgate.filters import KIND_OF, Scope, View
 from headgate.message import HeaderValue, Message, validate
 
 _COMPARABLE: Final = frozenset(KIND_OF)

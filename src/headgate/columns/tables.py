@@ -3,7 +3,7 @@
 A column is taken by its name:
 
     timestamp, topic, filter_value, key, priority, id, payload    the field of the message; any may be missing
-    h.s.region, h.i.amount, p.s.subject, …                        one typed view, as in `filters.columns`
+    h.s.region, h.i.amount, p.s.subject, …                        one typed view, as in `columns.names`
     overflow                                                      as in a scan of a stream with very many headers
     offset                                                        ignored: the stream gives its own
     anything else                                                 a header of that name, of the column's own type
@@ -22,9 +22,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.columns import overflow
-from headgate.columns.rows import SYSTEM_ORDER, Arrays, in_order, stamped
+from headgate.columns.names import (
+    SYSTEM_COLUMNS,
+    TEXT_COLUMNS,
+    header_of,
+    is_header_column,
+    is_typed_name,
+    parse_column_name,
+    typed_name,
+)
+from headgate.columns.rows import Arrays, in_order, stamped
 from headgate.errors import InvalidMessage
-from headgate.filters import VIEWS, View
+from headgate.filters import Field, View
 from headgate.message import (
     MAX_NAME_BYTES,
     MAX_PRIORITY,
@@ -40,9 +49,7 @@ _TYPE_OF: Final[dict[View, pa.DataType]] = {
     "bool": pa.bool_(),
     "opaque": pa.bool_(),
 }
-_VIEW_OF_LETTER: Final[dict[str, View]] = {view[0]: view for view in VIEWS}
 SMALL_BATCH: Final = 4096  # rows; many smaller ones are put together first
-_SHORT_TEXTS: Final = ("topic", "filter_value", "key", "id")
 
 
 def batches_of(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -77,24 +84,31 @@ def columns_of(batch: pa.RecordBatch, now_us: int) -> Arrays:
 def _canonical(name: str, array: pa.Array) -> tuple[str, pa.Array | None]:
     """The column's name in a chunk and its array there; None when it says nothing."""
     where = f"column {name!r}"
-    if name in SYSTEM_ORDER:
+    if name in SYSTEM_COLUMNS:
         return name, _system_array(where, name, array)
     if name == overflow.OVERFLOW:
         return name, _overflow_array(where, array)
-    view = _VIEW_OF_LETTER.get(name[2:3]) if name[1:2] == name[3:4] == "." else None
-    if view is not None and name[0] in "hp":
-        _check_field(where, name[0], name[4:])
-        return name, _typed(where, array, view)
+    if is_typed_name(name):
+        return name, _typed(where, array, _view_in_name(where, name))
     check_header_name(name)
     view = _view_of(where, array.type)
-    return (name, None) if view is None else (f"h.{view[0]}.{name}", _typed(where, array, view))
+    return (
+        (name, None)
+        if view is None
+        else (typed_name("header", view, name), _typed(where, array, view))
+    )
 
 
-def _check_field(where: str, scope: str, name: str) -> None:
-    if scope == "h":
-        check_header_name(name)
-    elif name not in PROPERTY_NAMES:
-        raise InvalidMessage(where, f"{name!r} is not an AMQP property; use a header")
+def _view_in_name(where: str, name: str) -> View:
+    """Return the view that the name of a typed column gives; refuse a name no message could have."""
+    if is_header_column(name):
+        check_header_name(header_of(name))
+    field, view = parse_column_name(name)
+    assert field is not None
+    assert view is not None
+    if field.scope == "property" and field.name not in PROPERTY_NAMES:
+        raise InvalidMessage(where, f"{field.name!r} is not an AMQP property; use a header")
+    return view
 
 
 def _view_of(where: str, kind: pa.DataType) -> View | None:
@@ -181,7 +195,7 @@ def _overflow_array(where: str, array: pa.Array) -> pa.Array | None:
 def _system_array(where: str, name: str, array: pa.Array) -> pa.Array | None:
     if array.null_count == len(array):
         return None
-    if name in _SHORT_TEXTS:
+    if name in TEXT_COLUMNS:
         return _short_texts(where, array)
     if name == "payload":
         payloads = _cast(where, array, pa.binary())
@@ -235,18 +249,20 @@ def _filled_topics(topics: pa.Array) -> pa.Array:
 
 def _check_one_value_each(arrays: Arrays) -> None:
     """A header holds one value: no row may have it in two columns, or in a column and in its overflow."""
-    columns: dict[str, list[pa.Array]] = {}
+    columns: dict[Field, list[pa.Array]] = {}
     for name, array in arrays.items():
-        if name[1:2] == ".":
-            array = pc.if_else(array, True, None) if name[2] == "o" else array
-            columns.setdefault(name[0] + name[3:], []).append(array)
+        field, view = parse_column_name(name)
+        if field is not None and field.scope != "sys":
+            values = pc.if_else(array, True, None) if view == "opaque" else array
+            columns.setdefault(field, []).append(values)
     if overflow.OVERFLOW in arrays:
         rows = overflow.overflowing(arrays[overflow.OVERFLOW])
-        for name in columns.keys() & {f"h.{name}" for name in overflow.names_in(rows)}:
-            columns[name].append(pa.array([True if name[2:] in row else None for row in rows]))
-    for name, views in columns.items():
+        for name in overflow.names_in(rows):
+            if (field := Field("header", name)) in columns:
+                columns[field].append(pa.array([True if name in row else None for row in rows]))
+    for field, views in columns.items():
         if len(views) > 1 and np.sum([_present(view) for view in views], axis=0).max() > 1:
-            raise InvalidMessage(f"header {name[2:]!r}", "has two values in one row")
+            raise InvalidMessage(f"header {field.name!r}", "has two values in one row")
 
 
 def _present(array: pa.Array) -> npt.NDArray[np.bool_]:

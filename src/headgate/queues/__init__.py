@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from headgate.queues.database import connect as connect
     from headgate.queues.delivery import Delivery as Delivery
     from headgate.queues.engine import Access as Access
-    from headgate.queues.engine import Advice as Advice
+    from headgate.queues.engine import DeliverySnapshot as DeliverySnapshot
+    from headgate.queues.engine import IndexAdvice as IndexAdvice
     from headgate.queues.engine import Publication as Publication
     from headgate.queues.engine import QueueInfo as QueueInfo
     from headgate.queues.engine import QueueStats as QueueStats
     from headgate.queues.engine import SqlValue as SqlValue
-    from headgate.queues.engine import Standing as Standing
     from headgate.queues.engine import State as State
     from headgate.queues.engine import Usage as Usage
     from headgate.queues.outbox import Outbox as Outbox
@@ -37,12 +37,12 @@ else:
             "delivery": ["Delivery"],
             "engine": [
                 "Access",
-                "Advice",
+                "IndexAdvice",
                 "Publication",
                 "QueueInfo",
                 "QueueStats",
                 "SqlValue",
-                "Standing",
+                "DeliverySnapshot",
                 "State",
                 "Usage",
             ],

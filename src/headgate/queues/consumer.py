@@ -14,7 +14,7 @@ from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError, Stale
 from headgate.queues import arguments
 from headgate.queues.consumer_group import ConsumerGroup, Member, Mode, Retry, Strategy, check_mode
 from headgate.queues.delivery import Delivery
-from headgate.queues.engine import Claimed, Engine, QueueInfo, Usage
+from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Usage
 from headgate.queues.ledger import (
     RECONNECT_S,
     Ledger,
@@ -151,7 +151,7 @@ class Consumer:
                 wakeup.nap(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
 
-    def _claim(self) -> list[Claimed]:
+    def _claim(self) -> list[ClaimedMessage]:
         """Claim the next messages, and ack in the same transaction what was handled meanwhile."""
         began = time.perf_counter_ns()
         with self._ledger.acking() as acks:
@@ -170,7 +170,7 @@ class Consumer:
         self._ledger.add_acked(acks, outcomes)
         return claimed
 
-    def _handle_all(self, claimed: Sequence[Claimed]) -> None:
+    def _handle_all(self, claimed: Sequence[ClaimedMessage]) -> None:
         pairs = [(one, self._group.choose(one.message)) for one in claimed]
         self._reject([one for one, member in pairs if member is None])
         accepted = [(one, member) for one, member in pairs if member is not None]
@@ -185,7 +185,7 @@ class Consumer:
         finally:  # the rest, when the database is out of reach, is left to the end of its lease
             self._ledger.forget(one.receipt for one, _ in accepted[reached:])
 
-    def _reject(self, claimed: Sequence[Claimed]) -> None:
+    def _reject(self, claimed: Sequence[ClaimedMessage]) -> None:
         """Release messages that no member accepts, and do not claim them again."""
         if not claimed:
             return
@@ -197,7 +197,7 @@ class Consumer:
         ) as problem:  # their leases end; the accepted ones are handled nevertheless
             warn_of_failure(self._queue.name, problem)
 
-    def _handle(self, claimed: Claimed, member: Member[Delivery]) -> None:
+    def _handle(self, claimed: ClaimedMessage, member: Member[Delivery]) -> None:
         """Call the member's handler; the message is acked soon, unless the handler settled it or failed."""
         delivery = Delivery(self._engine, self._queue, claimed)
         try:
@@ -216,7 +216,7 @@ class Consumer:
         if not self._handled.is_set():
             self._handled.set()
 
-    def _release(self, claimed: Sequence[Claimed]) -> None:
+    def _release(self, claimed: Sequence[ClaimedMessage]) -> None:
         receipts = [one.receipt for one in claimed]
         try:
             self._engine.run(self._operations.release(self._queue, receipts))

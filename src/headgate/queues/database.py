@@ -91,7 +91,7 @@ class Database:
 
     def delete(self, name: str) -> None:
         """Delete the queue or subscription of that name with everything in it."""
-        self.engine.run(self._operations.drop(name))
+        self.engine.run(self._operations.delete(name))
 
     def publish(
         self,

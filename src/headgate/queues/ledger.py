@@ -13,8 +13,8 @@ from typing import Final
 
 from headgate.errors import QueueError, StaleLease
 from headgate.queues import arguments
-from headgate.queues.engine import Advice, Claimed, Outcome, Receipt, Usage
-from headgate.queues.sql.search import Unwanted, skipping
+from headgate.queues.engine import ClaimedMessage, IndexAdvice, Outcome, Receipt, Usage
+from headgate.queues.sql.search import RejectedIds, skipping
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def failure_reason(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}"[:_LONGEST_REASON]
 
 
-def warn_of_scans(queue: str, advice: Advice) -> None:
+def warn_of_scans(queue: str, advice: IndexAdvice) -> None:
     """Warn when claims with this filter cannot use an index."""
     if advice.scans and advice.suggestions:
         _log.warning(
@@ -54,13 +54,13 @@ class Ledger:
         self._leased: dict[Receipt, None] = {}
         self._handled: list[Receipt] = []
         self._handled_since = 0.0
-        self._rejected = Unwanted()
+        self._rejected = RejectedIds()
         self._counts: Counter[str] = Counter()
         self._reported_at = time.monotonic()
 
     # -- leases --
 
-    def add_claimed(self, claimed: Sequence[Claimed], spent_us: int) -> None:
+    def add_claimed(self, claimed: Sequence[ClaimedMessage], spent_us: int) -> None:
         """Note the result of a claim that took that long. The deliveries count as leased until they are forgotten."""
         with self._lock:
             self._leased.update(dict.fromkeys(one.receipt for one in claimed))

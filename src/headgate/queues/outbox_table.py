@@ -37,7 +37,7 @@ from headgate.queues.sql.core import without_transaction
 from headgate.queues.sql.dialect import Dialect
 from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.publish import check_is_queue
-from headgate.queues.sql.records import Undecodable, columns_of, message_of, row_of
+from headgate.queues.sql.records import MESSAGE_COLUMNS, Undecodable, columns_of, message_of, row_of
 from headgate.queues.sql.statements import migrations_of
 
 _log = logging.getLogger(__name__)
@@ -45,10 +45,7 @@ _log = logging.getLogger(__name__)
 OUTBOX_QUEUE: Final = 0  # the queue id under which relays are woken
 MOST_LISTED: Final = 10_000
 SQLITE_TABLE: Final = "headgate_outbox"
-COLUMNS: Final = (
-    "delivery_key", "queue", "topic", "headers", "properties", "priority", "timestamp", "message_id",
-    "filter_value", "key", "payload", "delay_us", "dedup_key", "grp",
-)  # fmt: skip
+COLUMNS: Final = ("delivery_key", "queue", *MESSAGE_COLUMNS, "delay_us", "dedup_key", "grp")
 # The table in an application's own file: as in the database of the queues, and made when it is first used.
 CREATE_TABLE: Final = next(text for number, text in migrations_of("sqlite") if number == 2).replace(
     " TABLE ", " TABLE IF NOT EXISTS ").replace(" INDEX ", " INDEX IF NOT EXISTS ")  # fmt: skip

@@ -192,7 +192,7 @@ class Notifier:
 
     def _delete_subscription(self) -> None:
         try:
-            self._engine.run(self._operations.drop(self._name))
+            self._engine.run(self._operations.delete(self._name))
         except QueueNotFound:  # it expired, and another process has deleted it
             return
         except QueueError as problem:

@@ -15,13 +15,13 @@ from headgate.queues.consumer import Consumer
 from headgate.queues.consumer_group import Member, Mode, Retry, Strategy
 from headgate.queues.delivery import Delivery
 from headgate.queues.engine import (
-    Advice,
-    Claimed,
+    ClaimedMessage,
+    DeliverySnapshot,
     Engine,
+    IndexAdvice,
     Publication,
     QueueInfo,
     QueueStats,
-    Standing,
     State,
 )
 
@@ -113,7 +113,7 @@ class Queue:
     def delivery(self, id: int, token: int) -> Delivery:
         """A delivery that was claimed elsewhere (another process, the command line), to be settled here."""
         arguments.message_ids((id, token))
-        return Delivery(self._engine, self.info, Claimed(id, token, 0, Message()))
+        return Delivery(self._engine, self.info, ClaimedMessage(id, token, 0, Message()))
 
     def consumer(
         self,
@@ -179,7 +179,7 @@ class Queue:
 
     # -- browsing --
 
-    def peek(self, limit: int = 10, filter: FilterLike | None = None) -> list[Standing]:
+    def peek(self, limit: int = 10, filter: FilterLike | None = None) -> list[DeliverySnapshot]:
         """The messages a claim would take first; nothing changes."""
         operation = self._operations.peek(
             self.info, arguments.check_limit(limit), arguments.optional_filter(filter)
@@ -188,7 +188,7 @@ class Queue:
 
     def browse(
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
-    ) -> Iterator[Standing]:
+    ) -> Iterator[DeliverySnapshot]:
         """Every delivery by id, in whatever state or in the one given; read page by page."""
         arguments.check_limit(page)
         tree, after = arguments.optional_filter(filter), 0
@@ -202,11 +202,11 @@ class Queue:
                 return
             after = found[-1].id
 
-    def dead(self, filter: FilterLike | None = None) -> Iterator[Standing]:
+    def dead(self, filter: FilterLike | None = None) -> Iterator[DeliverySnapshot]:
         """The dead letters."""
         return self.browse(State.DEAD, filter)
 
-    def archived(self, *, page: int = 100) -> Iterator[Standing]:
+    def archived(self, *, page: int = 100) -> Iterator[DeliverySnapshot]:
         """The acked messages, if the queue keeps an archive."""
         arguments.check_limit(page)
         after = 0
@@ -240,7 +240,7 @@ class Queue:
 
     def delete(self) -> None:
         """Delete this queue or subscription with everything in it."""
-        self._engine.run(self._operations.drop(self.name))
+        self._engine.run(self._operations.delete(self.name))
 
     # -- statistics and indexes --
 
@@ -253,7 +253,7 @@ class Queue:
         operation = requests.add_filter_header(self._operations, self.name, header)
         self.info = self._engine.run(operation)
 
-    def index_advise(self, filter: FilterLike) -> Advice:
+    def index_advise(self, filter: FilterLike) -> IndexAdvice:
         """How a claim with this filter is answered, and which headers to declare."""
         return self._engine.run(self._operations.advise(self.info, as_filter(filter)))
 

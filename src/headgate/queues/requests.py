@@ -12,7 +12,7 @@ from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.filters import FilterLike
 from headgate.queues import arguments
 from headgate.queues.engine import (
-    Claimed,
+    ClaimedMessage,
     Operation,
     Operations,
     Outcome,
@@ -112,7 +112,7 @@ def ack_and_claim(
     lease: timedelta,
     filter: FilterLike | None,
     skip: Iterable[int],
-) -> Operation[list[Claimed]]:
+) -> Operation[list[ClaimedMessage]]:
     """Ack those and claim the next, in one transaction; when one was stale, what was claimed is given back."""
     acked = [delivery for delivery in done if delivery.settled != "acked"]
     receipts = [delivery.receipt for delivery in acked]

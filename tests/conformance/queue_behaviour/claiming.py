@@ -10,7 +10,7 @@ from headgate.errors import QueueOptionsError, StaleLease
 from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.queues.engine import Publication, State
-from headgate.queues.sql.search import Unwanted
+from headgate.queues.sql.search import RejectedIds
 from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
 
 LEASE_US = 30_000_000
@@ -248,7 +248,7 @@ class ClaimBehaviour(Surroundings):
     def test_many_skipped_ids_are_not_claimed(self, db, orders, filter):
         headers = {"type": "a", "colour": "red"}
         ids = orders.publish_many([Message(b"no", headers=headers)] * 1_200)
-        skip = Unwanted(ids)
+        skip = RejectedIds(ids)
         assert orders.claim(filter=filter, skip=ids) == []
 
         def claim() -> list[bytes]:

@@ -38,7 +38,7 @@ class HandleBehaviour(Surroundings):
         orders.publish(b"a", headers={"colour": "red"})
         assert payloads(orders.claim(filter="colour = 'red'")) == [b"a"]
         operations = orders._engine.operations
-        assert "colour" in operations.remembered(orders.info).indexed
+        assert "colour" in operations.last_known(orders.info).indexed
 
     def test_a_queue_that_was_dropped_and_made_again_is_the_one_an_older_handle_uses(
         self, connect, orders

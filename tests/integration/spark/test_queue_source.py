@@ -127,7 +127,7 @@ def test_what_is_written_to_a_queue_is_read_back_the_same(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:
     with Stream.create(tmp_path / "in") as stream, stream.producer() as producer:
-        producer.send_many([message(n) for n in range(500)])
+        producer.publish_many([message(n) for n in range(500)])
     given = spark.read.format("headgate").option("partitions", "1").load(str(tmp_path / "in"))
     given.write.format("headgate").mode("append").save(f"queue:{url}#orders")
     found = reading(spark, url, partitions="2")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.columns.decoder import decode, decode_records
-from headgate.columns.names import field_and_view, field_key
+from headgate.columns.names import field_key, parse_column_name
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.query import make_query
 from headgate.streams.read.scan import Scan
@@ -46,14 +46,14 @@ def test_what_has_no_column_is_left_at_its_default() -> None:
 
 
 def test_names_of_columns_are_read_backwards() -> None:
-    assert field_and_view("h.s.a.b.c") == (generate.Field("header", "a.b.c"), "string")
-    assert field_and_view("h.o.") == (generate.Field("header", ""), "opaque")
-    assert field_and_view("p.i.group_sequence") == (
+    assert parse_column_name("h.s.a.b.c") == (generate.Field("header", "a.b.c"), "string")
+    assert parse_column_name("h.o.") == (generate.Field("header", ""), "opaque")
+    assert parse_column_name("p.i.group_sequence") == (
         generate.Field("property", "group_sequence"),
         "int",
     )
-    assert field_and_view("priority") == (generate.Field("sys", "priority"), "int")
-    assert [field_and_view(name) for name in ("offset", "payload", "overflow")] == [
+    assert parse_column_name("priority") == (generate.Field("sys", "priority"), "int")
+    assert [parse_column_name(name) for name in ("offset", "payload", "overflow")] == [
         (None, None)
     ] * 3
     assert field_key(generate.Field("header", "a.b")) == "h.a.b"

@@ -6,12 +6,13 @@ import random
 import pyarrow as pa
 import pytest
 
+from headgate.columns import column_name
 from headgate.columns.batch import BatchColumns
 from headgate.columns.shredder import shred, shred_headers, shred_valid
 from headgate.columns.validate import validate_batch
 from headgate.errors import InvalidMessage
+from headgate.filters import VIEWS
 from headgate.filters.nodes import KIND_OF, SYS_KINDS, Field
-from headgate.filters.views import VIEWS, column_name
 from headgate.message import INT64_MAX, INT64_MIN, OPAQUE, Message, Opaque, validate
 from tests import generate
 

@@ -76,7 +76,7 @@ def test_a_scan_can_be_appended_to_another_stream_unchanged(tmp_path, stream):
         ),
     ]
     with stream.producer() as producer:
-        producer.send_many(messages)
+        producer.publish_many(messages)
     with Stream.create(tmp_path / "copy") as copy:
         for batch in stream.scan():
             copy.append(batch)

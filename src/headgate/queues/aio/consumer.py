@@ -15,7 +15,7 @@ from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.aio.tasks import Event, Worker, call, ends_worker, join_all
 from headgate.queues.aio.wakeup import AsyncWakeup
 from headgate.queues.consumer_group import ConsumerGroup, Member, Mode, Retry, Strategy, check_mode
-from headgate.queues.engine import AsyncEngine, Claimed, QueueInfo, Usage
+from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Usage
 from headgate.queues.ledger import (
     RECONNECT_S,
     Ledger,
@@ -152,7 +152,7 @@ class AsyncConsumer:
                 await wakeup.nap(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
 
-    async def _claim(self) -> list[Claimed]:
+    async def _claim(self) -> list[ClaimedMessage]:
         """Claim the next messages, and ack in the same transaction what was handled meanwhile."""
         began = time.perf_counter_ns()
         with self._ledger.acking() as acks:
@@ -171,7 +171,7 @@ class AsyncConsumer:
         self._ledger.add_acked(acks, outcomes)
         return claimed
 
-    async def _handle_all(self, claimed: Sequence[Claimed]) -> None:
+    async def _handle_all(self, claimed: Sequence[ClaimedMessage]) -> None:
         pairs = [(one, self._group.choose(one.message)) for one in claimed]
         await self._reject([one for one, member in pairs if member is None])
         accepted = [(one, member) for one, member in pairs if member is not None]
@@ -186,7 +186,7 @@ class AsyncConsumer:
         finally:  # the rest, when the database is out of reach, is left to the end of its lease
             self._ledger.forget(one.receipt for one, _ in accepted[reached:])
 
-    async def _reject(self, claimed: Sequence[Claimed]) -> None:
+    async def _reject(self, claimed: Sequence[ClaimedMessage]) -> None:
         """Release messages that no member accepts, and do not claim them again."""
         if not claimed:
             return
@@ -198,7 +198,7 @@ class AsyncConsumer:
         ) as problem:  # their leases end; the accepted ones are handled nevertheless
             warn_of_failure(self._queue.name, problem)
 
-    async def _handle(self, claimed: Claimed, member: Member[AsyncDelivery]) -> None:
+    async def _handle(self, claimed: ClaimedMessage, member: Member[AsyncDelivery]) -> None:
         """Call the member's handler; the message is acked soon, unless the handler settled it or failed."""
         delivery = AsyncDelivery(self._engine, self._queue, claimed)
         try:
@@ -217,7 +217,7 @@ class AsyncConsumer:
         if not self._handled.is_set():
             self._handled.set()
 
-    async def _release(self, claimed: Sequence[Claimed]) -> None:
+    async def _release(self, claimed: Sequence[ClaimedMessage]) -> None:
         receipts = [one.receipt for one in claimed]
         try:
             await self._engine.run(self._operations.release(self._queue, receipts))

@@ -90,7 +90,7 @@ class AsyncDatabase:
 
     async def delete(self, name: str) -> None:
         """Delete the queue or subscription of that name with everything in it."""
-        await self.engine.run(self._operations.drop(name))
+        await self.engine.run(self._operations.delete(name))
 
     def publish(
         self,

@@ -6,13 +6,20 @@ from datetime import timedelta
 
 from headgate.message import Message
 from headgate.queues import arguments
-from headgate.queues.engine import AsyncEngine, Claimed, Operation, Outcome, QueueInfo, Receipt
+from headgate.queues.engine import (
+    AsyncEngine,
+    ClaimedMessage,
+    Operation,
+    Outcome,
+    QueueInfo,
+    Receipt,
+)
 
 
 class AsyncDelivery:
     """A message that is leased to the caller. Exactly one of ack, nack and release ends the lease."""
 
-    def __init__(self, engine: AsyncEngine, queue: QueueInfo, claimed: Claimed) -> None:
+    def __init__(self, engine: AsyncEngine, queue: QueueInfo, claimed: ClaimedMessage) -> None:
         self._engine, self._queue, self._claimed = engine, queue, claimed
         self.message: Message = claimed.message
         self.settled: str | None = None  # "acked", "nacked", "released"

@@ -191,7 +191,7 @@ class AsyncNotifier:
 
     async def _delete_subscription(self) -> None:
         try:
-            await self._engine.run(self._operations.drop(self._name))
+            await self._engine.run(self._operations.delete(self._name))
         except QueueNotFound:  # it expired, and another process has deleted it
             return
         except QueueError as problem:

@@ -14,13 +14,13 @@ from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.arguments import LEASE, MessageFields
 from headgate.queues.consumer_group import Member, Mode, Retry, Strategy
 from headgate.queues.engine import (
-    Advice,
     AsyncEngine,
-    Claimed,
+    ClaimedMessage,
+    DeliverySnapshot,
+    IndexAdvice,
     Publication,
     QueueInfo,
     QueueStats,
-    Standing,
     State,
 )
 
@@ -114,7 +114,7 @@ class AsyncQueue:
     def delivery(self, id: int, token: int) -> AsyncDelivery:
         """A delivery that was claimed elsewhere (another process, the command line), to be settled here."""
         arguments.message_ids((id, token))
-        return AsyncDelivery(self._engine, self.info, Claimed(id, token, 0, Message()))
+        return AsyncDelivery(self._engine, self.info, ClaimedMessage(id, token, 0, Message()))
 
     def consumer(
         self,
@@ -180,7 +180,9 @@ class AsyncQueue:
 
     # -- browsing --
 
-    async def peek(self, limit: int = 10, filter: FilterLike | None = None) -> list[Standing]:
+    async def peek(
+        self, limit: int = 10, filter: FilterLike | None = None
+    ) -> list[DeliverySnapshot]:
         """The messages a claim would take first; nothing changes."""
         operation = self._operations.peek(
             self.info, arguments.check_limit(limit), arguments.optional_filter(filter)
@@ -189,7 +191,7 @@ class AsyncQueue:
 
     async def browse(
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
-    ) -> AsyncIterator[Standing]:
+    ) -> AsyncIterator[DeliverySnapshot]:
         """Every delivery by id, in whatever state or in the one given; read page by page."""
         arguments.check_limit(page)
         tree, after = arguments.optional_filter(filter), 0
@@ -198,25 +200,25 @@ class AsyncQueue:
                 self.info, page, after=after, state=state, filter=tree
             )
             found = await self._engine.run(operation)
-            for standing in found:
-                yield standing
+            for delivery in found:
+                yield delivery
             if len(found) < page:
                 return
             after = found[-1].id
 
-    def dead(self, filter: FilterLike | None = None) -> AsyncIterator[Standing]:
+    def dead(self, filter: FilterLike | None = None) -> AsyncIterator[DeliverySnapshot]:
         """The dead letters."""
         return self.browse(State.DEAD, filter)
 
-    async def archived(self, *, page: int = 100) -> AsyncIterator[Standing]:
+    async def archived(self, *, page: int = 100) -> AsyncIterator[DeliverySnapshot]:
         """The acked messages, if the queue keeps an archive."""
         arguments.check_limit(page)
         after = 0
         while found := await self._engine.run(
             self._operations.archived(self.info, page, after=after)
         ):
-            for standing in found:
-                yield standing
+            for delivery in found:
+                yield delivery
             after = found[-1].id
 
     # -- tidying --
@@ -245,7 +247,7 @@ class AsyncQueue:
 
     async def delete(self) -> None:
         """Delete this queue or subscription with everything in it."""
-        await self._engine.run(self._operations.drop(self.name))
+        await self._engine.run(self._operations.delete(self.name))
 
     # -- statistics and indexes --
 
@@ -258,7 +260,7 @@ class AsyncQueue:
         operation = requests.add_filter_header(self._operations, self.name, header)
         self.info = await self._engine.run(operation)
 
-    async def index_advise(self, filter: FilterLike) -> Advice:
+    async def index_advise(self, filter: FilterLike) -> IndexAdvice:
         """How a claim with this filter is answered, and which headers to declare."""
         return await self._engine.run(self._operations.advise(self.info, as_filter(filter)))
 

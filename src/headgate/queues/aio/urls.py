@@ -12,12 +12,12 @@ from headgate.forks import call_in_child
 from headgate.queues import urls
 from headgate.queues.engine import (
     AsyncEngine,
+    CommitWatch,
     Engine,
     Operation,
     Publication,
     QueueInfo,
     Wake,
-    Watch,
 )
 from headgate.queues.urls import ConnectOptions as ConnectOptions
 from headgate.queues.urls import Synchronous as Synchronous
@@ -70,7 +70,7 @@ class ThreadedEngine:
         work = asyncio.get_running_loop().run_in_executor(self._worker, act, *args)
         return await asyncio.shield(work)
 
-    def watch(self, wake: Wake) -> Watch:
+    def watch(self, wake: Wake) -> CommitWatch:
         return self._engine.watch(wake)
 
     async def close(self) -> None:

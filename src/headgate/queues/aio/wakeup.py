@@ -74,5 +74,5 @@ class AsyncWakeup:
         return None if due_us is None else min(due_us / 1e6, _LONGEST_WAIT_S)
 
     def _wake_for(self, queues: frozenset[int] | None) -> None:
-        if queues is None or self._operations.remembered(self.queue).id in queues:
+        if queues is None or self._operations.last_known(self.queue).id in queues:
             self._wake_from_thread()

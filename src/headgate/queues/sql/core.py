@@ -62,7 +62,7 @@ class Core:
         again."""
         return self.find(queue.name)
 
-    def remembered(self, queue: QueueInfo) -> QueueInfo:
+    def last_known(self, queue: QueueInfo) -> QueueInfo:
         return self._catalog.get(queue.name) or queue
 
     def read_messages(self, name: str, *params: SqlValue, **gaps: str) -> Operation[list[Read]]:

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from headgate.errors import DataLost
+from headgate.filters import normalize
 from headgate.pipelines import Counters
 from headgate.spark.options import SourceOptions
 from headgate.spark.pipeline.route import descriptors, router
@@ -63,7 +64,7 @@ class RoutingReader(HeadgateStreamReader):
         return found
 
     def _query(self, moment: int) -> StreamQuery:
-        return StreamQuery(self.options.filter).at(moment)
+        return StreamQuery(normalize(self.options.filter).at(moment))
 
     def _scanned(self, share: Share, counters: Counters) -> Iterator[pa.RecordBatch]:
         """The matches of all ranges, in order; what is opened is counted."""

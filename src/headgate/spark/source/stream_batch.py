@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headgate.clock import now_us
+from headgate.filters import normalize
 from headgate.spark.options import SourceOptions
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
 from headgate.spark.source.answering import AnsweringReader
@@ -35,7 +36,9 @@ class HeadgateReader(AnsweringReader):
 
     def query(self) -> StreamQuery:
         columns = stream_columns(self.columns)
-        return StreamQuery(self.whole(self.options.filter), columns=columns).at(self.now_us)
+        return StreamQuery(
+            normalize(self.whole(self.options.filter)).at(self.now_us), columns=columns
+        )
 
     def partitions(self) -> list[InputPartition]:
         low, high, options = self.pushed.low, self.pushed.high, self.options

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headgate.clock import now_us
 from headgate.errors import DataLost, StreamError
+from headgate.filters import normalize
 from headgate.pipelines import real_place
 from headgate.spark.options import SourceOptions
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
@@ -184,7 +185,9 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("the progress of the query is not shown: %s", problem)
 
     def _query(self, moment: int) -> StreamQuery:
-        return StreamQuery(self.options.filter, columns=stream_columns(self.columns)).at(moment)
+        return StreamQuery(
+            normalize(self.options.filter).at(moment), columns=stream_columns(self.columns)
+        )
 
     def _cursors_of(self, path: str) -> Cursors:
         from headgate.streams.read import Cursors

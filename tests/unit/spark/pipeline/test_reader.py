@@ -42,10 +42,10 @@ def sent(tmp_path: Path, seed: int) -> list[Message]:
     ]
     with Stream.create(tmp_path / "events", indexed=["region"], chunk_messages=100) as stream:
         with stream.producer() as producer:
-            producer.send_many(sent[:2000])
+            producer.publish_many(sent[:2000])
             producer.flush()
             stream.seal(all=True)
-            producer.send_many(sent[2000:])
+            producer.publish_many(sent[2000:])
     return sent
 
 
@@ -140,7 +140,7 @@ def test_a_task_says_what_was_dropped_of_one_partition_of_a_super_stream(
     with SuperStream.create(tmp_path / "events", 2, segment_bytes=4096, chunk_messages=10) as made:
         with made.producer() as producer:
             for n in range(400):
-                producer.send(Message(b"x" * 50, key=str(n)))
+                producer.publish(Message(b"x" * 50, key=str(n)))
                 producer.flush()
         second = made.partitions[1]
         reading = reader(tmp_path, plan_file)

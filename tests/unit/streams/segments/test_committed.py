@@ -95,7 +95,7 @@ def test_what_a_dead_writer_left_is_read_and_kept(
     assert payloads(copy) == expected
     with Stream.open(copy) as stream, stream.producer() as producer:
         assert payloads(copy) == expected
-        producer.send(Message(b"after"))
+        producer.publish(Message(b"after"))
     assert payloads(copy) == [*expected, b"after"]
     assert reader.refresh()
     assert reader.next_offset == 10
@@ -108,7 +108,7 @@ def test_a_damaged_entry_hides_nothing_that_is_committed_and_shows_nothing_that_
     with Stream.create(path, fsync="always") as stream:
         with stream.producer() as producer:
             for i in range(12):
-                producer.send(Message(b"%d" % i))
+                producer.publish(Message(b"%d" % i))
                 producer.flush()
             segment = HotSegment(log_path(path, 0))
             width = segment.shape.dtype.itemsize
@@ -127,7 +127,7 @@ def test_only_what_is_settled_is_mapped(tmp_path: Path) -> None:
     with Stream.create(tmp_path / "s", fsync="never") as stream:
         producer = stream.producer()
         for i in range(3):
-            producer.send(Message(b"%d" % i))
+            producer.publish(Message(b"%d" % i))
             producer.flush()
         segment = HotSegment(log_path(stream.path, 0))
         assert segment._data.size <= segment.head.length
@@ -163,7 +163,7 @@ def test_a_full_segment_is_read_and_sealed_whole_whatever_a_power_failure_left_o
     with Stream.create(path, segment_bytes=4096, fsync="never") as stream:
         with stream.producer() as producer:
             for i in range(20):
-                producer.send(Message(b"%0200d" % i))
+                producer.publish(Message(b"%0200d" % i))
                 producer.flush()
         expected = payloads(path)
     segment = HotSegment(log_path(path, 0))
@@ -178,7 +178,7 @@ def test_a_full_segment_is_read_and_sealed_whole_whatever_a_power_failure_left_o
         assert [problem.what for problem in verify(path).problems] == [
             f"the index lacks the last {len(segment) - 1} chunks of the log"
         ]
-        producer.send(Message(b"more"))
+        producer.publish(Message(b"more"))
         stream.seal(all=True)
     assert payloads(path) == [*expected, b"more"]
     assert verify(path).fine

@@ -12,9 +12,9 @@ from headgate.filters.facts import Facts
 from headgate.filters.nodes import Compare, Field, Literal
 from headgate.message import OPAQUE, Message
 from headgate.streams.options import StreamOptions
+from headgate.streams.segments.restriction import Restriction, restricted_facts, runs_of_rows
 from headgate.streams.stream import Stream
 from headgate.streams.write.batching import cut_by_size, cuts
-from headgate.streams.write.restriction import Restriction, restricted_facts, runs_of_rows
 
 SEED = {"region": ["us", "eu"], "version": ["1", "2"]}
 MESSAGES = [
@@ -51,14 +51,14 @@ def test_the_example_of_seed_004_gives_its_five_batches(tmp_path):
     with Stream.create(tmp_path / "s", restrict_same_values=SEED) as stream:
         with stream.producer() as producer:
             for number, headers in enumerate(MESSAGES, 1):
-                producer.send(Message(f"msg{number}".encode(), headers=headers))
+                producer.publish(Message(f"msg{number}".encode(), headers=headers))
         assert list(chunks_of(stream)) == BATCHES
 
 
 def test_the_example_of_seed_004_says_the_same_after_sealing(tmp_path):
     with Stream.create(tmp_path / "s", restrict_same_values=SEED) as stream:
         with stream.producer() as producer:
-            producer.send_many(
+            producer.publish_many(
                 Message(f"msg{number}".encode(), headers=headers)
                 for number, headers in enumerate(MESSAGES, 1)
             )
@@ -124,7 +124,7 @@ def test_a_hot_chunk_without_a_listed_value_is_pruned(tmp_path):
     with Stream.create(tmp_path / "s", restrict_same_values=SEED) as stream:
         with stream.producer() as producer:
             for headers in ({"region": "us"}, {"region": "mars"}, {}, {"region": 5}):
-                producer.send(Message(b"", headers=headers))
+                producer.publish(Message(b"", headers=headers))
                 producer.flush()
         scan = stream.scan("region = 'us'")
         assert sum(batch.num_rows for batch in scan) == 1
