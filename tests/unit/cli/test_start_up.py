@@ -19,7 +19,10 @@ sys.exit(code)
 @pytest.mark.parametrize(
     ("command", "unneeded"),
     [
-        (["--version"], {"numpy", "pyarrow", "lark", "apsw", "headgate.streams", "headgate.queues"}),
+        (
+            ["--version"],
+            {"numpy", "pyarrow", "lark", "apsw", "headgate.streams", "headgate.queues"},
+        ),
         (["stream", "info", "s"], {"pandas", "psycopg", "pyspark"}),
         (["stream", "scan", "s"], {"pandas", "psycopg", "pyspark"}),
         (["queue", "ls", "--help"], {"pandas", "psycopg", "pyspark", "headgate.streams"}),
