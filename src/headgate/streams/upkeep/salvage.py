@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.columns import BatchColumns, overflow
+from headgate.columns import OVERFLOW, BatchColumns, read_overflow
 from headgate.errors import StreamCorrupt
 from headgate.files import map_file, sync_directory
 from headgate.streams.cold.segment import ColdSegment, open_sealed
@@ -221,9 +221,9 @@ class SalvagedChunk:
 def _loose_chunks(batch: pa.RecordBatch, restriction: Restriction) -> Iterator[Any]:
     """The rows of a batch, those with equal restricted values together."""
     codes = restriction.codes(BatchColumns(batch))
-    at = batch.schema.get_field_index(overflow.OVERFLOW)
+    at = batch.schema.get_field_index(OVERFLOW)
     if at >= 0 and restriction:
-        rows = overflow.overflowing(batch.column(at))
+        rows = read_overflow(batch.column(at))
         codes += np.array([restriction.code(row) for row in rows], np.uint64)
     for code in np.unique(codes).tolist():
         rows_of_code = pa.array(np.flatnonzero(codes == code))
