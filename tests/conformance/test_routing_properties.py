@@ -13,6 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyarrow import RecordBatch
 
+from headgate.columns import shred_messages
 from headgate.filters.nodes import depends_on_time
 from headgate.matching import batch as batches
 from headgate.matching import cache as memory

@@ -24,21 +24,26 @@ from headgate.errors import (
 )
 from headgate.filters import FilterLike
 from headgate.forks import call_in_child
-from headgate.streams.cold.tier import delete_data
+from headgate.streams.cold.manifest import delete_all_cold
 from headgate.streams.format import INBOX, LOCK_FILE, OPTIONS_FILE
 from headgate.streams.options import StreamOptions, changed, load_options, save_options
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.consumer import PostFilter, StreamConsumer
 from headgate.streams.read.cursors import Cursors
 from headgate.streams.read.entry_filters import EntryFilter, EntryFilters, resolve_entry_filters
-from headgate.streams.read.missing import OnCorrupt, OnLost, check_choices, kept_position
 from headgate.streams.read.query import make_query
-from headgate.streams.read.scan import Scan
-from headgate.streams.read.start import Start, names_offset, resolve_start
+from headgate.streams.read.scan import OnCorrupt, Scan, check_on_corrupt
+from headgate.streams.read.start import (
+    OnLost,
+    Start,
+    check_on_lost,
+    names_offset,
+    resolve_position,
+    resolve_start,
+)
 from headgate.streams.record import COPY_SUFFIX
 from headgate.streams.refusals import raising_write_errors
-from headgate.streams.upkeep.maintenance import drop_segments, seal_segments
-from headgate.streams.upkeep.retention import SegmentInfo
+from headgate.streams.upkeep.retention import SegmentInfo, delete_expired, seal_segments
 from headgate.streams.write.adoption import adopt
 from headgate.streams.write.committer import Committer
 from headgate.streams.write.exits import close_at_exit
@@ -95,7 +100,7 @@ class Stream:
         directory = Path(path)
         load_options(directory)
         with WriterLock(directory, "delete"):
-            delete_data(directory)
+            delete_all_cold(directory)
             (directory / OPTIONS_FILE).unlink()
             shutil.rmtree(directory)
 
@@ -173,7 +178,7 @@ class Stream:
             max_age, max_bytes = self.options.max_age, self.options.max_bytes
         limits = {"max_age": max_age, "max_bytes": max_bytes, "before_offset": before_offset}
         with self._lent("trim") as writer:
-            dropped = drop_segments(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
+            dropped = delete_expired(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
         self._forget_dropped()
         return dropped
 
@@ -252,7 +257,8 @@ class Stream:
         counted in `stats.messages_dropped`.
         """
         self._check_open()
-        check_choices(on_corrupt, on_lost)
+        check_on_corrupt(on_corrupt)
+        check_on_lost(on_lost)
         query = make_query(
             filter,
             filter_values=filter_values,
@@ -265,7 +271,7 @@ class Stream:
         first = resolve_start(start, catalog, now_us)
         if names_offset(start):
             who = f"{self.path}: the scan"
-            first = kept_position(who, first, catalog.first_offset(), until, on_lost)
+            first = resolve_position(who, first, catalog.first_offset(), until, on_lost)
         until = until if end is None else min(end, until)
         return Scan(catalog, query, first, until, on_corrupt=on_corrupt)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -22,11 +23,9 @@ from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNot
 from headgate.filters import FilterLike
 from headgate.message import Message, MessageFields, as_message
 from headgate.streams.format import FORMAT_VERSION, SUPER_FILE
-from headgate.streams.partition import partition_of
-from headgate.streams.read.consumer import StreamConsumer
+from headgate.streams.read.consumer import StreamConsumer, Tail
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.scan import Scan
-from headgate.streams.read.tailing import Tail
 from headgate.streams.record import mend_record, read_record, write_record
 from headgate.streams.stream import Stream
 from headgate.streams.write.producer import Producer
@@ -288,3 +287,42 @@ class SuperConsumer(Iterator[Message]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+# ---- the partition of a key ------------------------------------------------------------------------
+
+
+SEED: Final = 104729
+_MASK: Final = 0xFFFFFFFF
+
+
+@lru_cache(maxsize=1 << 16)
+def partition_of(key: str, partitions: int) -> int:
+    """The partition of a key, from 0 on."""
+    return murmur3_32(key.encode(), SEED) % partitions
+
+
+def murmur3_32(data: bytes, seed: int) -> int:
+    state = seed
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        state ^= _scrambled(int.from_bytes(data[at : at + 4], "little"))
+        state = (_rotated(state, 13) * 5 + 0xE6546B64) & _MASK
+    if whole < len(data):
+        state ^= _scrambled(int.from_bytes(data[whole:], "little"))
+    return _mixed(state ^ len(data))
+
+
+def _scrambled(block: int) -> int:
+    return _rotated(block * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+
+
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & _MASK
+
+
+def _mixed(state: int) -> int:
+    """Every bit of the input reaches every bit of the output."""
+    state = (state ^ state >> 16) * 0x85EBCA6B & _MASK
+    state = (state ^ state >> 13) * 0xC2B2AE35 & _MASK
+    return state ^ state >> 16

@@ -12,8 +12,8 @@ from headgate.filters.parser import parse
 from headgate.spark.jobs.rows import read_fields
 from headgate.spark.jobs.running import segment_ranges, segments
 from headgate.spark.jobs.simulate import Simulation, added
+from headgate.streams.segments import FILTER_VALUE, IndexShape
 from headgate.streams.segments.bloom import BloomShape
-from headgate.streams.segments.hot_index import FILTER_VALUE, IndexShape
 from headgate.streams.stream import Stream
 
 ROWS = 60_000

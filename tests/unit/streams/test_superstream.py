@@ -15,9 +15,8 @@ from headgate.errors import (
     StreamNotFound,
 )
 from headgate.message import Message
-from headgate.streams.partition import murmur3_32, partition_of
 from headgate.streams.stream import Stream
-from headgate.streams.superstream import SuperStream
+from headgate.streams.superstream import SuperStream, murmur3_32, partition_of
 from headgate.streams.write.lock import is_held
 
 SECONDS = 30

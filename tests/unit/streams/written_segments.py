@@ -17,8 +17,7 @@ from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.query import make_query
 from headgate.streams.read.scan import Scan
-from headgate.streams.segments.hot_chunk import ChunkMeta
-from headgate.streams.segments.hot_encode import encode_chunk
+from headgate.streams.segments.hot_chunk import ChunkMeta, encode_chunk
 from headgate.streams.segments.hot_index import IndexShape, index_entry
 from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.segments.hot_segment import HotSegment

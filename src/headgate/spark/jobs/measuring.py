@@ -33,7 +33,7 @@ from headgate.streams.segments import (
     Numbers,
     Scattered,
     Segment,
-    Whole,
+    SegmentColumn,
     Words,
     hash_numbers,
     hash_texts,
@@ -111,13 +111,13 @@ def _fields(rows: SegmentRows) -> dict[str, FieldStats]:
     return found
 
 
-def _opaque(column: Whole) -> FieldStats:
+def _opaque(column: SegmentColumn) -> FieldStats:
     assert isinstance(column, Numbers)
     marked = column.values if column.valid is None else column.values & column.valid
     return FieldStats(opaque=int(np.count_nonzero(marked)))
 
 
-def _values(field: Field, column: Whole) -> Values:
+def _values(field: Field, column: SegmentColumn) -> Values:
     counted, counts = _counted(column)
     texts = isinstance(counted, pa.Array)
     hashes = (hash_texts if texts else hash_numbers)(field, counted)[:, 0]
@@ -139,7 +139,7 @@ def _bounds(counted: pa.Array | npt.NDArray[Any]) -> tuple[Scalar | None, Scalar
     return found["min"].as_py(), found["max"].as_py()
 
 
-def _counted(column: Whole) -> tuple[pa.Array | npt.NDArray[Any], npt.NDArray[np.int64]]:
+def _counted(column: SegmentColumn) -> tuple[pa.Array | npt.NDArray[Any], npt.NDArray[np.int64]]:
     """The different values, numbers in ascending order, and how often each occurs."""
     match column:
         case Numbers(values=values, valid=valid):

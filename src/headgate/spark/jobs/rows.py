@@ -21,7 +21,15 @@ from headgate.columns import (
     shred_headers,
 )
 from headgate.filters import SYS_KINDS, VIEWS, Field
-from headgate.streams.segments import Chunk, Numbers, Scattered, Segment, Whole, Words, whole_column
+from headgate.streams.segments import (
+    Chunk,
+    Numbers,
+    Scattered,
+    Segment,
+    SegmentColumn,
+    Words,
+    join_column,
+)
 
 Part: TypeAlias = dict[str, pa.Array]  # the columns of one chunk
 
@@ -31,7 +39,7 @@ class SegmentRows:
     """Columns by name; what is null everywhere has none."""
 
     first_offset: int
-    columns: dict[str, Whole]
+    columns: dict[str, SegmentColumn]
     sizes: npt.NDArray[np.int64]  # bytes of each payload
     groups: npt.NDArray[np.int64]  # equal for rows with the same restricted values
     chunk_rows: tuple[int, ...]  # of the chunks as they are stored
@@ -77,8 +85,8 @@ def _filled(parts: Sequence[Part]) -> list[str]:
     ]
 
 
-def _whole(name: str, parts: Sequence[Part], lengths: Sequence[int]) -> Whole:
-    return whole_column([part.get(name) for part in parts], lengths)
+def _whole(name: str, parts: Sequence[Part], lengths: Sequence[int]) -> SegmentColumn:
+    return join_column([part.get(name) for part in parts], lengths)
 
 
 def _payload_sizes(chunk: Chunk) -> npt.NDArray[np.int64]:
@@ -131,7 +139,7 @@ def _in_offset_order(rows: SegmentRows, offsets: npt.NDArray[np.int64]) -> Segme
     )
 
 
-def _reordered(column: Whole, order: npt.NDArray[np.intp]) -> Whole:
+def _reordered(column: SegmentColumn, order: npt.NDArray[np.intp]) -> SegmentColumn:
     valid = None if column.valid is None else column.valid[order]
     match column:
         case Numbers(values=values):

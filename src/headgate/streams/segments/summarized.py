@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 from headgate.columns import OVERFLOW, column_name, join_views, overflow_view, read_overflow
 from headgate.filters import SYS_KINDS, Facts, Field, View
 from headgate.message import Scalar
-from headgate.streams.segments.footer import SegmentNote
+from headgate.streams.format import FORMAT_VERSION
 from headgate.streams.segments.gather import Rows
 from headgate.streams.segments.segment import ChunkMetadata
 from headgate.streams.segments.summary import Summary
@@ -150,3 +151,30 @@ class SummarizedChunk(ABC):
         if self._overflowing is None:
             self._overflowing = read_overflow(self.column(OVERFLOW))
         return self._overflowing
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentNote:
+    """What `headgate.segment` says."""
+
+    first_offset: int
+    next_offset: int
+    indexed: tuple[str, ...]
+    producers: Mapping[str, int]  # the last publishing id of each, as of the end of the segment
+    overflowed: tuple[str, ...]  # headers that are in the overflow of some message
+    in_order: bool  # rows stand in the order of their offsets
+    created: int  # microseconds UTC
+    format: int = FORMAT_VERSION
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> SegmentNote:
+        known = json.loads(text)
+        if known["format"] != FORMAT_VERSION:
+            raise ValueError(
+                f"a segment of format {known['format']}, this program reads {FORMAT_VERSION}"
+            )
+        lists = {name: tuple(known[name]) for name in ("indexed", "overflowed")}
+        return cls(**{**known, **lists})

@@ -18,7 +18,7 @@ from headgate.clock import now_us
 from headgate.columns import shred_chunk, shred_valid, validate_batch
 from headgate.errors import InvalidMessage, StreamClosed
 from headgate.message import Message, MessageFields, as_message, validate
-from headgate.streams.write.batching import MAX_MESSAGE_BYTES, Piece, check_sizes, prepare
+from headgate.streams.write.batching import MAX_MESSAGE_BYTES, PreparedChunk, check_sizes, prepare
 from headgate.streams.write.pending import Mark
 from headgate.streams.write.publishing_ids import check_publishing_id
 from headgate.streams.write.quick_check import ZERO, is_int64, is_surely_valid
@@ -136,7 +136,7 @@ class Producer:
         ]
         if self._filter_value is not None:
             batch = [self._prepared(message) for message in batch]
-        options, pieces = self._writer.options, list[Piece]()
+        options, pieces = self._writer.options, list[PreparedChunk]()
         if len(batch) < options.chunk_messages:
             validate_batch(batch)
             check_sizes(batch)

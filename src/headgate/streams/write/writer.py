@@ -36,14 +36,13 @@ from headgate.message import Message
 from headgate.streams.format import index_path, log_path
 from headgate.streams.options import StreamOptions
 from headgate.streams.refusals import write_error
-from headgate.streams.segments.hot_chunk import MORE, ChunkMeta
-from headgate.streams.segments.hot_encode import encode_chunk
+from headgate.streams.segments.hot_chunk import MORE, ChunkMeta, encode_chunk
 from headgate.streams.segments.hot_index import IndexShape, index_entry
 from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.upkeep.recovery import open_last_segment
-from headgate.streams.write.batching import Piece, cuts_of_columns, prepare
+from headgate.streams.write.batching import PreparedChunk, cuts_of_columns, prepare
 from headgate.streams.write.lock import WriterLock
-from headgate.streams.write.pending import Drained, Mark, Pending, last_ids
+from headgate.streams.write.pending import Drained, Mark, PendingMessages, last_ids
 from headgate.streams.write.publishing_ids import ProducerTable
 
 
@@ -63,7 +62,7 @@ class Writer:
         self._gate, self._committing = Lock(), RLock()
         self.maintaining = RLock()  # held while old segments are sealed or dropped
         self.rolled = False  # whether there is a full segment that nobody has looked at yet
-        self.pending = Pending(options.chunk_messages, options.chunk_bytes)
+        self.pending = PendingMessages(options.chunk_messages, options.chunk_bytes)
         self.on_pending: Callable[[], None] = lambda: None  # called when messages begin to wait
         self._taken_at = 0  # the offset for the first of the messages taken out of `pending`
         self._staged: dict[str, int] = {}  # publishing ids that were appended and not yet published
@@ -137,7 +136,10 @@ class Writer:
                 self.commit()
 
     def accept_many(
-        self, messages: Sequence[Message], marks: Sequence[Mark | None], pieces: Sequence[Piece]
+        self,
+        messages: Sequence[Message],
+        marks: Sequence[Mark | None],
+        pieces: Sequence[PreparedChunk],
     ) -> int:
         """Take valid messages in, many of them as the chunks they were prepared as; how many were new."""
         with self._committing:
@@ -193,7 +195,7 @@ class Writer:
             if drained.messages:
                 self._write(drained)
 
-    def _write(self, drained: Drained, pieces: Iterable[Piece] = ()) -> None:
+    def _write(self, drained: Drained, pieces: Iterable[PreparedChunk] = ()) -> None:
         """Write accepted messages; those that could not be written are pending again."""
         try:
             with self._undoing():
@@ -213,7 +215,7 @@ class Writer:
     def _unwritten(self, taken: Drained) -> Drained:
         return taken.after(self._log.next_offset - self._taken_at)
 
-    def _prepare(self, drained: Drained) -> Iterator[Piece]:
+    def _prepare(self, drained: Drained) -> Iterator[PreparedChunk]:
         columns = shred_plain_chunk if drained.plain else shred_chunk
         made = partial(columns, indexed=self.options.indexed, now_us=self._clock())
         return prepare(drained.messages, self.options, made)

@@ -11,8 +11,13 @@ from headgate.columns.shred import shred_chunk, shred_messages
 from headgate.errors import InvalidMessage, StreamCorrupt
 from headgate.filters.nodes import Field
 from headgate.message import OPAQUE, Message, validate
-from headgate.streams.segments.hot_chunk import NO_META, ChunkMeta, HotChunk
-from headgate.streams.segments.hot_encode import encode_chunk, encode_hole
+from headgate.streams.segments.hot_chunk import (
+    NO_META,
+    ChunkMeta,
+    HotChunk,
+    encode_chunk,
+    encode_hole,
+)
 from tests import generate
 
 NOW = 1_750_000_000_000_000

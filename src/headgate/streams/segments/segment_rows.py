@@ -6,15 +6,26 @@ Scattered   text and bytes, left where they lie until they are copied to their p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.columns import (
+    MAX_HEADER_COLUMNS,
+    OVERFLOW,
+    SYSTEM_COLUMNS,
+    header_of,
+    is_header_column,
+    move_to_overflow,
+    overflow_names,
+    read_overflow,
+)
+from headgate.message import Scalar
 from headgate.streams.segments.gather import (
     Bools,
     BytesGathering,
@@ -23,6 +34,7 @@ from headgate.streams.segments.gather import (
     copy_ranges,
     with_validity,
 )
+from headgate.streams.segments.segment import Chunks
 
 Codes: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 Ranks: TypeAlias = npt.NDArray[np.int64]
@@ -70,10 +82,10 @@ class Scattered:
         return with_validity(found, None if self.valid is None else self.valid[rows])
 
 
-Whole: TypeAlias = Numbers | Words | Scattered
+SegmentColumn: TypeAlias = Numbers | Words | Scattered
 
 
-def count_of(column: Whole) -> int:
+def count_of(column: SegmentColumn) -> int:
     """How many rows."""
     match column:
         case Numbers(values=values):
@@ -89,7 +101,7 @@ def _narrowest(size: int) -> np.dtype[Any]:
     return np.dtype(np.int8 if size <= 1 << 7 else np.int16 if size <= 1 << 15 else np.int32)
 
 
-def whole_column(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> Whole:
+def join_column(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> SegmentColumn:
     """The column whose part in chunk i is `parts[i]`; None where the chunk has no such column."""
     kinds = {part.type for part in parts if part is not None}
     some = next(iter(kinds))
@@ -167,7 +179,7 @@ def _sorted_words(coded: pa.DictionaryArray) -> Words:
 # ---- ranks: every value as a number, in the order of the values --------------------------------------
 
 
-def ranks(column: Whole) -> tuple[Ranks, Bools | None, int]:
+def ranks(column: SegmentColumn) -> tuple[Ranks, Bools | None, int]:
     """Each row's rank among the values (meaningless where it is not valid), and how many ranks there are."""
     match column:
         case Words(codes=codes, words=words, valid=valid):
@@ -188,3 +200,138 @@ def _number_ranks(values: npt.NDArray[Any]) -> tuple[Ranks, int]:
             return values.astype(np.int64) - low, high - low + 1
     distinct, found = np.unique(values, return_inverse=True)
     return found.astype(np.int64), len(distinct)
+
+
+# ---- the rows of some segments ----------------------------------------------------------------------
+
+
+TINY_ROWS: Final = 256  # of a chunk that is not worth being looked at on its own
+
+
+MOST_TINY: Final = 1024
+
+
+_Part = dict[str, pa.Array]  # the columns of a chunk
+
+
+_NOTHING: Final[_Part] = {
+    "offset": pa.array([], pa.int64()),
+    "timestamp": pa.array([], pa.int64()),
+    "topic": pa.array([], pa.string()),
+    "priority": pa.array([], pa.uint8()),
+    "payload": pa.array([], pa.binary()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRows:
+    """All messages of some segments, column by column, in the order they are read."""
+
+    columns: dict[str, SegmentColumn]
+    groups: np.ndarray[Any, np.dtype[np.int64]]  # which of `tuples` each row's properties are
+    tuples: Sequence[dict[str, Scalar]]
+
+
+def read_rows(segments: Sequence[Chunks], indexed: Collection[str]) -> SegmentRows:
+    """Every message of the segments, with no more columns than a segment may have."""
+    lengths: list[int] = []
+    groups: list[int] = []
+    tuples: dict[str, tuple[int, dict[str, Scalar]]] = {}
+
+    def read() -> Iterator[_Part]:
+        for chunk in (segment.chunk(i) for segment in segments for i in range(len(segment))):
+            if not chunk.num_rows:
+                continue
+            properties = dict(chunk.metadata().properties)
+            groups.append(tuples.setdefault(repr(properties), (len(tuples), properties))[0])
+            lengths.append(chunk.num_rows)
+            batch = chunk.take(None)
+            yield dict(zip(batch.schema.names, batch.columns, strict=True))
+
+    parts = _capped(list(_without_tiny(read())) or [_NOTHING], indexed)
+    columns = {
+        name: join_column([part.get(name) for part in parts], list(map(_rows_of, parts)))
+        for name in _names(parts)
+    }
+    found = [properties for _, properties in tuples.values()]
+    return SegmentRows(columns, np.repeat(np.array(groups, np.int64), lengths), found)
+
+
+def _without_tiny(parts: Iterator[_Part]) -> Iterator[_Part]:
+    """The same rows; what are many tiny parts in a row is made one, for each array has its price."""
+    tiny: list[_Part] = []
+    for part in parts:
+        if _rows_of(part) < TINY_ROWS:
+            tiny.append(part)
+            if len(tiny) < MOST_TINY:
+                continue
+            part = _merged(tiny)
+        elif tiny:
+            yield _merged(tiny)
+        tiny.clear()
+        yield part
+    if tiny:
+        yield _merged(tiny)
+
+
+def _merged(parts: list[_Part]) -> _Part:
+    lengths = list(map(_rows_of, parts))
+    rows = np.arange(sum(lengths))
+    return {
+        name: join_column([part.get(name) for part in parts], lengths).take(rows)
+        for name in _names(parts)
+    }
+
+
+def _rows_of(part: _Part) -> int:
+    return len(part["offset"])
+
+
+def _names(parts: Sequence[_Part]) -> list[str]:
+    """Every column that holds something: those of the message itself, properties, headers, overflow."""
+    found = {
+        name
+        for part in parts
+        for name, array in part.items()
+        if name in _NOTHING or array.null_count < len(array)
+    }
+    first = [name for name in SYSTEM_COLUMNS if name in found]
+    typed = sorted(found - {*first, OVERFLOW}, key=lambda name: (is_header_column(name), name))
+    return [*first, *typed, *(found & {OVERFLOW})]
+
+
+def _capped(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
+    """No more header columns than a chunk may have; the rarest of all chunks together go to the overflow."""
+    filled: dict[str, int] = {}
+    for part in parts:
+        for name, array in part.items():
+            if is_header_column(name):
+                filled[name] = filled.get(name, 0) + len(array) - array.null_count
+    if len(filled) <= MAX_HEADER_COLUMNS:
+        return parts
+    wanted = sorted(filled, key=lambda n: (header_of(n) not in indexed, -filled[n], n))
+    moved = frozenset(wanted[MAX_HEADER_COLUMNS:])
+    return [move_to_overflow(part, moved & part.keys()) for part in parts]
+
+
+def overflowed(columns: dict[str, SegmentColumn]) -> tuple[str, ...]:
+    """Every header name that occurs in the overflow."""
+    column = columns.get(OVERFLOW)
+    if column is None:
+        return ()
+    assert isinstance(column, Scattered)
+    rows = read_overflow(column.take(np.arange(count_of(column))))
+    return tuple(overflow_names(rows))
+
+
+def offsets_of(rows: SegmentRows) -> np.ndarray[Any, np.dtype[np.int64]]:
+    offsets = rows.columns["offset"]
+    assert isinstance(offsets, Numbers)
+    return offsets.values
+
+
+def payload_lengths(rows: SegmentRows) -> Positions:
+    """How large each message's payload is."""
+    payload = rows.columns["payload"]
+    assert isinstance(payload, Scattered)
+    return payload.ends - payload.begins

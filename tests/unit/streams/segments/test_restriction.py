@@ -12,9 +12,9 @@ from headgate.filters.facts import Facts
 from headgate.filters.nodes import Compare, Field, Literal
 from headgate.message import OPAQUE, Message
 from headgate.streams.options import StreamOptions
+from headgate.streams.segments.restriction import Restriction, restricted_facts, runs_of_rows
 from headgate.streams.stream import Stream
 from headgate.streams.write.batching import cut_by_size, cuts
-from headgate.streams.write.restriction import Restriction, restricted_facts, runs_of_rows
 
 SEED = {"region": ["us", "eu"], "version": ["1", "2"]}
 MESSAGES = [
