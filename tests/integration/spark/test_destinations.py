@@ -315,7 +315,7 @@ def test_a_dropped_queue_forgets_its_batches(tmp_path):
     place.destination.open()
     place.destination.commit(FIRST, [staged(place, b"a")])
     with connect(place.destination.url) as database:
-        database.drop("orders")
+        database.delete("orders")
     place.destination.commit(FIRST, [staged(place, b"a")])
     assert place.payloads() == [b"a"]
 
