@@ -17,10 +17,13 @@ import pyarrow.compute as pc
 
 from headgate.columns import (
     MAX_HEADER_COLUMNS,
+    OVERFLOW,
     SYSTEM_COLUMNS,
     header_of,
     is_header_column,
-    overflow,
+    move_to_overflow,
+    overflow_names,
+    read_overflow,
 )
 from headgate.message import Scalar
 from headgate.streams.segments.gather import (
@@ -298,10 +301,8 @@ def _names(parts: Sequence[_Part]) -> list[str]:
         if name in _ALWAYS or array.null_count < len(array)
     }
     first = [name for name in SYSTEM_COLUMNS if name in found]
-    typed = sorted(
-        found - {*first, overflow.OVERFLOW}, key=lambda name: (is_header_column(name), name)
-    )
-    return [*first, *typed, *(found & {overflow.OVERFLOW})]
+    typed = sorted(found - {*first, OVERFLOW}, key=lambda name: (is_header_column(name), name))
+    return [*first, *typed, *(found & {OVERFLOW})]
 
 
 def _capped(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
@@ -315,17 +316,17 @@ def _capped(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
         return parts
     wanted = sorted(filled, key=lambda n: (header_of(n) not in indexed, -filled[n], n))
     moved = frozenset(wanted[MAX_HEADER_COLUMNS:])
-    return [overflow.moved(part, moved & part.keys()) for part in parts]
+    return [move_to_overflow(part, moved & part.keys()) for part in parts]
 
 
 def overflowed(columns: dict[str, SegmentColumn]) -> tuple[str, ...]:
     """Every header name that occurs in the overflow."""
-    column = columns.get(overflow.OVERFLOW)
+    column = columns.get(OVERFLOW)
     if column is None:
         return ()
     assert isinstance(column, Scattered)
-    rows = overflow.overflowing(column.take(np.arange(count_of(column))))
-    return tuple(overflow.names_in(rows))
+    rows = read_overflow(column.take(np.arange(count_of(column))))
+    return tuple(overflow_names(rows))
 
 
 def offsets_of(rows: SegmentRows) -> np.ndarray[Any, np.dtype[np.int64]]:
