@@ -20,12 +20,11 @@ from pyarrow import fs
 
 from headgate.errors import StreamCorrupt, StreamError
 from headgate.message import OPAQUE, Message
-from headgate.streams.cold import compaction, tier, write
+from headgate.streams.cold import compaction, manifest, write
 from headgate.streams.cold.compaction import compact, list_candidates, run_compaction
 from headgate.streams.cold.location import ColdFile
-from headgate.streams.cold.manifest import read_manifest, read_note
-from headgate.streams.cold.names import parquet_name, stream_name
-from headgate.streams.cold.segment import ColdSegment
+from headgate.streams.cold.manifest import delete_cold, list_manifests, read_manifest, read_note
+from headgate.streams.cold.segment import ColdSegment, parquet_name, stream_name
 from headgate.streams.format import segment_files
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.entry_filters import Decision
@@ -295,7 +294,7 @@ def test_data_may_be_elsewhere_and_goes_with_the_stream(stream: Path, tmp_path: 
 
 
 def test_a_place_nobody_can_open_is_refused_before_anything_is_written(stream: Path) -> None:
-    with pytest.raises(StreamError, match=r"is no place pyarrow\.fs can open"):
+    with pytest.raises(StreamError, match=r"pyarrow\.fs cannot open gopher"):
         compact(stream, to="gopher://cold", created_us=CLOCK)
     assert tiers(stream)[:4] == [".arrow"] * 4
 
@@ -325,7 +324,7 @@ def test_a_drop_that_was_interrupted_is_finished_by_the_next_writer(
 ) -> None:
     compact(stream, created_us=CLOCK)
     with monkeypatch.context() as dying:
-        dying.setattr(tier, "_finish_drop", lambda path: None)
+        dying.setattr(manifest, "_finish_delete", lambda path: None)
         with Stream.open(stream) as opened:
             opened.trim(before_offset=400)
     assert len(parquet_files(stream)) == 1
@@ -428,7 +427,7 @@ def test_whatever_step_retention_dies_at_cold_segments_go_as_a_whole(
 
 def assert_tidy(path: Path) -> None:
     """Every Parquet file belongs to a manifest, and nothing is left of what is cold."""
-    known = {read_note(manifest).file for manifest in tier.manifests(path)}
+    known = {read_note(manifest).file for manifest in list_manifests(path)}
     assert {f"cold/{file.name}" for file in parquet_files(path)} == known
     assert not [*path.glob("*.arrow"), *path.glob("*.dropped"), *path.glob(".*")]
     assert verify(path).fine
@@ -541,8 +540,8 @@ def test_an_object_store_is_asked_for_data_only(stream: Path, bucket: Path) -> N
 def test_a_reader_is_told_when_retention_was_faster(stream: Path, bucket: Path) -> None:
     compact(stream, to="s3://bucket/events/", created_us=CLOCK)
     segment = cold_segment(stream)
-    tier.drop_cold(segment.path)
-    with pytest.raises(StreamError, match="is gone: if retention has dropped it"):
+    delete_cold(segment.path)
+    with pytest.raises(StreamError, match="no longer exists: if retention has deleted it"):
         segment.chunk(0).offsets()
     assert read(stream) == []
 

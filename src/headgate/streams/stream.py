@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.clock import now_us
-from headgate.columns import batches_of, columns_of
+from headgate.columns import read_table, split_table
 from headgate.errors import (
     StreamClosed,
     StreamError,
@@ -24,20 +24,25 @@ from headgate.errors import (
 )
 from headgate.filters import FilterLike
 from headgate.forks import call_in_child
-from headgate.streams.cold.tier import delete_data
+from headgate.streams.cold.manifest import delete_all_cold
 from headgate.streams.format import INBOX, LOCK_FILE, OPTIONS_FILE
 from headgate.streams.options import StreamOptions, changed, load_options, save_options
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.consumer import PostFilter, StreamConsumer
 from headgate.streams.read.cursors import Cursors
 from headgate.streams.read.entry_filters import EntryFilter, EntryFilters, resolve_entry_filters
-from headgate.streams.read.missing import OnCorrupt, OnLost, check_choices, kept_position
 from headgate.streams.read.query import make_query
-from headgate.streams.read.scan import Scan
-from headgate.streams.read.start import Start, names_offset, resolve_start
+from headgate.streams.read.scan import OnCorrupt, Scan, check_on_corrupt
+from headgate.streams.read.start import (
+    OnLost,
+    Start,
+    check_on_lost,
+    names_offset,
+    resolve_position,
+    resolve_start,
+)
 from headgate.streams.record import COPY_SUFFIX
-from headgate.streams.upkeep.maintenance import drop_segments, seal_segments
-from headgate.streams.upkeep.retention import SegmentInfo
+from headgate.streams.upkeep.retention import SegmentInfo, delete_expired, seal_segments
 from headgate.streams.write.committer import Committer, close_at_exit
 from headgate.streams.write.inbox import adopt, deposits, write_deposit, write_reference
 from headgate.streams.write.lock import WriterLock
@@ -92,7 +97,7 @@ class Stream:
         directory = Path(path)
         load_options(directory)
         with WriterLock(directory, "delete"):
-            delete_data(directory)
+            delete_all_cold(directory)
             (directory / OPTIONS_FILE).unlink()
             shutil.rmtree(directory)
 
@@ -117,7 +122,7 @@ class Stream:
         with self._writing:
             writer = self._write("append")
         now = now_us()
-        return writer.append_columns(columns_of(b, now) for b in batches_of(table) if b.num_rows)
+        return writer.append_columns(read_table(b, now) for b in split_table(table) if b.num_rows)
 
     def deposit(self, producer: str, publishing_id: int, table: pa.Table | pa.RecordBatch) -> bool:
         """Append Arrow data although another process may be writing; durable when this returns.
@@ -127,9 +132,9 @@ class Stream:
         """
         check_producer_name(producer)
         check_publishing_id(publishing_id)
-        batches = list(batches_of(table))
+        batches = list(split_table(table))
         for batch in batches:
-            columns_of(batch, 0)  # refuse here what could not be adopted there
+            read_table(batch, 0)  # refuse here what could not be adopted there
         with write_errors(self.path):
             write_deposit(self.path, producer, publishing_id, batches)
         return self._adopt()
@@ -170,7 +175,7 @@ class Stream:
             max_age, max_bytes = self.options.max_age, self.options.max_bytes
         limits = {"max_age": max_age, "max_bytes": max_bytes, "before_offset": before_offset}
         with self._lent("trim") as writer:
-            dropped = drop_segments(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
+            dropped = delete_expired(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
         self._forget_dropped()
         return dropped
 
@@ -249,7 +254,8 @@ class Stream:
         counted in `stats.messages_dropped`.
         """
         self._check_open()
-        check_choices(on_corrupt, on_lost)
+        check_on_corrupt(on_corrupt)
+        check_on_lost(on_lost)
         query = make_query(
             filter,
             filter_values=filter_values,
@@ -262,7 +268,7 @@ class Stream:
         first = resolve_start(start, catalog, now_us)
         if names_offset(start):
             who = f"{self.path}: the scan"
-            first = kept_position(who, first, catalog.first_offset(), until, on_lost)
+            first = resolve_position(who, first, catalog.first_offset(), until, on_lost)
         until = until if end is None else min(end, until)
         return Scan(catalog, query, first, until, on_corrupt=on_corrupt)
 

@@ -23,10 +23,9 @@ from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNot
 from headgate.filters import FilterLike
 from headgate.message import Message, MessageFields, as_message
 from headgate.streams.format import FORMAT_VERSION, SUPER_FILE
-from headgate.streams.read.consumer import StreamConsumer
+from headgate.streams.read.consumer import StreamConsumer, Tail
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.scan import Scan
-from headgate.streams.read.tailing import Tail
 from headgate.streams.record import mend_record, read_record, write_record
 from headgate.streams.stream import Stream
 from headgate.streams.write.producer import Producer
@@ -290,7 +289,7 @@ class SuperConsumer(Iterator[Message]):
         self.close()
 
 
-# ---- partitions -------------------------------------------------------------------------------------
+# ---- the partition of a key ------------------------------------------------------------------------
 
 
 SEED: Final = 104729

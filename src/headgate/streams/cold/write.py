@@ -1,6 +1,6 @@
-"""Sealed segments as one Parquet file: clustered anew, a Bloom filter for each indexed header, a summary for us.
+"""Write sealed segments as one Parquet file: clustered again, with Bloom filters for indexed headers and a summary.
 
-The file is complete and durable when this returns, under a name that nothing refers to yet.
+The file is complete and durable before a manifest refers to it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from headgate.errors import StreamError
 from headgate.filters import Field
 from headgate.streams.cold.location import ColdFile, cold_file
 from headgate.streams.cold.manifest import LENGTH, ColdNote, encode_manifest
-from headgate.streams.cold.names import parquet_name
-from headgate.streams.cold.segment import read_ending
+from headgate.streams.cold.segment import parquet_name, read_ending
 from headgate.streams.segments.clustering import (
     ChunkSize,
     Clustering,
@@ -44,26 +43,26 @@ from headgate.streams.segments.summary import summarize
 ROW_GROUP_ROWS: Final = 1 << 16  # up to twice as many, to end where a key changes
 ROW_GROUP_BYTES: Final = 32 << 20  # of payload
 BLOOM_BYTES: Final = range(16, (80 << 10) + 1)  # of a row group in the summary
-BLOOM_ERRORS: Final = 0.01  # of the native Bloom filters
+BLOOM_ERRORS: Final = 0.01  # false positives of the Bloom filters in the Parquet file
 _MOMENT: Final = pa.timestamp("us", "UTC")
 _TOPIC: Final = Field("sys", "topic")
 
 
 @dataclass(frozen=True, slots=True)
 class ColdTask:
-    """Sealed segments of a stream that are to become one Parquet file."""
+    """Sealed segments of a stream to be rewritten as one Parquet file."""
 
     directory: str
     sources: tuple[str, ...]  # the names of their files, in the order of offsets
     indexed: tuple[str, ...]
     place: str
-    run: str  # part of the file's name, so that what is left of a crash can be found
+    run: str  # part of the file's name, to find the files of a crashed run
     created: int  # microseconds UTC
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenColdFile:
-    """A Parquet file that waits to be part of the stream."""
+    """A complete Parquet file that is not committed yet."""
 
     sources: tuple[str, ...]
     first_offset: int
@@ -75,20 +74,20 @@ class WrittenColdFile:
 
 
 def try_write_cold(task: ColdTask) -> WrittenColdFile | str:
-    """The same; what is wrong, in words, when it cannot be done."""
+    """Write the Parquet file of a task; return the reason as text when that fails."""
     try:
         return write_cold(task)
     except FileNotFoundError as problem:
         return (
-            f"{problem.filename or problem} is not there: retention has dropped it, or this machine does not "
-            "share the file system the stream is on"
+            f"{problem.filename or problem} does not exist: retention has deleted it, or this machine does not "
+            "share the stream's file system"
         )
     except (StreamError, OSError) as problem:
         return str(problem)
 
 
 def write_cold(task: ColdTask) -> WrittenColdFile:
-    """Write the Parquet file of a task; it becomes part of the stream with `Compaction.commit`."""
+    """Write the Parquet file of a task; `Compaction.commit` makes it part of the stream."""
     directory = Path(task.directory)
     sources = [SealedSegment(directory / name) for name in task.sources]
     rows = read_rows(sources, task.indexed)
@@ -159,14 +158,16 @@ def _summary(
 
 @dataclass(frozen=True, slots=True)
 class _File:
+    """A written Parquet file."""
+
     nbytes: int
     crc: int
     footer_crc: int
     lengths: list[int]  # of its row groups
 
 
-class _Counting:
-    """What is written passes through here and is summed up on its way."""
+class _ChecksummingSink:
+    """A sink that counts and checksums what is written through it."""
 
     def __init__(self, sink: pa.NativeFile) -> None:
         self._sink, self.crc, self.nbytes, self.closed = sink, 0, 0, False
@@ -197,9 +198,9 @@ def _write(
 
     schema = pa.schema([(parquet_name(n), _type_of(n, c)) for n, c in columns.items()])
     with target.system.open_output_stream(target.path) as sink:
-        counting = _Counting(sink)
+        checksummed = _ChecksummingSink(sink)
         with parquet.ParquetWriter(
-            pa.PythonFile(counting, "w"),
+            pa.PythonFile(checksummed, "w"),
             schema,
             compression="zstd",
             store_schema=False,
@@ -214,7 +215,7 @@ def _write(
         ending = read_ending(source)
     metadata = parquet.read_metadata(pa.BufferReader(ending))
     lengths = [_length(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
-    return _File(counting.nbytes, counting.crc, crc32(ending), lengths)
+    return _File(checksummed.nbytes, checksummed.crc, crc32(ending), lengths)
 
 
 def _length(row_group: Any) -> int:
@@ -230,7 +231,7 @@ def _type_of(name: str, column: SegmentColumn) -> pa.DataType:
 def _batches(
     schema: pa.Schema, columns: dict[str, SegmentColumn], clustering: Clustering
 ) -> Iterator[pa.RecordBatch]:
-    """A batch a row group; each gets a dictionary of its own, of the words that are in it."""
+    """Yield one batch for each row group, with a dictionary of only the words in it."""
     for start, end in zip(clustering.starts, clustering.ends, strict=True):
         rows = clustering.order[start:end]
         arrays = [
@@ -243,9 +244,9 @@ def _batches(
 def _bloom_filters(
     columns: dict[str, SegmentColumn], clustering: Clustering, fields: Sequence[Field]
 ) -> dict[str, dict[str, object]]:
-    """For what is asked by value: topic, filter value and indexed headers, where they are text or integers.
+    """Return the Bloom filter options of topic, filter value and indexed headers, where they are text or integers.
 
-    Not for doubles: other engines need not agree on whether 0.0 and -0.0 are one value.
+    Doubles get none: engines disagree on whether 0.0 and -0.0 are one value.
     """
     most = int((clustering.ends - clustering.starts).max(initial=1))
     found: dict[str, dict[str, object]] = {}

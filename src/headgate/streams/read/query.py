@@ -1,7 +1,7 @@
-"""What is asked of a stream: a filter, in either of two forms, and which columns.
+"""What a reader asks of a stream: a filter, in either of two forms, entry filters and columns.
 
-RabbitMQ's own form is `filter_values=["AMER"]`, with `match_unfiltered=True` for the messages that have no filter
-value at all. Both forms may be given; a message must pass both.
+RabbitMQ's own form is `filter_values=["AMER"]`, with `match_unfiltered=True` to include the messages that have no
+filter value. Both forms may be given; a message must pass both.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _FILTER_VALUE: Final = Field("sys", "filter_value")
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """What is asked of a stream."""
+    """A filter in normal form, entry filters and columns."""
 
     filter: NormalFilter = field(default_factory=lambda: normalize(TRUE))
     entry_filters: tuple[EntryFilter, ...] = ()
-    columns: tuple[str, ...] | None = None  # None: all there are; `offset` comes always
+    columns: tuple[str, ...] | None = None  # None: all columns; `offset` is always among them
 
     def at(self, now_us: int) -> StreamQuery:
-        """The query at one moment: `UTC()` is the same for all messages."""
+        """Return the query for one moment: `UTC()` is the same for all messages."""
         return replace(self, filter=self.filter.at(now_us))
 
 
@@ -54,31 +54,31 @@ def make_query(
     entry_filter: EntryFilters = None,
     columns: Sequence[str] | None = None,
 ) -> StreamQuery:
-    """The query that these arguments of `consume` and `scan` mean; a bad filter is refused here."""
+    """Make a query of the arguments of `consume` and `scan`; refuse a bad filter."""
     if match_unfiltered and filter_values is None:
         raise StreamOptionsError(
             "match_unfiltered=True adds the messages without a filter value to those that filter_values "
             "selects: give filter_values too"
         )
-    wanted = TRUE if filter_values is None else _one_of(filter_values, match_unfiltered)
-    whole = joined(And, (TRUE if filter is None else as_filter(filter), wanted))
+    has_value = TRUE if filter_values is None else _has_value(filter_values, match_unfiltered)
+    both = joined(And, (TRUE if filter is None else as_filter(filter), has_value))
     return StreamQuery(
-        normalize(whole),
+        normalize(both),
         resolve_entry_filters(entry_filter),
         None if columns is None else tuple(columns),
     )
 
 
-def _one_of(values: Iterable[str], match_unfiltered: bool) -> Filter:
+def _has_value(values: Iterable[str], match_unfiltered: bool) -> Filter:
     if isinstance(values, str):
         raise StreamOptionsError(f"filter_values: give a list, [{values!r}]")
-    terms: list[Filter] = list(_lists(values))
+    terms: list[Filter] = list(_in_lists(values))
     if match_unfiltered:
         terms.append(IsNull(_FILTER_VALUE))
     return joined(Or, terms) if terms else FALSE
 
 
-def _lists(values: Iterable[str]) -> Iterator[Filter]:
+def _in_lists(values: Iterable[str]) -> Iterator[Filter]:
     items = tuple(map(Literal, dict.fromkeys(values)))
     for start in range(0, len(items), MAX_IN_ITEMS):
         yield In(_FILTER_VALUE, items[start : start + MAX_IN_ITEMS])

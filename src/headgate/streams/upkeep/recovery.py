@@ -16,8 +16,8 @@ import numpy as np
 
 from headgate.errors import StreamCorrupt
 from headgate.files import UNFINISHED_SUFFIX, opened, overwrite, read_at, remove_files
+from headgate.streams.cold.manifest import tidy
 from headgate.streams.cold.segment import open_sealed
-from headgate.streams.cold.tier import tidy
 from headgate.streams.format import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

@@ -13,8 +13,8 @@ import numpy as np
 
 from headgate.errors import StreamCorrupt, StreamError
 from headgate.message import INT64_MAX
+from headgate.streams.cold.manifest import COMPACTION_LOCK, list_covered_files
 from headgate.streams.cold.segment import ColdSegment, open_sealed
-from headgate.streams.cold.tier import COMPACTION_LOCK, covered_files
 from headgate.streams.format import (
     INBOX,
     SegmentFile,
@@ -31,13 +31,12 @@ from headgate.streams.options import (
     mend_options,
 )
 from headgate.streams.read.catalog import SegmentCatalog, list_segments
-from headgate.streams.read.missing import unreadable_chunk
+from headgate.streams.read.scan import locate_damage
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE
 from headgate.streams.segments.hot_index import Entries, IndexShape, next_offset_of
 from headgate.streams.segments.summarized import SummarizedSegment
 from headgate.streams.upkeep.recovery import LogState, examine_log, remove_leftovers
-from headgate.streams.upkeep.repairs import heal_segments
-from headgate.streams.upkeep.salvage import damaged_chunks, salvage_unreadable
+from headgate.streams.upkeep.repairs import damaged_chunks, heal_segments, salvage_unreadable
 from headgate.streams.write.inbox import REJECTED_SUFFIX
 from headgate.streams.write.lock import WriterLock, exclude_writers, is_held
 
@@ -189,7 +188,7 @@ def _chunk_problems(segment: SummarizedSegment) -> list[VerifyProblem]:
     return [
         VerifyProblem(known.file, known.position, f"{known.problem}{known.affected}", healable=True)
         for at, damage in damaged_chunks(segment)
-        for known in [unreadable_chunk(segment, at, low, high, damage)]
+        for known in [locate_damage(segment, at, low, high, damage)]
     ]
 
 
@@ -255,7 +254,7 @@ def _left_behind(directory: Path) -> Iterator[VerifyProblem]:
         if file.sealed and log.exists():
             what = "was left behind when the segment was sealed"
             yield VerifyProblem(str(log), None, what, healable=True)
-    for path in covered_files(directory):
+    for path in list_covered_files(directory):
         what = "was left behind when the segment became cold"
         yield VerifyProblem(str(path), None, what, healable=True)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.columns import Arrays, BatchColumns, row_count
+from headgate.columns import Arrays, BatchColumns, count_rows
 from headgate.errors import InvalidMessage
 from headgate.message import Message, validate
 from headgate.streams.format import MAX_BODY_BYTES
@@ -114,7 +114,7 @@ def cut_by_size(
 
 def cut_columns(arrays: Arrays, restriction: Restriction, options: StreamOptions) -> Iterator[Cut]:
     """Yield where the rows of columns are cut, by their average size; these chunks may have more rows."""
-    rows = row_count(arrays)
+    rows = count_rows(arrays)
     if not rows:
         return
     average = max(sum(array.nbytes for array in arrays.values()) // rows, 1)
@@ -128,7 +128,7 @@ def cut_columns(arrays: Arrays, restriction: Restriction, options: StreamOptions
 
 def _runs_of_rows(arrays: Arrays, restriction: Restriction) -> Iterable[tuple[int, int]]:
     if not restriction:
-        return [(0, row_count(arrays))]
+        return [(0, count_rows(arrays))]
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
     return runs_of_codes(restriction.codes(BatchColumns(batch)))
 

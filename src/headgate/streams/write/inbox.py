@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.clock import now_us
-from headgate.columns import columns_of, join_batches
+from headgate.columns import read_table, join_batches
 from headgate.errors import InvalidMessage, StreamCorrupt
 from headgate.files import UNFINISHED_SUFFIX, map_file, sync_directory
 from headgate.streams.format import FORMAT_VERSION, INBOX, padded
@@ -282,6 +282,6 @@ def _adopt(writer: Writer, deposit: DepositFile) -> None:
 def _append(writer: Writer, deposit: DepositFile, staged_bytes: int) -> None:
     now = now_us()
     batches = read_deposit(deposit)
-    columns = (columns_of(batch, now) for batch in batches if batch.num_rows)
+    columns = (read_table(batch, now) for batch in batches if batch.num_rows)
     mark = (deposit.producer, deposit.publishing_id)
     writer.append_columns(columns, mark, deposit.path.stat().st_size + staged_bytes)

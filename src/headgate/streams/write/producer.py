@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeGuard, Unpack, cast
 
 from headgate.clock import now_us
-from headgate.columns import arrays_of, shred_valid, validate_batch
+from headgate.columns import shred_chunk, shred_valid, validate_batch
 from headgate.errors import InvalidMessage, StreamClosed
 from headgate.message import (
     INT64_MAX,
@@ -164,7 +164,7 @@ class Producer:
             check_sizes(batch)
         else:
             columns = partial(
-                arrays_of, indexed=options.indexed, now_us=now_us(), shred=shred_valid
+                shred_chunk, indexed=options.indexed, now_us=now_us(), shred=shred_valid
             )
             chunks = list(prepare_chunks(batch, options, columns))
         with self._numbering:

@@ -126,7 +126,7 @@ def test_a_package_offers_an_entry_filter_by_name(
     assert payloads(stream, "europe") == [b"msg1", b"msg2", b"msg3", b"msg4"]
     with pytest.raises(StreamOptionsError, match=r"no installed package.*'asia'.*broken, europe"):
         load_entry_filter("asia")
-    with pytest.raises(StreamOptionsError, match="broken is no entry filter"):
+    with pytest.raises(StreamOptionsError, match="broken is not an entry filter"):
         load_entry_filter("broken")
 
 
@@ -154,5 +154,5 @@ def test_a_stream_can_name_an_entry_filter_for_every_reader(
 
 @pytest.mark.parametrize("given", [3, Europe, object()])
 def test_what_cannot_decide_is_refused(given: object) -> None:
-    with pytest.raises(StreamOptionsError, match="is no entry filter"):
+    with pytest.raises(StreamOptionsError, match="is not an entry filter"):
         resolve_entry_filters(given)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from headgate.errors import PositionLost, StreamCorrupt, StreamOptionsError
 from headgate.message import Message
 from headgate.streams.cold.compaction import compact
 from headgate.streams.format import log_path, sealed_path
-from headgate.streams.read.missing import runs_of
+from headgate.streams.read.scan import runs_of
 from headgate.streams.stream import Stream
 
 

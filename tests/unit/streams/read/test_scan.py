@@ -13,7 +13,7 @@ from headgate.streams.options import StreamOptions
 from headgate.streams.read import scan as reader
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.query import make_query
-from headgate.streams.read.scan import Scan, in_offset_order
+from headgate.streams.read.scan import Scan, sort_by_offset
 from headgate.streams.segments import clustering
 from headgate.streams.segments.sealed import SealedSegment
 from tests.unit.streams.written_segments import CLOCK, offsets_of, scan_all, seal_at, write_hot
@@ -175,7 +175,7 @@ def test_sealed_segments_are_opened_once(stream: Path) -> None:
 def test_offsets_are_brought_into_order(count: int) -> None:
     offsets = np.array(Random(count).sample(range(500, 600), count))
     parts = [offsets[: count // 2], offsets[count // 2 :]]
-    assert in_offset_order(parts, parts, 500, 600).tolist() == sorted(offsets.tolist())
+    assert sort_by_offset(parts, parts, 500, 600).tolist() == sorted(offsets.tolist())
 
 
 def test_a_table_of_a_scan_has_null_where_a_batch_lacks_a_column(tmp_path: Path) -> None:
