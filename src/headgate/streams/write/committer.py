@@ -6,6 +6,7 @@ It sleeps until one of these is due. Writers that are open when the process ends
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - Arrow imports it with the first commit, too late at the end of the process
 import logging
 import os
 import sys

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.clock import now_us
-from headgate.columns import read_table, join_batches
+from headgate.columns import join_batches, read_table
 from headgate.errors import InvalidMessage, StreamCorrupt
 from headgate.files import UNFINISHED_SUFFIX, map_file, sync_directory
 from headgate.streams.format import FORMAT_VERSION, INBOX, padded

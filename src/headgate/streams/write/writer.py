@@ -16,7 +16,14 @@ from threading import Lock, RLock
 
 from headgate import file_watch as wake
 from headgate.clock import now_us
-from headgate.columns import Arrays, cap_columns, count_rows, cut_rows, shred_chunk, shred_plain_chunk
+from headgate.columns import (
+    Arrays,
+    cap_columns,
+    count_rows,
+    cut_rows,
+    shred_chunk,
+    shred_plain_chunk,
+)
 from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamWriteError
 from headgate.files import remove_files
 from headgate.forks import call_in_child
