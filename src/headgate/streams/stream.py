@@ -26,7 +26,7 @@ from headgate.filters import FilterLike
 from headgate.forks import call_in_child
 from headgate.streams.cold.manifest import delete_all_cold
 from headgate.streams.format import INBOX, LOCK_FILE, OPTIONS_FILE
-from headgate.streams.options import StreamOptions, changed, load_options, save_options
+from headgate.streams.options import StreamOptions, change_options, load_options, save_options
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.consumer import PostFilter, StreamConsumer
 from headgate.streams.read.cursors import Cursors
@@ -73,7 +73,7 @@ class Stream:
     @classmethod
     def create(cls, path: str | Path, **options: Any) -> Stream:
         """A new stream; the options are those of `StreamOptions`."""
-        directory, wanted = Path(path), changed(StreamOptions(), options)
+        directory, wanted = Path(path), change_options(StreamOptions(), options)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             _refuse_foreign(directory)
@@ -189,7 +189,7 @@ class Stream:
             if self._writer is not None:
                 raise StreamError("close the producers of this stream before it is reconfigured")
             with WriterLock(self.path, "reconfigure"), write_errors(self.path):
-                options = changed(load_options(self.path), changes)
+                options = change_options(load_options(self.path), changes)
                 save_options(self.path, options)
             self.options = options
 
