@@ -24,7 +24,7 @@ from headgate.columns.decode import BatchColumns
 from headgate.columns.shred import shred_messages, shred_valid
 from headgate.columns.validate import validate_batch
 from headgate.filters.compile.arrow import compile_mask
-from headgate.filters.compile.arrow.dictionaries import forget
+from headgate.filters.compile.arrow.text import forget_dictionaries
 from headgate.filters.compile.python import predicate
 from headgate.filters.nodes import Filter
 from headgate.filters.parser import parse
@@ -170,7 +170,7 @@ def bench_masks(bench: Bench, messages: list[Message], closure: Figure, size: in
 
 def _masks_of_new(tree: Filter, batches: list[pa.RecordBatch]) -> None:
     """As in hot chunks: every batch has its own dictionaries, and none was seen before."""
-    forget()
+    forget_dictionaries()
     _masks(tree, batches)
 
 
