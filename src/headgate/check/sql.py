@@ -11,7 +11,7 @@ from typing import Final, Self, TypeAlias
 from headgate.check.engine import Question
 from headgate.clock import now_us
 from headgate.filters import Filter
-from headgate.filters.compile import predicate
+from headgate.filters.compile import compile_predicate
 from headgate.filters.compile.sql import Layout, Sql, SqlDialect, compile_sql, headers_json
 from headgate.message import Message
 
@@ -58,7 +58,7 @@ class SqlEngine(ABC):
 
     def passes(self, residual: Filter | None, message: Message) -> bool:
         """What SQL could not decide."""
-        return residual is None or predicate(residual)(message)
+        return residual is None or compile_predicate(residual)(message)
 
     @abstractmethod
     def fill(self, tables: Tables) -> None:
