@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from headgate.streams.read.query import StreamQuery as StreamQuery
     from headgate.streams.read.query import make_query as make_query
     from headgate.streams.read.scan import Measurement as Measurement
+    from headgate.streams.read.scan import OnCorrupt as OnCorrupt
     from headgate.streams.read.scan import Scan as Scan
     from headgate.streams.read.scan import measure as measure
     from headgate.streams.read.scan import sweep_segment as sweep_segment
+    from headgate.streams.read.start import OnLost as OnLost
     from headgate.streams.read.start import Start as Start
     from headgate.streams.read.start import parse_start as parse_start
     from headgate.streams.read.start import resolve_start as resolve_start
@@ -28,7 +30,7 @@ else:
             "entry_filters": ["resolve_entry_filters"],
             "plan": ["ScanStats", "survivors"],
             "query": ["StreamQuery", "make_query"],
-            "scan": ["Measurement", "Scan", "measure", "sweep_segment"],
-            "start": ["Start", "parse_start", "resolve_start"],
+            "scan": ["Measurement", "OnCorrupt", "Scan", "measure", "sweep_segment"],
+            "start": ["OnLost", "Start", "parse_start", "resolve_start"],
         },
     )

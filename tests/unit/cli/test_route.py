@@ -38,10 +38,10 @@ def test_it_says_who_receives_and_why_the_others_do_not():
     assert "header 'tenant' is absent" in result.output
 
 
-def test_nobody_is_exit_code_one():
+def test_a_message_that_no_queue_receives_is_exit_code_1():
     result = run("--exchange", "large", "--header", "amount:=1000", "--header", "region=EU")
     assert result.exit_code == 1
-    assert "nobody" in result.output
+    assert "no queue: the message is unroutable" in result.output
     assert "amount > 1000 is FALSE: amount is 1000" in result.output
 
 
