@@ -87,11 +87,11 @@ def connect(url: str, **options: Any) -> BlockingContext:
 def wrapped(loop: Loop, value: Any) -> Any:
     if isinstance(value, list):
         return [wrapped(loop, each) for each in value]
-    if isinstance(value, aio.Consumer):
+    if isinstance(value, aio.AsyncConsumer | aio.AsyncRelay):
         return BlockingContext(loop, value)
     if hasattr(value, "__aiter__"):
         return iter(loop.collect(value))
-    if isinstance(value, aio.Queue | aio.Delivery) or hasattr(value, "operations"):
+    if isinstance(value, aio.AsyncQueue | aio.AsyncDelivery) or hasattr(value, "operations"):
         return Blocking(loop, value)
     return value
 

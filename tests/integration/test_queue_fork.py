@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from headgate import aio
-from headgate.queues.database import Database, connect
-from headgate.queues.parked import only_relay_of
+from headgate.queues import Database, connect
+from headgate.queues.outbox_file import OutboxFile
 from headgate.queues.postgres.connections import Pool, open_connection
 from headgate.queues.postgres.target import target_of
 from headgate.queues.sqlite.engine import SqliteEngine
@@ -121,10 +121,10 @@ def test_a_file_that_another_thread_uses_is_refused_in_the_child_and_says_what_t
 
 
 def test_a_database_of_the_asyncio_face_works_in_a_child(tmp_path: Path) -> None:
-    async def opened() -> aio.Database:
+    async def opened() -> aio.AsyncDatabase:
         return await aio.connect(f"sqlite:///{tmp_path}/q.db")
 
-    async def published(db: aio.Database) -> int:
+    async def published(db: aio.AsyncDatabase) -> int:
         queue = await db.queue("orders")
         return await asyncio.wait_for(queue.publish(b"x"), PATIENCE)
 
@@ -137,15 +137,16 @@ def test_a_database_of_the_asyncio_face_works_in_a_child(tmp_path: Path) -> None
 
 def test_a_relay_is_not_kept_out_by_a_child_that_was_forked_while_another_moved(tmp_path: Path):
     read, write = os.pipe()
-    with only_relay_of(tmp_path / "app.db") as is_ours:
-        assert is_ours
+    file = OutboxFile(tmp_path / "app.db")
+    with file.lock() as is_locked:
+        assert is_locked
         child = os.fork()
         if child == 0:  # which lives on, with the lock's file open
             os.read(read, 1)
             os._exit(0)
     try:
-        with only_relay_of(tmp_path / "app.db") as is_ours:
-            assert is_ours
+        with file.lock() as is_locked:
+            assert is_locked
     finally:
         os.write(write, b"x")
         os.waitpid(child, 0)

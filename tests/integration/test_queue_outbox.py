@@ -20,11 +20,8 @@ import sqlalchemy
 from headgate import aio
 from headgate.errors import QueueOptionsError
 from headgate.message import Message
-from headgate.queues.database import Database, connect
-from headgate.queues.engine import Publication
-from headgate.queues.outbox import COLUMNS, entry_of, inserter
-from headgate.queues.queue import Queue
-from headgate.queues.relay import Relay
+from headgate.queues import Database, Publication, Queue, Relay, connect
+from headgate.queues.outbox_table import COLUMNS, entry_values, inserter
 
 PATIENCE = 20
 _numbers = itertools.count()
@@ -126,7 +123,7 @@ class OutboxBehaviour:
         with relay(), orders.consumer(lambda d: seen.put(d.message.payload)):
             with begin() as connection:
                 for column, value in wrong.items():
-                    values = list(entry_of("orders", Publication(Message(b"bad", "orders"))))
+                    values = list(entry_values("orders", Publication(Message(b"bad", "orders"))))
                     values[COLUMNS.index(column)] = value
                     inserter(db.engine, connection)(tuple(values))
                 db.outbox(connection).publish("orders", b"good")

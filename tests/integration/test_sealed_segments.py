@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.columns.decoder import decode_records
+from headgate.columns.decode import decode_records
 from headgate.errors import StreamCorrupt
 from headgate.filters.compile.verdict import judge
 from headgate.filters.nodes import Field

@@ -200,7 +200,7 @@ def tail(
         try:
             _follow(tailed, Printer(as_json, headers_only))
         finally:
-            database.drop(name)
+            database.delete(name)
 
 
 def _follow(tailed: Queue, printer: Printer) -> None:

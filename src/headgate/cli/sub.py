@@ -109,5 +109,5 @@ def delete(
     """Delete a subscription and its deliveries."""
     confirm(f"Delete {subscription}?", yes)
     with open_database(db) as database:
-        database.drop(database.subscription(subscription).name)
+        database.delete(database.subscription(subscription).name)
     typer.echo(f"deleted {subscription}")

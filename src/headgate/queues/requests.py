@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final, Protocol
 
 from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.filters import FilterLike
 from headgate.queues import arguments
-from headgate.queues.delivery import Leased
 from headgate.queues.engine import (
     ClaimedMessage,
     Operation,
@@ -19,10 +18,20 @@ from headgate.queues.engine import (
     Outcome,
     QueueInfo,
     QueueOptions,
+    Receipt,
     Start,
 )
 
 STARTS: Final = ("next", "first")
+
+
+class Settleable(Protocol):
+    """A delivery of the sync or the asyncio face."""
+
+    settled: str | None
+
+    @property
+    def receipt(self) -> Receipt: ...
 
 
 def declare(
@@ -98,7 +107,7 @@ def set_filter(
 def ack_and_claim(
     operations: Operations,
     info: QueueInfo,
-    done: Iterable[Leased[Any]],
+    done: Iterable[Settleable],
     limit: int,
     lease: timedelta,
     filter: FilterLike | None,
@@ -109,7 +118,7 @@ def ack_and_claim(
     receipts = [delivery.receipt for delivery in acked]
     claimed, outcomes = yield from operations.claim(
         info,
-        arguments.limited(limit),
+        arguments.check_limit(limit),
         arguments.lease_us(lease),
         filter=arguments.optional_filter(filter),
         skip=frozenset(arguments.message_ids(skip)),

@@ -14,7 +14,7 @@ from typing import TypedDict, Unpack
 import pyarrow as pa
 
 from headgate.clock import now_us
-from headgate.columns import batches_of, columns_of
+from headgate.columns import read_table, split_table
 from headgate.errors import (
     StreamClosed,
     StreamError,
@@ -156,7 +156,7 @@ class Stream:
         with self._writing:
             writer = self._open_writer("append")
         now = now_us()
-        return writer.append_columns(columns_of(b, now) for b in batches_of(table) if b.num_rows)
+        return writer.append_columns(read_table(b, now) for b in split_table(table) if b.num_rows)
 
     def deposit(self, producer: str, publishing_id: int, table: pa.Table | pa.RecordBatch) -> bool:
         """Append Arrow data even while another process writes the stream; durable when this returns.
@@ -166,9 +166,9 @@ class Stream:
         """
         check_producer_name(producer)
         check_publishing_id(publishing_id)
-        batches = list(batches_of(table))
+        batches = list(split_table(table))
         for batch in batches:
-            columns_of(batch, 0)  # refuse now what adoption would reject
+            read_table(batch, 0)  # refuse now what adoption would reject
         with raising_write_errors(self.path):
             write_deposit(self.path, producer, publishing_id, batches)
         return self._adopt()

@@ -11,9 +11,7 @@ import pytest
 
 from headgate.errors import QueueOptionsError
 from headgate.message import Message
-from headgate.queues.consumer import Member, Retry
-from headgate.queues.delivery import Delivery
-from headgate.queues.engine import State
+from headgate.queues import Delivery, Member, Retry, State
 from tests.conformance.queue_behaviour.surroundings import (
     MINUTE,
     PATIENCE,

@@ -87,7 +87,7 @@ class DoorBehaviour(Surroundings):
     def test_it_is_not_lost_to_subscriptions_when_its_queue_is_dropped(self, db, orders, door):
         everything = db.subscription("everything", pattern="#")
         door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'a')")
-        db.drop("orders")
+        db.delete("orders")
         assert payloads(everything.claim(5)) == [b"a"]
 
     def test_what_came_before_is_not_for_a_subscription_made_or_changed_since(

@@ -46,7 +46,7 @@ class HandleBehaviour(Surroundings):
         orders.publish(b"old")
         [held] = orders.claim()
         with connect() as other:
-            other.drop("orders")
+            other.delete("orders")
             anew = other.queue("orders")
             anew.publish(b"new")
             assert [s.message.payload for s in orders.browse()] == [b"new"]
@@ -64,7 +64,7 @@ class HandleBehaviour(Surroundings):
             orders.publish(b"a")
             assert seen.get(timeout=PATIENCE) == b"a"
             with connect() as other:
-                other.drop("orders")
+                other.delete("orders")
                 anew = other.queue("orders")
                 for name in (b"b", b"c"):
                     anew.publish(name)
@@ -73,7 +73,7 @@ class HandleBehaviour(Surroundings):
     def test_a_dropped_queue_is_not_found_whatever_is_asked_of_it(self, db, orders):
         orders.publish(b"a")
         [held] = orders.claim()
-        db.drop("orders")
+        db.delete("orders")
         for ask in (
             orders.claim,
             orders.peek,
@@ -100,7 +100,7 @@ class HandleBehaviour(Surroundings):
 
     def test_a_subscription_to_a_queue_that_was_dropped_is_not_widened(self, db, orders):
         eu = db.subscription("eu", "region = 'EU'", queue="orders")
-        db.drop("orders")
+        db.delete("orders")
         with pytest.raises(QueueOptionsError, match="was dropped"):
             eu.set_filter("region = 'US'")
         with pytest.raises(QueueOptionsError, match="was dropped"):

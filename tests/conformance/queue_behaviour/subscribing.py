@@ -100,7 +100,7 @@ class SubscriptionBehaviour(Surroundings):
     def test_a_dropped_subscription_gets_nothing_more(self, db, orders):
         db.subscription("s", pattern="#")
         orders.publish(b"a")
-        db.drop("s")
+        db.delete("s")
         orders.publish(b"b")
         assert payloads(orders.claim(5)) == [b"a", b"b"]
         with pytest.raises(QueueNotFound):

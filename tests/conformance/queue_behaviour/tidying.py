@@ -100,7 +100,7 @@ class TidyingBehaviour(Surroundings):
 
     def test_a_dropped_queue_is_gone_with_everything_in_it(self, db, orders):
         orders.publish(b"a")
-        db.drop("orders")
+        db.delete("orders")
         with pytest.raises(QueueNotFound, match="orders"):
             db.find("orders")
         with pytest.raises(QueueNotFound):
@@ -162,9 +162,9 @@ class DroppingBehaviour(Surroundings):
         with monkeypatch.context() as patched:
             patched.setattr(operations, "empty_dropped", killed)
             with pytest.raises(ZeroDivisionError):
-                db.drop("orders")
+                db.delete("orders")
         everything = db.subscription("all", pattern="#", start="first")
         assert len(list(everything.browse())) == 3  # it had not been deleted yet
-        db.drop("all")
+        db.delete("all")
         db.queue("others")
         assert list(db.subscription("all", pattern="#", start="first").browse()) == []

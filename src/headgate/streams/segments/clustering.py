@@ -14,9 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from headgate.columns import (
-    parse_column_name,
-)
+from headgate.columns import parse_column_name
 from headgate.filters import Field
 from headgate.streams.segments.gather import Positions, Rows
 from headgate.streams.segments.segment import FILTER_VALUE

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.columns import column_name, overflow
+from headgate.columns import OVERFLOW, column_name, join_views, overflow_view, read_overflow
 from headgate.errors import StreamCorrupt
 from headgate.filters import SYS_KINDS, Field, View
 from headgate.message import HeaderValue, Scalar
@@ -155,9 +155,9 @@ class HotChunk:
         array = self.column(column_name(field, view))
         if array is not None and view != "opaque" and not array.null_count:
             return array
-        if field.scope == "header" and overflow.OVERFLOW in self._columns:
-            more = overflow.view_of(self.overflowing(), field.name, view)
-            return overflow.joined(array, more, view)
+        if field.scope == "header" and OVERFLOW in self._columns:
+            more = overflow_view(self.overflowing(), field.name, view)
+            return join_views(array, more, view)
         return array
 
     def column(self, name: str) -> pa.Array | None:
@@ -169,10 +169,8 @@ class HotChunk:
     def overflowing(self) -> list[dict[str, HeaderValue]]:
         """The headers of every row that have no column."""
         if self._overflowing is None:
-            array = self.column(overflow.OVERFLOW)
-            self._overflowing = (
-                [{}] * self.num_rows if array is None else overflow.overflowing(array)
-            )
+            array = self.column(OVERFLOW)
+            self._overflowing = [{}] * self.num_rows if array is None else read_overflow(array)
         return self._overflowing
 
     def take(

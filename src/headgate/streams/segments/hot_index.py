@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.columns import column_name, overflow
+from headgate.columns import OVERFLOW, column_name, read_overflow
 from headgate.files import opened, read_at
 from headgate.filters import KINDS, Field
 from headgate.streams.format import (
@@ -226,8 +226,8 @@ def _hashes(field: Field, column: ColumnOf, shape: IndexShape) -> Hashes | None:
 
 
 def _overflows(header: str, column: ColumnOf) -> bool:
-    rest = column(overflow.OVERFLOW)
-    return rest is not None and any(header in row for row in overflow.overflowing(rest))
+    rest = column(OVERFLOW)
+    return rest is not None and any(header in row for row in read_overflow(rest))
 
 
 def _distinct_hashes(field: Field, array: pa.Array, room: int) -> Hashes | None:

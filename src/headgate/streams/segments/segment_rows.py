@@ -17,10 +17,13 @@ import pyarrow.compute as pc
 
 from headgate.columns import (
     MAX_HEADER_COLUMNS,
+    OVERFLOW,
     SYSTEM_COLUMNS,
     header_of,
     is_header_column,
-    overflow,
+    move_to_overflow,
+    overflow_names,
+    read_overflow,
 )
 from headgate.message import Scalar
 from headgate.streams.segments.gather import (
@@ -211,12 +214,13 @@ MOST_TINY: Final = 1024
 _Part = dict[str, pa.Array]  # the columns of a chunk
 
 
-_NOTHING: Final[_Part] = {
-    "offset": pa.array([], pa.int64()),
-    "timestamp": pa.array([], pa.int64()),
-    "topic": pa.array([], pa.string()),
-    "priority": pa.array([], pa.uint8()),
-    "payload": pa.array([], pa.binary()),
+# The columns of a segment without messages. Types alone: making an array imports pandas, where it is installed.
+_ALWAYS: Final = {
+    "offset": pa.int64(),
+    "timestamp": pa.int64(),
+    "topic": pa.string(),
+    "priority": pa.uint8(),
+    "payload": pa.binary(),
 }
 
 
@@ -245,13 +249,17 @@ def read_rows(segments: Sequence[Chunks], indexed: Collection[str]) -> SegmentRo
             batch = chunk.take(None)
             yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
-    parts = _capped(list(_without_tiny(read())) or [_NOTHING], indexed)
+    parts = _capped(list(_without_tiny(read())) or [_empty_part()], indexed)
     columns = {
         name: join_column([part.get(name) for part in parts], list(map(_rows_of, parts)))
         for name in _names(parts)
     }
     found = [properties for _, properties in tuples.values()]
     return SegmentRows(columns, np.repeat(np.array(groups, np.int64), lengths), found)
+
+
+def _empty_part() -> _Part:
+    return {name: pa.array([], type) for name, type in _ALWAYS.items()}
 
 
 def _without_tiny(parts: Iterator[_Part]) -> Iterator[_Part]:
@@ -290,13 +298,11 @@ def _names(parts: Sequence[_Part]) -> list[str]:
         name
         for part in parts
         for name, array in part.items()
-        if name in _NOTHING or array.null_count < len(array)
+        if name in _ALWAYS or array.null_count < len(array)
     }
     first = [name for name in SYSTEM_COLUMNS if name in found]
-    typed = sorted(
-        found - {*first, overflow.OVERFLOW}, key=lambda name: (is_header_column(name), name)
-    )
-    return [*first, *typed, *(found & {overflow.OVERFLOW})]
+    typed = sorted(found - {*first, OVERFLOW}, key=lambda name: (is_header_column(name), name))
+    return [*first, *typed, *(found & {OVERFLOW})]
 
 
 def _capped(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
@@ -310,17 +316,17 @@ def _capped(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
         return parts
     wanted = sorted(filled, key=lambda n: (header_of(n) not in indexed, -filled[n], n))
     moved = frozenset(wanted[MAX_HEADER_COLUMNS:])
-    return [overflow.moved(part, moved & part.keys()) for part in parts]
+    return [move_to_overflow(part, moved & part.keys()) for part in parts]
 
 
 def overflowed(columns: dict[str, SegmentColumn]) -> tuple[str, ...]:
     """Every header name that occurs in the overflow."""
-    column = columns.get(overflow.OVERFLOW)
+    column = columns.get(OVERFLOW)
     if column is None:
         return ()
     assert isinstance(column, Scattered)
-    rows = overflow.overflowing(column.take(np.arange(count_of(column))))
-    return tuple(overflow.names_in(rows))
+    rows = read_overflow(column.take(np.arange(count_of(column))))
+    return tuple(overflow_names(rows))
 
 
 def offsets_of(rows: SegmentRows) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.columns import column_name, overflow
+from headgate.columns import OVERFLOW, column_name, join_views, overflow_view, read_overflow
 from headgate.filters import SYS_KINDS, Facts, Field, View
 from headgate.message import Scalar
 from headgate.streams.format import FORMAT_VERSION
@@ -138,9 +138,7 @@ class SummarizedChunk(ABC):
         name = column_name(field, view)
         array = self.column(name) if name in self._segment.names else None
         if field.scope == "header" and field.name in self._segment.note.overflowed:
-            return overflow.joined(
-                array, overflow.view_of(self._overflowed(), field.name, view), view
-            )
+            return join_views(array, overflow_view(self._overflowed(), field.name, view), view)
         return array
 
     def take(self, rows: Rows | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -151,7 +149,7 @@ class SummarizedChunk(ABC):
 
     def _overflowed(self) -> list[dict[str, Any]]:
         if self._overflowing is None:
-            self._overflowing = overflow.overflowing(self.column(overflow.OVERFLOW))
+            self._overflowing = read_overflow(self.column(OVERFLOW))
         return self._overflowing
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from headgate.columns import Arrays, BatchColumns, row_count
+from headgate.columns import Arrays, BatchColumns, count_rows
 from headgate.errors import InvalidMessage
 from headgate.message import Message, validate
 from headgate.streams.format import MAX_BODY_BYTES
@@ -93,7 +93,7 @@ def cuts_of_columns(
     arrays: Arrays, restriction: Restriction, chunk_messages: int, chunk_bytes: int
 ) -> Iterator[Cut]:
     """The same for rows of columns, by their average size. What comes in bulk may lie in larger chunks."""
-    rows = row_count(arrays)
+    rows = count_rows(arrays)
     if not rows:
         return
     average = max(sum(array.nbytes for array in arrays.values()) // rows, 1)
@@ -107,7 +107,7 @@ def cuts_of_columns(
 
 def _runs_of_rows(arrays: Arrays, restriction: Restriction) -> Iterable[tuple[int, int]]:
     if not restriction:
-        return [(0, row_count(arrays))]
+        return [(0, count_rows(arrays))]
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
     return runs_of_rows(restriction.codes(BatchColumns(batch)))
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, TypeAlias, Unpack
 
 from headgate.clock import now_us
-from headgate.columns import arrays_of, shred_valid, validate_batch
+from headgate.columns import shred_chunk, shred_valid, validate_batch
 from headgate.errors import InvalidMessage, StreamClosed
 from headgate.message import Message, MessageFields, as_message, validate
 from headgate.streams.write.batching import MAX_MESSAGE_BYTES, PreparedChunk, check_sizes, prepare
@@ -141,7 +141,7 @@ class Producer:
             validate_batch(batch)
             check_sizes(batch)
         else:
-            made = partial(arrays_of, indexed=options.indexed, now_us=now_us(), shred=shred_valid)
+            made = partial(shred_chunk, indexed=options.indexed, now_us=now_us(), shred=shred_valid)
             pieces = list(prepare(batch, options, made))
         with self._numbering:
             marks = self._marks(first_publishing_id, len(batch))

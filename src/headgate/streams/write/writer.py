@@ -16,7 +16,14 @@ from threading import Lock, RLock
 
 from headgate import file_watch as wake
 from headgate.clock import now_us as now_us
-from headgate.columns import Arrays, arrays_of, cap, cut, plain_arrays_of, row_count
+from headgate.columns import (
+    Arrays,
+    cap_columns,
+    count_rows,
+    cut_rows,
+    shred_chunk,
+    shred_plain_chunk,
+)
 from headgate.errors import (
     InvalidMessage,
     StreamClosed,
@@ -209,7 +216,7 @@ class Writer:
         return taken.after(self._log.next_offset - self._taken_at)
 
     def _prepare(self, drained: Drained) -> Iterator[PreparedChunk]:
-        columns = plain_arrays_of if drained.plain else arrays_of
+        columns = shred_plain_chunk if drained.plain else shred_chunk
         made = partial(columns, indexed=self.options.indexed, now_us=self._clock())
         return prepare(drained.messages, self.options, made)
 
@@ -251,7 +258,7 @@ class Writer:
                 arrays, self._shape.restriction, options.chunk_messages, options.chunk_bytes
             )
             for start, end, code in pieces:
-                yield cap(cut(arrays, start, end - start), None, options.indexed), code
+                yield cap_columns(cut_rows(arrays, start, end - start), None, options.indexed), code
 
     def _append(
         self,
@@ -266,11 +273,11 @@ class Writer:
         ids = last_ids(marks)
         meta = ChunkMeta(ids, self._shape.restriction.properties(code))
         chunk = encode_chunk(arrays, self._log.next_offset, meta, flags)
-        rows = row_count(arrays)
+        rows = count_rows(arrays)
         if chunk.length > 2 * self.options.chunk_bytes and rows > 1 and len(marks) in (0, rows):
             half = rows // 2
-            self._append(cut(arrays, 0, half), code, marks[:half], whole=whole, flags=flags)
-            rest = cut(arrays, half, rows - half)
+            self._append(cut_rows(arrays, 0, half), code, marks[:half], whole=whole, flags=flags)
+            rest = cut_rows(arrays, half, rows - half)
             return self._append(rest, code, marks[half:], whole=whole, flags=flags)
         if not whole:
             self._make_room(chunk.length)

@@ -10,7 +10,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headgate.columns.decoder import decode
+from headgate.columns.decode import decode_messages
 from headgate.errors import DataLost
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
@@ -77,7 +77,7 @@ def run_tasks(reading: RoutingReader, low: int, high: int) -> tuple[list[list[st
     for row in rows:
         if row["file"] is not None:
             batches = read_staged(Path(row["file"]), row["nbytes"], row["crc"])
-            messages = [m.payload.decode() for batch in batches for m in decode(batch)]
+            messages = [m.payload.decode() for batch in batches for m in decode_messages(batch)]
             found[row["destination"]] += messages
     return found, total(row["counters"] for row in rows if row["counters"] is not None)
 

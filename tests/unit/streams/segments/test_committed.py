@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.columns.tables import columns_of
+from headgate.columns.tables import read_table
 from headgate.errors import StreamLocked, StreamWriteError
 from headgate.message import Message
 from headgate.streams.format import index_path, log_path
@@ -65,11 +65,11 @@ def test_no_reader_sees_an_append_that_is_taken_back(
         with stream.consume(start="next", follow=True) as follower:
             disk = FullDisk(monkeypatch, at, lambda: (payloads(path), follower.poll()))
             with pytest.raises(StreamWriteError):
-                append([columns_of(numbered(7), 0)], mark)
+                append([read_table(numbered(7), 0)], mark)
             monkeypatch.undo()
             assert disk.seen == [([b"before"], None)]
             assert payloads(path) == [b"before"]
-            append([columns_of(numbered(7), 0)], mark)
+            append([read_table(numbered(7), 0)], mark)
             found = follower.poll()
             assert found is not None
             assert (found.offset, found.message.payload) == (1, b"0")

@@ -5,8 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from headgate.columns.batch import BatchColumns
-from headgate.columns.shredder import shred
+from headgate.columns.decode import BatchColumns
+from headgate.columns.shred import shred_messages
 from headgate.filters.compile.verdict import Verdict, judge
 from headgate.filters.facts import Facts
 from headgate.filters.nodes import Compare, Field, Literal
@@ -98,7 +98,7 @@ def test_rows_of_columns_have_the_tuples_of_their_messages():
         )
         for _ in range(200)
     ]
-    codes = restriction.codes(BatchColumns(shred(messages)))
+    codes = restriction.codes(BatchColumns(shred_messages(messages)))
     assert codes.tolist() == [restriction.code(message.headers) for message in messages]
     lengths = [count for _, count in runs_of_rows(codes)]
     assert sum(lengths) == 200

@@ -6,7 +6,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headgate.columns.decoder import decode, decode_records
+from headgate.columns.decode import decode_messages, decode_records
 from headgate.columns.names import field_key, parse_column_name
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.query import make_query
@@ -36,7 +36,7 @@ def _types(headers: object) -> dict[str, type]:
 
 
 def test_what_has_no_column_is_left_at_its_default() -> None:
-    [message] = decode(pa.record_batch({"offset": [7], "h.i.n": [1]}))
+    [message] = decode_messages(pa.record_batch({"offset": [7], "h.i.n": [1]}))
     assert (message.payload, message.topic, message.priority, message.headers) == (
         b"",
         "",

@@ -1,4 +1,4 @@
-"""Publishing from tasks: a message is what it was when publish was called, not when its task began to run."""
+"""Publishing from tasks: a message is taken in when publish is called, not when its task begins to run."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ def test_headers_can_be_used_again_as_soon_as_publish_was_called():
     assert in_subscription == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_what_cannot_be_published_is_refused_by_the_call_itself():
+def test_an_invalid_message_is_refused_by_the_call_itself():
     async def refused():
         async with await aio.connect("memory://") as db:
             queue = await db.queue("q")

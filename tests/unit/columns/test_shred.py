@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from headgate.columns import column_name
-from headgate.columns.batch import BatchColumns
-from headgate.columns.shredder import shred, shred_headers, shred_valid
+from headgate.columns.decode import BatchColumns
+from headgate.columns.shred import shred_headers, shred_messages, shred_valid
 from headgate.columns.validate import validate_batch
 from headgate.errors import InvalidMessage
 from headgate.filters import VIEWS
@@ -46,7 +46,7 @@ def test_every_column_has_the_type_its_name_promises():
         key="k",
         subject="s",
     )
-    assert types_of(shred([message])) == {
+    assert types_of(shred_messages([message])) == {
         "topic": "dictionary<values=string, indices=int8, ordered=0>",
         "priority": "uint8",
         "timestamp": "int64",
@@ -63,11 +63,14 @@ def test_every_column_has_the_type_its_name_promises():
 
 
 def test_a_column_that_would_be_empty_is_not_there():
-    assert types_of(shred([Message(headers={"absent": None})])).keys() == {"topic", "priority"}
+    assert types_of(shred_messages([Message(headers={"absent": None})])).keys() == {
+        "topic",
+        "priority",
+    }
 
 
 def test_no_messages_make_an_empty_batch():
-    assert shred([]).num_rows == 0
+    assert shred_messages([]).num_rows == 0
     assert shred_valid([]).num_rows == 0
     assert shred_headers([]) == {}
 
@@ -75,7 +78,7 @@ def test_no_messages_make_an_empty_batch():
 @pytest.mark.parametrize("rows", [1, 2, 50, 400])
 def test_nothing_is_lost_or_invented(rows, seed):
     messages = generate.messages(random.Random(seed), rows)
-    columns = BatchColumns(shred(messages))
+    columns = BatchColumns(shred_messages(messages))
     for name in SYS_KINDS:
         field = Field("sys", name)
         assert whole(columns, field) == [getattr(m, name) for m in messages]
@@ -164,7 +167,7 @@ def test_absent_values_do_not_count_as_distinct():
 )
 def test_what_no_column_can_hold_is_refused_by_name(message, field):
     with pytest.raises(InvalidMessage) as refused:
-        shred([Message(headers={"big": 1, "odd": "x"}, id="i", key="k"), message])
+        shred_messages([Message(headers={"big": 1, "odd": "x"}, id="i", key="k"), message])
     assert refused.value.field == field
 
 
@@ -172,7 +175,7 @@ def test_what_no_column_can_hold_is_refused_by_name(message, field):
 
 
 def test_a_system_field_has_the_view_of_its_kind_only():
-    columns = BatchColumns(shred([Message(topic="a", timestamp=1)]))
+    columns = BatchColumns(shred_messages([Message(topic="a", timestamp=1)]))
     assert columns.view(Field("sys", "topic"), "string").to_pylist() == ["a"]
     assert columns.view(Field("sys", "topic"), "int") is None
     assert columns.view(Field("sys", "timestamp"), "int").to_pylist() == [1]
@@ -181,7 +184,7 @@ def test_a_system_field_has_the_view_of_its_kind_only():
 
 def test_a_header_named_like_a_system_field_is_another_column():
     columns = BatchColumns(
-        shred([Message(topic="a", headers={"topic": "b"}, properties={"to": "c"})])
+        shred_messages([Message(topic="a", headers={"topic": "b"}, properties={"to": "c"})])
     )
     assert columns.view(Field("header", "topic"), "string").to_pylist() == ["b"]
     assert columns.view(Field("sys", "topic"), "string").to_pylist() == ["a"]
@@ -276,7 +279,7 @@ def test_a_batch_is_refused_with_the_error_of_its_first_bad_message(message, com
 def test_a_batch_of_good_messages_passes():
     validate_batch(GOOD)
     validate_batch([])
-    assert shred_valid(GOOD) == shred(GOOD)
+    assert shred_valid(GOOD) == shred_messages(GOOD)
 
 
 def test_random_messages_pass_in_bulk_as_they_do_one_by_one(seed):
