@@ -306,8 +306,10 @@ class AsyncProducer:
         try:
             await self.flush()
         finally:
-            await self._lane.run(self._producer.close)
-            self._on_close(self)
+            try:
+                await self._lane.run(self._producer.close)
+            finally:
+                self._on_close(self)
 
     async def __aenter__(self) -> AsyncProducer:
         return self
@@ -417,7 +419,9 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         return self._consumer
 
     async def _wait_for_change(self, deadline: float | None) -> bool:
-        """Wait until a file of the stream changes; False after the deadline."""
+        """Wait until a file of the stream changes; False after the deadline or the close."""
+        if self._closing is not None:
+            return False
         if self._changes is None:
             self._changes = _Changes(self._directory)
             return True  # one more look finds what was published before the watch began
