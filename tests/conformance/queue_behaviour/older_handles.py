@@ -1,17 +1,15 @@
-"""Handles that were opened before somebody changed what they stand for."""
+"""Handles of a queue that another connection changes or deletes after they were made."""
 
 from __future__ import annotations
-
-import queue as queues
 
 import pytest
 
 from headgate.errors import QueueNotFound, QueueOptionsError
-from tests.conformance.queue_behaviour.surroundings import PATIENCE, Surroundings, payloads
+from tests.conformance.queue_behaviour.base import PATIENCE, QueueFixtures, payloads
 
 
-class HandleBehaviour(Surroundings):
-    def test_an_archive_that_was_turned_on_elsewhere_keeps_what_an_older_handle_acks(
+class OlderHandleBehaviour(QueueFixtures):
+    def test_an_archive_turned_on_by_another_connection_keeps_what_an_older_handle_acks(
         self, connect, orders
     ):
         with connect() as other:
@@ -22,7 +20,7 @@ class HandleBehaviour(Surroundings):
         second[0].ack()
         assert [s.message.payload for s in orders.archived()] == [b"a", b"b"]
 
-    def test_an_archive_that_was_turned_off_elsewhere_keeps_nothing_more(self, connect, db):
+    def test_an_archive_turned_off_by_another_connection_keeps_nothing_more(self, connect, db):
         kept = db.queue("kept", archive=True)
         kept.publish(b"a")
         with connect() as other:
@@ -30,17 +28,16 @@ class HandleBehaviour(Surroundings):
         kept.claim()[0].ack()
         assert list(kept.archived()) == []
 
-    def test_a_filter_header_that_was_added_elsewhere_is_used_by_an_older_handle(
-        self, connect, orders
+    def test_an_older_handle_uses_a_filter_header_that_another_connection_added(
+        self, connect, db, orders
     ):
         with connect() as other:
             other.queue("orders").index_add("colour")
         orders.publish(b"a", headers={"colour": "red"})
         assert payloads(orders.claim(filter="colour = 'red'")) == [b"a"]
-        operations = orders._engine.operations
-        assert "colour" in operations.last_known(orders.info).indexed
+        assert "colour" in db.engine.operations.last_known(orders.info).indexed
 
-    def test_a_queue_that_was_dropped_and_made_again_is_the_one_an_older_handle_uses(
+    def test_an_older_handle_uses_the_queue_that_was_deleted_and_created_again(
         self, connect, orders
     ):
         orders.publish(b"old")
@@ -58,8 +55,9 @@ class HandleBehaviour(Surroundings):
             with pytest.raises(Exception, match="cannot ack"):
                 held.ack()
 
-    def test_a_consumer_goes_on_with_a_queue_that_was_made_again(self, connect, orders):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_a_consumer_goes_on_with_a_queue_that_was_deleted_and_created_again(
+        self, connect, orders, seen
+    ):
         with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
             orders.publish(b"a")
             assert seen.get(timeout=PATIENCE) == b"a"
@@ -70,7 +68,7 @@ class HandleBehaviour(Surroundings):
                     anew.publish(name)
                     assert seen.get(timeout=PATIENCE) == name
 
-    def test_a_dropped_queue_is_not_found_whatever_is_asked_of_it(self, db, orders):
+    def test_every_verb_of_a_deleted_queue_raises_queue_not_found(self, db, orders):
         orders.publish(b"a")
         [held] = orders.claim()
         db.delete("orders")
@@ -90,7 +88,9 @@ class HandleBehaviour(Surroundings):
 
     # -- subscriptions --
 
-    def test_a_subscription_to_one_queue_is_not_widened_because_nobody_named_it(self, db, orders):
+    def test_a_subscription_to_one_queue_is_not_widened_when_the_queue_is_left_out(
+        self, db, orders
+    ):
         db.queue("others")
         eu = db.subscription("eu", "region = 'EU'", queue="orders")
         with pytest.raises(QueueOptionsError, match="'orders' alone"):
@@ -98,7 +98,7 @@ class HandleBehaviour(Surroundings):
         assert db.find("eu").filter == eu.filter
         db.subscription("eu", "region = 'US'", queue="others")
 
-    def test_a_subscription_to_a_queue_that_was_dropped_is_not_widened(self, db, orders):
+    def test_a_subscription_to_a_deleted_queue_is_not_widened(self, db, orders):
         eu = db.subscription("eu", "region = 'EU'", queue="orders")
         db.delete("orders")
         with pytest.raises(QueueOptionsError, match="was dropped"):
@@ -111,7 +111,7 @@ class HandleBehaviour(Surroundings):
         db.queue("others").publish(b"b", headers={"region": "US"})
         assert payloads(eu.claim()) == [b"b"]
 
-    def test_nothing_is_published_to_a_subscription_itself(self, db):
+    def test_publishing_to_a_subscription_is_refused(self, db):
         eu = db.subscription("eu", "region = 'EU'")
         with pytest.raises(QueueOptionsError, match="is a subscription"):
             eu.publish(b"a", headers={"region": "US"})

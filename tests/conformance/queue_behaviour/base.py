@@ -1,16 +1,16 @@
-"""What the tests of a queue share: a clock, a database, and a queue of orders."""
+"""What the tests of a queue share: a clock, a database, a queue of orders, and what handlers have seen."""
 
 from __future__ import annotations
 
+import queue as queues
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
-from headgate.queues.database import Database
-from headgate.queues.delivery import Delivery
-from headgate.queues.queue import Queue
+from headgate.queues import Database, Delivery, Queue
 from headgate.testing import ManualClock
 
 SECOND = timedelta(seconds=1)
@@ -21,10 +21,10 @@ Connect = Callable[[], Database]
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Look again and again, until it holds."""
+    """Poll until it holds."""
     deadline = monotonic() + PATIENCE
     while not holds():
-        assert monotonic() < deadline, "it does not come about"
+        assert monotonic() < deadline, "it did not hold in time"
         sleep(0.005)
 
 
@@ -36,8 +36,8 @@ def claim_all(queue: Queue, filter: str | None = None) -> set[bytes]:
     return set(payloads(queue.claim(100, filter=filter)))
 
 
-class Surroundings:
-    """An engine brings the fixture `connect`, whose databases go by the clock `time`."""
+class QueueFixtures:
+    """An engine defines the fixture `connect`, whose databases use the clock `time`."""
 
     @pytest.fixture
     def time(self) -> ManualClock:
@@ -51,3 +51,8 @@ class Surroundings:
     @pytest.fixture
     def orders(self, db: Database) -> Queue:
         return db.queue("orders", filter_headers=["type", "region"], max_attempts=3)
+
+    @pytest.fixture
+    def seen(self) -> queues.Queue[Any]:
+        """What handlers and callbacks put into it, from any thread."""
+        return queues.Queue()

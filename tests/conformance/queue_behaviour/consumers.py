@@ -12,19 +12,18 @@ import pytest
 from headgate.errors import QueueOptionsError
 from headgate.message import Message
 from headgate.queues import Delivery, Member, Retry, State
-from tests.conformance.queue_behaviour.surroundings import (
+from tests.conformance.queue_behaviour.base import (
     MINUTE,
     PATIENCE,
     SECOND,
-    Surroundings,
+    QueueFixtures,
     wait_until,
 )
 
 
-class ConsumerBehaviour(Surroundings):
+class ConsumerBehaviour(QueueFixtures):
     @pytest.mark.parametrize("mode", ["notify", "poll", "hybrid"])
-    def test_a_handler_that_returns_acks(self, orders, mode):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_a_handler_that_returns_acks(self, orders, mode, seen):
         orders.publish(b"before")
         with orders.consumer(lambda d: seen.put(d.message.payload), mode=mode, poll=SECOND / 100):
             assert seen.get(timeout=PATIENCE) == b"before"
@@ -32,8 +31,7 @@ class ConsumerBehaviour(Surroundings):
             assert seen.get(timeout=PATIENCE) == b"after"
         assert list(orders.browse()) == []
 
-    def test_a_handler_that_raises_nacks_with_a_growing_delay(self, orders, time):
-        seen: queues.Queue[int] = queues.Queue()
+    def test_a_handler_that_raises_nacks_with_a_growing_delay(self, orders, time, seen):
 
         def fail(delivery: Delivery) -> None:
             seen.put(delivery.attempts)
@@ -53,11 +51,10 @@ class ConsumerBehaviour(Surroundings):
         time.advance(MINUTE)
         assert [d.attempts for d in orders.claim()] == [3]
 
-    def test_a_failure_that_quotes_what_no_database_stores_is_nacked_with_it_written_out(
-        self, orders, caplog
+    def test_characters_that_no_database_stores_are_escaped_in_the_reason_of_a_failure(
+        self, orders, caplog, seen
     ):
         caplog.set_level(logging.CRITICAL, "headgate")  # no report can hold what would be logged
-        seen: queues.Queue[bytes] = queues.Queue()
 
         def fail(delivery: Delivery) -> None:
             seen.put(delivery.message.payload)
@@ -80,7 +77,7 @@ class ConsumerBehaviour(Surroundings):
             with pytest.raises(QueueOptionsError, match="group"):
                 orders.publish(b"a", group=name)
 
-    def test_what_is_handled_is_acked_while_the_next_message_takes_long(self, orders):
+    def test_a_handled_message_is_acked_while_the_handler_is_busy_with_the_next(self, orders):
         begun: queues.Queue[int] = queues.Queue()
         go_on: queues.Queue[None] = queues.Queue()
 
@@ -99,12 +96,11 @@ class ConsumerBehaviour(Surroundings):
     @pytest.mark.parametrize(
         "ends", [SystemExit(3), CancelledError(), KeyboardInterrupt()], ids=repr
     )
-    def test_a_handler_that_would_end_its_thread_has_failed_and_the_next_message_is_handled(
-        self, orders, caplog, ends
+    def test_a_handler_that_raises_system_exit_has_failed_and_the_next_message_is_handled(
+        self, orders, caplog, ends, seen
     ):
         if isinstance(ends, KeyboardInterrupt) and orders.__module__.endswith("aio"):
             pytest.skip("Ctrl-C in a task ends the loop, loudly")
-        seen: queues.Queue[bytes] = queues.Queue()
 
         def end_at_first(delivery: Delivery) -> None:
             if delivery.message.payload == b"ends":
@@ -119,8 +115,7 @@ class ConsumerBehaviour(Surroundings):
         assert type(ends).__name__ in failed.reason
         assert "handler failed" in caplog.text
 
-    def test_a_predicate_that_would_end_its_thread_rejects(self, orders):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_a_predicate_that_raises_system_exit_rejects_the_message(self, orders, seen):
 
         def wants(message: Message) -> bool:
             return message.payload == b"yes" or sys.exit("not mine")
@@ -130,10 +125,9 @@ class ConsumerBehaviour(Surroundings):
             assert seen.get(timeout=PATIENCE) == b"yes"
 
     @pytest.mark.parametrize("elsewhere", [False, True])
-    def test_a_consumer_of_a_queue_that_is_resumed_gets_what_fell_due(
-        self, connect, orders, time, elsewhere
+    def test_a_consumer_of_a_resumed_queue_gets_the_messages_that_fell_due(
+        self, connect, orders, time, elsewhere, seen
     ):
-        seen: queues.Queue[bytes] = queues.Queue()
         orders.publish(b"a", delay=MINUTE)
         orders.pause()
         time.advance(MINUTE)
@@ -142,8 +136,7 @@ class ConsumerBehaviour(Surroundings):
                 (other.queue("orders") if elsewhere else orders).resume()
             assert seen.get(timeout=PATIENCE) == b"a"
 
-    def test_a_consumer_gets_what_its_filter_matches(self, orders):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_a_consumer_gets_the_messages_its_filter_matches(self, orders, seen):
         with orders.consumer(
             lambda d: seen.put(d.message.payload), filter="region IN ('EU', 'US')"
         ):
@@ -152,8 +145,9 @@ class ConsumerBehaviour(Surroundings):
             assert {seen.get(timeout=PATIENCE), seen.get(timeout=PATIENCE)} == {b"EU", b"US"}
         assert [s.message.payload for s in orders.peek()] == [b"APAC"]
 
-    def test_what_a_predicate_rejects_is_not_counted_and_never_dies(self, orders):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_a_message_that_a_predicate_rejects_has_no_attempts_and_is_never_dead(
+        self, orders, seen
+    ):
         orders.publish_many([b"no"] * 3)
         wanted = orders.consumer(
             lambda d: seen.put(d.message.payload), predicate=lambda m: m.payload == b"yes", batch=1
@@ -165,8 +159,7 @@ class ConsumerBehaviour(Surroundings):
         assert list(orders.dead()) == []
         assert [(s.message.payload, s.attempts) for s in orders.browse()] == [(b"no", 0)] * 3
 
-    def test_threads_share_the_work_and_nothing_is_handled_twice(self, orders):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_threads_share_the_messages_and_none_is_handled_twice(self, orders, seen):
         names = [b"%d" % at for at in range(200)]
         orders.publish_many(names)
         with orders.consumer(lambda d: seen.put(d.message.payload), threads=3, batch=7):
@@ -174,8 +167,7 @@ class ConsumerBehaviour(Surroundings):
         assert sorted(found) == sorted(names)
         assert list(orders.browse()) == []
 
-    def test_a_group_offers_a_message_to_the_next_who_wants_it(self, orders):
-        seen: queues.Queue[tuple[str, bytes]] = queues.Queue()
+    def test_a_group_offers_a_message_to_the_next_member_that_accepts_it(self, orders, seen):
 
         def member(id: str, wants: bytes) -> Member:
             return Member(
@@ -190,23 +182,20 @@ class ConsumerBehaviour(Surroundings):
         assert sorted(found) == [("A", b"a")] * 5 + [("B", b"b")] * 5
         assert [(s.message.payload, s.attempts) for s in orders.browse()] == [(b"c", 0)] * 5
 
-    def test_round_robin_gives_everybody_a_turn(self, orders):
-        seen: queues.Queue[str] = queues.Queue()
+    def test_a_round_robin_group_calls_every_member_in_turn(self, orders, seen):
         members = [Member(id, lambda d, id=id: seen.put(id)) for id in "ABC"]
         orders.publish_many([b"x"] * 9)
         with orders.consumer_group(members):
             assert sorted(seen.get(timeout=PATIENCE) for _ in range(9)) == [*"AAABBBCCC"]
 
-    def test_a_sticky_group_gives_a_key_always_to_the_same_member(self, orders):
-        seen: queues.Queue[tuple[str, str]] = queues.Queue()
+    def test_a_sticky_group_gives_a_key_always_to_the_same_member(self, orders, seen):
         members = [Member(id, lambda d, id=id: seen.put((d.message.key, id))) for id in "ABC"]
         orders.publish_many(Message(b"", key=f"k{at % 10}") for at in range(60))
         with orders.consumer_group(members, strategy="sticky"):
             found = {seen.get(timeout=PATIENCE) for _ in range(60)}
         assert len(found) == 10
 
-    def test_a_handler_may_settle_by_itself(self, orders):
-        seen: queues.Queue[int] = queues.Queue()
+    def test_a_handler_may_settle_its_message(self, orders, seen):
 
         def later(delivery: Delivery) -> None:
             delivery.nack(delay=MINUTE)
@@ -217,7 +206,7 @@ class ConsumerBehaviour(Surroundings):
             seen.get(timeout=PATIENCE)
         assert [s.state for s in orders.browse()] == [State.DELAYED]
 
-    def test_leases_at_work_can_be_extended(self, orders, time):
+    def test_a_consumer_extends_the_leases_of_running_handlers(self, orders, time):
         begun: queues.Queue[int] = queues.Queue()
         go_on: queues.Queue[None] = queues.Queue()
 
@@ -236,8 +225,7 @@ class ConsumerBehaviour(Surroundings):
             go_on.put(None)
         assert list(orders.browse()) == []
 
-    def test_statistics_tell_what_a_consumer_did(self, orders):
-        seen: queues.Queue[int] = queues.Queue()
+    def test_statistics_tell_what_a_consumer_did(self, orders, seen):
         orders.publish_many([Message(b"no", priority=9), b"a", b"b"])
         with orders.consumer(
             lambda d: seen.put(d.id),
@@ -252,8 +240,7 @@ class ConsumerBehaviour(Surroundings):
         assert usage.claims >= 1
         assert usage.claim_us > 0
 
-    def test_a_consumer_is_woken_by_a_publish_from_another_connection(self, connect, orders):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_a_consumer_is_woken_by_a_publish_from_another_connection(self, connect, orders, seen):
         with (
             connect() as elsewhere,
             orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"),
@@ -262,8 +249,7 @@ class ConsumerBehaviour(Surroundings):
                 elsewhere.queue("orders").publish(name)
                 assert seen.get(timeout=PATIENCE) == name
 
-    def test_a_consumer_of_a_subscription_is_woken(self, db, orders):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_a_consumer_of_a_subscription_is_woken(self, db, orders, seen):
         subscription = db.subscription("s", pattern="#")
         with subscription.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
             orders.publish(b"a")

@@ -8,10 +8,10 @@ from headgate.errors import FilterSyntaxError
 from headgate.filters.builder import header
 from headgate.message import Message
 from headgate.queues.queue import Queue
-from tests.conformance.queue_behaviour.surroundings import SECOND, Surroundings, claim_all, payloads
+from tests.conformance.queue_behaviour.base import SECOND, QueueFixtures, claim_all, payloads
 
 
-class FilterBehaviour(Surroundings):
+class FilterBehaviour(QueueFixtures):
     """Seed 000's integration tests, by name, and what they leave out."""
 
     @pytest.fixture
@@ -81,7 +81,7 @@ class FilterBehaviour(Surroundings):
         assert {standing.message.payload for standing in events.peek(100, filter)} == wanted
         assert claim_all(events, filter) == wanted
 
-    def test_what_a_filter_does_not_match_stays_for_others(self, events):
+    def test_messages_that_a_filter_does_not_match_stay_for_others(self, events):
         claim_all(events, "region = 'EU'")
         assert claim_all(events) == {b"created-us", b"shipped-apac", b"bare", b"number"}
 
@@ -99,16 +99,16 @@ class FilterBehaviour(Surroundings):
             assert len(found) == 20
             assert [s.message for s in orders.peek(7, filter)] == found[:7]
 
-    def test_what_only_python_can_decide_is_found_behind_many_others(self, orders):
+    def test_a_match_that_only_python_can_decide_is_found_behind_many_others(self, orders):
         orders.publish_many(Message(b"x", headers={"n": 7.0}) for _ in range(1200))
         orders.publish(b"wanted", headers={"n": 7.5})
         assert payloads(orders.claim(5, filter="n % 5 = 2.5")) == [b"wanted"]
 
-    def test_a_bad_filter_is_refused_where_it_is_declared(self, orders):
+    def test_a_claim_refuses_a_filter_with_a_syntax_error(self, orders):
         with pytest.raises(FilterSyntaxError, match="column"):
             orders.claim(1, filter="type = = 'x'")
 
-    def test_a_header_declared_later_is_found_in_what_was_there_before(self, orders):
+    def test_a_filter_header_declared_later_is_indexed_for_older_messages(self, orders):
         for at in range(5):
             orders.publish(b"%d" % at, headers={"size": at % 2, "type": "t"})
         orders.index_add("size")
@@ -116,7 +116,7 @@ class FilterBehaviour(Surroundings):
         orders.publish(b"5", headers={"size": 1})
         assert claim_all(orders, "size = 1") == {b"1", b"3", b"5"}
 
-    def test_a_publisher_that_does_not_know_of_a_new_header_copies_it_all_the_same(
+    def test_a_publisher_indexes_a_filter_header_that_another_connection_declared(
         self, connect, orders
     ):
         with connect() as elsewhere:
@@ -127,52 +127,54 @@ class FilterBehaviour(Surroundings):
             assert claim_all(orders, "size = 1") == {b"before", b"after"}
 
 
-class ExaminedBehaviour(Surroundings):
-    """A filter that no index answers reads everything once; what it found is not forgotten, nor taken for granted."""
+class ScanBehaviour(QueueFixtures):
+    """A filter that no index answers scans the queue once; later claims read only what is new or has changed."""
 
-    WANTED = "colour = 'red'"
+    FILTER = "colour = 'red'"
 
     def poll(self, orders: Queue) -> list[bytes]:
-        return payloads(orders.claim(10, filter=self.WANTED))
+        return payloads(orders.claim(10, filter=self.FILTER))
 
     def fill(self, orders: Queue) -> None:
         orders.publish_many(Message(b"%d" % n, headers={"colour": "blue"}) for n in range(30))
         assert self.poll(orders) == self.poll(orders) == []
 
-    def test_what_is_published_after_a_look_for_nothing_is_found(self, orders):
+    def test_a_message_published_after_a_scan_without_a_match_is_found(self, orders):
         self.fill(orders)
         for payload in (b"a", b"b"):
             orders.publish(payload, headers={"colour": "red"})
             assert self.poll(orders) == [payload]
             assert self.poll(orders) == []
 
-    def test_the_most_urgent_of_what_came_later_is_first(self, orders):
+    def test_later_messages_are_claimed_by_priority(self, orders):
         self.fill(orders)
         for priority in (1, 7, 3):
             orders.publish(b"%d" % priority, headers={"colour": "red"}, priority=priority)
         assert self.poll(orders) == [b"7", b"3", b"1"]
 
-    def test_what_was_leased_during_the_look_is_found_when_it_is_given_back(self, orders):
+    def test_a_message_that_was_leased_during_the_scan_is_found_when_it_is_released(self, orders):
         orders.publish(b"a", headers={"colour": "red"})
         [leased] = orders.claim()
         self.fill(orders)
         leased.release()
         assert self.poll(orders) == [b"a"]
 
-    def test_what_was_leased_during_the_look_is_found_when_its_lease_ends(self, orders, time):
+    def test_a_message_that_was_leased_during_the_scan_is_found_when_its_lease_ends(
+        self, orders, time
+    ):
         orders.publish(b"a", headers={"colour": "red"})
         orders.claim(lease=SECOND)
         self.fill(orders)
         time.advance(SECOND * 2)
         assert self.poll(orders) == [b"a"]
 
-    def test_what_was_delayed_during_the_look_is_found_when_it_is_due(self, orders, time):
+    def test_a_message_that_was_delayed_during_the_scan_is_found_when_it_is_due(self, orders, time):
         orders.publish(b"a", headers={"colour": "red"}, delay=SECOND)
         self.fill(orders)
         time.advance(SECOND * 2)
         assert self.poll(orders) == [b"a"]
 
-    def test_what_was_dead_during_the_look_is_found_when_it_is_requeued(self, orders):
+    def test_a_dead_letter_is_found_when_it_is_requeued_after_the_scan(self, orders):
         orders.publish(b"a", headers={"colour": "red"})
         orders.claim()[0].nack(requeue=False)
         self.fill(orders)
@@ -187,7 +189,7 @@ class ExaminedBehaviour(Surroundings):
         first.ack()
         assert self.poll(orders) == [b"second"]
 
-    def test_many_matches_in_other_hands_are_found_when_they_are_given_back(self, orders):
+    def test_many_matches_that_were_leased_are_found_when_they_are_released(self, orders):
         orders.publish_many(Message(b"%d" % n, headers={"colour": "red"}) for n in range(150))
         leased = orders.claim(150)
         self.fill(orders)
@@ -195,22 +197,22 @@ class ExaminedBehaviour(Surroundings):
             delivery.release()
         assert self.poll(orders) == [b"%d" % n for n in range(100, 110)]
 
-    def test_a_subscription_finds_what_it_takes_from_the_past(self, db, orders):
+    def test_a_scan_of_a_subscription_finds_what_its_new_filter_matches(self, db, orders):
         orders.publish(b"old", headers={"colour": "red"})
         late = db.subscription("late", "colour = 'blue'")
         orders.publish(b"new", headers={"colour": "blue"})
-        assert late.claim(10, filter=self.WANTED) == []
+        assert late.claim(10, filter=self.FILTER) == []
         late.set_filter("colour = 'red'")
         orders.publish(b"newer", headers={"colour": "red"})
-        assert payloads(late.claim(10, filter=self.WANTED)) == [b"newer"]
+        assert payloads(late.claim(10, filter=self.FILTER)) == [b"newer"]
 
-    def test_a_filter_that_asks_for_the_time_is_asked_anew(self, orders, time):
+    def test_a_filter_on_the_current_time_is_evaluated_again(self, orders, time):
         orders.publish(b"a", headers={"until": time.wall_us + 5_000_000})
         assert orders.claim(filter="until < UTC()") == orders.claim(filter="until < UTC()") == []
         time.advance(SECOND * 10)
         assert payloads(orders.claim(filter="until < UTC()")) == [b"a"]
 
-    def test_the_last_hour_is_what_was_published_within_it(self, db, orders, time):
+    def test_a_filter_on_the_last_hour_matches_what_was_published_within_it(self, db, orders, time):
         recent = "sys.timestamp > UTC() - INTERVAL '1h'"
         subscribed = db.subscription("recent", recent)
         an_hour_ago = time.wall_us - 3_600_000_000

@@ -7,18 +7,18 @@ import pytest
 from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.message import Message
 from headgate.queues.engine import Publication, State
-from tests.conformance.queue_behaviour.surroundings import MINUTE, Surroundings, payloads
+from tests.conformance.queue_behaviour.base import MINUTE, QueueFixtures, payloads
 
 
-class SubscriptionBehaviour(Surroundings):
-    def test_a_subscription_gets_its_own_copy_of_what_matches(self, db, orders):
+class SubscriptionBehaviour(QueueFixtures):
+    def test_a_subscription_gets_its_own_delivery_of_messages_that_match(self, db, orders):
         eu = db.subscription("eu", "region = 'EU'")
         orders.publish(b"a", headers={"region": "EU"})
         orders.publish(b"b", headers={"region": "US"})
         assert payloads(orders.claim(5)) == [b"a", b"b"]
         assert payloads(eu.claim(5)) == [b"a"]
 
-    def test_it_has_its_own_leases_attempts_and_dead_letters(self, db, orders):
+    def test_a_subscription_has_its_own_leases_attempts_and_dead_letters(self, db, orders):
         everything = db.subscription("all", pattern="#", max_attempts=1)
         orders.publish(b"a")
         orders.claim()[0].ack()
@@ -33,20 +33,20 @@ class SubscriptionBehaviour(Surroundings):
         orders.publish(b"c", topic="orders", headers={"region": "EU"})
         assert payloads(both.claim(5)) == [b"a"]
 
-    def test_it_may_take_from_one_queue_only(self, db, orders):
+    def test_a_subscription_may_take_from_one_queue_only(self, db, orders):
         other = db.queue("other")
         mine = db.subscription("mine", pattern="#", queue="orders")
         orders.publish(b"a")
         other.publish(b"b")
         assert payloads(mine.claim(5)) == [b"a"]
 
-    def test_a_message_may_be_published_to_subscribers_alone(self, db):
+    def test_a_message_may_be_published_to_subscriptions_alone(self, db):
         news = db.subscription("news", pattern="news.#")
         assert db.publish(b"a", topic="news.today") > 0
         assert db.publish(b"b", topic="elsewhere") == 0
         assert payloads(news.claim(5)) == [b"a"]
 
-    def test_it_begins_with_the_next_message_or_with_the_first_stored(self, db, orders):
+    def test_a_subscription_starts_at_the_next_message_or_at_the_first_stored(self, db, orders):
         orders.publish(b"before", headers={"region": "EU"})
         orders.publish(b"not this", headers={"region": "US"})
         late = db.subscription("late", "region = 'EU'")
@@ -55,7 +55,7 @@ class SubscriptionBehaviour(Surroundings):
         assert payloads(late.claim(5)) == [b"after"]
         assert payloads(early.claim(5)) == [b"before", b"after"]
 
-    def test_what_is_stored_keeps_its_delay_and_its_group_for_who_begins_with_it(
+    def test_stored_messages_keep_their_delay_and_group_in_a_subscription_that_starts_at_the_first(
         self, db, orders, time
     ):
         orders.publish_many([Publication(Message(b"%d" % n), group="g") for n in (1, 2)])
@@ -68,12 +68,12 @@ class SubscriptionBehaviour(Surroundings):
         time.advance(MINUTE)
         assert b"later" in payloads(late.claim(5))
 
-    def test_another_beginning_is_refused(self, db):
+    def test_an_unknown_start_is_refused(self, db):
         with pytest.raises(QueueOptionsError, match="next or first, not at 'last'"):
             db.subscription("s", "region = 'EU'", start="last")
         assert db.queues() == []
 
-    def test_a_filter_changed_in_place_loses_and_repeats_nothing(self, connect, db, orders):
+    def test_changing_a_filter_in_place_loses_and_repeats_nothing(self, connect, db, orders):
         subscription = db.subscription("s", "n % 2 = 0")
         with connect() as elsewhere:
             publisher = elsewhere.queue("orders")
@@ -97,7 +97,7 @@ class SubscriptionBehaviour(Surroundings):
         orders.publish(b"b", headers={"region": "EU", "type": "y"})
         assert payloads(eu.claim(5, filter="type = 'y'")) == [b"b"]
 
-    def test_a_dropped_subscription_gets_nothing_more(self, db, orders):
+    def test_a_deleted_subscription_gets_nothing_more(self, db, orders):
         db.subscription("s", pattern="#")
         orders.publish(b"a")
         db.delete("s")
@@ -106,7 +106,7 @@ class SubscriptionBehaviour(Surroundings):
         with pytest.raises(QueueNotFound):
             db.subscription("s")
 
-    def test_a_paused_subscription_collects(self, db, orders):
+    def test_a_paused_subscription_keeps_receiving(self, db, orders):
         subscription = db.subscription("s", pattern="#")
         subscription.pause()
         orders.publish(b"a")

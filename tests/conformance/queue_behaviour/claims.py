@@ -1,4 +1,4 @@
-"""What a claim gives, to whom and for how long, alone and in groups."""
+"""Claims, leases and how they are settled; message groups."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.queues.engine import Publication, State
 from headgate.queues.sql.search import RejectedIds
-from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
+from tests.conformance.queue_behaviour.base import MINUTE, SECOND, QueueFixtures, payloads
 
 LEASE_US = 30_000_000
 
 
-class ClaimBehaviour(Surroundings):
-    def test_the_most_urgent_comes_first_and_then_the_oldest(self, orders):
+class ClaimBehaviour(QueueFixtures):
+    def test_messages_are_claimed_by_priority_and_then_by_age(self, orders):
         for at, priority in enumerate([0, 5, 0, 255, 5]):
             orders.publish(b"%d" % at, priority=priority)
         assert payloads(orders.claim(10)) == [b"3", b"1", b"4", b"0", b"2"]
 
-    def test_nobody_else_gets_what_is_leased(self, orders):
+    def test_a_leased_message_is_not_claimed_again(self, orders):
         orders.publish_many([b"a", b"b"])
         assert payloads(orders.claim(1)) == [b"a"]
         assert payloads(orders.claim(5)) == [b"b"]
         assert orders.claim(5) == []
 
-    def test_queues_do_not_mix(self, db, orders):
+    def test_a_claim_takes_messages_of_its_own_queue_only(self, db, orders):
         other = db.queue("other")
         orders.publish(b"a")
         assert other.claim() == []
@@ -39,7 +39,9 @@ class ClaimBehaviour(Surroundings):
         orders.claim(lease=SECOND)[0].ack()
         assert list(orders.browse()) == []
 
-    def test_a_lease_that_ends_gives_the_message_back_and_counts(self, orders, time):
+    def test_a_message_whose_lease_ended_is_claimed_again_and_the_attempt_counted(
+        self, orders, time
+    ):
         orders.publish(b"a")
         [first] = orders.claim(lease=30 * SECOND)
         time.advance(30 * SECOND - timedelta(microseconds=1))
@@ -60,14 +62,14 @@ class ClaimBehaviour(Surroundings):
         assert orders.claim() == []
         held.ack()
 
-    def test_an_ack_twice_is_harmless(self, orders):
+    def test_a_second_ack_of_a_delivery_does_nothing(self, orders):
         orders.publish(b"a")
         [delivery] = orders.claim()
         delivery.ack()
         delivery.ack()
         assert list(orders.browse()) == []
 
-    def test_an_ack_of_what_another_has_acked_is_refused(self, orders, time):
+    def test_an_ack_of_a_message_that_another_consumer_has_acked_is_refused(self, orders, time):
         orders.publish_many([b"a", b"b"])
         [stale] = orders.claim(1, lease=SECOND)
         time.advance(2 * SECOND)
@@ -79,14 +81,14 @@ class ClaimBehaviour(Surroundings):
         assert stale.settled is None
         assert payloads(orders.claim(5)) == [b"b"]
 
-    def test_an_ack_of_what_was_purged_is_refused(self, orders):
+    def test_an_ack_of_a_purged_message_is_refused(self, orders):
         orders.publish(b"a")
         [held] = orders.claim()
         assert orders.purge(State.LEASED) == 1
         with pytest.raises(StaleLease, match="settled or purged"):
             held.ack()
 
-    def test_an_id_is_never_given_again_though_the_last_message_is_gone(self, orders):
+    def test_an_id_is_never_used_again_even_after_its_message_was_deleted(self, orders):
         ids = []
         for publish in (
             lambda: orders.publish(b"one"),
@@ -102,7 +104,7 @@ class ClaimBehaviour(Surroundings):
         assert ids == sorted(set(ids))
         assert ids[-1] > ids[-2] + 1
 
-    def test_what_is_gone_cannot_be_settled(self, orders):
+    def test_a_message_that_was_acked_cannot_be_settled_again(self, orders):
         orders.publish(b"a")
         [delivery] = orders.claim()
         delivery.ack()
@@ -111,14 +113,16 @@ class ClaimBehaviour(Surroundings):
             with pytest.raises(StaleLease):
                 settle()
 
-    def test_an_ack_after_the_lease_counts_when_nobody_took_over(self, orders, time):
+    def test_an_ack_after_the_end_of_the_lease_counts_unless_the_message_was_claimed_again(
+        self, orders, time
+    ):
         orders.publish(b"a")
         [delivery] = orders.claim(lease=SECOND)
         time.advance(MINUTE)
         delivery.ack()
         assert orders.claim() == []
 
-    def test_a_nack_gives_it_back_at_once_or_after_a_delay(self, orders, time):
+    def test_a_nacked_message_is_ready_at_once_or_after_a_delay(self, orders, time):
         orders.publish(b"a")
         orders.claim()[0].nack()
         orders.claim()[0].nack(delay=10 * SECOND)
@@ -126,7 +130,7 @@ class ClaimBehaviour(Surroundings):
         time.advance(10 * SECOND)
         assert [d.attempts for d in orders.claim()] == [3]
 
-    def test_a_nack_without_requeue_is_a_dead_letter(self, orders):
+    def test_a_message_nacked_without_requeue_is_a_dead_letter(self, orders):
         orders.publish(b"a")
         orders.claim()[0].nack(requeue=False, reason="not ours")
         [dead] = orders.dead()
@@ -141,7 +145,7 @@ class ClaimBehaviour(Surroundings):
         time.advance(SECOND)
         assert len(orders.claim()) == 1
 
-    def test_numbers_that_no_engine_can_count_to_are_refused(self, db, orders):
+    def test_numbers_that_no_engine_can_store_are_refused(self, db, orders):
         orders.publish(b"a")
         [held] = orders.claim()
         for ask in (
@@ -165,7 +169,7 @@ class ClaimBehaviour(Surroundings):
                 ask()
         held.ack()
 
-    def test_a_message_as_old_as_can_be_has_an_age(self, orders, time):
+    def test_a_message_with_the_lowest_timestamp_has_an_age(self, orders, time):
         orders.publish(b"a", timestamp=-(2**63))
         assert orders.stats().oldest_ready_us > 0
 
@@ -189,7 +193,7 @@ class ClaimBehaviour(Surroundings):
             delivery.release()
         assert list(orders.dead()) == []
 
-    def test_ack_and_claim_is_one_step(self, orders):
+    def test_ack_and_claim_acks_and_claims_in_one_call(self, orders):
         orders.publish_many([b"a", b"b"])
         first = orders.claim(1)
         second = orders.ack_and_claim(first, 1)
@@ -197,7 +201,7 @@ class ClaimBehaviour(Surroundings):
         assert orders.ack_and_claim(second, 1) == []
         assert list(orders.browse()) == []
 
-    def test_ack_and_claim_with_a_stale_lease_raises_and_keeps_nothing(self, orders, time):
+    def test_ack_and_claim_with_a_stale_lease_raises_and_leases_nothing(self, orders, time):
         orders.publish_many([b"a", b"b"])
         stale = orders.claim(1, lease=SECOND)
         time.advance(MINUTE)
@@ -207,14 +211,14 @@ class ClaimBehaviour(Surroundings):
         assert [delivery.settled for delivery in stale] == [None]
         assert payloads(orders.claim(5)) == [b"b"]
 
-    def test_ack_and_claim_leaves_out_what_is_acked_already(self, orders, time):
+    def test_ack_and_claim_skips_deliveries_that_are_acked_already(self, orders, time):
         orders.publish_many([b"a", b"b"])
         [first] = orders.claim(1)
         first.ack()
         [second] = orders.ack_and_claim([first], 1)
         assert (first.settled, second.message.payload) == ("acked", b"b")
 
-    def test_ack_and_claim_finishes_what_several_claims_gave(self, orders, time):
+    def test_ack_and_claim_acks_deliveries_of_several_claims(self, orders, time):
         orders.publish_many([b"a", b"b", b"c", b"d"])
         [stale] = orders.claim(1, lease=SECOND)
         [second] = orders.claim(1, lease=MINUTE)
@@ -227,7 +231,7 @@ class ClaimBehaviour(Surroundings):
             orders.ack_and_claim([orders.delivery(stale.id, stale.token)], 1)
         assert len(list(orders.browse())) == 2
 
-    def test_messages_of_all_sizes_come_with_one_claim_in_their_order(self, orders):
+    def test_one_claim_returns_messages_of_all_sizes_in_order(self, orders):
         sizes = [0, 1, 3_000_000, 1_000, 2_000_000]
         for size in sizes:
             orders.publish(b"x" * size)
@@ -266,7 +270,7 @@ class ClaimBehaviour(Surroundings):
         assert sorted(claim() + claim()) == [b"3", b"4", b"urgent"]
         assert claim() == []
 
-    def test_a_limit_or_lease_of_nothing_is_refused(self, orders):
+    def test_a_limit_or_lease_of_zero_is_refused(self, orders):
         with pytest.raises(QueueOptionsError, match="limit"):
             orders.claim(0)
         with pytest.raises(QueueOptionsError, match="lease"):
@@ -283,12 +287,12 @@ class ClaimBehaviour(Surroundings):
         assert "lease ended" in dead.reason
 
     def claim_together(self, db, orders, limit=10):
-        """As a consumer claims."""
+        """Claim several messages as one consumer does."""
         operation = db.engine.operations.claim(orders.info, limit, LEASE_US, together=True)
         claimed, _ = db.engine.run(operation)
         return [(one.message.payload, one.attempts) for one in claimed]
 
-    def test_a_consumer_that_dies_with_several_messages_in_hand_counts_for_none(
+    def test_a_consumer_that_dies_while_it_holds_several_messages_counts_as_an_attempt_for_none(
         self, db, orders, time
     ):
         orders.publish_many([b"a", b"b", b"c"])
@@ -299,7 +303,7 @@ class ClaimBehaviour(Surroundings):
         assert self.claim_together(db, orders) == [(b"c", 1)]
         assert self.claim_together(db, orders) == []
 
-    def test_a_message_that_kills_its_consumers_dies_and_its_neighbours_do_not(
+    def test_a_message_that_kills_its_consumers_is_a_dead_letter_and_its_neighbours_are_not(
         self, db, orders, time
     ):
         given: list[bytes] = []
@@ -317,7 +321,9 @@ class ClaimBehaviour(Surroundings):
         assert list(orders.browse(state=State.READY)) == []
         assert sorted(given) == [b"a", b"b", *[b"poison"] * 4]
 
-    def test_the_only_message_in_hand_is_counted_when_its_consumer_dies(self, db, orders, time):
+    def test_the_attempt_is_counted_when_a_consumer_dies_while_it_holds_one_message(
+        self, db, orders, time
+    ):
         orders.publish(b"a")
         for attempt in (1, 2, 3):
             assert self.claim_together(db, orders) == [(b"a", attempt)]
@@ -325,7 +331,7 @@ class ClaimBehaviour(Surroundings):
         assert self.claim_together(db, orders) == []
         assert [dead.attempts for dead in orders.dead()] == [3]
 
-    def test_a_message_in_doubt_is_given_alone_and_in_its_turn(self, db, orders, time):
+    def test_a_suspect_message_is_claimed_alone_and_in_order(self, db, orders, time):
         orders.publish_many([b"a", b"b"])
         self.claim_together(db, orders)
         time.advance(MINUTE)
@@ -335,7 +341,9 @@ class ClaimBehaviour(Surroundings):
         assert self.claim_together(db, orders) == [(b"b", 1)]
         assert self.claim_together(db, orders) == [(b"c", 1), (b"d", 1)]
 
-    def test_what_was_leased_together_is_found_by_a_filter_that_reads(self, db, orders, time):
+    def test_messages_that_were_leased_together_are_found_by_a_filter_without_an_index(
+        self, db, orders, time
+    ):
         orders.publish_many(Message(name, headers={"colour": "red"}) for name in (b"a", b"b"))
         for found in ([b"a", b"b"], [b"a"], [b"b"]):
             claimed, _ = db.engine.run(
@@ -350,7 +358,7 @@ class ClaimBehaviour(Surroundings):
                 time.advance(MINUTE)
 
     @pytest.mark.parametrize("filter", [None, "colour = 'red'"])
-    def test_a_claim_finds_what_is_due_behind_many_that_died(self, db, time, filter):
+    def test_a_claim_finds_a_due_message_behind_many_dead_ones(self, db, time, filter):
         once = db.queue("once", max_attempts=1)
         once.publish_many([Message(b"dying", headers={"colour": "red"})] * 1_100)
         assert len(once.claim(2_000, MINUTE)) == 1_100
@@ -358,7 +366,7 @@ class ClaimBehaviour(Surroundings):
         time.advance(2 * MINUTE)
         assert payloads(once.claim(filter=filter)) == [b"wanted"]
 
-    def test_of_a_paused_queue_nothing_falls_due(self, db, orders, time):
+    def test_no_message_of_a_paused_queue_falls_due(self, db, orders, time):
         due_in = lambda: db.engine.run(db.engine.operations.next_due(orders.info))  # noqa: E731
         orders.publish(b"a", delay=MINUTE)
         assert due_in() == 60_000_000
@@ -376,21 +384,21 @@ class ClaimBehaviour(Surroundings):
         assert orders.claim() == []
         assert [dead.reason for dead in orders.dead()] == ["broken"]
 
-    def test_without_a_limit_of_attempts_nothing_dies(self, db):
+    def test_a_queue_without_a_limit_of_attempts_has_no_dead_letters(self, db):
         queue = db.queue("patient", max_attempts=0)
         queue.publish(b"a")
         for _ in range(20):
             queue.claim()[0].nack()
         assert [d.attempts for d in queue.claim()] == [21]
 
-    def test_delayed_and_leased_messages_are_not_in_the_way_of_the_others(self, orders):
+    def test_delayed_and_leased_messages_do_not_delay_others(self, orders):
         orders.publish_many([Publication(Message(b"z", priority=255), delay_us=10**9)] * 50)
         orders.publish(b"a")
         assert payloads(orders.claim(5)) == [b"a"]
 
 
-class GroupBehaviour(Surroundings):
-    def test_a_group_has_one_message_at_work_at_a_time(self, orders):
+class GroupBehaviour(QueueFixtures):
+    def test_a_group_has_one_leased_message_at_a_time(self, orders):
         for name in (b"1", b"2", b"3"):
             orders.publish(name, group="g")
         orders.publish(b"other", group="h")
@@ -406,25 +414,25 @@ class GroupBehaviour(Surroundings):
             found[0].ack()
         assert seen == [b"0", b"1", b"2"]
 
-    def test_a_member_that_waits_for_its_retry_holds_its_group(self, orders, time):
+    def test_a_message_that_waits_for_its_retry_blocks_its_group(self, orders, time):
         orders.publish_many(Publication(Message(b"%d" % at), group="g") for at in range(2))
         orders.claim()[0].nack(delay=MINUTE)
         assert orders.claim() == []
         time.advance(MINUTE)
         assert payloads(orders.claim()) == [b"0"]
 
-    def test_a_member_that_does_not_match_holds_nobody(self, orders):
+    def test_a_message_that_does_not_match_does_not_block_its_group(self, orders):
         orders.publish(b"eu", group="g", headers={"region": "EU"})
         orders.publish(b"us", group="g", headers={"region": "US"})
         assert payloads(orders.claim(10, filter="region = 'US'")) == [b"us"]
         assert orders.claim(10) == []
 
-    def test_a_dead_member_holds_nobody(self, orders):
+    def test_a_dead_letter_does_not_block_its_group(self, orders):
         orders.publish_many(Publication(Message(b"%d" % at), group="g") for at in range(2))
         orders.claim()[0].nack(requeue=False)
         assert payloads(orders.claim()) == [b"1"]
 
-    def test_groups_of_different_queues_have_nothing_in_common(self, db, orders):
+    def test_groups_of_different_queues_are_independent(self, db, orders):
         other = db.queue("other")
         orders.publish(b"a", group="g")
         other.publish(b"b", group="g")

@@ -1,4 +1,4 @@
-"""What is published, and what is refused."""
+"""Publishing: what is stored, delayed, deduplicated and refused."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from headgate.errors import InvalidMessage
 from headgate.message import OPAQUE, Message
 from headgate.queues.engine import Publication
-from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
+from tests.conformance.queue_behaviour.base import MINUTE, SECOND, QueueFixtures, payloads
 
 
-class PublishBehaviour(Surroundings):
-    def test_what_is_published_comes_back_whole(self, orders):
+class PublishBehaviour(QueueFixtures):
+    def test_a_message_is_delivered_with_all_its_fields(self, orders):
         headers = {
             "type": "created",
             "n": 5,
@@ -44,7 +44,7 @@ class PublishBehaviour(Surroundings):
         assert message.timestamp == 1_600_000_000_000_001
         assert message.correlation_id == "c"
 
-    def test_headers_and_payloads_can_be_used_again_after_they_were_published(self, orders):
+    def test_headers_and_payloads_can_be_reused_after_publishing(self, orders):
         headers, buffer = {}, bytearray(1)
         for i in range(3):
             headers["n"], buffer[0] = i, i
@@ -54,14 +54,14 @@ class PublishBehaviour(Surroundings):
         stored = [(d.message.headers["n"], d.message.payload) for d in orders.claim(9)]
         assert stored == [(n, bytes([n])) for n in (0, 0, 1, 1, 2, 2)]
 
-    def test_what_a_consumer_does_to_its_message_is_not_seen_by_the_next(self, orders):
+    def test_changes_to_a_claimed_message_are_not_seen_by_the_next_consumer(self, orders):
         orders.publish(b"a", headers={"n": 1})
         [delivery] = orders.claim()
         delivery.message.headers["n"] = 2
         delivery.release()
         assert [d.message.headers for d in orders.claim()] == [{"n": 1}]
 
-    def test_the_topic_is_the_queues_name_unless_given(self, orders):
+    def test_the_topic_is_by_default_the_name_of_the_queue(self, orders):
         orders.publish(b"a")
         orders.publish(b"b", topic="")
         assert [d.message.topic for d in orders.claim(2)] == ["orders", ""]
@@ -77,7 +77,7 @@ class PublishBehaviour(Surroundings):
         assert orders.peek() == []
         assert len(orders.publish_many([b"a", Message(b"b"), Publication(Message(b"c"))])) == 3
 
-    def test_an_unpublishable_message_is_refused_with_the_field_named(self, orders):
+    def test_an_invalid_message_is_refused_with_the_field_named(self, orders):
         with pytest.raises(InvalidMessage, match="priority"):
             orders.publish(b"", priority=256)
 

@@ -1,4 +1,4 @@
-"""Looking without touching, tidying up, and numbers."""
+"""Browsing, purging, pruning, deleting, options and statistics."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from headgate.errors import DatabaseClosed, QueueNotFound, QueueOptionsError
 from headgate.message import Message
 from headgate.queues.engine import State
-from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
+from tests.conformance.queue_behaviour.base import MINUTE, SECOND, QueueFixtures, payloads
 
 
-class TidyingBehaviour(Surroundings):
+class MaintenanceBehaviour(QueueFixtures):
     def test_peek_changes_nothing(self, orders):
         orders.publish(b"a")
         assert [s.message.payload for s in orders.peek()] == [b"a"]
@@ -31,12 +31,12 @@ class TidyingBehaviour(Surroundings):
         ]
         assert [s.message.payload for s in orders.browse(State.DELAYED)] == [b"delayed"]
 
-    def test_browse_with_a_filter_reads_on_until_a_page_is_full(self, orders):
+    def test_browse_with_a_filter_reads_until_a_page_is_full(self, orders):
         orders.publish_many(Message(b"%d" % at, headers={"n": at}) for at in range(300))
         found = [s.message.payload for s in orders.browse(filter="n >= 290", page=3)]
         assert found == [b"%d" % at for at in range(290, 300)]
 
-    def test_purge_deletes_what_waits_and_nothing_else(self, orders):
+    def test_purge_deletes_ready_and_delayed_messages_only(self, orders):
         orders.publish(b"leased", priority=9)
         [held] = orders.claim()
         orders.publish(b"ready")
@@ -51,7 +51,7 @@ class TidyingBehaviour(Surroundings):
         assert orders.purge(State.DEAD) == 1
         assert payloads(orders.claim(5)) == [b"b"]
 
-    def test_headers_that_differ_in_case_alone_are_told_apart(self, db):
+    def test_filter_headers_that_differ_only_in_case_are_distinct(self, db):
         queue = db.queue("cases", filter_headers=["Type", "type"])
         queue.publish(b"upper", headers={"Type": "a"})
         queue.publish(b"lower", headers={"type": "a"})
@@ -60,7 +60,7 @@ class TidyingBehaviour(Surroundings):
         for name, wanted in (("Type", b"upper"), ("type", b"lower"), ("TYPE", b"TYPE")):
             assert payloads(queue.claim(5, filter=f"{name} = 'a'")) == [wanted]
 
-    def test_prune_deletes_what_is_old(self, db, time):
+    def test_prune_deletes_old_messages(self, db, time):
         queue = db.queue("kept", archive=True)
         queue.publish_many([b"acked", b"old", b"held"])
         queue.claim(1)[0].ack()
@@ -71,7 +71,7 @@ class TidyingBehaviour(Surroundings):
         assert [s.message.payload for s in queue.archived()] == []
         assert {s.message.payload for s in queue.browse()} == {b"old", b"new"}
 
-    def test_an_archive_keeps_what_was_acked(self, db):
+    def test_an_archive_keeps_acked_messages(self, db):
         queue = db.queue("kept", archive=True)
         queue.publish_many([b"a", b"b"])
         first, second = queue.claim(2)
@@ -80,7 +80,7 @@ class TidyingBehaviour(Surroundings):
         assert [s.message.payload for s in queue.archived(page=1)] == [b"a", b"b"]
         assert list(queue.browse()) == []
 
-    def test_dead_letters_can_be_requeued_one_or_all(self, orders):
+    def test_one_or_all_dead_letters_can_be_requeued(self, orders):
         orders.publish_many([b"a", b"b", b"c"])
         for delivery in orders.claim(3):
             delivery.nack(requeue=False)
@@ -91,14 +91,14 @@ class TidyingBehaviour(Surroundings):
         assert orders.requeue() == 2
         assert list(orders.dead()) == []
 
-    def test_a_paused_queue_gives_nothing_and_takes_everything(self, orders):
+    def test_claims_from_a_paused_queue_find_nothing_and_publishing_goes_on(self, orders):
         orders.pause()
         orders.publish(b"a")
         assert orders.claim() == []
         orders.resume()
         assert payloads(orders.claim()) == [b"a"]
 
-    def test_a_dropped_queue_is_gone_with_everything_in_it(self, db, orders):
+    def test_a_deleted_queue_is_gone_with_everything_in_it(self, db, orders):
         orders.publish(b"a")
         db.delete("orders")
         with pytest.raises(QueueNotFound, match="orders"):
@@ -114,7 +114,7 @@ class TidyingBehaviour(Surroundings):
         assert found["orders"].max_attempts == 3
         assert found["b"].archive
 
-    def test_a_queue_that_exists_keeps_the_options_that_are_not_given(self, db, orders):
+    def test_a_queue_keeps_the_options_that_are_left_out(self, db, orders):
         again = db.queue("orders", max_attempts=9)
         assert again.info.options.max_attempts == 9
         assert again.info.options.filter_headers == ("type", "region")
@@ -125,7 +125,7 @@ class TidyingBehaviour(Surroundings):
             db.queue("q", filter_headers=["a b"])
         assert db.queues() == []
 
-    def test_statistics_count_what_is_there(self, orders, time):
+    def test_statistics_count_the_messages_in_each_state(self, orders, time):
         orders.publish_many([b"a", b"b", b"c", b"d"])
         first, second = orders.claim(2)
         first.nack(requeue=False)
@@ -136,7 +136,7 @@ class TidyingBehaviour(Surroundings):
         assert (stats.ready, stats.delayed, stats.leased, stats.dead) == (1, 1, 1, 1)
         assert stats.oldest_ready_us == 5_000_000
 
-    def test_a_closed_database_says_so(self, connect):
+    def test_a_closed_database_raises_database_closed(self, connect):
         database = connect()
         queue = database.queue("q")
         database.close()
@@ -145,13 +145,11 @@ class TidyingBehaviour(Surroundings):
             queue.publish(b"a")
 
 
-class DroppingBehaviour(Surroundings):
-    """Where dropping a queue takes many transactions: in a database."""
+class DeletionBehaviour(QueueFixtures):
+    """In a database, deleting a queue takes many transactions."""
 
-    def test_what_somebody_was_killed_over_while_dropping_it_is_deleted_later(
-        self, db, orders, monkeypatch
-    ):
-        operations = orders._engine.operations
+    def test_a_queue_whose_deletion_was_interrupted_is_emptied_later(self, db, orders, monkeypatch):
+        operations = db.engine.operations
         orders.publish_many([b"a", b"b"])
         orders.publish(b"c", dedup_key="k")
 

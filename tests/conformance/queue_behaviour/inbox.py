@@ -1,18 +1,16 @@
-"""Plain SQL from any other program."""
+"""Publishing with plain SQL, from any other program: INSERT INTO inbox."""
 
 from __future__ import annotations
-
-import queue as queues
 
 import pytest
 
 from headgate.message import OPAQUE
 from headgate.queues.engine import State
-from tests.conformance.queue_behaviour.surroundings import PATIENCE, Surroundings, payloads
+from tests.conformance.queue_behaviour.base import PATIENCE, QueueFixtures, payloads
 
 
-class DoorBehaviour(Surroundings):
-    """Plain SQL from any other program. The fixture `door` runs a statement elsewhere, and commits unless told not to."""
+class InboxBehaviour(QueueFixtures):
+    """Plain SQL from any other program. The fixture `door` runs a statement on a connection of another library, and commits unless told otherwise."""
 
     def test_an_insert_into_the_inbox_is_a_publish(self, orders, door):
         door(
@@ -26,16 +24,16 @@ class DoorBehaviour(Surroundings):
         delivery.ack()
         assert list(orders.browse()) == []
 
-    def test_only_the_queue_is_needed(self, orders, door):
+    def test_an_insert_needs_only_the_name_of_the_queue(self, orders, door):
         door("INSERT INTO inbox (queue) VALUES ('orders')")
         [delivery] = orders.claim()
         assert (delivery.message.payload, delivery.message.topic) == (b"", "orders")
 
-    def test_several_rows_are_several_messages(self, orders, door):
+    def test_an_insert_of_several_rows_publishes_several_messages(self, orders, door):
         door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'a'), ('orders', 'b')")
         assert payloads(orders.claim(5)) == [b"a", b"b"]
 
-    def test_delay_group_and_dedup_key_work_there_too(self, orders, door):
+    def test_an_insert_takes_delay_group_and_dedup_key(self, orders, door):
         door("INSERT INTO inbox (queue, payload, delay) VALUES ('orders', 'later', 60)")
         assert orders.claim() == []
         insert = "INSERT INTO inbox (queue, payload, group_key, dedup_key) VALUES ('orders', '{}', 'g', '{}')"
@@ -51,22 +49,20 @@ class DoorBehaviour(Surroundings):
             "('orders', '{}', 256)",
         ],
     )
-    def test_what_cannot_be_published_is_refused(self, orders, door, row):
+    def test_an_insert_that_cannot_be_published_is_refused(self, orders, door, row):
         with pytest.raises(Exception, match="headgate"):
             door(f"INSERT INTO inbox (queue, headers, priority) VALUES {row}")
         assert list(orders.browse()) == []
 
-    def test_a_consumer_is_woken(self, orders, door):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_a_consumer_is_woken_by_an_insert(self, orders, door, seen):
         with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
             for name in ("a", "b"):
                 door(f"INSERT INTO inbox (queue, payload) VALUES ('orders', '{name}')")
                 assert seen.get(timeout=PATIENCE) == name.encode()
 
-    def test_subscriptions_and_subscribers_get_it(self, db, orders, door):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_subscriptions_and_callbacks_get_inserted_messages(self, db, orders, door, seen):
         eu = db.subscription("eu", "region = 'EU'")
-        db.subscribe("orders", lambda m: seen.put(m.payload), id="s")
+        db.add_callback("orders", lambda m: seen.put(m.payload), id="s")
         for region in ("EU", "US"):
             door(
                 "INSERT INTO inbox (queue, headers, payload) "
@@ -76,7 +72,7 @@ class DoorBehaviour(Surroundings):
         assert payloads(eu.claim(5)) == [b"EU"]
         assert payloads(orders.claim(5)) == [b"EU", b"US"]
 
-    def test_it_is_not_lost_when_a_consumer_acks_before_it_was_given_to_subscriptions(
+    def test_an_inserted_message_that_was_acked_before_it_was_routed_reaches_subscriptions(
         self, db, orders, door
     ):
         everything = db.subscription("all", pattern="#")
@@ -84,13 +80,15 @@ class DoorBehaviour(Surroundings):
         orders.claim()[0].ack()
         assert payloads(everything.claim()) == [b"a"]
 
-    def test_it_is_not_lost_to_subscriptions_when_its_queue_is_dropped(self, db, orders, door):
+    def test_an_inserted_message_whose_queue_is_deleted_reaches_subscriptions(
+        self, db, orders, door
+    ):
         everything = db.subscription("everything", pattern="#")
         door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'a')")
         db.delete("orders")
         assert payloads(everything.claim(5)) == [b"a"]
 
-    def test_what_came_before_is_not_for_a_subscription_made_or_changed_since(
+    def test_a_subscription_does_not_get_what_was_inserted_before_it_was_made_or_changed(
         self, db, orders, door
     ):
         db.subscription("changed", pattern="nothing")
@@ -102,19 +100,20 @@ class DoorBehaviour(Surroundings):
         assert payloads(later.claim(5)) == [b"between", b"after"]
         assert payloads(changed.claim(5)) == [b"after"]
 
-    def test_what_was_rolled_back_wakes_nobody_and_is_told_to_nobody(self, db, orders, door):
-        seen: queues.Queue[bytes] = queues.Queue()
-        db.subscribe("#", lambda m: seen.put(m.payload), id="s")
+    def test_an_insert_that_was_rolled_back_reaches_no_consumer_and_no_callback(
+        self, db, orders, door, seen
+    ):
+        db.add_callback("#", lambda m: seen.put(m.payload), id="s")
         door("INSERT INTO inbox (queue, payload) VALUES ('orders', 'undone')", commit=False)
         orders.publish(b"done")
         assert seen.get(timeout=PATIENCE) == b"done"
         assert payloads(orders.claim(5)) == [b"done"]
 
-    def test_what_waits_can_be_read_there(self, orders, door):
+    def test_the_inbox_shows_the_messages_that_wait(self, orders, door):
         orders.publish(b"a", headers={"n": 1}, priority=2)
         assert door("SELECT queue, topic, priority FROM inbox") == [("orders", "orders", 2)]
 
-    def test_delay_and_group_are_kept_for_subscriptions_too(self, db, orders, door):
+    def test_an_inserted_delay_and_group_hold_for_subscriptions(self, db, orders, door):
         everything = db.subscription("all", pattern="#")
         door(
             "INSERT INTO inbox (queue, payload, group_key, delay) VALUES "
@@ -140,7 +139,7 @@ class DoorBehaviour(Surroundings):
             ("delay", "-1", "delay must be a number of seconds"),
         ],
     )
-    def test_what_no_engine_could_store_or_compare_is_refused_with_the_same_words(
+    def test_an_insert_that_an_engine_cannot_store_or_compare_is_refused_in_the_same_words(
         self, orders, door, columns, values, problem
     ):
         with pytest.raises(Exception, match=f"headgate: .*{problem}|headgate: {problem}"):
@@ -148,12 +147,12 @@ class DoorBehaviour(Surroundings):
         assert list(orders.browse()) == []
 
     @pytest.mark.parametrize("text", [r"\ud800", r"\udc00x", r"\u0000", r"a\u0000"])
-    def test_text_that_no_engine_could_store_is_refused(self, orders, door, text):
+    def test_inserted_text_that_an_engine_cannot_store_is_refused(self, orders, door, text):
         with pytest.raises(Exception, match=r"headgate: text must|nicode"):
             door(f"""INSERT INTO inbox (queue, headers) VALUES ('orders', '{{"h": "{text}"}}')""")
         assert list(orders.browse()) == []
 
-    def test_whatever_can_be_stored_comes_through_as_it_is(self, orders, door):
+    def test_inserted_headers_are_delivered_unchanged(self, orders, door):
         headers = (
             '{"least": -9223372036854775808, "most": 9223372036854775807, "f": 0.30000000000000004, "big": 1e300,'
             ' "text": "é\\u00e9😀\\ud83d\\ude00", "": "\\u007f\\u0001", "twice": 1, "twice": 2.5, "b": false}'
