@@ -77,7 +77,7 @@ def test_what_cannot_be_stored_at_the_end_is_said(tmp_path: Path) -> None:
         kept = publish(1000)
     """
     done = run(tmp_path / "s", script)
-    assert "1000 sent messages are not stored, the process ends" in done.stderr
+    assert "1000 published messages are not stored, the process ends" in done.stderr
     assert "File too large" in done.stderr
 
 

@@ -48,17 +48,14 @@ from headgate.streams.read.start import (
     resolve_start,
 )
 from headgate.streams.record import COPY_SUFFIX
-from headgate.streams.refusals import raising_write_errors
 from headgate.streams.upkeep.retention import SegmentInfo, delete_expired, seal_segments
-from headgate.streams.write.adoption import adopt
-from headgate.streams.write.committer import Committer
-from headgate.streams.write.exits import close_at_exit
-from headgate.streams.write.inbox import deposits, write_deposit, write_reference
+from headgate.streams.write.committer import Committer, close_at_exit
+from headgate.streams.write.inbox import adopt, deposits, write_deposit, write_reference
 from headgate.streams.write.lock import WriterLock
 from headgate.streams.write.producer import FilterValue, Producer
 from headgate.streams.write.publishing_ids import check_producer_name, check_publishing_id
 from headgate.streams.write.staged import StagedFile
-from headgate.streams.write.writer import Writer
+from headgate.streams.write.writer import Writer, write_errors
 
 
 class ReadOptions(TypedDict, total=False):
@@ -169,7 +166,7 @@ class Stream:
         batches = list(split_table(table))
         for batch in batches:
             read_table(batch, 0)  # refuse now what adoption would reject
-        with raising_write_errors(self.path):
+        with write_errors(self.path):
             write_deposit(self.path, producer, publishing_id, batches)
         return self._adopt()
 
@@ -179,7 +176,7 @@ class Stream:
         """Deposit rows of staged files (see `write.staged`); the files are removed once they are adopted."""
         check_producer_name(producer)
         check_publishing_id(publishing_id)
-        with raising_write_errors(self.path):
+        with write_errors(self.path):
             write_reference(self.path, producer, publishing_id, files)
         return self._adopt()
 
@@ -227,7 +224,7 @@ class Stream:
         with self._writing:
             if self._writer is not None:
                 raise StreamError("close the producers of this stream before it is reconfigured")
-            with WriterLock(self.path, "reconfigure"), raising_write_errors(self.path):
+            with WriterLock(self.path, "reconfigure"), write_errors(self.path):
                 options = change_options(load_options(self.path), changes)
                 save_options(self.path, options)
             self.options = options
@@ -350,7 +347,7 @@ class Stream:
     @contextmanager
     def _borrow_writer(self, purpose: str) -> Iterator[Writer]:
         """Lend the stream's writer, or one that is closed afterwards."""
-        with self._writing, raising_write_errors(self.path):
+        with self._writing, write_errors(self.path):
             self._check_open()
             held = self._writer
             writer = held or Writer(self.path, self.options, purpose)

@@ -55,7 +55,7 @@ def write_hot(
         chunk = encode_chunk(arrays, log.next_offset, meta)
         code = shape.restriction.code_of(meta.properties)
         log.append(chunk, index_entry(shape, chunk.head, log.end, code, arrays.get))
-    log.publish()
+    log.commit()
     log.close()
     return log.next_offset
 

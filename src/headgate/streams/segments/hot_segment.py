@@ -40,7 +40,7 @@ from headgate.streams.segments.hot_index import (
 from headgate.streams.segments.hot_walk import read_head_of, walk
 from headgate.streams.segments.restriction import listed_digit, restricted_facts
 from headgate.streams.segments.segment import FILTER_VALUE, ChunkMetadata
-from headgate.streams.write.lock import keeping_writers_out
+from headgate.streams.write.lock import exclude_writers
 
 _TIMESTAMP: Final = Field("sys", "timestamp")
 _PRIORITY: Final = Field("sys", "priority")
@@ -102,7 +102,7 @@ class HotSegment:
         """
         if start >= size:
             return read_at(self._fd, start, 0), False
-        with keeping_writers_out(self._directory) as alone:
+        with exclude_writers(self._directory) as alone:
             finished = alone or is_followed(self._directory, self._first)
             if finished or index.reach is None:
                 return read_at(self._fd, start), finished

@@ -9,8 +9,7 @@ filter, or a filter expression, decides about the whole chunk from its index ent
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,20 +85,6 @@ def _equal(columns: Columns, name: str, value: Scalar) -> Flags:
         array = array.dictionary_decode()
     equal = pc.fill_null(pc.equal(array, pa.scalar(value, array.type)), False)
     return np.asarray(equal.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def runs(codes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(code, how many) for every run of equal codes: where a batch must be cut."""
-    for code, run in groupby(codes):
-        yield code, sum(1 for _ in run)
-
-
-def runs_of_rows(codes: npt.NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
-    """The same for a numpy array."""
-    starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
-    ends = np.append(starts[1:], len(codes))
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        yield int(codes[start]), end - start
 
 
 # ---- what a filter can know of chunks from their tuples ----------------------------------------------

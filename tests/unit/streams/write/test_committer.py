@@ -84,7 +84,7 @@ def test_what_fails_behind_the_producers_is_tried_again_and_logged(
     problem = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     adopting = Failing(committer_module.adopt, problem)
     monkeypatch.setattr(committer_module, "adopt", adopting)
-    monkeypatch.setattr(committer_module, "_TELL_AFTER", 1 << 30)
+    monkeypatch.setattr(committer_module, "_REPORT_AFTER", 1 << 30)
     with caplog.at_level(logging.WARNING):
         producer = stream.producer()
         adopting.wait_for_calls(3)
