@@ -29,7 +29,7 @@ from headgate.filters import (
     FieldFacts,
     Flags,
     Kind,
-    Range,
+    ValueRange,
 )
 from headgate.message import Scalar
 from headgate.streams.segments.bloom import (
@@ -105,11 +105,11 @@ class Summary(Mapping[Field, FieldFacts]):
     def _has(self, fact: str, column: str) -> bool:
         return bool(self.batch.schema.get_field_index(f"{fact}:{column}") >= 0)
 
-    def _range(self, column: str) -> Range:
+    def _range(self, column: str) -> ValueRange:
         low, high = self.numbers(f"min:{column}"), self.numbers(f"max:{column}")
         if low.dtype == np.uint8:
             low, high = low.astype(np.int64), high.astype(np.int64)
-        return Range(self.numbers(f"count:{column}"), low, high)
+        return ValueRange(self.numbers(f"count:{column}"), low, high)
 
     def _covered(self, field: Field) -> Flags | None:
         if field.scope != "header" or field.name not in self._overflowed:
@@ -119,7 +119,7 @@ class Summary(Mapping[Field, FieldFacts]):
 
     # ---- sets ----------------------------------------------------------------------------------------
 
-    def _distinct(self, field: Field, ranges: Mapping[Kind, Range]) -> DistinctSets | None:
+    def _distinct(self, field: Field, ranges: Mapping[Kind, ValueRange]) -> DistinctSets | None:
         names = {kind: column_name(field, kind) for kind in ranges}
         if not any(self._has("set", name) for name in names.values()):
             return None
@@ -137,7 +137,7 @@ class Summary(Mapping[Field, FieldFacts]):
         )
 
     def _joined_sets(
-        self, names: Mapping[Kind, str], ranges: Mapping[Kind, Range]
+        self, names: Mapping[Kind, str], ranges: Mapping[Kind, ValueRange]
     ) -> Iterator[list[Scalar] | None]:
         """The values of all kinds together; unknown where a kind that occurs has no set."""
         columns = {
