@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from headgate.errors import InvalidMessage, StreamError, StreamNotFound, StreamOptionsError
 from headgate.message import Scalar, check_header_name, check_header_value
@@ -21,6 +21,23 @@ SEED_BLOOM: Final = range(16, 256)  # bytes; RabbitMQ's range
 INDEXED_BLOOM: Final = range(16, 4097)
 DEFAULT_SEED_BYTES: Final = 16
 DEFAULT_INDEXED_BYTES: Final = 1024
+
+
+class StreamOptionFields(TypedDict, total=False):
+    """The keywords of `Stream.create` and `Stream.reconfigure`: the fields of `StreamOptions`."""
+
+    indexed: Sequence[str]
+    filter_size: int
+    restrict_same_values: Mapping[str, Sequence[Scalar]]
+    fsync: Fsync
+    fsync_interval: timedelta
+    linger: timedelta
+    chunk_messages: int
+    chunk_bytes: int
+    segment_bytes: int
+    max_age: timedelta | None
+    max_bytes: int | None
+    entry_filters: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +65,9 @@ class StreamOptions:
     segment_bytes: int = 64 << 20  # log and index together
     max_age: timedelta | None = None  # retention; None keeps everything
     max_bytes: int | None = None
-    entry_filters: tuple[str, ...] = ()  # names of installed entry filters that every reader applies
+    entry_filters: tuple[
+        str, ...
+    ] = ()  # names of installed entry filters that every reader applies
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -118,8 +137,7 @@ def _problems(options: StreamOptions) -> list[str]:
         "chunk_messages: must be 1 to 1,048,576": 1 <= options.chunk_messages <= 1 << 20,
         f"chunk_bytes: must be 1 to {MAX_BODY_BYTES:,}": 1 <= options.chunk_bytes <= MAX_BODY_BYTES,
         "segment_bytes: must be at least 4,096": options.segment_bytes >= 4096,
-        "max_age: must be longer than 0": options.max_age is None
-        or options.max_age > timedelta(0),
+        "max_age: must be longer than 0": options.max_age is None or options.max_age > timedelta(0),
         "max_bytes: must be more than 0": options.max_bytes is None or options.max_bytes > 0,
     }
     return [problem for problem, fine in checks.items() if not fine]
@@ -175,11 +193,11 @@ def _options_from(known: dict[str, Any]) -> StreamOptions:
     return StreamOptions(**known)
 
 
-def change_options(options: StreamOptions, changes: Mapping[str, Any]) -> StreamOptions:
-    """Return the options with these changes; an unknown name is refused."""
+def change_options(options: StreamOptions, changes: StreamOptionFields) -> StreamOptions:
+    """Return the options with these changes; refuse an unknown name."""
     unknown = changes.keys() - {option.name for option in fields(StreamOptions)}
     if unknown:
         raise StreamOptionsError(f"there is no option {min(unknown)!r}")
     if "indexed" in changes and "filter_size" not in changes:
         changes = {**changes, "filter_size": 0}
-    return replace(options, **changes)
+    return replace(options, **changes)  # type: ignore[arg-type]  # __post_init__ makes tuples of sequences

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headgate.errors import StreamCorrupt
 from headgate.files import map_beginning, read_at
-from headgate.filters import Chunks, Facts, Field, FieldFacts, Flags, Probe, Range
+from headgate.filters import Chunks, Facts, Field, FieldFacts, Flags, Probe, ValueRange
 from headgate.message import Scalar
 from headgate.streams.format import index_path, is_followed
 from headgate.streams.segments import bloom
@@ -201,12 +201,12 @@ class HotSegment:
         readable = (
             None if not (entries["flags"] & DAMAGED).any() else (entries["flags"] & DAMAGED) == 0
         )
-        filtered = Range(entries["filtered"].astype(np.int64))
-        times = Range(rows, entries["min_timestamp"], entries["max_timestamp"])
+        filtered = ValueRange(entries["filtered"].astype(np.int64))
+        times = ValueRange(rows, entries["min_timestamp"], entries["max_timestamp"])
         low, high = (entries[name].astype(np.int64) for name in ("min_priority", "max_priority"))
         fields = {
             _TIMESTAMP: FieldFacts({"int": times}, readable),
-            _PRIORITY: FieldFacts({"int": Range(rows, low, high)}, readable),
+            _PRIORITY: FieldFacts({"int": ValueRange(rows, low, high)}, readable),
             FILTER_VALUE: FieldFacts({"string": filtered}, readable),
         }
         for name in self.shape.restriction.values:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.filters import KIND_OF, Columns, Counts, Field, FieldFacts, Flags, Kind, Range
+from headgate.filters import KIND_OF, Columns, Counts, Field, FieldFacts, Flags, Kind, ValueRange
 from headgate.message import HeaderValue, Scalar
 
 Digits = npt.NDArray[np.int64]
@@ -106,11 +106,11 @@ _DTYPE: Mapping[Kind, type] = {
 }
 
 
-def _range(kind: Kind, listed: Sequence[Scalar], digits: Digits, rows: Counts) -> Range:
+def _range(kind: Kind, listed: Sequence[Scalar], digits: Digits, rows: Counts) -> ValueRange:
     of_kind = [KIND_OF[type(value)] == kind for value in listed]
     by_digit = [v if fits else _FILLER[kind] for v, fits in zip(listed, of_kind, strict=True)]
     bounds: npt.NDArray[Any] = np.array([_FILLER[kind], *by_digit], _DTYPE[kind])[digits]
-    return Range(np.where(np.array([False, *of_kind])[digits], rows, 0), bounds, bounds)
+    return ValueRange(np.where(np.array([False, *of_kind])[digits], rows, 0), bounds, bounds)
 
 
 def listed_digit(listed: Sequence[Scalar], value: Scalar) -> int:

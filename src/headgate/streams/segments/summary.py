@@ -37,7 +37,7 @@ from headgate.filters import (
     FieldFacts,
     Flags,
     Kind,
-    Range,
+    ValueRange,
 )
 from headgate.message import Scalar
 from headgate.streams.segments.bloom import (
@@ -121,11 +121,11 @@ class Summary(Mapping[Field, FieldFacts]):
     def _has(self, fact: str, column: str) -> bool:
         return bool(self.batch.schema.get_field_index(f"{fact}:{column}") >= 0)
 
-    def _range(self, column: str) -> Range:
+    def _range(self, column: str) -> ValueRange:
         low, high = self.numbers(f"min:{column}"), self.numbers(f"max:{column}")
         if low.dtype == np.uint8:
             low, high = low.astype(np.int64), high.astype(np.int64)
-        return Range(self.numbers(f"count:{column}"), low, high)
+        return ValueRange(self.numbers(f"count:{column}"), low, high)
 
     def _covered(self, field: Field) -> Flags | None:
         if field.scope != "header" or field.name not in self._overflowed:
@@ -135,7 +135,7 @@ class Summary(Mapping[Field, FieldFacts]):
 
     # ---- sets ----------------------------------------------------------------------------------------
 
-    def _distinct(self, field: Field, ranges: Mapping[Kind, Range]) -> DistinctSets | None:
+    def _distinct(self, field: Field, ranges: Mapping[Kind, ValueRange]) -> DistinctSets | None:
         names = {kind: column_name(field, kind) for kind in ranges}
         if not any(self._has("set", name) for name in names.values()):
             return None
@@ -153,7 +153,7 @@ class Summary(Mapping[Field, FieldFacts]):
         )
 
     def _joined_sets(
-        self, names: Mapping[Kind, str], ranges: Mapping[Kind, Range]
+        self, names: Mapping[Kind, str], ranges: Mapping[Kind, ValueRange]
     ) -> Iterator[list[Scalar] | None]:
         """Join the sets of all kinds of each chunk; None where a kind that occurs has no set."""
         columns = {
