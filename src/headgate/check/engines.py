@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.check.engine import Engine, Question
 from headgate.errors import HeadgateError
-from headgate.filters.compile import predicate
+from headgate.filters.compile import compile_predicate
 
 LOCAL: Final = ("python", "arrow", "sqlite")  # need nothing but the library itself
 ENGINES: Final = (*LOCAL, "postgres", "spark")
@@ -18,7 +18,7 @@ class PythonEngine:
     name = "python"
 
     def answer(self, questions: Sequence[Question]) -> list[bool]:
-        return [predicate(question.filter)(question.message) for question in questions]
+        return [compile_predicate(question.filter)(question.message) for question in questions]
 
 
 def unknown_engine(name: str) -> HeadgateError:

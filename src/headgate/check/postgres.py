@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.check.sql import SqlEngine, Tables
 from headgate.clock import now_us
 from headgate.errors import MissingExtra, ServerNotFound
-from headgate.filters.compile.sql import Dialect, Sql
+from headgate.filters.compile.sql import Sql, SqlDialect
 
 if TYPE_CHECKING:
     import psycopg
@@ -39,7 +39,7 @@ class PostgresEngine(SqlEngine):
     """Only temporary tables are made, and nothing of it stays when the engine is closed."""
 
     name = "postgres"
-    dialect: Dialect = "postgres"
+    dialect: SqlDialect = "postgres"
 
     def __init__(self, url: str | None = None, *, clock: Callable[[], int] = now_us) -> None:
         super().__init__(clock=clock)

@@ -11,8 +11,8 @@ from typing import Final, Self, TypeAlias
 from headgate.check.engine import Question
 from headgate.clock import now_us
 from headgate.filters import Filter
-from headgate.filters.compile import predicate
-from headgate.filters.compile.sql import Dialect, Layout, Sql, compile_sql, headers_json
+from headgate.filters.compile import compile_predicate
+from headgate.filters.compile.sql import Layout, Sql, SqlDialect, compile_sql, headers_json
 from headgate.message import Message
 
 MessageRow: TypeAlias = tuple[
@@ -38,7 +38,7 @@ class SqlEngine(ABC):
     """An engine with a connection: tables are filled once a call, then asked in bulk."""
 
     name: str
-    dialect: Dialect
+    dialect: SqlDialect
 
     def __init__(self, *, clock: Callable[[], int] = now_us) -> None:
         self._clock = clock
@@ -58,7 +58,7 @@ class SqlEngine(ABC):
 
     def passes(self, residual: Filter | None, message: Message) -> bool:
         """What SQL could not decide."""
-        return residual is None or predicate(residual)(message)
+        return residual is None or compile_predicate(residual)(message)
 
     @abstractmethod
     def fill(self, tables: Tables) -> None:
@@ -113,7 +113,7 @@ def message_row(message: Message) -> MessageRow:
 
 
 def statements(
-    filters: Iterable[Filter], dialect: Dialect, moment_us: int
+    filters: Iterable[Filter], dialect: SqlDialect, moment_us: int
 ) -> Iterator[tuple[Sql, list[Filter | None]]]:
     """Statements that return the numbers of the questions that may match, with the residuals of their filters."""
     branches: list[Sql] = []

@@ -9,7 +9,7 @@ import apsw
 
 from headgate.check.sql import SqlEngine, Tables
 from headgate.clock import now_us
-from headgate.filters.compile.sql import Dialect, Sql
+from headgate.filters.compile.sql import Sql, SqlDialect
 
 SCHEMA: Final = """
 CREATE TABLE message (
@@ -30,7 +30,7 @@ CREATE INDEX question_filter ON question (filter);
 
 class SqliteEngine(SqlEngine):
     name = "sqlite"
-    dialect: Dialect = "sqlite"
+    dialect: SqlDialect = "sqlite"
 
     def __init__(self, *, clock: Callable[[], int] = now_us) -> None:
         super().__init__(clock=clock)

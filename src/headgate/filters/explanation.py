@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, assert_never
 
-from headgate.filters.compile.sql import Dialect, SqlPlan, compile_sql, index_statement
+from headgate.filters.compile.sql import SqlDialect, SqlPlan, compile_sql, index_statement
 from headgate.filters.compile.verdict import wanted_values
 from headgate.filters.like import literal_prefix
 from headgate.filters.nodes import (
@@ -35,14 +35,13 @@ from headgate.filters.nodes import (
     Or,
     TopicMatch,
     children,
-    depends_on_time,
     walk,
 )
-from headgate.filters.normal import bind_now, conjuncts, normalize
+from headgate.filters.normal import conjuncts, normalize
 from headgate.filters.printer import operand_text, to_text
 from headgate.message import Scalar
 
-DIALECTS: Final[tuple[Dialect, ...]] = ("sqlite", "postgres")
+DIALECTS: Final[tuple[SqlDialect, ...]] = ("sqlite", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class TermPlan:
     text: str
     routing: str
     summary: str
-    sql: dict[Dialect, str]  # per dialect: "exact", or why a look in Python is needed
+    sql: dict[SqlDialect, str]  # per dialect: "exact", or why a look in Python is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +60,16 @@ class Explanation:
     normal: str
     tree: tuple[str, ...]
     terms: tuple[TermPlan, ...]
-    sql: dict[Dialect, SqlPlan]
+    sql: dict[SqlDialect, SqlPlan]
     # Per dialect: the statements that create what would serve it.
     indexes: dict[str, tuple[str, ...]]
     probes: tuple[str, ...]
-    residual: dict[Dialect, str | None]
+    residual: dict[SqlDialect, str | None]
     warnings: tuple[str, ...]
 
 
 def explain(node: Filter, *, now_us: int = 0) -> Explanation:
-    normal = normalize(node)
+    normal = normalize(node).tree
     plans = {dialect: compile_sql(normal, dialect, now_us=now_us) for dialect in DIALECTS}
     headers = indexed_headers(normal)
     return Explanation(
@@ -122,7 +121,7 @@ def _label(node: Node) -> str:
 
 
 def _term_plan(term: Filter, now_us: int) -> TermPlan:
-    answers: dict[Dialect, str] = {}
+    answers: dict[SqlDialect, str] = {}
     for dialect in DIALECTS:
         plan = compile_sql(term, dialect, now_us=now_us)
         answers[dialect] = "exact" if plan.residual is None else "; ".join(plan.reasons)
@@ -210,7 +209,7 @@ def _probes(normal: Filter) -> Iterator[str]:
 
 
 def warnings(node: Filter) -> Iterator[str]:
-    normal = normalize(bind_now(node, 0)) if depends_on_time(node) else normalize(node)
+    normal = normalize(node).at(0).tree
     if normal == FALSE and node != FALSE:
         yield "the filter can never be TRUE: it matches nothing"
     if normal == TRUE and node != TRUE:

@@ -76,7 +76,7 @@ def key_of(value: object) -> Hashable:
 
 def paths(node: Filter) -> tuple[Path, ...]:
     """The paths of a filter; none when no message can match it."""
-    tree = normalize(node)
+    tree = normalize(node).tree
     if tree == FALSE:
         return ()
     ways = tree.terms if isinstance(tree, Or) else (tree,)

@@ -22,7 +22,7 @@ from headgate.filters import (
     Literal,
     field_value,
 )
-from headgate.filters.compile import predicate
+from headgate.filters.compile import compile_predicate
 from headgate.matching.groups import (
     SMALL,
     MemberGroup,
@@ -58,7 +58,7 @@ class Check:
 
     def compile(self) -> None:
         """Compile the filter now, so that no message has to wait for it."""
-        self.test = _test_of_bound(self.filter) or predicate(self.filter, self.clock)
+        self.test = _test_of_bound(self.filter) or compile_predicate(self.filter, self.clock)
 
     def _compile_and_test(self, message: Message) -> bool:
         self.compile()

@@ -134,7 +134,7 @@ def find_problems(indexes: Mapping[str, ExchangeIndex]) -> Iterator[TopologyProb
             )
         for binding in index.bindings:
             tree = index.filters.get(binding)
-            if tree is not None and normalize(tree) == FALSE:
+            if tree is not None and normalize(tree).tree == FALSE:
                 yield TopologyProblem(
                     f"binding {binding}", f"its filter never matches: {binding.filter_text}"
                 )

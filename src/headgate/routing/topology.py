@@ -229,7 +229,7 @@ class Topology:
         return self._route_locked(exchange, message)  # type: ignore[arg-type]
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
-        """Where each row of the batch goes; its columns are named as in `headgate.columns.shredder`."""
+        """Where each row of the batch goes; its columns are named as in `headgate.columns.names`."""
         with self._lock:
             return route_rows(self._indexes, self._find_public(exchange), batch)
 

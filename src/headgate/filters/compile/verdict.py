@@ -16,7 +16,7 @@ import numpy as np
 from headgate.clock import now_us
 from headgate.filters import logic
 from headgate.filters.cost import cost
-from headgate.filters.facts import Chunks, Counts, Facts, FieldFacts, Flags, Range
+from headgate.filters.facts import Chunks, Counts, Facts, FieldFacts, Flags, ValueRange
 from headgate.filters.like import literal_prefix
 from headgate.filters.nodes import (
     And,
@@ -41,7 +41,7 @@ from headgate.filters.nodes import (
     fields_read,
     walk,
 )
-from headgate.filters.normal import bind_now, normalize
+from headgate.filters.normal import NormalFilter, normalize
 from headgate.filters.topics import MANY, ONE, canonical
 from headgate.message import Message, Scalar
 
@@ -67,11 +67,18 @@ class Verdicts(NamedTuple):
         return Verdict.ALL if self.all[chunk] else Verdict.SOME
 
 
-def judge(node: Filter, facts: Facts, *, now: Callable[[], int] = now_us) -> Verdicts:
+def judge(
+    node: Filter | NormalFilter, facts: Facts, *, now: Callable[[], int] = now_us
+) -> Verdicts:
     """The verdict on every chunk. An empty chunk holds no match: NONE."""
-    judged = _judge(normalize(bind_now(node, now())), facts, np.arange(len(facts)))
+    judged = _judge(_bound_tree(node, now), facts, np.arange(len(facts)))
     filled = facts.rows > 0
     return Verdicts(judged.some & filled, judged.all & filled)
+
+
+def _bound_tree(node: Filter | NormalFilter, now: Callable[[], int]) -> Filter:
+    normal = normalize(node)
+    return normal.at(now()).tree if normal.depends_on_time else normal.tree
 
 
 def _judge(node: Filter, facts: Facts, chunks: Chunks) -> Verdicts:
@@ -256,7 +263,7 @@ def _by_kinds(leaf: Leaf, known: FieldFacts, all_comparable: Flags, chunks: Chun
     return Verdicts(some, every & some)
 
 
-def _judge_range(leaf: Leaf, kind: Kind, part: Range, chunks: Chunks) -> Verdicts:
+def _judge_range(leaf: Leaf, kind: Kind, part: ValueRange, chunks: Chunks) -> Verdicts:
     match leaf:
         case Compare(op=op, right=Literal() as literal):
             return _compare_range(op, literal, kind, part, chunks)
@@ -280,7 +287,7 @@ def _judge_range(leaf: Leaf, kind: Kind, part: Range, chunks: Chunks) -> Verdict
 
 
 def _compare_range(
-    op: CompareOp, literal: Literal, kind: Kind, part: Range, chunks: Chunks
+    op: CompareOp, literal: Literal, kind: Kind, part: ValueRange, chunks: Chunks
 ) -> Verdicts:
     if not _comparable_kinds(kind, literal.kind):
         return _same(False, chunks)
@@ -309,7 +316,7 @@ def _comparable_kinds(kind: Kind, other: Kind) -> bool:
     return kind == other or (kind in _NUMBERS and other in _NUMBERS)
 
 
-def _prefix_range(prefix: str, negated: bool, part: Range, chunks: Chunks) -> Verdicts:
+def _prefix_range(prefix: str, negated: bool, part: ValueRange, chunks: Chunks) -> Verdicts:
     """A pattern can only match text that begins with its literal prefix."""
     if negated or not prefix or part.low is None or part.high is None:
         return _unknown(chunks)

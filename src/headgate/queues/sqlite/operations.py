@@ -14,10 +14,16 @@ from typing import Final
 
 from headgate.clock import Clock
 from headgate.filters import Filter
-from headgate.filters.compile.sql import NEVER, Layout, Sql, index_expression
-from headgate.filters.compile.sql import Dialect as DialectName
+from headgate.filters.compile.sql import NEVER, Layout, Sql, SqlDialect, index_expression
 from headgate.message import Scalar
-from headgate.queues.engine import Claimed, Operation, Publication, QueueInfo, SqlValue, Statement
+from headgate.queues.engine import (
+    ClaimedMessage,
+    Operation,
+    Publication,
+    QueueInfo,
+    SqlValue,
+    Statement,
+)
 from headgate.queues.sql.claim import Wanted
 from headgate.queues.sql.dialect import Condition, Dialect
 from headgate.queues.sql.operations import SqlOperations
@@ -35,7 +41,7 @@ _DELIVERY: Final = Layout(headers="d.keys")
 
 
 class SqliteDialect(Dialect):
-    name: DialectName = "sqlite"
+    name: SqlDialect = "sqlite"
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(wall_us=clock.wall_us)
@@ -149,7 +155,7 @@ class SqliteOperations(SqlOperations):
 
     def _lease(
         self, queue: QueueInfo, candidates: Sequence[Candidate], wanted: Wanted
-    ) -> Operation[list[Claimed]]:
+    ) -> Operation[list[ClaimedMessage]]:
         if len(candidates) != 1:
             return (yield from super()._lease(queue, candidates, wanted))
         [candidate], now = candidates, self.dialect.now_us()

@@ -11,7 +11,7 @@ from headgate.message import Message
 from headgate.streams.format import INBOX
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import verify
-from headgate.streams.write import adoption
+from headgate.streams.write import inbox
 from headgate.streams.write.inbox import deposit_path, deposits, write_deposit
 from headgate.streams.write.writer import Writer
 
@@ -34,7 +34,7 @@ def payloads(path):
 def adopt(path):
     with Stream.open(path) as stream:
         writer = Writer(path, stream.options, "test")
-        found = adoption.adopt(writer)
+        found = inbox.adopt(writer)
         writer.close()
         return found
 
@@ -58,7 +58,7 @@ def test_a_deposit_made_twice_is_stored_once(path):
 
 def test_a_holder_takes_in_what_comes(path):
     with Stream.open(path) as holder, holder.producer("busy") as producer:
-        producer.send(Message(b"mine"))
+        producer.publish(Message(b"mine"))
         producer.flush()
         with Stream.open(path) as outsider:
             assert not outsider.deposit("spark", 1, table(b"theirs"))
@@ -81,7 +81,7 @@ def test_what_comes_while_the_holder_closes_is_not_left_behind(path):
 
     holder._committer.close()
     holder._writer.close = close_late
-    producer.send(Message(b"mine"))
+    producer.publish(Message(b"mine"))
     holder.close()
     assert payloads(path) == [b"mine", b"late"]
 
