@@ -7,10 +7,10 @@ from headgate.matching.groups import (
     MemberGroup,
     MemberUnion,
     exclude,
-    unite,
     include,
     merge,
     size,
+    unite,
 )
 
 
