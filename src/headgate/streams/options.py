@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from headgate.errors import InvalidMessage, StreamError, StreamNotFound, StreamOptionsError
 from headgate.message import Scalar, check_header_name, check_header_value
@@ -21,6 +21,23 @@ SEED_BLOOM: Final = range(16, 256)  # bytes; RabbitMQ's range
 INDEXED_BLOOM: Final = range(16, 4097)
 DEFAULT_SEED_BYTES: Final = 16
 DEFAULT_INDEXED_BYTES: Final = 1024
+
+
+class StreamOptionFields(TypedDict, total=False):
+    """The keywords of `Stream.create` and `Stream.reconfigure`: the fields of `StreamOptions`."""
+
+    indexed: Sequence[str]
+    filter_size: int
+    restrict_same_values: Mapping[str, Sequence[Scalar]]
+    fsync: Fsync
+    fsync_interval: timedelta
+    linger: timedelta
+    chunk_messages: int
+    chunk_bytes: int
+    segment_bytes: int
+    max_age: timedelta | None
+    max_bytes: int | None
+    entry_filters: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +192,11 @@ def _options_from(known: dict[str, Any]) -> StreamOptions:
     return StreamOptions(**known)
 
 
-def changed(options: StreamOptions, changes: Mapping[str, Any]) -> StreamOptions:
-    """The options with these changes; an unknown name is refused."""
+def change_options(options: StreamOptions, changes: StreamOptionFields) -> StreamOptions:
+    """Return the options with these changes; refuse an unknown name."""
     unknown = changes.keys() - {option.name for option in fields(StreamOptions)}
     if unknown:
         raise StreamOptionsError(f"there is no option {min(unknown)!r}")
     if "indexed" in changes and "filter_size" not in changes:
         changes = {**changes, "filter_size": 0}
-    return replace(options, **changes)
+    return replace(options, **changes)  # type: ignore[arg-type]  # __post_init__ makes tuples of sequences

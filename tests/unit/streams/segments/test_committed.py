@@ -60,7 +60,7 @@ def test_no_reader_sees_an_append_that_is_taken_back(
     path = tmp_path / "s"
     with Stream.create(path, chunk_bytes=1) as stream:
         stream.append(pa.table({"payload": [b"before"]}))
-        append = stream._write("a test").append_columns
+        append = stream._open_writer("a test").append_columns
         mark = ("a producer", 1) if whole else None
         with stream.consume(start="next", follow=True) as follower:
             disk = FullDisk(monkeypatch, at, lambda: (payloads(path), follower.poll()))

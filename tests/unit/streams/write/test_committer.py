@@ -160,14 +160,14 @@ def test_segments_that_were_read_and_dropped_are_not_mapped_any_more(stream: Str
 def test_segments_that_retention_drops_while_writing_are_not_mapped_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forgotten, forget = threading.Event(), Stream._forget_dropped
+    forgotten, forget = threading.Event(), Stream._release_deleted
 
     def forget_and_say(stream: Stream) -> None:
         forget(stream)
         if not list(stream.path.glob(f"*{SEALED_SUFFIX}")):
             forgotten.set()
 
-    monkeypatch.setattr(Stream, "_forget_dropped", forget_and_say)
+    monkeypatch.setattr(Stream, "_release_deleted", forget_and_say)
     with Stream.create(tmp_path / "s", linger=SOON, segment_bytes=4096, max_bytes=1) as stream:
         write_sealed(stream, 1)
         list(stream.consume())
