@@ -18,9 +18,8 @@ from typing import NamedTuple
 import pytest
 
 from headgate import as_filter
-from headgate.check.cases import read_case
-from headgate.check.engines import PythonEngine
-from headgate.check.report import check_cases
+from headgate.check.cases import check_cases, read_case
+from headgate.check.engines import PythonCheck
 from headgate.cli.app import run
 from headgate.cli.reference import reference
 
@@ -80,7 +79,7 @@ def perform(block: Block, document: Path, names: dict[str, object]) -> None:
             cases = [
                 read_case(number, entry) for number, entry in enumerate(json.loads(block.text), 1)
             ]
-            assert check_cases(cases, PythonEngine()).disagreements == (), where
+            assert check_cases(cases, PythonCheck()).disagreements == (), where
         case "sql":
             assert all(as_filter(line) for line in block.text.splitlines()), where
         case "text" | "mermaid" | "":

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.check.arrow import ROWS_PER_BATCH, ArrowEngine
-from headgate.check.engine import Question
+from headgate.check.engines import ROWS_PER_BATCH, ArrowCheck, Question
 from headgate.columns.decode import BatchColumns
 from headgate.columns.shred import shred_messages
 from headgate.filters.compile.arrow import compile_mask
@@ -516,10 +515,10 @@ def test_the_engine_answers_in_the_order_of_the_questions(seed):
     wanted = [
         matches_filter(q.filter, q.message, now) for now in [generate.NOW_US] for q in questions
     ]
-    answered = ArrowEngine().answer(questions)
+    answered = ArrowCheck().answer(questions)
     undated = [at for at, q in enumerate(questions) if "UTC()" not in to_text(q.filter)]
     assert [answered[at] for at in undated] == [wanted[at] for at in undated]
 
 
 def test_no_questions_have_no_answers():
-    assert ArrowEngine().answer([]) == []
+    assert ArrowCheck().answer([]) == []
