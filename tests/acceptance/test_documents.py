@@ -24,7 +24,7 @@ from headgate.cli.app import run
 from headgate.cli.reference import reference
 
 ROOT = Path(__file__).parent.parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "FILTERS.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\b")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
