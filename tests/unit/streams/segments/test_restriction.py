@@ -82,7 +82,7 @@ def test_a_tuple_and_its_number_are_the_same():
         assert {n: (type(v), v) for n, v in properties.items()} == {
             n: (type(v), v) for n, v in expected.items()
         }
-        assert restriction.code_of(properties) == restriction.code(headers)
+        assert restriction.code(properties) == restriction.code(headers)
 
 
 def test_rows_of_columns_have_the_tuples_of_their_messages():
