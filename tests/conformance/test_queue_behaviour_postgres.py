@@ -14,7 +14,13 @@ from headgate.clock import now_us
 from headgate.errors import QueueError
 from headgate.message import Message
 from headgate.queues.database import connect as connect_to
-from headgate.queues.engine import Operation, Publication, Statement, Transaction
+from headgate.queues.engine import (
+    Operation,
+    Publication,
+    Statement,
+    Transaction,
+    TransactionMode,
+)
 from headgate.queues.postgres.dialect import index_name
 from headgate.queues.postgres.engine import AsyncPostgresEngine
 from headgate.testing import ManualClock
@@ -119,10 +125,11 @@ def test_an_operation_that_is_cancelled_takes_its_last_step(postgres_url, schema
 @pytest.mark.postgres
 def test_a_call_that_is_cancelled_twice_leaves_its_connection_to_nobody(postgres_url, schema):
     def slow(begun: asyncio.Event) -> Operation[None]:
-        yield Transaction.WRITE
-        begun.set()
-        yield Statement("SELECT pg_sleep(60)")
-        yield Transaction.COMMIT
+        def sleep() -> Operation[None]:
+            begun.set()
+            yield Statement("SELECT pg_sleep(60)")
+
+        yield Transaction(TransactionMode.WRITE, sleep)
 
     async def cancel_twice(engine: AsyncPostgresEngine, pause: float) -> None:
         begun = asyncio.Event()

@@ -9,6 +9,7 @@ import pytest
 from headgate.errors import DatabaseClosed, QueueNotFound, QueueOptionsError
 from headgate.message import Message
 from headgate.queues.engine import State
+from headgate.queues.sql.route import QueueDeletion
 from tests.conformance.queue_behaviour.surroundings import MINUTE, SECOND, Surroundings, payloads
 
 
@@ -148,19 +149,16 @@ class TidyingBehaviour(Surroundings):
 class DroppingBehaviour(Surroundings):
     """Where dropping a queue takes many transactions: in a database."""
 
-    def test_what_somebody_was_killed_over_while_dropping_it_is_deleted_later(
-        self, db, orders, monkeypatch
-    ):
-        operations = orders._engine.operations
+    def test_a_queue_whose_deletion_was_interrupted_is_emptied_later(self, db, orders, monkeypatch):
         orders.publish_many([b"a", b"b"])
         orders.publish(b"c", dedup_key="k")
 
-        def killed():
+        def killed(deletion):
             raise ZeroDivisionError
             yield
 
         with monkeypatch.context() as patched:
-            patched.setattr(operations, "empty_dropped", killed)
+            patched.setattr(QueueDeletion, "finish", killed)
             with pytest.raises(ZeroDivisionError):
                 db.delete("orders")
         everything = db.subscription("all", pattern="#", start="first")
