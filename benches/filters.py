@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from figures import CPU_RATE, Figure, Recorder, at_least, timed
 from reports import options, recorded
 
-from headgate.columns.batch import BatchColumns
-from headgate.columns.shredder import shred, shred_valid
+from headgate.columns.decode import BatchColumns
+from headgate.columns.shred import shred_messages, shred_valid
 from headgate.columns.validate import validate_batch
 from headgate.filters.compile.arrow import compile_mask
-from headgate.filters.compile.arrow.dictionaries import forget
-from headgate.filters.compile.python import predicate
+from headgate.filters.compile.arrow.text import forget_dictionaries
+from headgate.filters.compile.python import compile_predicate
 from headgate.filters.nodes import Filter
 from headgate.filters.parser import parse
 from headgate.message import Message, validate
@@ -108,7 +108,7 @@ def make_messages(rng: random.Random, count: int) -> list[Message]:
 
 
 def record_batches(messages: Sequence[Message], size: int) -> list[pa.RecordBatch]:
-    return [shred(messages[at : at + size]) for at in range(0, len(messages), size)]
+    return [shred_messages(messages[at : at + size]) for at in range(0, len(messages), size)]
 
 
 # ---- measuring ---------------------------------------------------------------------------------------
@@ -140,13 +140,13 @@ def bench_parse(bench: Bench) -> None:
 
 def bench_closure(bench: Bench, messages: list[Message]) -> Figure:
     bench.part("The closure, message by message")
-    ask = predicate(parse(TYPICAL))
+    ask = compile_predicate(parse(TYPICAL))
     return bench.measure("closure", lambda: list(map(ask, messages)), len(messages))
 
 
 def bench_masks(bench: Bench, messages: list[Message], closure: Figure, size: int) -> None:
     tree = parse(TYPICAL)
-    rows, matching = len(messages), sum(map(predicate(tree, clock), messages))
+    rows, matching = len(messages), sum(map(compile_predicate(tree, clock), messages))
     own = record_batches(messages, size)
     shared = _with_shared_dictionaries(own)
     bench.part(
@@ -170,7 +170,7 @@ def bench_masks(bench: Bench, messages: list[Message], closure: Figure, size: in
 
 def _masks_of_new(tree: Filter, batches: list[pa.RecordBatch]) -> None:
     """As in hot chunks: every batch has its own dictionaries, and none was seen before."""
-    forget()
+    forget_dictionaries()
     _masks(tree, batches)
 
 
@@ -262,7 +262,7 @@ def bench_shapes(bench: Bench, messages: list[Message]) -> None:
     bench.part(f"One operator each, {size:,} rows a batch")
     for what, text in SHAPES.items():
         tree = parse(text)
-        _check(tree, batches, sum(map(predicate(tree, clock), messages)))
+        _check(tree, batches, sum(map(compile_predicate(tree, clock), messages)))
         bench.measure(f"mask, {what}", lambda tree=tree: _masks(tree, batches), len(messages), text)
 
 
@@ -282,7 +282,7 @@ def bench_shredding(bench: Bench, messages: list[Message]) -> None:
     parts = [few[at : at + 4096] for at in range(0, len(few), 4096)]
     bench.measure("validate, one by one", lambda: [validate(m) for m in few], len(few))
     bench.measure("validate_batch", lambda: [validate_batch(p) for p in parts], len(few))
-    bench.measure("shred", lambda: [shred(p) for p in parts], len(few))
+    bench.measure("shred", lambda: [shred_messages(p) for p in parts], len(few))
     bench.measure("shred_valid", lambda: [shred_valid(p) for p in parts], len(few))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from headgate.columns.decoder import Record, decode_records
+from headgate.columns.decode import Record, decode_records
 from headgate.columns.names import MAX_HEADER_COLUMNS
 from headgate.message import OPAQUE, Message
 from headgate.streams.cold.compaction import compact

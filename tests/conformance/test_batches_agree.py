@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headgate.columns.batch import BatchColumns
+from headgate.columns.decode import BatchColumns
 from headgate.errors import InvalidMessage
 from headgate.filters.compile.arrow import compile_mask
 from headgate.filters.logic import matches_filter

@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headgate.columns.decoder import Record, decode_records
+from headgate.columns.decode import Record, decode_records
 from headgate.filters.logic import matches_filter
 from headgate.filters.normal import bind_now
 from headgate.message import OPAQUE, Message

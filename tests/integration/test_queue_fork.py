@@ -1,4 +1,4 @@
-"""A process that forks while a database is open: both go on with connections of their own."""
+"""A process that forks while a database is open: parent and child use connections of their own."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from uuid import uuid4
 
 import apsw
-import psycopg
 import pytest
 
 from headgate import aio
 from headgate.queues import Database, connect
+from headgate.queues.engine import Operation, Statement
 from headgate.queues.outbox_file import OutboxFile
 from headgate.queues.postgres.connection import open_connection
 from headgate.queues.postgres.pool import Pool
@@ -33,14 +32,12 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         with connect(f"sqlite:///{tmp_path}/q.db") as opened:
             yield opened
         return
-    url, schema = request.getfixturevalue("postgres_url"), f"fork_{uuid4().hex[:8]}"
+    url, schema = map(request.getfixturevalue, ("postgres_url", "postgres_schema"))
     with connect(url, schema=schema) as opened:
         yield opened
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
-def test_a_child_publishes_and_claims_with_what_it_inherited_and_so_does_its_parent(
+def test_a_child_and_its_parent_both_use_a_database_that_was_open_at_the_fork(
     db: Database,
 ) -> None:
     queue = db.queue("orders")
@@ -59,23 +56,19 @@ def test_a_child_publishes_and_claims_with_what_it_inherited_and_so_does_its_par
 
 
 def test_a_consumer_is_still_woken_after_its_process_forked(db: Database) -> None:
-    queue, told, seen = db.queue("orders"), threading.Semaphore(0), []
+    queue, called = db.queue("orders"), threading.Semaphore(0)
 
-    def handle(message: object) -> None:
-        seen.append(message)
-        told.release()
-
-    with queue.consumer(handle, poll=timedelta(hours=1)):
+    with queue.consumer(lambda delivery: called.release(), poll=timedelta(hours=1)):
         queue.publish(b"first")
-        assert told.acquire(timeout=PATIENCE)
+        assert called.acquire(timeout=PATIENCE)
         assert in_child(lambda: 1) == "1"
         with connect_again(db) as other:
             other.queue("orders").publish(b"second")
-        assert told.acquire(timeout=PATIENCE)
+        assert called.acquire(timeout=PATIENCE)
 
 
 def connect_again(db: Database) -> Database:
-    """A second engine, whose commits the first learns of by its watcher alone."""
+    """A second engine, whose commits only the watcher of the first can see."""
     engine = db.engine
     if isinstance(engine, SqliteEngine):
         return connect(f"sqlite:///{engine.path}")
@@ -89,7 +82,7 @@ def test_a_child_inherits_no_connection_of_sqlite(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_a_child_and_its_parent_talk_to_postgresql_over_connections_of_their_own(
+def test_a_child_and_its_parent_use_different_connections_to_postgresql(
     postgres_url: str,
 ) -> None:
     pool = Pool(lambda: open_connection(target_of(postgres_url, None)), 2)
@@ -105,20 +98,29 @@ def test_a_child_and_its_parent_talk_to_postgresql_over_connections_of_their_own
     pool.close()
 
 
-def test_a_file_that_another_thread_uses_is_refused_in_the_child_and_says_what_to_do(
+def test_a_child_refuses_a_file_that_another_thread_was_using_at_the_fork(
     tmp_path: Path,
 ) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
+    begun, go_on = threading.Event(), threading.Event()
     with connect(url) as db:
-        queue, engine = db.queue("orders"), db.engine
-        assert isinstance(engine, SqliteEngine)
-        busy = engine._borrow()  # as another thread does
+        queue = db.queue("orders")
+        other = threading.Thread(target=db.engine.run, args=(hold_connection(begun, go_on),))
+        other.start()
+        assert begun.wait(PATIENCE)
         for refused in (lambda: queue.publish(b"x"), lambda: connect(url)):
             said = in_child(refused)
             assert said.startswith("DatabaseUnavailable")
             assert "fork before other threads use the database" in said
-        engine._give_back(busy)
+        go_on.set()
+        other.join()
         queue.publish(b"parent")
+
+
+def hold_connection(begun: threading.Event, go_on: threading.Event) -> Operation[None]:
+    yield Statement("SELECT 1")
+    begun.set()
+    go_on.wait(PATIENCE)
 
 
 def test_a_database_of_the_asyncio_face_works_in_a_child(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_a_database_of_the_asyncio_face_works_in_a_child(tmp_path: Path) -> None
     asyncio.run(db.close())
 
 
-def test_a_relay_is_not_kept_out_by_a_child_that_was_forked_while_another_moved(tmp_path: Path):
+def test_a_child_forked_while_a_relay_moved_entries_does_not_hold_its_lock(tmp_path: Path):
     read, write = os.pipe()
     file = OutboxFile(tmp_path / "app.db")
     with file.lock() as is_locked:

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from headgate.clock import now_us
-from headgate.columns.decoder import Record
+from headgate.columns.decode import Record
 from headgate.errors import StreamCorrupt
 from headgate.message import Message
 from headgate.streams.cold import write

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.columns.decoder import decode_records
+from headgate.columns.decode import decode_records
 from headgate.message import Message
 from headgate.streams.stream import Stream
 from tests.conftest import FULL

@@ -9,13 +9,13 @@ import sys
 import traceback
 from contextlib import suppress
 from importlib import import_module
-from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
+import headgate
 from headgate.errors import HeadgateError, MissingExtra
 
 NOUNS: Final = {
@@ -84,6 +84,8 @@ def app_of(arguments: list[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
+    if arguments[:1] == ["--version"]:
+        return app
     every = (*NOUNS, *VERBS)
     for word in [word for word in arguments[:1] if word in every] or every:
         if word in NOUNS:
@@ -106,7 +108,7 @@ def _load_noun(word: str) -> typer.Typer:
 
 def _print_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"headgate {version('headgate')}")
+        typer.echo(f"headgate {headgate.__version__}")
         raise typer.Exit
 
 

@@ -66,8 +66,13 @@ def parse_column_name(column: str) -> tuple[Field | None, View | None]:
 
 
 def header_of(column: str) -> str:
-    """Return the header that a column `h.<view>.<header>` belongs to."""
+    """Return the header (or property) that a typed column belongs to."""
     return column[4:]
+
+
+def view_of(column: str) -> View:
+    """Return the view that a typed column holds."""
+    return _VIEWS[column[2]]
 
 
 def field_key(field: Field) -> str:

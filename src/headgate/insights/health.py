@@ -20,6 +20,7 @@ from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
+import headgate
 from headgate.errors import HeadgateError
 from headgate.insights.units import size_text
 
@@ -65,7 +66,7 @@ def check_python() -> Finding:
     found = f"{platform.python_version()} in {sys.prefix}"
     if sys.version_info < MIN_PYTHON:
         return Finding("Python", "missing", found, "install Python 3.11 or newer")
-    return Finding("Python", "fine", f"{found}, headgate {version('headgate')}")
+    return Finding("Python", "fine", f"{found}, headgate {headgate.__version__}")
 
 
 def check_sqlite() -> Finding:

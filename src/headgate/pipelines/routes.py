@@ -11,7 +11,7 @@ from headgate.errors import HeadgateError, RoutingError
 from headgate.pipelines.definition import Sink
 from headgate.pipelines.entries import Entry, Problems
 from headgate.pipelines.places import absolute
-from headgate.routing import EXCHANGE_KEYS, Topology, bound, declared
+from headgate.routing import EXCHANGE_KEYS, Topology, read_binding, read_declaration
 
 ENTRY: Final = "pipeline"  # the name of an exchange that was given none
 
@@ -81,7 +81,7 @@ def _declare(topology: Topology, number: int, given: Any, problems: Problems) ->
     where = "[exchange]" if number == 1 else f"[[exchange]] {number}"
     name = given.get("name", ENTRY) if isinstance(given, dict) else ENTRY
     try:
-        arguments = declared(given, EXCHANGE_KEYS | {"name"}, where)
+        arguments = read_declaration(given, EXCHANGE_KEYS | {"name"}, where)
         topology.declare_exchange(**{"name": name, **arguments})
     except (RoutingError, TypeError) as problem:
         problems.note(where, str(problem).removeprefix(f"{where}: "))
@@ -96,7 +96,7 @@ def _bind(
     """Bind what the entry says; the queue's name when it cannot be bound."""
     said = {"from": entrance, **given} if isinstance(given, dict) else given
     try:
-        arguments = bound(said, where)
+        arguments = read_binding(said, where)
         if isinstance(arguments.get("queue"), str):
             topology.declare_queue(arguments["queue"])
         topology.bind(**arguments)

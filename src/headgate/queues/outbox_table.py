@@ -35,7 +35,7 @@ from headgate.queues.engine import (
     TransactionMode,
     run_inline,
 )
-from headgate.queues.sql.dialect import SqlDialect, migrations_of
+from headgate.queues.sql.dialect import QueueDialect, migrations_of
 from headgate.queues.sql.message_rows import (
     MESSAGE_COLUMNS,
     Undecodable,
@@ -211,7 +211,7 @@ def _move_entries(operations: SqlOperations, limit: int) -> Operation[int]:
 
 
 def _read_entries(
-    dialect: SqlDialect, limit: int
+    dialect: QueueDialect, limit: int
 ) -> Operation[tuple[list[OutboxEntry], list[UnreadableEntry]]]:
     """The oldest entries in order, and the unreadable ones among them. When SQLite cannot decode a row, they are read one at
     a time until that row is found."""
@@ -284,7 +284,7 @@ class ParkedEntry(NamedTuple):
 
 
 def _park(
-    dialect: SqlDialect, entries: Sequence[OutboxEntry | UnreadableEntry], problem: str
+    dialect: QueueDialect, entries: Sequence[OutboxEntry | UnreadableEntry], problem: str
 ) -> Statement:
     return dialect.statement("outbox_refuse", [entry.id for entry in entries], problem)
 
@@ -301,7 +301,7 @@ def log_parked(queue: str, count: int, problem: Exception) -> str:
     return str(problem)
 
 
-def list_parked(dialect: SqlDialect) -> Operation[list[ParkedEntry]]:
+def list_parked(dialect: QueueDialect) -> Operation[list[ParkedEntry]]:
     """The parked entries, oldest first."""
     rows = yield dialect.statement("outbox_parked", MOST_LISTED)
     return [decode_parked(row) for row in rows]
@@ -317,7 +317,7 @@ def _decode(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode(errors="backslashreplace")
 
 
-def retry_parked(dialect: SqlDialect, ids: Iterable[int] | None) -> Operation[int]:
+def retry_parked(dialect: QueueDialect, ids: Iterable[int] | None) -> Operation[int]:
     """Let relays try parked entries again, those named or all; how many."""
     listed: list[SqlValue] | None = None if ids is None else [*arguments.message_ids(ids)]
     rows = yield dialect.statement("outbox_retry", listed)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from headgate.columns.rows import arrays_of
+from headgate.columns.shred import shred_chunk
 from headgate.errors import (
     DatabaseUnavailable,
     QueueError,
@@ -80,7 +80,7 @@ everywhere = pytest.mark.parametrize("place", KINDS, indirect=True)
 
 def columns(*messages):
     payloads = [message.payload for message in messages]
-    return pa.record_batch(arrays_of(messages, payloads, (), 1))
+    return pa.record_batch(shred_chunk(messages, payloads, (), 1))
 
 
 def staged(place, *payloads):

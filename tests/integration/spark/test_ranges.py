@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from headgate.columns.decoder import decode_records
+from headgate.columns.decode import decode_records
 from headgate.errors import StreamCorrupt
 from headgate.filters import normalize
 from headgate.filters.logic import matches_filter

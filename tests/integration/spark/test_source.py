@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headgate.columns.decoder import Record
+from headgate.columns.decode import Record
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import Filter
 from headgate.filters.normal import bind_now

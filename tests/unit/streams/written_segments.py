@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from headgate.columns import overflow
-from headgate.columns.shredder import shred
+from headgate.columns.overflow import cap_columns, narrow_headers
+from headgate.columns.shred import shred_messages
 from headgate.message import Message, Scalar
 from headgate.streams.format import index_path, log_path
 from headgate.streams.options import StreamOptions
@@ -28,13 +28,13 @@ CLOCK = 1_750_000_000_000_000
 
 def arrays_of(messages: Sequence[Message], indexed: Iterable[str] = ()) -> dict[str, pa.Array]:
     """The columns of a chunk; messages without a timestamp are stamped."""
-    narrowed, rest = overflow.narrow(messages, tuple(indexed))
-    batch = shred(narrowed)
+    narrowed, rest = narrow_headers(messages, tuple(indexed))
+    batch = shred_messages(narrowed)
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     stamps = [CLOCK if m.timestamp is None else m.timestamp for m in messages]
     arrays["timestamp"] = pa.array(stamps, pa.int64())
     arrays["payload"] = pa.array([bytes(m.payload) for m in messages], pa.binary())
-    return overflow.cap(arrays, rest, tuple(indexed))
+    return cap_columns(arrays, rest, tuple(indexed))
 
 
 def write_hot(
@@ -53,9 +53,9 @@ def write_hot(
         arrays = arrays_of(messages, options.indexed)
         meta = ChunkMeta({}, properties[i] if properties else {})
         chunk = encode_chunk(arrays, log.next_offset, meta)
-        code = shape.restriction.code_of(meta.properties)
+        code = shape.restriction.code(meta.properties)
         log.append(chunk, index_entry(shape, chunk.head, log.end, code, arrays.get))
-    log.publish()
+    log.commit()
     log.close()
     return log.next_offset
 

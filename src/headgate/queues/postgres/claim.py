@@ -23,7 +23,7 @@ from headgate.queues.engine import (
 from headgate.queues.postgres.dialect import merge_branches
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import Claims, ScanClaims
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
 from headgate.queues.sql.message_rows import MESSAGE_COLUMNS, Undecodable, columns_of, messages_of
 from headgate.queues.sql.publish import rank_in
@@ -49,7 +49,7 @@ class PostgresClaimer:
 
     def __init__(
         self,
-        dialect: SqlDialect,
+        dialect: QueueDialect,
         catalog: CatalogCache,
         router: Router,
         planner: Planner,

@@ -11,11 +11,10 @@ from typing import Final
 
 from headgate.clock import Clock, now_us
 from headgate.filters import EXACT_AS_DOUBLE
-from headgate.filters.compile.sql import Dialect as DialectName
-from headgate.filters.compile.sql import Sql
+from headgate.filters.compile.sql import Sql, SqlDialect
 from headgate.message import Scalar
 from headgate.queues.engine import SqlValue
-from headgate.queues.sql.dialect import ClaimCondition, SqlDialect
+from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
 from headgate.queues.sql.plan import Branch, Probe
 
 # Claims must read the indexes in the order of the queue and stop early. The planner, which estimates from statistics that
@@ -43,10 +42,10 @@ _IN_ORDER: Final = Sql("d.rank <= 0")
 _ARRAYS: Final = {str: "text[]", int: "bigint[]", float: "float8[]", bool: "boolean[]"}
 
 
-class PostgresDialect(SqlDialect):
+class PostgresDialect(QueueDialect):
     """Statements use the server's clock; with `clock`, for tests, that clock."""
 
-    name: DialectName = "postgres"
+    name: SqlDialect = "postgres"
 
     def __init__(self, clock: Clock | None = None, *, is_read_only: bool = False) -> None:
         super().__init__(wall_us=now_us if clock is None else clock.wall_us)
@@ -101,7 +100,7 @@ def index_name(header: str) -> str:
 
 
 def merge_branches(
-    dialect: SqlDialect, conditions: Sequence[ClaimCondition], group_is_free: str, first: int
+    dialect: QueueDialect, conditions: Sequence[ClaimCondition], group_is_free: str, first: int
 ) -> tuple[str, list[SqlValue]]:
     """One SELECT for all branches with the same text, its parameters as arrays numbered from `first` on."""
     by_text: dict[str, list[tuple[Scalar, ...]]] = {}
@@ -117,7 +116,7 @@ def merge_branches(
 
 
 def _branch(
-    dialect: SqlDialect,
+    dialect: QueueDialect,
     where: str,
     columns: Sequence[list[Scalar]],
     group_is_free: str,

@@ -17,7 +17,7 @@ from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import ScanClaims
 from headgate.queues.sql.declare import Declarations, backfill
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Leases, Settlement
 from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.route import QueueDeletion, Router
@@ -27,7 +27,7 @@ from headgate.queues.sql.search import Candidates, Planner
 _MOST_ATTEMPTS: Final = 20
 
 
-def postgres_operations(dialect: SqlDialect) -> SqlOperations:
+def postgres_operations(dialect: QueueDialect) -> SqlOperations:
     """The operations on PostgreSQL."""
     catalog, deletion = CatalogCache(dialect), QueueDeletion(dialect)
     router = Router(dialect, catalog, deletion, dialect.statement("share_catalog"))
@@ -56,7 +56,7 @@ def postgres_operations(dialect: SqlDialect) -> SqlOperations:
 class PostgresAcks:
     """Acks in one statement that archives exactly what it acks: between two statements a lease could end."""
 
-    def __init__(self, dialect: SqlDialect, settlement: Settlement) -> None:
+    def __init__(self, dialect: QueueDialect, settlement: Settlement) -> None:
         self._dialect, self._settlement = dialect, settlement
 
     def ack(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
@@ -69,7 +69,7 @@ class PostgresAcks:
 class OverlappingScans:
     """Records scans where ids become visible out of order."""
 
-    def __init__(self, dialect: SqlDialect) -> None:
+    def __init__(self, dialect: QueueDialect) -> None:
         self._dialect = dialect
 
     def record(
@@ -88,7 +88,7 @@ class OverlappingScans:
 class PostgresIndexes:
     """Builds the indexes on filter headers without blocking publishers; one builder at a time."""
 
-    def __init__(self, dialect: SqlDialect) -> None:
+    def __init__(self, dialect: QueueDialect) -> None:
         self._dialect = dialect
 
     def build(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:

@@ -14,7 +14,7 @@ from headgate.filters.compile.sql import headers_json
 from headgate.message import SYSTEM_FIELDS, HeaderValue
 from headgate.queues.engine import Operation, Publication, QueueInfo, Rows, SqlValue, Statement
 from headgate.queues.sql.catalog import CatalogCache, QueueCatalog
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import row_of
 from headgate.queues.sql.publish import (
     RoutedPublication,
@@ -28,7 +28,7 @@ from headgate.queues.sql.publish import (
 class PostgresPublisher:
     """Stores messages and their deliveries in one statement."""
 
-    def __init__(self, dialect: SqlDialect, catalog: CatalogCache) -> None:
+    def __init__(self, dialect: QueueDialect, catalog: CatalogCache) -> None:
         self._dialect, self._catalog = dialect, catalog
 
     def publish(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from headgate.filters import Filter, to_text
-from headgate.filters.compile import predicate
+from headgate.filters.compile import compile_predicate
 from headgate.queues.engine import (
     DeliverySnapshot,
     IndexAdvice,
@@ -20,7 +20,7 @@ from headgate.queues.engine import (
     Usage,
 )
 from headgate.queues.sql.catalog import CatalogCache
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import columns_of, message_of, read_messages, snapshot_of
 from headgate.queues.sql.plan import probed_headers
 from headgate.queues.sql.route import Router
@@ -41,7 +41,7 @@ class Browser:
 
     def __init__(
         self,
-        dialect: SqlDialect,
+        dialect: QueueDialect,
         catalog: CatalogCache,
         router: Router,
         choose_plan: ChoosePlan,
@@ -80,7 +80,9 @@ class Browser:
         filter: Filter | None = None,
     ) -> Operation[list[DeliverySnapshot]]:
         queue = yield from self._find_routed(queue)
-        matches = (lambda _: True) if filter is None else predicate(filter, self._dialect.wall_us)
+        matches = (
+            (lambda _: True) if filter is None else compile_predicate(filter, self._dialect.wall_us)
+        )
         where = f"d.message > {self._dialect.placeholder(3)}"
         if (
             state is not None

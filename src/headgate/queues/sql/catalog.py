@@ -14,7 +14,7 @@ from headgate.forks import keep_across_forks
 from headgate.matching import Matcher
 from headgate.message import Message
 from headgate.queues.engine import Operation, QueueInfo, QueueOptions, Row
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 
 
 class QueueCatalog:
@@ -60,7 +60,7 @@ class QueueCatalog:
 class CatalogCache:
     """The catalog that was read last; it is read again only when its version has changed."""
 
-    def __init__(self, dialect: SqlDialect) -> None:
+    def __init__(self, dialect: QueueDialect) -> None:
         self._dialect = dialect
         self._version_query = dialect.statement("catalog_version")
         self.latest = QueueCatalog(-1, ())

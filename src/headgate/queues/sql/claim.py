@@ -17,7 +17,7 @@ from headgate.queues.engine import (
     Transaction,
     TransactionMode,
 )
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Acks, ClaimRequest, Leases
 from headgate.queues.sql.scan_memory import ScanMemory
 from headgate.queues.sql.search import Candidate, Search, choose
@@ -29,7 +29,7 @@ class ScanClaims:
     """Claims whose filter no index answers."""
 
     def __init__(
-        self, dialect: SqlDialect, leases: Leases, acks: Acks, candidates: ScanMemory
+        self, dialect: QueueDialect, leases: Leases, acks: Acks, candidates: ScanMemory
     ) -> None:
         self._dialect, self._leases, self._acks = dialect, leases, acks
         self._candidates = candidates
@@ -88,7 +88,7 @@ def claim_mode(acks: Sequence[Receipt]) -> TransactionMode:
     return TransactionMode.WRITE if acks else TransactionMode.LEASE
 
 
-def claim_state(dialect: SqlDialect, queue: QueueInfo) -> Operation[tuple[bool, bool, int]]:
+def claim_state(dialect: QueueDialect, queue: QueueInfo) -> Operation[tuple[bool, bool, int]]:
     """Whether the queue is paused, whether a delivery is due, and the catalog version; -1 if the queue was deleted."""
     rows = yield dialect.statement("claim_state", queue.id, dialect.now_us())
     return rows[0] if rows else (False, False, -1)

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from headgate.errors import QueueOptionsError
 from headgate.filters import Filter, to_text
-from headgate.filters.compile import predicate
+from headgate.filters.compile import compile_predicate
 from headgate.filters.compile.sql import is_plain_name
 from headgate.message import UNSTORABLE
 from headgate.queues.arguments import MOST
@@ -24,7 +24,7 @@ from headgate.queues.engine import (
     TransactionMode,
 )
 from headgate.queues.sql.catalog import CatalogCache
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import read_messages
 from headgate.queues.sql.publish import delivery_row
 from headgate.queues.sql.route import QueueDeletion, Router
@@ -48,7 +48,7 @@ class Declarations:
 
     def __init__(
         self,
-        dialect: SqlDialect,
+        dialect: QueueDialect,
         catalog: CatalogCache,
         router: Router,
         deletion: QueueDeletion,
@@ -134,7 +134,7 @@ class Declarations:
             yield self._dialect.statement("share_stored")
         elif self._dialect.has("share_stored_in"):
             yield self._dialect.statement("share_stored_in", info.source)
-        matches = predicate(filter, self._dialect.wall_us)
+        matches = compile_predicate(filter, self._dialect.wall_us)
         after, now = 0, self._dialect.now_us()
         while True:
             page = (after, _STORED_AT_ONCE, info.source, now)
@@ -221,7 +221,7 @@ class Declarations:
         return (yield from self._catalog.find(name))
 
 
-def backfill(dialect: SqlDialect, info: QueueInfo) -> Operation[None]:
+def backfill(dialect: QueueDialect, info: QueueInfo) -> Operation[None]:
     """Copy the filter headers of older messages next to their deliveries, then let claims use the indexes.
 
     All publishers copy the new headers already.

@@ -22,8 +22,7 @@ from typing import Final
 from headgate.clock import now_us
 from headgate.errors import QueueError, SchemaTooNew
 from headgate.filters import TRUE, And, Filter, joined
-from headgate.filters.compile.sql import Dialect as DialectName
-from headgate.filters.compile.sql import Layout, Sql, all_of, compile_sql
+from headgate.filters.compile.sql import Layout, Sql, SqlDialect, all_of, compile_sql
 from headgate.queues.engine import ForEach, SqlValue, Statement
 from headgate.queues.sql.message_rows import columns_of
 from headgate.queues.sql.plan import Branch, Probe, ranged_header
@@ -53,10 +52,10 @@ class ClaimCondition:
     ranged: str | None = None  # an indexed header that must lie in a range, where indexes help
 
 
-class SqlDialect(ABC):
+class QueueDialect(ABC):
     """The statements of one database, and how it writes placeholders, index hints and conditions."""
 
-    name: DialectName
+    name: SqlDialect
     has_ranges = False  # whether the index on a header is ordered by its value
 
     def __init__(self, *, wall_us: Callable[[], int] = now_us) -> None:
@@ -151,7 +150,7 @@ class SqlDialect(ABC):
 
 
 @lru_cache(maxsize=2)
-def statements_of(dialect: DialectName) -> dict[str, str]:
+def statements_of(dialect: SqlDialect) -> dict[str, str]:
     """Every named statement of the dialect."""
     statements: dict[str, str] = {}
     for name, text in _read_files(dialect):
@@ -160,7 +159,7 @@ def statements_of(dialect: DialectName) -> dict[str, str]:
     return statements
 
 
-def migrations_of(dialect: DialectName) -> list[tuple[int, str]]:
+def migrations_of(dialect: SqlDialect) -> list[tuple[int, str]]:
     """The numbered migrations of the dialect, in order."""
     numbered = [(_MIGRATION.fullmatch(name), text) for name, text in _read_files(dialect)]
     return sorted((int(number[1]), text) for number, text in numbered if number)
@@ -173,7 +172,7 @@ def split_statements(text: str) -> dict[str, str]:
     return {name: _COMMENT.sub("", body).strip().rstrip(";") for name, body in named}
 
 
-def _read_files(dialect: DialectName) -> Iterator[tuple[str, str]]:
+def _read_files(dialect: SqlDialect) -> Iterator[tuple[str, str]]:
     for file in (files("headgate.queues") / "sql" / dialect).iterdir():
         if file.name.endswith(".sql"):
             yield file.name, file.read_text(encoding="utf-8")

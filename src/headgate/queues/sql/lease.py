@@ -17,7 +17,7 @@ from headgate.queues.engine import (
     Statement,
 )
 from headgate.queues.sql.catalog import CatalogCache
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import Undecodable, claimed_of, columns_of, read_messages
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class ClaimRequest(NamedTuple):
 class Leases:
     """Grants leases, and makes deliveries READY or DEAD when their delay or lease is over."""
 
-    def __init__(self, dialect: SqlDialect, catalog: CatalogCache) -> None:
+    def __init__(self, dialect: QueueDialect, catalog: CatalogCache) -> None:
         self._dialect, self._catalog = dialect, catalog
         # A statement for a single delivery, where that is cheaper.
         has_one = dialect.has("lease_one")
@@ -102,7 +102,7 @@ class Leases:
 class Settlement:
     """Ends or extends leases. Outcomes are DONE for valid receipts, STALE or GONE for the others."""
 
-    def __init__(self, dialect: SqlDialect, catalog: CatalogCache) -> None:
+    def __init__(self, dialect: QueueDialect, catalog: CatalogCache) -> None:
         self._dialect, self._catalog = dialect, catalog
 
     def nack(

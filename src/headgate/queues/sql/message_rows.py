@@ -22,7 +22,7 @@ from headgate.message import (
 from headgate.queues.engine import ClaimedMessage, DeliverySnapshot, Operation, Row, SqlValue, State
 
 if TYPE_CHECKING:
-    from headgate.queues.sql.dialect import SqlDialect
+    from headgate.queues.sql.dialect import QueueDialect
 
 # The columns that every query of messages selects, in this order; the payload, which may be large, is the last.
 _TOPIC, *_FIELDS = (field.column for field in SYSTEM_FIELDS)
@@ -131,7 +131,7 @@ def snapshot_of(row: MessageRow) -> DeliverySnapshot:
 
 
 def read_messages(
-    dialect: SqlDialect, name: str, *params: SqlValue, alias: str = "m", **gaps: str
+    dialect: QueueDialect, name: str, *params: SqlValue, alias: str = "m", **gaps: str
 ) -> Operation[list[MessageRow]]:
     """Run a statement whose rows end with a message's columns.
 

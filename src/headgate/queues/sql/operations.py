@@ -22,7 +22,7 @@ from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import Claims
 from headgate.queues.sql.declare import Declarations
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Acks, Leases, Settlement
 from headgate.queues.sql.publish import Publisher
 from headgate.queues.sql.route import Router
@@ -53,7 +53,7 @@ class SqlOperations:
 
     def __init__(
         self,
-        dialect: SqlDialect,
+        dialect: QueueDialect,
         *,
         catalog: CatalogCache,
         declarations: Declarations,

@@ -18,7 +18,7 @@ from headgate.queues.engine import (
     TransactionMode,
 )
 from headgate.queues.sql.catalog import CatalogCache, QueueCatalog
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import MessageRow, read_messages
 from headgate.queues.sql.publish import DeliveryRow, delivery_row
 
@@ -36,7 +36,7 @@ _LEFTOVERS: Final = (
 class QueueDeletion:
     """Deletes queues with everything in them, in pieces."""
 
-    def __init__(self, dialect: SqlDialect) -> None:
+    def __init__(self, dialect: QueueDialect) -> None:
         self._dialect = dialect
 
     def delete(self, id: int) -> Operation[None]:
@@ -66,7 +66,7 @@ class Router:
 
     def __init__(
         self,
-        dialect: SqlDialect,
+        dialect: QueueDialect,
         catalog: CatalogCache,
         deletion: QueueDeletion,
         lock: Statement | None = None,

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from headgate.filters import Filter
 from headgate.queues.engine import Operation, QueueInfo, SqlValue, Statement
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.search import Candidate, Candidates, Search, join_of, keep
 
 _SCANNED_AT_ONCE: Final = 20_000  # deliveries read by one statement
@@ -48,7 +48,7 @@ def record_in_order(before: ScanRecord, last: int, matches: Sequence[int]) -> Op
 class ScanMemory:
     """Finds candidates as Candidates does, without a second scan of what did not match."""
 
-    def __init__(self, dialect: SqlDialect, candidates: Candidates, record: RecordScan) -> None:
+    def __init__(self, dialect: QueueDialect, candidates: Candidates, record: RecordScan) -> None:
         self._dialect, self._candidates, self._record = dialect, candidates, record
         self._records: dict[tuple[int, Filter], ScanRecord] = {}
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from headgate.filters import Filter, depends_on_time
-from headgate.filters.compile import predicate
+from headgate.filters.compile import compile_predicate
 from headgate.queues.engine import Operation, QueueInfo, Row, SqlValue, Statement
-from headgate.queues.sql.dialect import ClaimCondition, SqlDialect
+from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
 from headgate.queues.sql.message_rows import filterable_columns_of, message_of
 from headgate.queues.sql.plan import Branch, branches_of
 
@@ -127,7 +127,7 @@ class Search(NamedTuple):
 class Planner:
     """Turns filters into plans, and caches them."""
 
-    def __init__(self, dialect: SqlDialect) -> None:
+    def __init__(self, dialect: QueueDialect) -> None:
         self._dialect = dialect
         self._plans: dict[tuple[int, tuple[str, ...], Filter | None], ClaimPlan] = {}
 
@@ -176,7 +176,7 @@ def keep(known: dict[K, V], key: K, value: V) -> None:
 class Candidates:
     """Finds the candidates of a search."""
 
-    def __init__(self, dialect: SqlDialect) -> None:
+    def __init__(self, dialect: QueueDialect) -> None:
         self._dialect = dialect
 
     def find(self, search: Search, limit: int) -> Operation[list[Candidate]]:
@@ -255,7 +255,7 @@ class Candidates:
         skip = search.skip if isinstance(search.skip, RejectedIds) else ()
         if condition.residual is None:
             return lambda row: row[0] not in skip
-        matches = predicate(condition.residual, self._dialect.wall_us)
+        matches = compile_predicate(condition.residual, self._dialect.wall_us)
         return lambda row: row[0] not in skip and matches(message_of((*row[4:], b"")))
 
     def _page_statement(
@@ -317,7 +317,7 @@ def _first(candidates: Collection[Candidate], limit: int) -> list[Candidate]:
 
 
 def merged_select(
-    dialect: SqlDialect, conditions: Sequence[ClaimCondition], skip: tuple[int, ...] = ()
+    dialect: QueueDialect, conditions: Sequence[ClaimCondition], skip: tuple[int, ...] = ()
 ) -> tuple[str, tuple[SqlValue, ...]]:
     """One SELECT, or one for each condition, joined by UNION ALL, each with the limit; and its parameters."""
     params: list[SqlValue] = [None, None]  # the queue and the limit
@@ -331,7 +331,7 @@ def merged_select(
 
 
 def _selects(
-    dialect: SqlDialect, conditions: Sequence[ClaimCondition], skip: tuple[int, ...] = ()
+    dialect: QueueDialect, conditions: Sequence[ClaimCondition], skip: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, tuple[SqlValue, ...]]]:
     """The statements for the conditions without a residual, fifty conditions in each."""
     exact = [condition for condition in conditions if condition.residual is None]
@@ -340,7 +340,7 @@ def _selects(
 
 
 def _select(
-    dialect: SqlDialect,
+    dialect: QueueDialect,
     where: str,
     params: list[SqlValue],
     skip: tuple[int, ...],
@@ -354,10 +354,10 @@ def _select(
     return dialect.text("candidates", **gaps, index=dialect.index_hint(condition))
 
 
-def join_of(dialect: SqlDialect, condition: ClaimCondition) -> str:
+def join_of(dialect: QueueDialect, condition: ClaimCondition) -> str:
     return " " + dialect.text("candidate_join") if condition.needs_message else ""
 
 
-def _bind(dialect: SqlDialect, params: list[SqlValue], value: SqlValue) -> str:
+def _bind(dialect: QueueDialect, params: list[SqlValue], value: SqlValue) -> str:
     params.append(value)
     return dialect.placeholder(len(params))

@@ -13,11 +13,10 @@ from typing import Final
 
 from headgate.clock import Clock
 from headgate.filters import Filter
-from headgate.filters.compile.sql import NEVER, Layout, Sql, index_expression
-from headgate.filters.compile.sql import Dialect as DialectName
+from headgate.filters.compile.sql import NEVER, Layout, Sql, SqlDialect, index_expression
 from headgate.message import Scalar
 from headgate.queues.engine import Operation, QueueInfo
-from headgate.queues.sql.dialect import ClaimCondition, SqlDialect
+from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
 from headgate.queues.sql.message_rows import raw_columns_of
 from headgate.queues.sql.plan import Probe, choices_of
 from headgate.queues.sql.search import ClaimPlan, Planner
@@ -29,8 +28,8 @@ _UPPER: Final = re.compile("[A-Z]")
 _DELIVERY: Final = Layout(headers="d.keys")
 
 
-class SqliteDialect(SqlDialect):
-    name: DialectName = "sqlite"
+class SqliteDialect(QueueDialect):
+    name: SqlDialect = "sqlite"
     has_ranges = True
 
     def __init__(self, clock: Clock) -> None:
@@ -75,7 +74,7 @@ class SqliteDialect(SqlDialect):
 class IndexChoice:
     """Chooses among the indexes that answer a filter."""
 
-    def __init__(self, dialect: SqlDialect, planner: Planner) -> None:
+    def __init__(self, dialect: QueueDialect, planner: Planner) -> None:
         self._dialect, self._planner = dialect, planner
         # How many are READY with a value, and when they were counted.
         self._counts: dict[tuple[int, str, type, Scalar], tuple[int, float]] = {}

@@ -25,7 +25,7 @@ from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import Claims, ScanClaims, claim_mode
 from headgate.queues.sql.declare import Declarations, backfill
-from headgate.queues.sql.dialect import SqlDialect
+from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
 from headgate.queues.sql.message_rows import row_of
 from headgate.queues.sql.operations import SqlOperations
@@ -39,7 +39,7 @@ _KEYS: Final = Layout(headers="keys")
 
 
 def sqlite_operations(
-    dialect: SqlDialect, catalog: CatalogCache, publisher: SqlitePublisher
+    dialect: QueueDialect, catalog: CatalogCache, publisher: SqlitePublisher
 ) -> SqlOperations:
     """The operations on SQLite."""
     deletion = QueueDeletion(dialect)
@@ -72,7 +72,7 @@ def sqlite_operations(
 class SqlitePublisher:
     """Stores messages and their deliveries in one transaction."""
 
-    def __init__(self, dialect: SqlDialect, catalog: CatalogCache) -> None:
+    def __init__(self, dialect: QueueDialect, catalog: CatalogCache) -> None:
         self._dialect, self._catalog = dialect, catalog
 
     def row_of_one(self, queue: QueueInfo, publication: Publication) -> tuple[SqlValue, ...] | None:
@@ -184,7 +184,7 @@ class SqliteClaimer:
 
     def __init__(
         self,
-        dialect: SqlDialect,
+        dialect: QueueDialect,
         catalog: CatalogCache,
         router: Router,
         indexes: IndexChoice,
@@ -275,7 +275,9 @@ class SqliteClaimer:
 class SqliteAcks:
     """Acks in a transaction: what the queue archives is copied first. A single ack without archive is one statement."""
 
-    def __init__(self, dialect: SqlDialect, catalog: CatalogCache, settlement: Settlement) -> None:
+    def __init__(
+        self, dialect: QueueDialect, catalog: CatalogCache, settlement: Settlement
+    ) -> None:
         self._dialect, self._catalog, self._settlement = dialect, catalog, settlement
         self._ack_one = dialect.text("ack_one")
 
@@ -319,7 +321,7 @@ class SqliteAcks:
 class SqliteIndexes:
     """Builds the indexes on filter headers."""
 
-    def __init__(self, dialect: SqlDialect) -> None:
+    def __init__(self, dialect: QueueDialect) -> None:
         self._dialect = dialect
 
     def build(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:

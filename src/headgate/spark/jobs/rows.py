@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from headgate.columns import (
     OVERFLOW,
     column_name,
-    joined,
-    overflowing,
+    join_views,
     parse_column_name,
+    read_overflow,
     shred_headers,
 )
 from headgate.filters import SYS_KINDS, VIEWS, Field
@@ -119,8 +119,8 @@ def _all_columns(chunk: Chunk) -> Part:
     del found["payload"], found["offset"]
     rest = found.pop(OVERFLOW, None)
     if rest is not None:
-        for name, array in shred_headers(overflowing(rest)).items():
-            found[name] = joined(found.get(name), array, parse_column_name(name)[1] or "string")
+        for name, array in shred_headers(read_overflow(rest)).items():
+            found[name] = join_views(found.get(name), array, parse_column_name(name)[1] or "string")
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from headgate.errors import PipelineError
 from headgate.files import replace_file
 from headgate.pipelines import FAIL, NOWHERE, FormatSource, Pipeline
-from headgate.routing import Topology, as_toml, from_toml
+from headgate.routing import Topology, from_toml, to_toml
 from headgate.spark.sink.checkpoint import owner_of
 from headgate.spark.sink.destination import Destination
 from headgate.spark.sink.destinations import parse
@@ -43,7 +43,7 @@ def plan_of(pipeline: Pipeline) -> RoutingPlan:
     """The plan of a pipeline."""
     last, source = pipeline.dead_letter, pipeline.source
     return RoutingPlan(
-        as_toml(pipeline.topology.definitions()),
+        to_toml(pipeline.topology.definitions()),
         pipeline.exchange,
         pipeline.places(),
         pipeline.outlets(),
@@ -80,7 +80,7 @@ def load_plan(path: str | Path) -> RoutingPlan:
 @lru_cache(maxsize=4)
 def topology_of(text: str) -> Topology:
     """The topology a plan carries; building it is most of what a new worker does."""
-    return Topology.of(from_toml(text))
+    return Topology.from_definitions(from_toml(text))
 
 
 def destinations_of(places: Iterable[str], checkpoint: str) -> list[Destination]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import BatchColumns, joined, parse_column_name, shred_headers
+from headgate.columns import BatchColumns, join_views, parse_column_name, shred_headers
 from headgate.filters import Scope, View
 from headgate.spark.schema import Column
 
@@ -161,7 +161,7 @@ def _parts(source: Source, scope: Scope) -> list[Part]:
     if scope == "header" and overflow is not None:
         for name, array in shred_headers(overflow.rows).items():
             view = parse_column_name(name)[1] or "string"
-            columns[name] = joined(columns.get(name), array, view)
+            columns[name] = join_views(columns.get(name), array, view)
     found = (_part(name, array, scope) for name, array in columns.items())
     filled = [part for part in found if part is not None and len(part.rows)]
     return sorted(filled, key=lambda part: part.name)

@@ -1,6 +1,6 @@
-"""What sealed and cold segments have in common: a note and a summary that say all there is to plan with.
+"""Sealed and cold segments: both are planned with a note and a summary, and never change.
 
-They differ in where a chunk's columns come from.
+They differ in where the columns of a chunk come from.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.columns import column_name, overflow
+from headgate.columns import OVERFLOW, column_name, join_views, overflow_view, read_overflow
 from headgate.filters import SYS_KINDS, Facts, Field, View
 from headgate.message import Scalar
 from headgate.streams.format import FORMAT_VERSION
@@ -30,14 +30,14 @@ _METADATA: Final = (
 
 
 class SummarizedSegment(ABC):
-    """A segment that never changes any more, so any number of readers may share it."""
+    """A segment that never changes, so that any number of readers may share it."""
 
     sealed: Final = True
-    tier: ClassVar[str]  # what people call it
-    path: Path  # the file of the directory that stands for it
+    tier: ClassVar[str]  # its name for users
+    path: Path  # its file in the directory of the stream
     note: SegmentNote
     names: list[str]  # of all its columns
-    footer_bytes: int  # what is kept in memory while it is open
+    footer_bytes: int  # kept in memory while it is open
     nbytes: int  # on disk
     _summary: Summary
 
@@ -95,7 +95,7 @@ class SummarizedSegment(ABC):
         return self.note.producers
 
     def close(self) -> None:  # noqa: B027 - optional, and there is nothing to do
-        """What was mapped goes when the last array that lies in it does."""
+        """Do nothing: the file is unmapped with the last array that lies in it."""
 
 
 class SummarizedChunk(ABC):
@@ -111,7 +111,7 @@ class SummarizedChunk(ABC):
 
     @abstractmethod
     def column(self, name: str) -> pa.Array:
-        """A column of the segment, checked the first time it is asked for."""
+        """Return a column of the segment, checked at the first call."""
 
     @property
     def first_offset(self) -> int:
@@ -138,9 +138,7 @@ class SummarizedChunk(ABC):
         name = column_name(field, view)
         array = self.column(name) if name in self._segment.names else None
         if field.scope == "header" and field.name in self._segment.note.overflowed:
-            return overflow.joined(
-                array, overflow.view_of(self._overflowed(), field.name, view), view
-            )
+            return join_views(array, overflow_view(self._overflowed(), field.name, view), view)
         return array
 
     def take(self, rows: Rows | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -151,20 +149,20 @@ class SummarizedChunk(ABC):
 
     def _overflowed(self) -> list[dict[str, Any]]:
         if self._overflowing is None:
-            self._overflowing = overflow.overflowing(self.column(overflow.OVERFLOW))
+            self._overflowing = read_overflow(self.column(OVERFLOW))
         return self._overflowing
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentNote:
-    """What `headgate.segment` says."""
+    """What a segment says of itself: `headgate.segment` in the footer of a sealed one."""
 
     first_offset: int
     next_offset: int
     indexed: tuple[str, ...]
     producers: Mapping[str, int]  # the last publishing id of each, as of the end of the segment
     overflowed: tuple[str, ...]  # headers that are in the overflow of some message
-    in_order: bool  # rows stand in the order of their offsets
+    in_order: bool  # rows are in the order of their offsets
     created: int  # microseconds UTC
     format: int = FORMAT_VERSION
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.clock import now_us
-from headgate.columns import BatchColumns, overflow
+from headgate.columns import OVERFLOW, BatchColumns, read_overflow
 from headgate.errors import StreamCorrupt
 from headgate.files import map_file, opened, overwrite, read_at, sync_directory, write_durably
 from headgate.streams.cold.manifest import locking_tier
@@ -344,9 +344,9 @@ class SalvagedChunk:
 def _loose_chunks(batch: pa.RecordBatch, restriction: Restriction) -> Iterator[Any]:
     """The rows of a batch, those with equal restricted values together."""
     codes = restriction.codes(BatchColumns(batch))
-    at = batch.schema.get_field_index(overflow.OVERFLOW)
+    at = batch.schema.get_field_index(OVERFLOW)
     if at >= 0 and restriction:
-        rows = overflow.overflowing(batch.column(at))
+        rows = read_overflow(batch.column(at))
         codes += np.array([restriction.code(row) for row in rows], np.uint64)
     for code in np.unique(codes).tolist():
         rows_of_code = pa.array(np.flatnonzero(codes == code))

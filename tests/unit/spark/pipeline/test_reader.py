@@ -10,13 +10,13 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headgate.columns.decoder import decode
+from headgate.columns.decode import decode_messages
 from headgate.errors import DataLost
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.pipelines.counters import Counters, total
-from headgate.routing.toml_file import as_toml
+from headgate.routing import to_toml
 from headgate.routing.topology import Topology
 from headgate.spark.options import source_options
 from headgate.spark.pipeline.plan import RoutingPlan, save_plan
@@ -56,7 +56,7 @@ def plan_file(tmp_path: Path) -> str:
     topology.declare_queue("eu")
     topology.bind("x", queue="eu", arguments={"region": "EU"})
     places = [f"stream:{tmp_path}/out", f"stream:{tmp_path}/lost"]
-    text = as_toml(topology.definitions())
+    text = to_toml(topology.definitions())
     plan = RoutingPlan(text, "x", places, {"eu": [0]}, str(tmp_path / "ck"), 1)
     file = str(save_plan(plan, tmp_path / "ck"))
     for folder in router(file)._folders:
@@ -77,7 +77,7 @@ def run_tasks(reading: RoutingReader, low: int, high: int) -> tuple[list[list[st
     for row in rows:
         if row["file"] is not None:
             batches = read_staged(Path(row["file"]), row["nbytes"], row["crc"])
-            messages = [m.payload.decode() for batch in batches for m in decode(batch)]
+            messages = [m.payload.decode() for batch in batches for m in decode_messages(batch)]
             found[row["destination"]] += messages
     return found, total(row["counters"] for row in rows if row["counters"] is not None)
 
