@@ -194,7 +194,6 @@ class MessageDetails(TypedDict, total=False):
     expiration: HeaderValue
     type: HeaderValue
     app_id: HeaderValue
-    message_id: HeaderValue
 
 
 class MessageFields(MessageDetails, total=False):
