@@ -210,7 +210,9 @@ def test_publishers_in_threads_find_the_same_subscriptions(seed):
     rng = Random(seed)
     infos = [subscription(id, str(n)) for id, n in enumerate("abcdefgh", 1)]
     messages: list[Message] = [Message(headers={"a": rng.choice("abcdefgh")}) for _ in range(50)]
-    wanted = [[i.id for i in QueueCatalog(1, infos).matching_subscriptions(m, None)] for m in messages]
+    wanted = [
+        [i.id for i in QueueCatalog(1, infos).matching_subscriptions(m, None)] for m in messages
+    ]
     for _ in range(ROUNDS):
         catalog = QueueCatalog(1, infos)
 
