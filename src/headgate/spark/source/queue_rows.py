@@ -11,14 +11,14 @@ import pyarrow as pa
 from headgate.errors import QueueNotFound, SchemaTooNew, SparkOptionsError
 from headgate.pipelines import QueuePlace
 from headgate.queues import SqlValue
-from headgate.queues.sql import Dialect, migrations_of
+from headgate.queues.sql import QueueDialect, migrations_of
 
 
 class Rows(Protocol):
     """Each statement is a transaction of its own: nobody's vacuum or checkpoint waits for Spark."""
 
     @property
-    def dialect(self) -> Dialect: ...
+    def dialect(self) -> QueueDialect: ...
 
     def batches(
         self, text: str, params: Sequence[SqlValue], names: Sequence[str]

@@ -17,7 +17,7 @@ from headgate.filters import TRUE, Field, Filter, Scope, fields_read
 from headgate.filters.compile.arrow import compile_mask
 from headgate.filters.compile.sql import compile_sql
 from headgate.queues import SqlValue, State
-from headgate.queues.sql import MESSAGE_COLUMNS, ON_MESSAGE, Dialect
+from headgate.queues.sql import MESSAGE_COLUMNS, ON_MESSAGE, QueueDialect
 from headgate.spark.schema import Column
 from headgate.spark.source.queue_documents import Wanted, message_columns
 from headgate.spark.source.queue_rows import Rows
@@ -73,7 +73,7 @@ def scan_of(
     states: Sequence[State],
     filter: Filter,
     columns: Sequence[Column] | None,
-    dialect: Dialect,
+    dialect: QueueDialect,
     now_us: int,
     *,
     in_turn: bool = False,
