@@ -37,12 +37,8 @@ if TYPE_CHECKING:
     from headgate.pipelines.queue_url import QUEUE as QUEUE
     from headgate.pipelines.queue_url import STATES as STATES
     from headgate.pipelines.queue_url import QueuePlace as QueuePlace
-    from headgate.pipelines.queue_url import Tables as Tables
     from headgate.pipelines.queue_url import queue_place as queue_place
-    from headgate.pipelines.queue_url import sqlite_file as sqlite_file
     from headgate.pipelines.queue_url import states_of as states_of
-    from headgate.pipelines.queue_url import tables_of as tables_of
-    from headgate.pipelines.queue_url import without_password as without_password
     from headgate.pipelines.svg import to_svg as to_svg
 else:
     __getattr__, __dir__ = front_door(
@@ -71,12 +67,8 @@ else:
                 "QUEUE",
                 "QueuePlace",
                 "STATES",
-                "Tables",
                 "queue_place",
-                "sqlite_file",
                 "states_of",
-                "tables_of",
-                "without_password",
             ],
             "svg": ["to_svg"],
         },

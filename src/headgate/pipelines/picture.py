@@ -9,7 +9,8 @@ from typing import Final, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.pipelines.definition import FormatSource, Pipeline, QueueSource
-from headgate.pipelines.queue_url import QUEUE, SERVERS, queue_place
+from headgate.pipelines.queue_url import QUEUE, queue_place
+from headgate.queues import SERVERS
 from headgate.routing import X_FILTER, X_MATCH, Binding
 
 Kind: TypeAlias = OneOf["source", "exchange", "queue", "place", "nobody"]

@@ -14,7 +14,8 @@ from typing import Final
 from urllib.parse import quote
 
 from headgate.pipelines.definition import NOWHERE
-from headgate.pipelines.queue_url import QUEUE, SERVERS, SQLITE, without_password
+from headgate.pipelines.queue_url import QUEUE
+from headgate.queues import SERVERS, SQLITE, hide_password
 
 KINDS: Final = ("stream:", QUEUE, "parquet:", NOWHERE)
 _IN_URLS: Final = {ord(c): quote(c) for c in "%#?"}  # what would end a path, or be read as a code
@@ -32,7 +33,7 @@ def place(to: str, queue: str, base: Path) -> str:
     kind, colon, rest = to.partition(":")
     if kind + colon not in KINDS:
         raise ValueError(
-            f"{without_password(to)!r} is no place for messages; write stream:PATH, queue:sqlite:///PATH, "
+            f"{hide_password(to)!r} is no place for messages; write stream:PATH, queue:sqlite:///PATH, "
             "queue:postgresql://…, parquet:PATH or none:"
         )
     if to == NOWHERE:
@@ -52,7 +53,7 @@ _EXAMPLES: Final = {
 
 def _queue(rest: str, queue: str, base: Path) -> str:
     url, hash_, name = rest.partition("#")
-    shown = without_password(QUEUE + rest)
+    shown = hide_password(QUEUE + rest)
     if hash_ and not name:
         raise ValueError(f"{shown!r} names no queue behind the #; write #name or leave it out")
     if url.startswith(SERVERS):

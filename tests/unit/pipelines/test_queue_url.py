@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import QueueOptionsError, SparkOptionsError
-from headgate.pipelines.queue_url import queue_place, tables_of, without_password
-from headgate.queues.urls import sqlite_path
+from headgate.pipelines.queue_url import queue_place
+from headgate.queues.database_url import hide_password, sqlite_path, tables_of
 
 
 def test_a_place_is_a_database_and_a_queue() -> None:
@@ -35,9 +35,9 @@ def test_what_is_refused_is_said_without_its_password(text: str) -> None:
 
 def test_only_passwords_are_left_out() -> None:
     shown = "queue:postgresql://me@[::1]:5432/db?schema=s#q"
-    assert without_password(shown) == shown
-    assert without_password("queue:sqlite:///a:b.db#q@r") == "queue:sqlite:///a:b.db#q@r"
-    assert without_password("queue:postgresql://me:x@h:1/d") == "queue:postgresql://me:…@h:1/d"
+    assert hide_password(shown) == shown
+    assert hide_password("queue:sqlite:///a:b.db#q@r") == "queue:sqlite:///a:b.db#q@r"
+    assert hide_password("queue:postgresql://me:x@h:1/d") == "queue:postgresql://me:…@h:1/d"
 
 
 def test_the_path_of_a_file_is_made_absolute_and_its_settings_stay(

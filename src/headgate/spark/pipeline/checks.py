@@ -21,8 +21,8 @@ from headgate.pipelines import (
     problems_of_format,
     queue_place,
     same_place,
-    tables_of,
 )
+from headgate.queues import tables_of
 from headgate.spark.options import stream_paths
 from headgate.spark.pipeline.plan import FOLDER, destinations_of
 from headgate.spark.sessions import spark_is_installed

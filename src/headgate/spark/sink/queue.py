@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from headgate.columns import decode_messages
 from headgate.errors import MissingExtra, NoQueues
-from headgate.pipelines import QueuePlace, Tables, sqlite_file, tables_of
+from headgate.pipelines import QueuePlace
+from headgate.queues import Tables, sqlite_file, tables_of
 from headgate.spark.sink.checkpoint import Owner
 from headgate.spark.sink.destination import BatchMark
 from headgate.spark.sink.folders import (

@@ -16,8 +16,8 @@ from headgate.errors import (
     QueueError,
     QueueOptionsError,
 )
-from headgate.queues import SqlValue
-from headgate.queues.postgres import SESSION, PostgresDialect, Target, target_of
+from headgate.queues import PostgresTarget, SqlValue, postgres_target
+from headgate.queues.postgres import SESSION, PostgresDialect
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection
@@ -50,7 +50,7 @@ def _plain(array: pa.Array) -> pa.Array:
 def postgres_rows(url: str) -> Iterator[PostgresRows]:
     """A connection to the database, its names looked up in the schema the URL says."""
     manager, connect = _driver()
-    target = target_of(url)
+    target = postgres_target(url)
     try:
         connection = connect(target.url, autocommit=True)
     except manager.Error as problem:
@@ -72,7 +72,7 @@ def _driver() -> tuple[Any, Any]:
     return adbc_driver_manager, connect
 
 
-def _set_up(connection: Connection, target: Target) -> None:
+def _set_up(connection: Connection, target: PostgresTarget) -> None:
     """As the connections of queues are: the indexes are read in order, whatever the statistics say."""
     settings = {"search_path": target.search_path, **SESSION}
     numbers = range(1, 2 * len(settings), 2)
@@ -84,7 +84,7 @@ def _set_up(connection: Connection, target: Target) -> None:
         cursor.fetchall()
 
 
-def _ours(problem: Any, target: Target) -> HeadgateError:
+def _ours(problem: Any, target: PostgresTarget) -> HeadgateError:
     """The same trouble, in the words of Headgate."""
     if problem.sqlstate in _NO_TABLES:
         return NoQueues(
