@@ -10,7 +10,7 @@ import pyarrow as pa
 from headgate.columns import overflow
 from headgate.columns.shredder import shred
 from headgate.message import Message
-from headgate.spark.pipeline.windows import combined
+from headgate.spark.pipeline.router import combined
 
 # In every message and first by name: what a test asks about is what overflows.
 PADDING = {f"!{number:03}": number for number in range(200)}

@@ -55,7 +55,7 @@ def on_spark(
     mine = running_session() is None
     with bar:
         task = bar.add_task("starting Spark", total=None)
-        spark = session(master=master, **settings)
+        spark = session(master=master, config=settings)
         bar.update(task, description=what)
 
         def show(done: int, of: int) -> None:

@@ -89,7 +89,7 @@ def _run(
     refuse_locked(pipeline.checkpoint)
     with _asked_to_stop() as stopping:
         ours = running_session() is None
-        spark = session(f"headgate pipeline {pipeline.name}", master, **settings)
+        spark = session(f"headgate pipeline {pipeline.name}", master, settings)
         try:
             query = start(pipeline, spark)
             for fresh in follow(query, account, stopping):
@@ -168,9 +168,9 @@ def _also_written(
 
 @contextmanager
 def _served(account: Account, port: int) -> Iterator[None]:
-    from headgate.spark.pipeline import serving_metrics
+    from headgate.spark.pipeline import serve_metrics
 
-    with serving_metrics(account, port) as chosen:
+    with serve_metrics(account, port) as chosen:
         typer.echo(f"metrics: http://127.0.0.1:{chosen}/metrics", err=True)
         yield
 
@@ -198,9 +198,9 @@ def show(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print it as Mermaid.")] = False,
 ) -> None:
     """Draw source, exchanges, queues and places, and what has to hold on the way."""
-    from headgate.pipelines import figure, to_lines, to_mermaid, to_svg
+    from headgate.pipelines import figure_of, to_lines, to_mermaid, to_svg
 
-    drawn = figure(read_pipeline(file))
+    drawn = figure_of(read_pipeline(file))
     if svg is not None:
         write_text(svg, to_svg(drawn))
     elif mermaid:

@@ -20,7 +20,7 @@ def live_table(account: Account, seconds: float) -> Table:
     if last is None:
         table.caption = "waiting for the first batch …"
     else:
-        rate = (last.came_by or last.counters.read) / max(last.seconds, 1e-3)
+        rate = (last.counters.scanned or last.counters.read) / max(last.seconds, 1e-3)
         table.caption = f"batch {last.number}: {last.seconds:.2f} s, {rate:,.0f} messages/s"
     return table
 
@@ -38,7 +38,9 @@ def _table(account: Account, seconds: float, most_queues: int) -> Table:
     table.add_column("messages", justify="right")
     table.add_column("")
     table.add_row(
-        "came by", f"{account.came_by:,}", f"{account.came_by / max(seconds, 1e-3):,.0f}/s"
+        "scanned",
+        f"{account.counters.scanned:,}",
+        f"{account.counters.scanned / max(seconds, 1e-3):,.0f}/s",
     )
     table.add_row("passed the filter", f"{counted.read:,}")
     table.add_row("routed", f"{counted.routed:,}")

@@ -14,14 +14,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from headgate.cli.stream_stats import distinct_text
-from headgate.spark.jobs import Advice, Outlook, SizeOutlook
+from headgate.spark.jobs import Outlook, SizeOutlook, StreamAdvice
 
 _BAR: Final = 24  # characters from nothing to everything
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _STATES: Final = (("now", "bright_black"), ("hot", "cyan"), ("sealed", "green"))
 
 
-def print_advice(advice: Advice, console: Console) -> None:
+def print_advice(advice: StreamAdvice, console: Console) -> None:
     """For a person: tables, a chart, and what to do."""
     console.print(_tables(advice))
     console.print(Text("Advice", style="bold cyan"))
@@ -29,7 +29,7 @@ def print_advice(advice: Advice, console: Console) -> None:
         console.print(Text(line), soft_wrap=True)  # a command stays on one line, to be copied
 
 
-def _tables(advice: Advice) -> Group:
+def _tables(advice: StreamAdvice) -> Group:
     parts: list[tuple[str, RenderableType]] = [
         (_where(advice), _headers(advice)),
         ("Skipped: now, advised before sealing, advised and sealed", _chart(advice.outlooks)),
@@ -46,14 +46,14 @@ def _titled(title: str, body: RenderableType) -> Group:
     return Group(Text(title, style="bold cyan"), body)
 
 
-def _where(advice: Advice) -> str:
+def _where(advice: StreamAdvice) -> str:
     return (
-        f"{advice.path}: {advice.stats.messages:,} messages in {advice.looked_at:,} of "
+        f"{advice.path}: {advice.stats.messages:,} messages in {advice.sampled:,} of "
         f"{advice.segments:,} segments"
     )
 
 
-def _headers(advice: Advice) -> Table:
+def _headers(advice: StreamAdvice) -> Table:
     table = Table("header", "kinds", "present", "distinct", "most frequent")
     messages = advice.stats.messages
     for name, field in sorted(advice.stats.headers().items()):
@@ -80,7 +80,7 @@ def bar(share: float) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def _tried(advice: Advice) -> Table:
+def _tried(advice: StreamAdvice) -> Table:
     table = Table("indexed", "skipped on average")
     best = sorted(advice.tried, key=lambda tried: -tried.skipped)[:8]
     for tried in best:
@@ -101,7 +101,7 @@ def _sizes(sizes: Iterable[SizeOutlook]) -> Group:
     return Group(*tables)
 
 
-def _restricted(advice: Advice) -> Table:
+def _restricted(advice: StreamAdvice) -> Table:
     table = Table("header", "values", "messages in a chunk", "skipped", "space", "worth it")
     for found in advice.restrictions:
         cells = (f"{found.rows_per_chunk:,.0f}", f"{found.skipped:.1%}", f"+{found.space:.1%}")
@@ -113,7 +113,7 @@ def _restricted(advice: Advice) -> Table:
 # ---- the advice --------------------------------------------------------------------------------------
 
 
-def recommendation(advice: Advice) -> list[str]:
+def recommendation(advice: StreamAdvice) -> list[str]:
     """What to do, what to expect of it, and the commands that do it."""
     names = ", ".join(advice.indexed) or "nothing"
     mean = sum(outlook.now for outlook in advice.outlooks) / len(advice.outlooks)
@@ -134,7 +134,7 @@ def recommendation(advice: Advice) -> list[str]:
     return lines
 
 
-def commands(advice: Advice) -> list[str]:
+def commands(advice: StreamAdvice) -> list[str]:
     """What to type to follow the advice."""
     path = shlex.quote(advice.path)
     indexed = " ".join(f"--indexed {shlex.quote(name)}" for name in advice.indexed or ("",))
@@ -147,13 +147,13 @@ def commands(advice: Advice) -> list[str]:
     return [f"headgate stream set {path} {change}", f"headgate stream seal {path} --all"]
 
 
-def advice_json(advice: Advice) -> dict[str, Any]:
+def advice_json(advice: StreamAdvice) -> dict[str, Any]:
     """The same for a program."""
     return {
         "stream": advice.path,
         "messages": advice.stats.messages,
         "segments": advice.segments,
-        "segments_looked_at": advice.looked_at,
+        "segments_looked_at": advice.sampled,
         "indexed": list(advice.indexed),
         "filter_size": advice.filter_size,
         "expected_skipped": advice.expected,

@@ -14,7 +14,7 @@ from headgate.cli.arguments import write_text
 from headgate.cli.on_spark import Conf, Master, on_spark
 from headgate.cli.options import AsJson, FilterText, From, StreamPath
 from headgate.errors import HeadgateError
-from headgate.pipelines import without_password
+from headgate.pipelines import hide_password
 from headgate.streams import load_options
 
 app = typer.Typer()
@@ -70,8 +70,8 @@ def advise(
     load_options(stream)
     with on_spark("trying designs", master, conf) as (spark, on_progress):
         from headgate.cli.stream_advice import advice_json, print_advice
+        from headgate.spark.jobs import advice_chart
         from headgate.spark.jobs import advise as find_advice
-        from headgate.spark.jobs import chart
 
         found = find_advice(
             spark,
@@ -82,7 +82,7 @@ def advise(
             on_progress=on_progress,
         )
     if svg is not None:
-        write_text(svg, chart.svg(found))
+        write_text(svg, advice_chart(found))
     if as_json:
         typer.echo(json.dumps(advice_json(found), ensure_ascii=False))
     else:
@@ -129,5 +129,5 @@ def replay(
     if as_json:
         typer.echo(json.dumps(asdict(found)))
         return
-    typer.echo(f"replayed {found.messages:,} messages to {without_password(to)}")
+    typer.echo(f"replayed {found.messages:,} messages to {hide_password(to)}")
     typer.echo(f"run {found.run_id}: {found.batches} batches, {found.batches_before} done before")

@@ -29,7 +29,7 @@ from headgate.pipelines.account import Account
 from headgate.pipelines.file import read_pipeline
 from headgate.spark.pipeline import run
 from headgate.spark.pipeline.run import follow, start, stop
-from headgate.spark.pipeline.source import EMITTED
+from headgate.spark.pipeline.source import DESCRIPTORS
 from headgate.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -140,12 +140,12 @@ def test_every_sink_holds_what_the_topology_says_over_many_batches_and_two_runs(
     publish(tmp_path / "more", sent["more"])
     first = run_once(file, spark)
     assert first.batches == 3
-    assert first.came_by == 2000
+    assert first.counters.scanned == 2000
 
     later = messages(rng, "later", 300)
     publish(tmp_path / "events", later)
     second = run_once(file, spark)
-    assert second.came_by == 300
+    assert second.counters.scanned == 300
     assert second.lag == 0
 
     pipeline, asked = read_pipeline(file), parse("amount >= 100")
@@ -330,7 +330,7 @@ def test_what_waits_for_a_queue_is_taken_in_several_batches(
         f'[pipeline]\nmax_bytes_per_trigger = 999999\n[source]\nstream = "events"\n{rest}'
     )
     account = run_once(several, spark)
-    assert (account.batches, account.came_by) == (2, 100)
+    assert (account.batches, account.counters.scanned) == (2, 100)
 
 
 def test_a_python_worker_that_dies_once_costs_a_task_and_not_the_pipeline(
@@ -345,11 +345,11 @@ def test_a_python_worker_that_dies_once_costs_a_task_and_not_the_pipeline(
         yield from batches
 
     observed = run.observed
-    monkeypatch.setattr(run, "observed", lambda rows: observed(rows.mapInArrow(die_once, EMITTED)))
+    monkeypatch.setattr(run, "observed", lambda rows: observed(rows.mapInArrow(die_once, DESCRIPTORS)))
     publish(tmp_path / "events", messages(Random(1), "events", 100))
     publish(tmp_path / "more", [])
     (tmp_path / "p.toml").write_text(dedent(PIPELINE))
-    assert run_once(tmp_path / "p.toml", spark).came_by == 100
+    assert run_once(tmp_path / "p.toml", spark).counters.scanned == 100
     assert died.exists()
 
 
@@ -475,7 +475,7 @@ def test_sigterm_ends_a_running_pipeline_cleanly_and_its_metrics_stay(
         running.send_signal(signal.SIGTERM)
         _, complaints = running.communicate(timeout=60)
     assert (running.returncode, complaints) == (0, "")
-    assert line["came_by"] == 500
+    assert line["scanned"] == 500
     wanted = [m for m in sent if m.headers["amount"] >= 100]
     assert line["read"] == len(wanted)
     assert (

@@ -19,7 +19,7 @@ from headgate.spark.schema import (
     stream_columns,
     writing_columns,
 )
-from headgate.spark.sink.compose import to_stream_columns
+from headgate.spark.sink.composition import to_stream_columns
 from headgate.spark.source.projection import BATCH_ROWS, Projection, evened
 from headgate.streams.read.query import make_query
 from headgate.streams.stream import Stream

@@ -25,10 +25,10 @@ from headgate.queues.engine import Operation, Publication, Rows, State, Statemen
 from headgate.queues.queue import Queue
 from headgate.queues.sql.operations import SqlOperations
 from headgate.spark.datasource import HeadgateSource
+from headgate.spark.options import followed
 from headgate.spark.schema import queue_columns
 from headgate.spark.source import queue_scan as scan
-from headgate.spark.source.queue_micro import QueueStreamReader
-from headgate.spark.source.queue_options import followed
+from headgate.spark.source.queue_micro import QueueMicroReader
 from headgate.spark.source.queue_scan import scan_of
 from tests import generate
 from tests.unit.spark.ddl import struct
@@ -199,7 +199,7 @@ def test_a_batch_is_cut_into_tasks_of_about_the_same_size(url: str, queue: Queue
     assert len(sizes) == 4
     assert all(400 <= size <= 600 for size in sizes)
     assert offsets(made, start, end) == ids
-    assert [part.value.came_by for part in parts] == [2000, 0, 0, 0]
+    assert [part.value.scanned for part in parts] == [2000, 0, 0, 0]
 
 
 def test_what_is_pruned_makes_room_for_no_other_turn(url: str, queue: Queue) -> None:
@@ -274,9 +274,9 @@ def test_a_range_is_read_in_its_order_without_sorting(database: Database, queue:
 # ---- what a queue holds, looked at once --------------------------------------------------------------
 
 
-def looking(url: str, **options: str) -> QueueStreamReader:
+def looking(url: str, **options: str) -> QueueMicroReader:
     given = {"path": f"queue:{url}#orders", "states": "ready", **options}
-    return QueueStreamReader(struct("offset bigint"), followed(given))
+    return QueueMicroReader(struct("offset bigint"), followed(given))
 
 
 def test_a_look_ends_where_it_first_saw_the_end(url: str, queue: Queue) -> None:

@@ -38,7 +38,7 @@ from headgate.filters.normal import bind_now
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.message import OPAQUE, Message
-from headgate.pipelines.queue_url import STATES, states_of
+from headgate.pipelines.places import STATES, parse_states
 from headgate.queues.database import Database, connect
 from headgate.queues.engine import Operation, Publication, Rows, Standing, State, Statement
 from headgate.queues.queue import Queue
@@ -306,10 +306,10 @@ def test_a_subscription_is_read_like_a_queue(url: str, database: Database, queue
 
 
 def test_states_have_the_names_of_the_queue() -> None:
-    assert [states_of(name) for name in STATES] == [(state,) for state in State]
+    assert [parse_states(name) for name in STATES] == [(state,) for state in State]
     for text in ("", "redy", "ready,archived", "all,dead"):
         with pytest.raises(SparkOptionsError, match=r"^states: give some of ready, delayed"):
-            states_of(text)
+            parse_states(text)
 
 
 # ---- what cannot be read -----------------------------------------------------------------------------
@@ -431,7 +431,7 @@ def test_what_a_queue_holds_is_not_read_as_it_comes() -> None:
 
 
 def test_no_password_is_shown(tmp_path: Path) -> None:
-    from headgate.pipelines.queue_url import queue_place
+    from headgate.pipelines.places import queue_place
 
     place = queue_place("queue:postgres://me:secret@Host:1/db?schema=s&sslmode=require#q")
     assert place.shown == "queue:postgresql://Host:1/db?schema=s#q"

@@ -19,8 +19,7 @@ from headgate.message import OPAQUE, Message
 from headgate.queues.database import connect
 from headgate.queues.engine import Publication
 from headgate.spark.schema import LOSSLESS, queue_columns
-from headgate.spark.sink.destination import BatchMark
-from headgate.spark.sink.destinations import parse
+from headgate.spark.sink.destination import BatchMark, destination_of
 from headgate.spark.sink.staging import stage
 from headgate.streams.stream import Stream
 from tests import generate
@@ -144,7 +143,7 @@ def test_what_is_written_to_a_queue_is_read_back_the_same(
 
 
 def test_a_batch_that_is_committed_again_is_not_read_twice(spark: SparkSession, url: str) -> None:
-    destination = parse(f"queue:{url}#orders", "")
+    destination = destination_of(f"queue:{url}#orders", "")
     destination.open()
     for batch in (0, 0, 1, 0, 1):
         sent = [message(100 * batch + n) for n in range(100)]

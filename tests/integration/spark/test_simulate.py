@@ -9,9 +9,9 @@ import pytest
 from headgate.filters.nodes import Field, fields_read
 from headgate.filters.parser import parse
 from headgate.filters.views import VIEWS
-from headgate.spark.jobs.rows import read_fields
-from headgate.spark.jobs.running import segment_ranges, segments
-from headgate.spark.jobs.simulate import Simulation, added
+from headgate.spark.jobs.segment_table import read_fields
+from headgate.spark.jobs.simulation import Simulation, added
+from headgate.spark.jobs.tasks import segment_ranges, segments
 from headgate.streams.segments.bloom import BloomShape
 from headgate.streams.segments.hot_index import FILTER_VALUE, IndexShape
 from headgate.streams.stream import Stream

@@ -290,7 +290,7 @@ def test_what_retention_took_stops_the_query_unless_it_is_told_to_go_on(
 
 EXECUTOR = """
 import sys
-import headgate.spark.datasource, headgate.spark.source.stream_batch, headgate.spark.source.stream_micro, headgate.spark.sink.compose
+import headgate.spark.datasource, headgate.spark.source.stream_batch, headgate.spark.source.stream_micro, headgate.spark.sink.composition
 loaded = [name for name in ("apsw", "psycopg", "starlette", "typer", "rich") if name in sys.modules]
 assert not loaded, loaded
 """

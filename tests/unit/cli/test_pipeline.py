@@ -11,8 +11,7 @@ from rich.console import Console
 
 from headgate.cli.app import run
 from headgate.cli.pipeline_view import final_table, live_table
-from headgate.pipelines.account import Account, Batch
-from headgate.pipelines.counters import Counters
+from headgate.pipelines.account import Account, Batch, Counters
 from headgate.pipelines.file import read_pipeline
 from headgate.spark.pipeline.lock import CheckpointLock
 from headgate.streams.stream import Stream

@@ -13,11 +13,9 @@ from headgate.cli.app import run
 from headgate.cli.stream_advice import advice_json, bar, commands, print_advice
 from headgate.cli.stream_stats import stats_json, stats_tables
 from headgate.message import Message
-from headgate.spark.jobs.advice import Advice, Outlook, RestrictionOutlook, SizeOutlook, Tried
-from headgate.spark.jobs.chart import svg
-from headgate.spark.jobs.measuring import measure_ranges
-from headgate.spark.jobs.running import segment_ranges
-from headgate.spark.jobs.stats import from_json
+from headgate.spark.jobs.advice import StreamAdvice, Outlook, RestrictionOutlook, SizeOutlook, Tried, advice_chart
+from headgate.spark.jobs.stats import from_json, measure_ranges
+from headgate.spark.jobs.tasks import segment_ranges
 from headgate.streams.options import StreamOptions, load_options
 from headgate.streams.stream import Stream
 
@@ -56,7 +54,7 @@ def advice(path, **changes):
         "sealed_space": 0.001,
         "hot_space": 0.02,
     }
-    return Advice(**{**found, **changes})
+    return StreamAdvice(**{**found, **changes})
 
 
 def printed(show):
@@ -114,7 +112,7 @@ def test_advice_for_programs_says_the_same(stream):
 
 
 def test_a_chart_is_a_picture_whatever_is_in_the_filters(stream):
-    drawn = ElementTree.fromstring(svg(advice(stream)))
+    drawn = ElementTree.fromstring(advice_chart(advice(stream)))
     texts = {element.text for element in drawn.iter() if element.tag.endswith("text")}
     assert {"a < 1 & b", "75.0%", "256"} <= texts
     bars = [e for e in drawn.iter() if e.get("class") == "sealed" and e.get("height") == "11"]

@@ -10,9 +10,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from headgate.pipelines.account import Account, batch_of
-from headgate.pipelines.counters import Counters, to_text
-from headgate.spark.pipeline.metrics import serving_metrics, to_metrics, write_metrics
+from headgate.pipelines.account import Account, Counters, batch_of, to_text
+from headgate.spark.pipeline.metrics import serve_metrics, to_metrics, write_metrics
 
 
 def report(number: int, *counted: Counters, **more: object) -> dict[str, object]:
@@ -32,21 +31,21 @@ def report(number: int, *counted: Counters, **more: object) -> dict[str, object]
 
 
 def test_a_batch_is_the_sum_of_its_tasks_and_the_way_its_source_went() -> None:
-    counted = (Counters(came_by=70, read=3, queues={"q": 1}), Counters(read=4, unroutable=2))
+    counted = (Counters(scanned=70, read=3, queues={"q": 1}), Counters(read=4, unroutable=2))
     batch = batch_of(report(7, *counted))
     assert batch is not None
-    assert batch.counters == Counters(came_by=70, read=7, unroutable=2, queues={"q": 1})
-    assert (batch.number, batch.seconds, batch.came_by, batch.lag) == (7, 0.25, 70, 5)
-    assert json.loads(batch.line())["came_by"] == 70
+    assert batch.counters == Counters(scanned=70, read=7, unroutable=2, queues={"q": 1})
+    assert (batch.number, batch.seconds, batch.counters.scanned, batch.lag) == (7, 0.25, 70, 5)
+    assert json.loads(batch.line())["scanned"] == 70
 
 
 def test_a_report_over_spark_connect_is_counted_like_any_other() -> None:
-    counted = [to_text(Counters(came_by=70, read=3)), to_text(Counters(read=4))]
+    counted = [to_text(Counters(scanned=70, read=3)), to_text(Counters(read=4))]
     fields = [{"name": "counters", "type": {"type": "array", "elementType": "string"}}]
     row = {"values": [counted], "schema": {"type": "struct", "fields": fields}}
     batch = batch_of(report(0, observedMetrics={"headgate": row}))
     assert batch is not None
-    assert batch.counters == Counters(came_by=70, read=7)
+    assert batch.counters == Counters(scanned=70, read=7)
 
 
 def test_positions_that_count_no_messages_say_nothing_about_lag() -> None:
@@ -103,7 +102,7 @@ def test_a_metrics_file_is_replaced_and_nothing_else_is_left(
 
 
 def test_metrics_are_served_while_the_pipeline_runs(account: Account) -> None:
-    with serving_metrics(account, 0) as port:
+    with serve_metrics(account, 0) as port:
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert answer.read().decode() == to_metrics(account)
         with pytest.raises(HTTPError) as refused:
@@ -113,6 +112,6 @@ def test_metrics_are_served_while_the_pipeline_runs(account: Account) -> None:
 
 def test_nothing_goes_on_serving_when_the_pipeline_fails(account: Account) -> None:
     before = set(threading.enumerate())
-    with pytest.raises(RuntimeError), serving_metrics(account, 0):
+    with pytest.raises(RuntimeError), serve_metrics(account, 0):
         raise RuntimeError
     assert set(threading.enumerate()) <= before

@@ -11,7 +11,7 @@ import pytest
 from headgate.errors import PipelineError
 from headgate.pipelines.definition import FormatSource, Pipeline, QueueSource, Sink, StreamSource
 from headgate.pipelines.file import read_pipeline
-from headgate.pipelines.queue_url import queue_place
+from headgate.pipelines.places import queue_place
 from headgate.spark.pipeline.run import source_options
 
 ISSUE = """

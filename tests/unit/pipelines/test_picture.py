@@ -8,9 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from headgate.pipelines.figure import Figure, columns, figure, to_lines, to_mermaid, to_svg
 from headgate.pipelines.file import read_pipeline
-from headgate.pipelines.picture import Figure, figure, to_lines, to_mermaid
-from headgate.pipelines.svg import columns, to_svg
 
 TEXT = """
     [source]

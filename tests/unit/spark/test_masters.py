@@ -11,7 +11,7 @@ import pytest
 
 from headgate.errors import SparkError
 from headgate.spark import masters, sessions
-from headgate.spark.masters import addresses_of, answers, check_master
+from headgate.spark.sessions import addresses_of, answers, check_master
 
 
 @pytest.fixture

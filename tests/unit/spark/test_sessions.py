@@ -10,7 +10,7 @@ import pytest
 
 from headgate.errors import SparkError
 from headgate.spark.sessions import (
-    Place,
+    SparkMaster,
     check_python,
     chosen_place,
     cores_of,
@@ -19,28 +19,28 @@ from headgate.spark.sessions import (
 )
 
 SCRATCH = Path("/tmp/scratch")
-HERE = Place("spark.master", "local[*,4]")
+HERE = SparkMaster("spark.master", "local[*,4]")
 
 
-def built_with(place: Place | None, **given: str) -> dict[str, str]:
+def built_with(place: SparkMaster | None, **given: str) -> dict[str, str]:
     return settings(place, given, cores=2, scratch=SCRATCH)
 
 
 def test_spark_runs_on_this_machine_unless_asked_otherwise():
     assert chosen_place(None, {}, {}) == HERE
-    assert chosen_place("spark://host:7077", {}, {}) == Place("spark.master", "spark://host:7077")
-    assert chosen_place(None, {"spark.master": "local[1]"}, {}) == Place("spark.master", "local[1]")
+    assert chosen_place("spark://host:7077", {}, {}) == SparkMaster("spark.master", "spark://host:7077")
+    assert chosen_place(None, {"spark.master": "local[1]"}, {}) == SparkMaster("spark.master", "local[1]")
 
 
 def test_the_settings_say_where_spark_runs(tmp_path):
     environ = {"HEADGATE_SPARK_MASTER": "sc://host"}
-    assert chosen_place(None, {}, environ) == Place("spark.remote", "sc://host")
+    assert chosen_place(None, {}, environ) == SparkMaster("spark.remote", "sc://host")
     file = tmp_path / "headgate.toml"
     file.write_text('spark_master = "local[2]"')
-    assert chosen_place(None, {}, {"HEADGATE_CONFIG": str(file)}) == Place(
+    assert chosen_place(None, {}, {"HEADGATE_CONFIG": str(file)}) == SparkMaster(
         "spark.master", "local[2,4]"
     )
-    assert chosen_place("local[1]", {}, environ) == Place("spark.master", "local[1,4]")
+    assert chosen_place("local[1]", {}, environ) == SparkMaster("spark.master", "local[1,4]")
 
 
 def test_a_task_is_tried_again_on_this_machine_unless_asked_otherwise():
@@ -51,7 +51,7 @@ def test_a_task_is_tried_again_on_this_machine_unless_asked_otherwise():
 
 
 def test_a_connect_server_is_reached_by_its_address():
-    server = Place("spark.remote", "sc://host")
+    server = SparkMaster("spark.remote", "sc://host")
     assert chosen_place("sc://host", {}, {}) == server
     assert chosen_place(None, {}, {"SPARK_REMOTE": "sc://host"}) == server
     assert "spark.master" not in built_with(server)
@@ -64,7 +64,7 @@ def test_what_spark_submit_has_decided_stays():
 
 
 def test_a_cluster_is_not_bound_to_loopback():
-    cluster = built_with(Place("spark.master", "spark://host:7077"))
+    cluster = built_with(SparkMaster("spark.master", "spark://host:7077"))
     assert "spark.driver.bindAddress" not in cluster
     assert "spark.sql.warehouse.dir" not in cluster
     assert built_with(HERE)["spark.driver.bindAddress"] == "127.0.0.1"
@@ -85,7 +85,7 @@ def test_given_java_options_come_after_ours_so_that_they_win():
 
 
 def test_a_cluster_is_refused_until_it_is_said_which_python_its_workers_run():
-    cluster = Place("spark.master", "spark://host:7077")
+    cluster = SparkMaster("spark.master", "spark://host:7077")
     with pytest.raises(SparkError, match=r"spark://host:7077: .*export PYSPARK_PYTHON="):
         check_python(cluster, {})
     check_python(cluster, {"PYSPARK_PYTHON": "python3"})
@@ -93,8 +93,8 @@ def test_a_cluster_is_refused_until_it_is_said_which_python_its_workers_run():
     here = ("local[2]", "local-cluster[1,1,1024]")
     for place in (
         None,
-        Place("spark.remote", "sc://host"),
-        *(Place("spark.master", u) for u in here),
+        SparkMaster("spark.remote", "sc://host"),
+        *(SparkMaster("spark.master", u) for u in here),
     ):
         check_python(place, {})
 

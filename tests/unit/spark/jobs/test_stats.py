@@ -8,9 +8,8 @@ from collections import Counter
 import pytest
 
 from headgate.message import OPAQUE, Message
-from headgate.spark.jobs.measuring import measure_ranges, measure_segment
-from headgate.spark.jobs.running import segment_ranges, segments, spread
-from headgate.spark.jobs.stats import from_json, merged, to_json
+from headgate.spark.jobs.stats import from_json, measure_ranges, measure_segment, merged, to_json
+from headgate.spark.jobs.tasks import segment_ranges, segments, spread
 from headgate.streams.stream import Stream
 
 

@@ -15,13 +15,12 @@ from headgate.errors import DataLost
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
-from headgate.pipelines.counters import Counters, total
+from headgate.pipelines.account import Counters, total
 from headgate.routing.toml_file import as_toml
 from headgate.routing.topology import Topology
 from headgate.spark.options import source_options
-from headgate.spark.pipeline.plan import RoutingPlan, save_plan
 from headgate.spark.pipeline.reader import RoutingReader
-from headgate.spark.pipeline.route import router
+from headgate.spark.pipeline.router import RoutingPlan, router, save_plan
 from headgate.spark.pipeline.source import PLAN, PipelineSource
 from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
@@ -93,7 +92,7 @@ def test_the_tasks_of_a_batch_stage_the_matches_in_the_order_of_the_stream(
     assert eu == [m.payload.decode() for m in wanted if m.headers["region"] == "EU"]
     assert lost == [m.payload.decode() for m in wanted if m.headers["region"] != "EU"]
     assert (counted.read, counted.routed, counted.unroutable) == (len(wanted), len(eu), len(lost))
-    assert counted.came_by == 2400
+    assert counted.scanned == 2400
     assert counted.chunks_opened > 0
 
 
@@ -103,7 +102,7 @@ def test_a_batch_without_a_match_stages_nothing_and_still_tells_what_it_skipped(
     reading = reader(tmp_path, plan_file, filter="region = 'nowhere'")
     found, counted = run_tasks(reading, 0, 2000)
     assert found == [[], []]
-    assert counted.came_by == 2000
+    assert counted.scanned == 2000
     assert (counted.read, counted.chunks_opened, counted.bytes_read) == (0, 0, 0)
     assert counted.chunks_skipped > 0
     assert counted.bytes_total > 0
@@ -170,7 +169,7 @@ def test_the_source_hands_its_plan_to_its_reader(
 
 def test_an_executor_loads_no_database_no_server_and_no_terminal() -> None:
     program = (
-        "import sys, headgate.spark.pipeline.reader, headgate.spark.pipeline.foreign\n"
+        "import sys, headgate.spark.pipeline.reader, headgate.spark.pipeline.formats\n"
         "print(*sorted({'apsw', 'psycopg', 'starlette', 'typer', 'rich'} & set(sys.modules)))"
     )
     done = subprocess.run(

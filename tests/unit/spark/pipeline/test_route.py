@@ -14,12 +14,18 @@ from pyarrow import RecordBatch
 from headgate.columns.decoder import decode
 from headgate.columns.shredder import shred
 from headgate.message import Message
-from headgate.pipelines.counters import Counters, to_text, total
+from headgate.pipelines.account import Counters, to_text, total
 from headgate.routing.toml_file import as_toml
 from headgate.routing.topology import Topology
 from headgate.spark.pipeline import route
-from headgate.spark.pipeline.plan import RoutingPlan, load_plan, save_plan
-from headgate.spark.pipeline.route import Router, descriptors, router
+from headgate.spark.pipeline.router import (
+    Router,
+    RoutingPlan,
+    descriptors,
+    load_plan,
+    router,
+    save_plan,
+)
 from headgate.spark.sink.staging import Staged
 from headgate.streams.write.staged import read_staged
 from tests.wide import LAYOUTS

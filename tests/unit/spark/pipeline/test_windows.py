@@ -9,7 +9,7 @@ import pyarrow as pa
 from headgate.columns.decoder import decode
 from headgate.columns.shredder import shred
 from headgate.message import Message
-from headgate.spark.pipeline.windows import combined, windows
+from headgate.spark.pipeline.router import combined, windows
 from tests import generate
 
 

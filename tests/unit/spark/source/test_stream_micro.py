@@ -11,11 +11,10 @@ from headgate.filters.nodes import TRUE
 from headgate.message import Message
 from headgate.spark.jobs.replays import stage_ranges
 from headgate.spark.options import source_options
-from headgate.spark.sink.checkpoint import fresh_owner
-from headgate.spark.sink.destinations import parse
+from headgate.spark.sink.destination import destination_of, fresh_owner
 from headgate.spark.source.ranges import Range, scan
-from headgate.spark.source.stream_batch import HeadgateReader
-from headgate.spark.source.stream_micro import HeadgateStreamReader
+from headgate.spark.source.stream_batch import StreamBatchReader
+from headgate.spark.source.stream_micro import StreamMicroReader
 from headgate.streams.read.cursors import Cursors
 from headgate.streams.read.query import Query
 from headgate.streams.stream import Stream
@@ -32,12 +31,12 @@ def stream(tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
-def reading(path: Path, **options: str) -> HeadgateStreamReader:
+def reading(path: Path, **options: str) -> StreamMicroReader:
     given = {"path": str(path), **options}
-    return HeadgateStreamReader(struct("offset bigint, n bigint"), source_options(given))
+    return StreamMicroReader(struct("offset bigint, n bigint"), source_options(given))
 
 
-def offsets(reader: HeadgateStreamReader, start: int, end: int) -> list[int]:
+def offsets(reader: StreamMicroReader, start: int, end: int) -> list[int]:
     path = reader.options.paths[0]
     return [
         offset
@@ -200,9 +199,9 @@ def test_a_stream_that_ends_before_what_was_planned_is_an_error(
 def test_a_batch_read_says_what_was_dropped_since_it_was_planned(
     stream: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def made(**options: str) -> HeadgateReader:
+    def made(**options: str) -> StreamBatchReader:
         given = source_options({"path": str(stream), **options})
-        return HeadgateReader(struct("offset bigint"), given)
+        return StreamBatchReader(struct("offset bigint"), given)
 
     [planned] = made(partitions="1").partitions()
     with Stream.open(stream) as writer:
@@ -216,7 +215,10 @@ def test_a_batch_read_says_what_was_dropped_since_it_was_planned(
 
 
 def test_a_replay_says_what_was_dropped_before_it_came_to_it(stream: Path, tmp_path: Path) -> None:
-    place, ranges = parse(f"stream:{tmp_path}/out", "", fresh_owner()), [Range(str(stream), 0, 200)]
+    place, ranges = (
+        destination_of(f"stream:{tmp_path}/out", "", fresh_owner()),
+        [OffsetRange(str(stream), 0, 200)],
+    )
     with Stream.open(stream) as writer:
         writer.trim(before_offset=100)
     with pytest.raises(DataLost, match=r"were dropped.*replay what is left under another id"):
