@@ -151,7 +151,7 @@ def as_column(filter: Any) -> SparkColumn:
 def pushing(spark: SparkSession) -> Iterator[str]:
     """A format that reads like ours and takes over Spark's conditions in every version; each frame of it is for one use."""
     from headgate.spark.datasource import HeadgateSource
-    from headgate.spark.pushdown import Offer
+    from headgate.spark.pushdown import PushFilters
 
     class PushingSource(HeadgateSource):
         @classmethod
@@ -160,7 +160,7 @@ def pushing(spark: SparkSession) -> Iterator[str]:
 
         def reader(self, schema: Any) -> Any:
             made: Any = super().reader(schema)
-            made.pushFilters = Offer(made)
+            made.pushFilters = PushFilters(made)
             return made
 
     spark.dataSource.register(PushingSource)

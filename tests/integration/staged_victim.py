@@ -30,7 +30,9 @@ PLACES = ("stream:{}/s", "queue:sqlite:///{}/q.db#q", "parquet:{}/p")
 
 def sink_in(folder: Path) -> MessageSink:
     owner = Owner("victim", str(folder / "scratch"))
-    made = MessageSink(tuple(destination_of(place.format(folder), "", owner) for place in PLACES), None)
+    made = MessageSink(
+        tuple(destination_of(place.format(folder), "", owner) for place in PLACES), None
+    )
     made.open()
     return made
 

@@ -37,7 +37,6 @@ from headgate.filters import (
     Or,
     TopicMatch,
     View,
-    bind_now,
     normalize,
     pieces_of,
     regex,
@@ -87,7 +86,8 @@ def map_views(headers: str = "headers", properties: str = "properties") -> Resol
 
 
 def _prepare(node: Filter, now_us: int | None) -> Filter:
-    return normalize(node if now_us is None else bind_now(node, now_us))
+    normal = normalize(node)
+    return normal.tree if now_us is None else normal.at(now_us).tree
 
 
 class _MapViews(Generic[E]):

@@ -145,7 +145,7 @@ def default_cursor(paths: Iterable[str], filter: Filter) -> str:
     """A name that a query has again after a restart. Two queries with equal streams and filters need names of their own."""
     from headgate.filters import normalize, to_text
 
-    query = json.dumps([sorted(paths), to_text(normalize(filter))])
+    query = json.dumps([sorted(paths), to_text(normalize(filter).tree)])
     return f"spark-{hashlib.sha256(query.encode()).hexdigest()[:12]}"
 
 

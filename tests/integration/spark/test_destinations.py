@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from headgate.columns.rows import arrays_of
+from headgate.columns.shred import shred_chunk
 from headgate.errors import (
     DatabaseUnavailable,
     QueueError,
@@ -78,7 +78,7 @@ everywhere = pytest.mark.parametrize("place", KINDS, indirect=True)
 
 def columns(*messages):
     payloads = [message.payload for message in messages]
-    return pa.record_batch(arrays_of(messages, payloads, (), 1))
+    return pa.record_batch(shred_chunk(messages, payloads, (), 1))
 
 
 def staged(place, *payloads):
@@ -150,7 +150,7 @@ def test_a_destination_travels_to_executors_and_stays_the_same(place):
 def test_a_file_the_driver_does_not_see_is_an_error_and_not_a_loss(place):
     files = [staged(place, b"a"), staged(place, b"b")]
     Path(files[1].file).unlink()
-    with pytest.raises(StagingError, match="not to be seen by the driver"):
+    with pytest.raises(StagingError, match="does not exist on the driver"):
         place.destination.commit(FIRST, files)
     assert place.payloads() == []
 
@@ -158,7 +158,7 @@ def test_a_file_the_driver_does_not_see_is_an_error_and_not_a_loss(place):
 @everywhere
 def test_an_executor_that_does_not_see_the_folder_says_so(place):
     os.rmdir(place.destination.staging)
-    with pytest.raises(StagingError, match="let both see the same file system"):
+    with pytest.raises(StagingError, match="mount one file system"):
         staged(place, b"a")
 
 
@@ -313,7 +313,7 @@ def test_a_dropped_queue_forgets_its_batches(tmp_path):
     place.destination.open()
     place.destination.commit(FIRST, [staged(place, b"a")])
     with connect(place.destination.url) as database:
-        database.drop("orders")
+        database.delete("orders")
     place.destination.commit(FIRST, [staged(place, b"a")])
     assert place.payloads() == [b"a"]
 
@@ -332,8 +332,8 @@ def test_subscriptions_get_what_a_batch_publishes(tmp_path):
     ("to", "problem"),
     [
         ("orders", "is no place for messages"),
-        ("stream:", "is no place for messages"),
-        ("stream:s3://bucket/x", "not in a file system that is mounted"),
+        ("stream:", "names no place; write stream:data/orders"),
+        ("stream:s3://bucket/x", "not in a file system mounted here"),
         ("queue:mysql://x", "is no database"),
         ("queue:sqlite:///", "is no database"),
         ("queue:sqlite:///x.db", "names no queue"),

@@ -25,7 +25,7 @@ from headgate.queues.engine import Operation, Publication, Rows, State, Statemen
 from headgate.queues.queue import Queue
 from headgate.queues.sql.operations import SqlOperations
 from headgate.spark.datasource import HeadgateSource
-from headgate.spark.options import followed
+from headgate.spark.options import parse_queue_follow
 from headgate.spark.schema import queue_columns
 from headgate.spark.source import queue_scan as scan
 from headgate.spark.source.queue_micro import QueueMicroReader
@@ -271,12 +271,12 @@ def test_a_range_is_read_in_its_order_without_sorting(database: Database, queue:
     assert scan.residual is None
 
 
-# ---- what a queue holds, looked at once --------------------------------------------------------------
+# ---- the messages of a queue, read once ---------------------------------------------------------------
 
 
 def looking(url: str, **options: str) -> QueueMicroReader:
     given = {"path": f"queue:{url}#orders", "states": "ready", **options}
-    return QueueMicroReader(struct("offset bigint"), followed(given))
+    return QueueMicroReader(struct("offset bigint"), parse_queue_follow(given))
 
 
 def test_a_look_ends_where_it_first_saw_the_end(url: str, queue: Queue) -> None:
@@ -307,7 +307,7 @@ def test_a_look_passes_what_was_taken_meanwhile(url: str, queue: Queue) -> None:
     assert made.latestOffset(rest, ReadMaxRows(10)) == rest
 
 
-# ---- what cannot be followed -------------------------------------------------------------------------
+# ---- what cannot be parse_queue_follow -------------------------------------------------------------------------
 
 
 def test_a_queue_that_was_made_again_is_another(url: str, database: Database, queue: Queue) -> None:
@@ -315,7 +315,7 @@ def test_a_queue_that_was_made_again_is_another(url: str, database: Database, qu
     ack(queue, 3)
     made = reader(url)
     end = made.latestOffset(made.initialOffset(), EVERYTHING)
-    database.drop("orders")
+    database.delete("orders")
     database.queue("orders", archive=True)
     with pytest.raises(DataLost, match="new checkpoint"):
         made.latestOffset(end, EVERYTHING)
@@ -340,7 +340,7 @@ def test_a_task_that_gets_through_to_a_server_behind_reads_nothing_at_all(
     [part] = made.partitions(start, made.latestOffset(start, EVERYTHING))
     assert [batch.num_rows for batch in made.read(part)] == [3]
     ahead = InputPartition(part.value._replace(high=(2**50, 1)))
-    with pytest.raises(DataLost, match="a replica that is behind"):
+    with pytest.raises(DataLost, match="a replica that lags behind"):
         list(made.read(ahead))
 
 
@@ -360,7 +360,7 @@ def test_an_archive_out_of_a_dump_is_refused_until_its_turns_are_this_server_s(
         server.execute("UPDATE archive SET turn = turn + 1000000000")
         made = reader(url)
         start = made.initialOffset()
-        with pytest.raises(DataLost, match="made from a dump") as refused:
+        with pytest.raises(DataLost, match="restored from a dump") as refused:
             made.latestOffset(start, EVERYTHING)
         server.execute(str(refused.value).rpartition("once: ")[2])
         ids += ack(queue, 3)
@@ -369,9 +369,11 @@ def test_an_archive_out_of_a_dump_is_refused_until_its_turns_are_this_server_s(
 
 def test_only_an_archive_is_followed(url: str, queue: Queue) -> None:
     for states in ("ready", "dead", "all"):
-        with pytest.raises(SparkOptionsError, match="a queue is not read as a stream"):
+        with pytest.raises(
+            SparkOptionsError, match="the messages of a queue cannot be read with readStream"
+        ):
             reader(url, states=states)
-    with pytest.raises(SparkOptionsError, match="from: is for streams"):
+    with pytest.raises(SparkOptionsError, match="from: only streams have this option"):
         reader(url, **{"from": "first"})
 
 
@@ -381,7 +383,7 @@ def test_tables_without_turns_are_refused_with_what_brings_them(tmp_path: Path) 
         database.queue("orders", archive=True)
     with_old_tables(file)
     made = reader(f"sqlite:///{file}")
-    with pytest.raises(HeadgateError, match="up to date"):
+    with pytest.raises(HeadgateError, match="to migrate them"):
         made.latestOffset(made.initialOffset(), EVERYTHING)
     with connect(f"sqlite:///{file}") as database:
         database.find("orders").publish(b"x")

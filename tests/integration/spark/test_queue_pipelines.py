@@ -194,7 +194,7 @@ def test_what_a_queue_holds_is_looked_at_once_and_stays_there(
     file = written(tmp_path, url, states="ready")
     publish(url, range(100))
     assert read_pipeline(file).trigger == "once"
-    with pytest.raises(PipelineError, match="looked at once"):
+    with pytest.raises(PipelineError, match="read once"):
         start(read_pipeline(file), spark, "continuous")
     first = run_once(file, spark)
     assert (first.counters.scanned, first.lag) == (100, 0)

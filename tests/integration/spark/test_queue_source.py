@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import LongType, StringType, StructType
 
-from headgate.columns.rows import arrays_of
+from headgate.columns.shred import shred_chunk
 from headgate.filters.logic import matches_filter
 from headgate.filters.normal import bind_now
 from headgate.filters.printer import to_text
@@ -126,7 +126,7 @@ def test_what_is_written_to_a_queue_is_read_back_the_same(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:
     with Stream.create(tmp_path / "in") as stream, stream.producer() as producer:
-        producer.send_many([message(n) for n in range(500)])
+        producer.publish_many([message(n) for n in range(500)])
     given = spark.read.format("headgate").option("partitions", "1").load(str(tmp_path / "in"))
     given.write.format("headgate").mode("append").save(f"queue:{url}#orders")
     found = reading(spark, url, partitions="2")
@@ -147,7 +147,7 @@ def test_a_batch_that_is_committed_again_is_not_read_twice(spark: SparkSession, 
     destination.open()
     for batch in (0, 0, 1, 0, 1):
         sent = [message(100 * batch + n) for n in range(100)]
-        columns = arrays_of(sent, [one.payload for one in sent], (), 1)
+        columns = shred_chunk(sent, [one.payload for one in sent], (), 1)
         staged = stage(destination.staging, [pa.record_batch(columns)])
         assert staged is not None
         destination.commit(BatchMark("query", batch), [staged])
@@ -164,7 +164,11 @@ def test_a_batch_that_is_committed_again_is_not_read_twice(spark: SparkSession, 
         ("queue:sqlite:///{}/q.db#nobody", {}, "there is no queue or subscription 'nobody'"),
         ("queue:sqlite:///{}/none.db#orders", {}, "there is no database"),
         ("queue:sqlite:///{}/q.db", {}, "names no queue; write queue:sqlite:///"),
-        ("queue:sqlite:///{}/q.db#orders", {"from": "first"}, "from: is for streams"),
+        (
+            "queue:sqlite:///{}/q.db#orders",
+            {"from": "first"},
+            "from: only streams have this option",
+        ),
         ("queue:sqlite:///{}/q.db#orders", {"stats": "all"}, "did you mean 'states'?"),
         ("queue:sqlite:///{}/q.db#orders", {"filter": "a = = 1"}, "at line 1, column 5"),
         ("queue:postgresql://nobody@127.0.0.1:1/x#orders", {}, "PostgreSQL cannot be reached"),
@@ -188,7 +192,10 @@ def test_what_a_queue_holds_is_no_stream_and_the_error_says_what_to_do_instead(
         database.queue("orders")
     frame = spark.readStream.format("headgate").load(f"queue:sqlite:///{tmp_path}/q.db#orders")
     writer = frame.writeStream.format("headgate").option("checkpointLocation", str(tmp_path / "ck"))
-    with pytest.raises(PySparkException, match=r"a queue is not read as a stream.*spark\.read"):
+    with pytest.raises(
+        PySparkException,
+        match=r"the messages of a queue cannot be read with readStream.*spark\.read",
+    ):
         writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
 
 

@@ -7,31 +7,32 @@ from random import Random
 import numpy as np
 import pytest
 
-from headgate.columns.decoder import decode_records
+from headgate.columns.decode import decode_records
 from headgate.errors import StreamCorrupt
+from headgate.filters import normalize
 from headgate.filters.logic import matches_filter
 from headgate.message import Message
 from headgate.spark.source.ranges import (
-    Piece,
     OffsetRange,
     Run,
-    balanced,
+    WeightedRange,
+    balance,
     cut,
-    in_sequence,
-    joined,
+    join_ranges,
+    order_tasks,
     plan,
     scan,
     sweep,
-    worthwhile,
+    worthwhile_tasks,
 )
 from headgate.streams.format import sealed_path
-from headgate.streams.read.query import Query, make_query
+from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.stream import Stream
 from tests import generate
 from tests.mixed_stream import everything, mixed_stream, publish
 
 
-def offsets_in(tasks: list[tuple[OffsetRange, ...]], query: Query) -> list[tuple[str, int]]:
+def offsets_in(tasks: list[tuple[OffsetRange, ...]], query: StreamQuery) -> list[tuple[str, int]]:
     return sorted(
         (one.path, offset)
         for task in tasks
@@ -45,13 +46,13 @@ def offsets_in(tasks: list[tuple[OffsetRange, ...]], query: Query) -> list[tuple
 def test_the_ranges_of_a_plan_hold_every_match_once(round: int, seed: int, tmp_path: Path) -> None:
     rng = Random(seed + round)
     streams = {str(tmp_path / name): mixed_stream(tmp_path / name, rng, 150) for name in "ab"}
-    query = Query(generate.filter(rng)).at(generate.NOW_US)
+    query = StreamQuery(normalize(generate.filter(rng)).at(generate.NOW_US))
     tasks = plan(list(streams), query, parts=rng.randint(1, 9))
     expected = [
         (path, offset)
         for path, records in streams.items()
         for offset, message in records
-        if matches_filter(query.filter, message)
+        if matches_filter(query.filter.tree, message)
     ]
     assert offsets_in(tasks, query) == expected
 
@@ -59,7 +60,7 @@ def test_the_ranges_of_a_plan_hold_every_match_once(round: int, seed: int, tmp_p
 def test_a_segment_missing_in_the_middle_is_an_error_when_planned_scanned_and_swept(
     tmp_path: Path,
 ) -> None:
-    path, query = tmp_path / "s", Query()
+    path, query = tmp_path / "s", StreamQuery()
     with Stream.create(path) as stream:
         for start in range(0, 30, 10):
             publish(stream, [Message(b"%d" % i) for i in range(start, start + 10)])
@@ -82,7 +83,7 @@ def test_a_segment_missing_in_the_middle_is_an_error_when_planned_scanned_and_sw
 def test_a_sweep_finds_the_same_in_another_order(seed: int, tmp_path: Path) -> None:
     rng = Random(seed)
     mixed_stream(tmp_path / "s", rng, 200)
-    query = Query(generate.filter(rng)).at(generate.NOW_US)
+    query = StreamQuery(normalize(generate.filter(rng)).at(generate.NOW_US))
     whole = OffsetRange(str(tmp_path / "s"), 20, 180)
     swept = [row for batch in sweep(whole, query) for row in decode_records(batch)]
     scanned = [row for batch in scan(whole, query) for row in decode_records(batch)]
@@ -104,7 +105,7 @@ def test_a_plan_is_still_right_after_everything_was_sealed(seed: int, tmp_path: 
     with Stream.open(tmp_path / "s") as stream:
         stream.seal(all=True)
     found = [offset for _, offset in offsets_in(tasks, query)]
-    assert found == [r.offset for r in records if matches_filter(query.filter, r.message)]
+    assert found == [r.offset for r in records if matches_filter(query.filter.tree, r.message)]
 
 
 def test_ranges_without_a_match_are_not_planned(tmp_path: Path) -> None:
@@ -137,53 +138,61 @@ def test_a_clustered_segment_is_never_split(tmp_path: Path) -> None:
 def test_a_run_is_cut_between_chunks() -> None:
     run = Run("s", np.arange(0, 50, 10), np.arange(10, 60, 10), np.full(5, 100))
     assert list(cut(run, 200)) == [
-        Piece(200, OffsetRange("s", 0, 20)),
-        Piece(200, OffsetRange("s", 20, 40)),
-        Piece(100, OffsetRange("s", 40, 50)),
+        WeightedRange(200, OffsetRange("s", 0, 20)),
+        WeightedRange(200, OffsetRange("s", 20, 40)),
+        WeightedRange(100, OffsetRange("s", 40, 50)),
     ]
 
 
 def test_the_heaviest_pieces_are_given_out_first() -> None:
     pieces = [
-        Piece(weight, OffsetRange("s", weight * 10, weight * 10 + 1)) for weight in (1, 2, 3, 4, 10)
+        WeightedRange(weight, OffsetRange("s", weight * 10, weight * 10 + 1))
+        for weight in (1, 2, 3, 4, 10)
     ]
-    loads = [sum(one.low for one in task) // 10 for task in balanced(pieces, 2)]
+    loads = [sum(one.low for one in task) // 10 for task in balance(pieces, 2)]
     assert loads == [10, 10]
 
 
 def test_pieces_for_far_more_tasks_than_there_are_get_one_each() -> None:
-    pieces = [Piece(1, OffsetRange("s", at, at + 1)) for at in (0, 5, 9)]
-    assert sorted(balanced(pieces, 10**15)) == [(piece.range,) for piece in pieces]
-    assert balanced([], 10**15) == []
+    pieces = [WeightedRange(1, OffsetRange("s", at, at + 1)) for at in (0, 5, 9)]
+    assert sorted(balance(pieces, 10**15)) == [(piece.range,) for piece in pieces]
+    assert balance([], 10**15) == []
 
 
 def test_neighbours_become_one_range() -> None:
-    parts = [OffsetRange("s", 20, 30), OffsetRange("s", 0, 10), OffsetRange("t", 30, 40), OffsetRange("s", 10, 20)]
-    assert joined(parts) == (OffsetRange("s", 0, 30), OffsetRange("t", 30, 40))
+    parts = [
+        OffsetRange("s", 20, 30),
+        OffsetRange("s", 0, 10),
+        OffsetRange("t", 30, 40),
+        OffsetRange("s", 10, 20),
+    ]
+    assert join_ranges(parts) == (OffsetRange("s", 0, 30), OffsetRange("t", 30, 40))
 
 
 def test_tasks_in_sequence_hold_the_same_ranges_in_order(seed: int) -> None:
     rng = Random(seed)
     for _ in range(50):
         borders = sorted(rng.sample(range(1000), rng.randint(2, 12)))
-        pieces = [Piece(1, OffsetRange("s", low, high)) for low, high in pairwise(borders)]
-        tasks = in_sequence(balanced(pieces, rng.randint(1, 4)))
+        pieces = [WeightedRange(1, OffsetRange("s", low, high)) for low, high in pairwise(borders)]
+        tasks = order_tasks(balance(pieces, rng.randint(1, 4)))
         flat = [one for task in tasks for one in task]
         assert flat == sorted(flat)
-        assert joined(flat) == (OffsetRange("s", borders[0], borders[-1]),)
+        assert join_ranges(flat) == (OffsetRange("s", borders[0], borders[-1]),)
 
 
 def test_little_data_is_one_task_and_much_is_more_than_there_are_cores() -> None:
-    assert worthwhile(10_000, cores=8) == 1
-    assert worthwhile(64 << 20, cores=8) == 8
-    assert worthwhile(10 << 30, cores=8) == 24  # of half a gigabyte, and no core idle at the end
+    assert worthwhile_tasks(10_000, cores=8) == 1
+    assert worthwhile_tasks(64 << 20, cores=8) == 8
+    assert (
+        worthwhile_tasks(10 << 30, cores=8) == 24
+    )  # of half a gigabyte, and no core idle at the end
 
 
 def test_a_larger_cluster_gets_more_tasks(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with Stream.create(path, chunk_messages=100) as stream:
         with stream.producer() as producer:
-            producer.send_many([Message(bytes(50_000)) for _ in range(200)])
+            producer.publish_many([Message(bytes(50_000)) for _ in range(200)])
     query = make_query("size > 0")
     assert len(plan([path], query, cores=2)) == 2
     assert len(plan([path], query, cores=7)) == 7

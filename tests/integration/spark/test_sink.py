@@ -39,7 +39,7 @@ def source(tmp_path_factory):
     path = tmp_path_factory.mktemp("sink") / "in"
     with Stream.create(path, chunk_messages=50) as stream, stream.producer() as producer:
         for n in range(COUNT):
-            producer.send(message(n))
+            producer.publish(message(n))
     return path
 
 
@@ -126,7 +126,7 @@ def test_descriptors_of_staged_files_are_committed_where_they_belong(spark, tmp_
 def test_what_cannot_be_written_is_refused_on_the_driver(spark):
     frame = spark.range(1).selectExpr("id AS n")
     with pytest.raises(
-        Exception, match="messages are only ever added; use mode 'append'"
+        Exception, match="messages can only be appended; use mode 'append'"
     ) as refused:
         frame.write.format("headgate").mode("overwrite").save("out")
     assert "AnalysisException" in type(refused.value).__name__

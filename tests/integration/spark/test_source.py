@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headgate.columns.decoder import Record
+from headgate.columns.decode import Record
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import Filter
 from headgate.filters.normal import bind_now
@@ -157,7 +157,7 @@ def test_spark_s_own_conditions_are_answered_inside_a_source_that_takes_them_ove
 def test_a_sql_user_reads_a_super_stream_as_a_view(spark: SparkSession, tmp_path: Path) -> None:
     with SuperStream.create(tmp_path / "many", 3) as streams, streams.producer() as producer:
         for i in range(30):
-            producer.send(Message(key=str(i), headers={"n": i}, topic="t"))
+            producer.publish(Message(key=str(i), headers={"n": i}, topic="t"))
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW many USING headgate OPTIONS (path '{tmp_path / 'many'}', filter 'n < 20')"
     )
@@ -178,8 +178,8 @@ def test_a_read_begins_and_ends_where_it_is_told_to(spark: SparkSession, tmp_pat
     [
         ("", {"filtr": "a = 1"}, "no option 'filtr'; did you mean 'filter'?"),
         ("offset long", {"filter": "a = = 1"}, "at line 1, column 5"),
-        ("offset string", {}, "column 'offset': is bigint, not string"),
-        ("at date", {}, "column 'at': date is no type of a header"),
+        ("offset string", {}, "column 'offset': must be bigint, not string"),
+        ("at date", {}, "column 'at': a header cannot be date"),
         ("", {"path": "/nowhere/at/all"}, "there is no stream in /nowhere/at/all"),
         ("offset long", {"path": "/nowhere/at/all"}, "there is no stream in /nowhere/at/all"),
     ],
@@ -280,7 +280,7 @@ def test_what_retention_took_stops_the_query_unless_it_is_told_to_go_on(
         stream.trim(before_offset=300)
         first = stream.first_offset
     assert first > 20
-    with pytest.raises(PySparkException, match=f"offsets 20 to {first - 1} were dropped"):
+    with pytest.raises(PySparkException, match=f"offsets 20 to {first - 1} were deleted"):
         copy_stream(spark, *places)
     copy_stream(spark, *places, failOnDataLoss=False)
     assert len(everything(tmp_path / "out")) == 20 + 420 - first

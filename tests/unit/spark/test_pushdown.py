@@ -90,7 +90,9 @@ def test_what_spark_sees_differently_stays_with_spark(type_: str, filter: Any) -
 
 
 def test_a_collated_column_stays_with_spark() -> None:
-    columns = {"a": SchemaColumn("a", "field", "string collate UNICODE_CI", field=Field("header", "a"))}
+    columns = {
+        "a": SchemaColumn("a", "field", "string collate UNICODE_CI", field=Field("header", "a"))
+    }
     assert translate(asked.EqualTo(("a",), "x"), columns) is None
     assert translate(asked.StringStartsWith(("a",), "x"), columns) is None
 

@@ -12,7 +12,7 @@ from headgate.errors import SparkError
 from headgate.spark.sessions import (
     SparkMaster,
     check_python,
-    chosen_place,
+    choose_master,
     cores_of,
     settings,
     with_tries,
@@ -27,20 +27,24 @@ def built_with(place: SparkMaster | None, **given: str) -> dict[str, str]:
 
 
 def test_spark_runs_on_this_machine_unless_asked_otherwise():
-    assert chosen_place(None, {}, {}) == HERE
-    assert chosen_place("spark://host:7077", {}, {}) == SparkMaster("spark.master", "spark://host:7077")
-    assert chosen_place(None, {"spark.master": "local[1]"}, {}) == SparkMaster("spark.master", "local[1]")
+    assert choose_master(None, {}, {}) == HERE
+    assert choose_master("spark://host:7077", {}, {}) == SparkMaster(
+        "spark.master", "spark://host:7077"
+    )
+    assert choose_master(None, {"spark.master": "local[1]"}, {}) == SparkMaster(
+        "spark.master", "local[1]"
+    )
 
 
 def test_the_settings_say_where_spark_runs(tmp_path):
     environ = {"HEADGATE_SPARK_MASTER": "sc://host"}
-    assert chosen_place(None, {}, environ) == SparkMaster("spark.remote", "sc://host")
+    assert choose_master(None, {}, environ) == SparkMaster("spark.remote", "sc://host")
     file = tmp_path / "headgate.toml"
     file.write_text('spark_master = "local[2]"')
-    assert chosen_place(None, {}, {"HEADGATE_CONFIG": str(file)}) == SparkMaster(
+    assert choose_master(None, {}, {"HEADGATE_CONFIG": str(file)}) == SparkMaster(
         "spark.master", "local[2,4]"
     )
-    assert chosen_place("local[1]", {}, environ) == SparkMaster("spark.master", "local[1,4]")
+    assert choose_master("local[1]", {}, environ) == SparkMaster("spark.master", "local[1,4]")
 
 
 def test_a_task_is_tried_again_on_this_machine_unless_asked_otherwise():
@@ -52,13 +56,13 @@ def test_a_task_is_tried_again_on_this_machine_unless_asked_otherwise():
 
 def test_a_connect_server_is_reached_by_its_address():
     server = SparkMaster("spark.remote", "sc://host")
-    assert chosen_place("sc://host", {}, {}) == server
-    assert chosen_place(None, {}, {"SPARK_REMOTE": "sc://host"}) == server
+    assert choose_master("sc://host", {}, {}) == server
+    assert choose_master(None, {}, {"SPARK_REMOTE": "sc://host"}) == server
     assert "spark.master" not in built_with(server)
 
 
 def test_what_spark_submit_has_decided_stays():
-    place = chosen_place(None, {}, {"PYSPARK_GATEWAY_PORT": "4242"})
+    place = choose_master(None, {}, {"PYSPARK_GATEWAY_PORT": "4242"})
     assert place is None
     assert all(key.startswith("spark.sql.") for key in built_with(place))
 

@@ -33,10 +33,10 @@ from headgate.spark.source.ranges import OffsetRange, PlannedCatalog, own_query,
 from headgate.spark.source.ranges import plan as plan_tasks
 from headgate.streams import load_options
 from headgate.streams.read import (
-    Catalog,
-    Query,
     ScanStats,
+    SegmentCatalog,
     Start,
+    StreamQuery,
     make_query,
     resolve_start,
     survivors,
@@ -128,7 +128,7 @@ class _Job:
     path: str
     run_id: str
     destination: Destination
-    query: Query
+    query: StreamQuery
 
     def commit(self, number: int, low: int, high: int) -> int:
         """Scan, stage and commit one batch; the number of its messages."""
@@ -151,7 +151,9 @@ def _parse_rows(results: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
         yield from json.loads(result)
 
 
-def stage_ranges(destination: Destination, query: Query, ranges: Sequence[OffsetRange]) -> str:
+def stage_ranges(
+    destination: Destination, query: StreamQuery, ranges: Sequence[OffsetRange]
+) -> str:
     """The work of a task: scan its ranges and stage the matches, one file for each range."""
     rows = []
     for one in ranges:
@@ -177,14 +179,14 @@ def _destination(source: Path, to: str, name: str) -> Destination:
     return destination
 
 
-def _query(plan: ReplayPlan) -> Query:
+def _query(plan: ReplayPlan) -> StreamQuery:
     return make_query(parse_filter(plan.filter)).at(plan.now_us)
 
 
 def _new_plan(
     source: Path, text: str, place: str, start: Start, until: Start, batch_bytes: int
 ) -> ReplayPlan:
-    catalog, now = Catalog(source), now_us()
+    catalog, now = SegmentCatalog(source), now_us()
     low = max(resolve_start(start, catalog, lambda: now), catalog.first_offset())
     high = min(resolve_start(until, catalog, lambda: now), catalog.next_offset())
     unplanned = ReplayPlan(text, place, now, (low,))
@@ -193,7 +195,7 @@ def _new_plan(
 
 
 def _borders(
-    catalog: Catalog, query: Query, low: int, high: int, batch_bytes: int
+    catalog: SegmentCatalog, query: StreamQuery, low: int, high: int, batch_bytes: int
 ) -> Iterator[int]:
     """Offsets between batches. A batch ends with a segment, so that only one batch reads a segment."""
     yield low

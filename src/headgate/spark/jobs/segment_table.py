@@ -12,9 +12,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import OVERFLOW, field_and_view, joined, overflowing, shred_headers
-from headgate.filters import SYS_KINDS, VIEWS, Field, column_name
-from headgate.streams.segments import Chunk, Numbers, Scattered, Segment, Whole, Words, whole_column
+from headgate.columns import (
+    OVERFLOW,
+    column_name,
+    join_views,
+    parse_column_name,
+    read_overflow,
+    shred_headers,
+)
+from headgate.filters import SYS_KINDS, VIEWS, Field
+from headgate.streams.segments import (
+    Chunk,
+    Numbers,
+    Scattered,
+    Segment,
+    SegmentColumn,
+    Words,
+    join_column,
+)
 
 Part: TypeAlias = dict[str, pa.Array]  # the columns of one chunk
 
@@ -24,7 +39,7 @@ class SegmentTable:
     """Columns by name; a column that is null in every row is left out."""
 
     first_offset: int
-    columns: dict[str, Whole]
+    columns: dict[str, SegmentColumn]
     sizes: npt.NDArray[np.int64]  # bytes of each payload
     groups: npt.NDArray[np.int64]  # equal for rows with equal restricted values
     chunk_rows: tuple[int, ...]  # of the chunks as they are stored
@@ -43,9 +58,9 @@ def read_fields(segment: Segment, fields: Collection[Field]) -> SegmentTable:
     return _read(segment, lambda chunk: _views(chunk, fields))
 
 
-def _read(segment: Segment, columns_of: Callable[[Chunk], Part]) -> SegmentTable:
+def _read(segment: Segment, read_table: Callable[[Chunk], Part]) -> SegmentTable:
     chunks = [chunk for i in range(len(segment)) if (chunk := segment.chunk(i)).num_rows]
-    parts = [columns_of(chunk) for chunk in chunks]
+    parts = [read_table(chunk) for chunk in chunks]
     lengths = [chunk.num_rows for chunk in chunks]
     in_file = SegmentTable(
         segment.first_offset,
@@ -70,8 +85,8 @@ def _filled_names(parts: Sequence[Part]) -> list[str]:
     ]
 
 
-def _whole(name: str, parts: Sequence[Part], lengths: Sequence[int]) -> Whole:
-    return whole_column([part.get(name) for part in parts], lengths)
+def _whole(name: str, parts: Sequence[Part], lengths: Sequence[int]) -> SegmentColumn:
+    return join_column([part.get(name) for part in parts], lengths)
 
 
 def _payload_sizes(chunk: Chunk) -> npt.NDArray[np.int64]:
@@ -104,8 +119,8 @@ def _all_columns(chunk: Chunk) -> Part:
     del found["payload"], found["offset"]
     rest = found.pop(OVERFLOW, None)
     if rest is not None:
-        for name, array in shred_headers(overflowing(rest)).items():
-            found[name] = joined(found.get(name), array, field_and_view(name)[1] or "string")
+        for name, array in shred_headers(read_overflow(rest)).items():
+            found[name] = join_views(found.get(name), array, parse_column_name(name)[1] or "string")
     return found
 
 
@@ -124,7 +139,7 @@ def _sort_by_offset(rows: SegmentTable, offsets: npt.NDArray[np.int64]) -> Segme
     )
 
 
-def _reorder(column: Whole, order: npt.NDArray[np.intp]) -> Whole:
+def _reorder(column: SegmentColumn, order: npt.NDArray[np.intp]) -> SegmentColumn:
     valid = None if column.valid is None else column.valid[order]
     match column:
         case Numbers(values=values):

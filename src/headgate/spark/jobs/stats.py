@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import field_and_view, field_key
+from headgate.columns import field_key, parse_column_name, parse_field_key
 from headgate.filters import Field, Kind
 from headgate.message import Scalar
 from headgate.spark.jobs.segment_table import SegmentTable, read_all_columns
@@ -41,7 +41,7 @@ from headgate.streams.segments import (
     Numbers,
     Scattered,
     Segment,
-    Whole,
+    SegmentColumn,
     Words,
     hash_numbers,
     hash_texts,
@@ -115,7 +115,8 @@ class StreamStats:
 
     def headers(self) -> dict[str, FieldStats]:
         """Statistics of all headers, by their names."""
-        return {key[2:]: found for key, found in self.fields.items() if key.startswith("h.")}
+        by_field = {parse_field_key(key): stats for key, stats in self.fields.items()}
+        return {field.name: stats for field, stats in by_field.items() if field.scope == "header"}
 
     def size_below(self, share: float) -> int:
         """The least power of two that is above the payload size of this share of the messages."""
@@ -289,7 +290,7 @@ def _size_classes(sizes: npt.NDArray[np.int64]) -> tuple[int, ...]:
 def _fields(rows: SegmentTable) -> dict[str, FieldStats]:
     stats: dict[str, FieldStats] = {}
     for name, column in rows.columns.items():
-        field, view = field_and_view(name)
+        field, view = parse_column_name(name)
         if field is None or view is None or name == "timestamp":
             continue
         own = (
@@ -300,13 +301,13 @@ def _fields(rows: SegmentTable) -> dict[str, FieldStats]:
     return stats
 
 
-def _opaque(column: Whole) -> FieldStats:
+def _opaque(column: SegmentColumn) -> FieldStats:
     assert isinstance(column, Numbers)
     marked = column.values if column.valid is None else column.values & column.valid
     return FieldStats(opaque=int(np.count_nonzero(marked)))
 
 
-def _kind_stats(field: Field, column: Whole) -> KindStats:
+def _kind_stats(field: Field, column: SegmentColumn) -> KindStats:
     distinct, counts = _count_values(column)
     texts = isinstance(distinct, pa.Array)
     hashes = (hash_texts if texts else hash_numbers)(field, distinct)[:, 0]
@@ -328,7 +329,9 @@ def _bounds(distinct: pa.Array | npt.NDArray[Any]) -> tuple[Scalar | None, Scala
     return bounds["min"].as_py(), bounds["max"].as_py()
 
 
-def _count_values(column: Whole) -> tuple[pa.Array | npt.NDArray[Any], npt.NDArray[np.int64]]:
+def _count_values(
+    column: SegmentColumn,
+) -> tuple[pa.Array | npt.NDArray[Any], npt.NDArray[np.int64]]:
     """The distinct values, numbers in ascending order, and how often each occurs."""
     match column:
         case Numbers(values=values, valid=valid):

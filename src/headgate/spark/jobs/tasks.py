@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headgate.spark.sessions import DEFAULT_CORES, cores_of
 from headgate.spark.source.ranges import OffsetRange
-from headgate.streams.read import Catalog
+from headgate.streams.read import SegmentCatalog
 from headgate.streams.segments import Segment
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _POLL_S: Final = 0.2
 def segment_ranges(path: str | Path) -> list[OffsetRange]:
     """The offsets of every segment of the stream that holds messages, oldest first."""
     directory = Path(path).resolve()  # a task may run in another directory than the driver
-    catalog = Catalog(directory)
+    catalog = SegmentCatalog(directory)
     ranges, position = [], catalog.first_offset()
     while (segment := catalog.covering(position)) is not None:
         ranges.append(OffsetRange(str(directory), segment.first_offset, segment.next_offset))
@@ -53,7 +53,7 @@ def sample_ranges(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]
 def open_segments(ranges: Iterable[OffsetRange]) -> Iterator[Segment]:
     """The segments of these ranges as they are now, without those that retention has deleted since."""
     for range in ranges:
-        segment = Catalog(Path(range.path)).covering(range.low)
+        segment = SegmentCatalog(Path(range.path)).covering(range.low)
         if segment is not None and segment.first_offset < range.high:
             yield segment
 

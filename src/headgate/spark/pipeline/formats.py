@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from headgate.columns import typed_name
 from headgate.errors import HeadgateError, InvalidMessage, PipelineError, SparkOptionsError
-from headgate.filters import Field, column_name
 from headgate.pipelines import (
     DEAD_LETTER,
     FAIL,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 RECORD: Final = "_headgate_record"  # the column with the bytes of a record that could not be parsed
 REASON_HEADER: Final = "malformed"  # of a dead letter
-_REASON_COLUMN: Final = column_name(Field("header", REASON_HEADER), "string")
+_REASON_COLUMN: Final = typed_name("header", "string", REASON_HEADER)
 _SHOWN_BYTES: Final = 200  # of a record in an error
 _NOT_PARSED: Final = "cannot be parsed with the schema"
 _SPARKS_RECORD: Final = re.compile(r"\b_corrupt_record\b", re.IGNORECASE)

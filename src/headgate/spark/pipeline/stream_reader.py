@@ -10,12 +10,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from headgate.errors import DataLost
+from headgate.filters import normalize
 from headgate.pipelines import Counters
 from headgate.spark.options import StreamRead
 from headgate.spark.pipeline.router import descriptors, load_router
 from headgate.spark.source.ranges import PlannedCatalog, scan
 from headgate.spark.source.stream_micro import Offsets, StreamMicroReader, StreamShare
-from headgate.streams.read import Query
+from headgate.streams.read import StreamQuery
 
 
 class RoutingStreamReader(StreamMicroReader):
@@ -46,8 +47,8 @@ class RoutingStreamReader(StreamMicroReader):
             )
         return known
 
-    def query(self, moment: int) -> Query:
-        return Query(self.options.filter).at(moment)
+    def query(self, moment: int) -> StreamQuery:
+        return StreamQuery(normalize(self.options.filter).at(moment))
 
     def _scan(self, share: StreamShare, counters: Counters) -> Iterator[pa.RecordBatch]:
         """The matches of all ranges, in order; counts the chunks that are opened."""

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import field_and_view
-from headgate.filters import Field, Scope, View, column_name
+from headgate.columns import column_name, parse_column_name
+from headgate.filters import Field, Scope, View
 from headgate.spark.schema import SchemaColumn, writing_columns
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ def _place_values(values: pa.Array, rows: RowNumbers, entries: RowNumbers, count
 
 def _overridden(plain: Arrays, name: str) -> pa.Array | None:
     """The rows in which a plain column of any kind sets this header; None when there is no such column."""
-    field = field_and_view(name)[0]
-    others = [array for other, array in plain.items() if field_and_view(other)[0] == field]
+    field = parse_column_name(name)[0]
+    others = [array for other, array in plain.items() if parse_column_name(other)[0] == field]
     if not others:
         return None
     return pa.array(np.logical_or.reduce([_flags(pc.is_valid(array)) for array in others]))

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from headgate.errors import SparkOptionsError
 from headgate.files import replace_file, sync_directory
-from headgate.spark.schema import VALUES, SchemaColumn
+from headgate.spark.schema import FIELD_TYPES, VALUES, SchemaColumn
 from headgate.spark.sink.destination import BatchMark, Owner
 from headgate.spark.sink.staging import (
     Staged,
@@ -44,26 +44,20 @@ LOCK_FILE: Final = "lock"
 SUFFIX: Final = ".parquet"
 _KIND: Final = pa.struct({"s": pa.string(), "i": pa.int64(), "f": pa.float64(), "b": pa.bool_()})
 _MAP: Final = pa.map_(pa.string(), _KIND)
+_FIELDS: Final = {name: types[0] for name, types in FIELD_TYPES.items()}
+_ARROW_TYPES: Final = {
+    "timestamp": pa.timestamp("us", "UTC"), "string": pa.string(), "int": pa.int32(),
+}  # fmt: skip
 SCHEMA: Final = pa.schema(
     {
-        "timestamp": pa.timestamp("us", "UTC"),
-        "topic": pa.string(),
-        "priority": pa.int32(),
-        "id": pa.string(),
-        "filter_value": pa.string(),
-        "key": pa.string(),
+        **{name: _ARROW_TYPES[type_] for name, type_ in _FIELDS.items()},
         "headers": _MAP,
         "properties": _MAP,
         "payload": pa.binary(),
     }
 )
 _COLUMNS: Final = (
-    SchemaColumn("timestamp", "system", "timestamp"),
-    SchemaColumn("topic", "system", "string"),
-    SchemaColumn("priority", "system", "int"),
-    SchemaColumn("id", "system", "string"),
-    SchemaColumn("filter_value", "system", "string"),
-    SchemaColumn("key", "system", "string"),
+    *(SchemaColumn(name, "system", type_) for name, type_ in _FIELDS.items()),
     SchemaColumn("headers", "values", VALUES),
     SchemaColumn("properties", "values", VALUES, scope="property"),
     SchemaColumn("payload", "system", "binary"),

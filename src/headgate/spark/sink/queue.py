@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headgate.columns import decode
+from headgate.columns import decode_messages
 from headgate.errors import MissingExtra, NoQueues
 from headgate.pipelines import QueuePlace, TablesKey, sqlite_file, tables_key
 from headgate.spark.sink.destination import BatchMark, Owner
@@ -87,7 +87,11 @@ class QueueDestination:
         def publications() -> Iterator[list[Publication]]:
             for batch in _read_batches(staged):
                 for start in range(0, batch.num_rows, MESSAGES_PER_STATEMENT):
-                    yield list(map(Publication, decode(batch.slice(start, MESSAGES_PER_STATEMENT))))
+                    yield list(
+                        map(
+                            Publication, decode_messages(batch.slice(start, MESSAGES_PER_STATEMENT))
+                        )
+                    )
 
         publish_once(database.engine, self.queue, mark.query, mark.batch, publications)
 

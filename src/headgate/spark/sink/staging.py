@@ -14,7 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headgate.clock import now_us
-from headgate.columns import columns_of
+from headgate.columns import read_table
 from headgate.errors import StagingError
 from headgate.streams.write import STAGED_SUFFIX, orphans, write_staged
 
@@ -57,7 +57,7 @@ def stage(folder: str, batches: Iterable[pa.RecordBatch], destination: int = 0) 
 
 def valid_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Check and convert the batch by the rules for messages; InvalidMessage names the column and the problem."""
-    return pa.record_batch(columns_of(batch, now_us()))
+    return pa.record_batch(read_table(batch, now_us()))
 
 
 def _drop_offset(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -24,11 +24,11 @@ from headgate.clock import now_us
 from headgate.errors import DataLost
 from headgate.streams import load_options
 from headgate.streams.read import (
-    Catalog,
-    Query,
     Scan,
     ScanStats,
-    entry_filters,
+    SegmentCatalog,
+    StreamQuery,
+    resolve_entry_filters,
     survivors,
     sweep_segment,
 )
@@ -37,7 +37,7 @@ from headgate.streams.segments import Segment
 SMALLEST_TASK: Final = 1 << 20  # bytes; less is not worth a task of its own
 LARGEST_TASK: Final = 512 << 20  # starting a task costs as much as scanning some 100 MiB
 LOSS_HINT: Final = (
-    "to skip them, set failOnDataLoss=false, or fail_on_data_loss = false in a pipeline's [source]"
+    "skip them with failOnDataLoss=false, or fail_on_data_loss = false in a pipeline's [source]"
 )
 
 Numbers = npt.NDArray[np.int64]
@@ -70,13 +70,13 @@ class WeightedRange(NamedTuple):
 
 def plan(
     paths: Sequence[str],
-    query: Query,
+    query: StreamQuery,
     *,
     start: Mapping[str, int] | None = None,
     end: Mapping[str, int] | None = None,
     tasks: int = 0,
     cores: int = 0,
-    catalog_of: Callable[[str], Catalog] | None = None,
+    catalog_of: Callable[[str], SegmentCatalog] | None = None,
     stats: ScanStats | None = None,
 ) -> list[tuple[OffsetRange, ...]]:
     """Plan tasks of similar weight that together hold every match; no task when there is no match.
@@ -105,14 +105,14 @@ def plan(
     return balance(pieces, count)
 
 
-def scan(range: OffsetRange, query: Query, catalog: Catalog | None = None) -> Scan:
+def scan(range: OffsetRange, query: StreamQuery, catalog: SegmentCatalog | None = None) -> Scan:
     """The matches with an offset in the range, as stream columns in the order of offsets."""
     own = catalog or PlannedCatalog(range.path)
     return Scan(own, own_query(range.path, query), range.low, range.high)
 
 
 def sweep(
-    range: OffsetRange, query: Query, catalog: Catalog | None = None
+    range: OffsetRange, query: StreamQuery, catalog: SegmentCatalog | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The matches with an offset in the range, in storage order: clustered segments stay clustered."""
     catalog, own = catalog or PlannedCatalog(range.path), own_query(range.path, query)
@@ -123,21 +123,21 @@ def sweep(
         position = max(position, high)
 
 
-def own_query(path: str, query: Query) -> Query:
+def own_query(path: str, query: StreamQuery) -> StreamQuery:
     """The query with the entry filters that every reader of this stream applies."""
-    own = entry_filters(load_options(Path(path)).entry_filters)
+    own = resolve_entry_filters(load_options(Path(path)).entry_filters)
     return replace(query, entry_filters=(*own, *query.entry_filters)) if own else query
 
 
 # ---- catalogs ----------------------------------------------------------------------------------------
 
 
-def stream_catalog(path: str) -> Catalog:
+def stream_catalog(path: str) -> SegmentCatalog:
     """The segments that the stream in this directory has now."""
-    return Catalog(Path(path))
+    return SegmentCatalog(Path(path))
 
 
-class PlannedCatalog(Catalog):
+class PlannedCatalog(SegmentCatalog):
     """The segments of a stream, asked only for offsets that existed when they were planned.
 
     Messages that are gone are a `DataLost`, or a line in the log when `fail` is false.
@@ -175,7 +175,12 @@ def report_loss(problem: str, remedy: str, *, fail: bool) -> None:
 
 
 def _runs(
-    catalog: Catalog, own: Query, path: str, start: int | None, end: int | None, stats: ScanStats
+    catalog: SegmentCatalog,
+    own: StreamQuery,
+    path: str,
+    start: int | None,
+    end: int | None,
+    stats: ScanStats,
 ) -> Iterator[Run]:
     until = catalog.next_offset() if end is None else end
     position = catalog.first_offset() if start is None else start
@@ -187,7 +192,9 @@ def _runs(
         position = max(position, high)
 
 
-def _run(path: str, segment: Segment, query: Query, low: int, high: int, stats: ScanStats) -> Run:
+def _run(
+    path: str, segment: Segment, query: StreamQuery, low: int, high: int, stats: ScanStats
+) -> Run:
     found = survivors(segment, query.filter, query.entry_filters, low, high, stats)
     chunks = np.array([survivor.at for survivor in found], np.intp)
     first, last = (bound[chunks] for bound in segment.offset_bounds())

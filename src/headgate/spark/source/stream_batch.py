@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headgate.clock import now_us
+from headgate.filters import normalize
 from headgate.spark.options import StreamRead
 from headgate.spark.pushdown import PushdownReader
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
@@ -22,12 +23,14 @@ from headgate.spark.source.ranges import (
     stream_catalog,
     sweep,
 )
-from headgate.streams.read import Catalog, Query, Start, resolve_start
+from headgate.streams.read import SegmentCatalog, Start, StreamQuery, resolve_start
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-ReadRange: TypeAlias = Callable[[OffsetRange, Query, Catalog], Iterator[pa.RecordBatch]]
+ReadRange: TypeAlias = Callable[
+    [OffsetRange, StreamQuery, SegmentCatalog], Iterator[pa.RecordBatch]
+]
 
 
 class StreamBatchReader(PushdownReader):
@@ -39,9 +42,10 @@ class StreamBatchReader(PushdownReader):
         super().__init__(reading_columns(schema), arrow_schema(schema), clock())
         self.options = options
 
-    def query(self) -> Query:
+    def query(self) -> StreamQuery:
         columns = stream_columns(self.columns)
-        return Query(self.add_pushed(self.options.filter), columns=columns).at(self.now_us)
+        filter = normalize(self.add_pushed(self.options.filter)).at(self.now_us)
+        return StreamQuery(filter, columns=columns)
 
     def partitions(self) -> list[InputPartition]:
         low, high, options = self.pushed.low, self.pushed.high, self.options
@@ -63,14 +67,14 @@ class StreamBatchReader(PushdownReader):
         return read_ranges(ranges, self.query(), self.projection(), sweep, fail=fail)
 
 
-def resolve_starts(catalogs: Mapping[str, Catalog], start: Start) -> dict[str, int]:
+def resolve_starts(catalogs: Mapping[str, SegmentCatalog], start: Start) -> dict[str, int]:
     """The offset that `start` means in each stream."""
     return {path: resolve_start(start, catalog, now_us) for path, catalog in catalogs.items()}
 
 
 def read_ranges(
     ranges: Iterable[OffsetRange],
-    query: Query,
+    query: StreamQuery,
     projection: Projection,
     read_range: ReadRange = scan,
     *,
@@ -85,7 +89,7 @@ def read_ranges(
 
 def _project_ranges(
     ranges: Iterable[OffsetRange],
-    query: Query,
+    query: StreamQuery,
     projection: Projection,
     read_range: ReadRange,
     fail: bool,

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headgate.clock import now_us
 from headgate.errors import DataLost, StreamError
+from headgate.filters import normalize
 from headgate.pipelines import canonical_location
 from headgate.spark.options import StreamRead
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
@@ -35,7 +36,7 @@ from headgate.spark.source.ranges import (
     stream_catalog,
 )
 from headgate.spark.source.stream_batch import read_ranges, resolve_starts
-from headgate.streams.read import Query, ScanStats
+from headgate.streams.read import ScanStats, StreamQuery
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -204,8 +205,9 @@ class StreamMicroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except StreamError as problem:  # a stream that is read-only can still be read
             _log.warning("the progress of the query is not stored as a cursor: %s", problem)
 
-    def query(self, moment: int) -> Query:
-        return Query(self.options.filter, columns=stream_columns(self.columns)).at(moment)
+    def query(self, moment: int) -> StreamQuery:
+        filter = normalize(self.options.filter).at(moment)
+        return StreamQuery(filter, columns=stream_columns(self.columns))
 
     def _cursors_of(self, path: str) -> Cursors:
         from headgate.streams.read import Cursors

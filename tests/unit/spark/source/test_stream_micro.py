@@ -7,16 +7,15 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from headgate.errors import DataLost, SparkOptionsError
-from headgate.filters.nodes import TRUE
 from headgate.message import Message
 from headgate.spark.jobs.replays import stage_ranges
-from headgate.spark.options import source_options
-from headgate.spark.sink.destination import destination_of, fresh_owner
-from headgate.spark.source.ranges import Range, scan
+from headgate.spark.options import parse_stream_read
+from headgate.spark.sink.destination import destination_of, new_owner
+from headgate.spark.source.ranges import OffsetRange, scan
 from headgate.spark.source.stream_batch import StreamBatchReader
 from headgate.spark.source.stream_micro import StreamMicroReader
 from headgate.streams.read.cursors import Cursors
-from headgate.streams.read.query import Query
+from headgate.streams.read.query import StreamQuery
 from headgate.streams.stream import Stream
 from tests.mixed_stream import publish
 from tests.unit.spark.ddl import struct
@@ -33,7 +32,7 @@ def stream(tmp_path: Path) -> Path:
 
 def reading(path: Path, **options: str) -> StreamMicroReader:
     given = {"path": str(path), **options}
-    return StreamMicroReader(struct("offset bigint, n bigint"), source_options(given))
+    return StreamMicroReader(struct("offset bigint, n bigint"), parse_stream_read(given))
 
 
 def offsets(reader: StreamMicroReader, start: int, end: int) -> list[int]:
@@ -133,7 +132,7 @@ def test_a_stream_that_is_named_twice_in_different_ways_is_refused(
     stream: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(stream)
-    with pytest.raises(SparkOptionsError, match="asked for twice"):
+    with pytest.raises(SparkOptionsError, match="listed twice"):
         reading(stream, paths=str(tmp_path / "link"))
 
 
@@ -156,9 +155,9 @@ def test_messages_dropped_before_they_were_planned_or_read_are_an_error(stream: 
     with Stream.open(stream) as writer:
         writer.trim(before_offset=100)
         first = writer.first_offset
-    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} were dropped"):
+    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} were deleted"):
         list(reader.read(planned[0]))
-    with pytest.raises(DataLost, match=f"offsets 5 to {first - 1} were dropped.*failOnDataLoss"):
+    with pytest.raises(DataLost, match=f"offsets 5 to {first - 1} were deleted.*failOnDataLoss"):
         reader.partitions({path: 5}, {path: 200})
 
 
@@ -169,18 +168,18 @@ def test_messages_dropped_before_they_were_read_are_left_out_when_that_is_wanted
         writer.trim(before_offset=100)
         first = writer.first_offset
     assert offsets(reading(stream, failOnDataLoss="false"), 0, 200) == list(range(first, 200))
-    assert f"offsets 0 to {first - 1} were dropped" in caplog.text
+    assert f"offsets 0 to {first - 1} were deleted" in caplog.text
 
 
 def test_messages_dropped_while_a_task_reads_are_an_error(stream: Path) -> None:
     path, reader = str(stream), reading(stream)
     [planned] = reader.partitions({path: 0}, {path: 200})
-    read = scan(planned.value.ranges[0], Query(TRUE))
+    read = scan(planned.value.ranges[0], StreamQuery())
     assert next(read).num_rows
     with Stream.open(stream) as writer:
         writer.trim(before_offset=150)
         first = writer.first_offset
-    with pytest.raises(DataLost, match=f"offsets [1-9][0-9]* to {first - 1} were dropped"):
+    with pytest.raises(DataLost, match=f"offsets [1-9][0-9]* to {first - 1} were deleted"):
         list(read)
 
 
@@ -200,31 +199,33 @@ def test_a_batch_read_says_what_was_dropped_since_it_was_planned(
     stream: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def made(**options: str) -> StreamBatchReader:
-        given = source_options({"path": str(stream), **options})
+        given = parse_stream_read({"path": str(stream), **options})
         return StreamBatchReader(struct("offset bigint"), given)
 
     [planned] = made(partitions="1").partitions()
     with Stream.open(stream) as writer:
         writer.trim(before_offset=100)
         first = writer.first_offset
-    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} were dropped"):
+    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} were deleted"):
         list(made().read(planned))
     rows = sum(batch.num_rows for batch in made(failOnDataLoss="false").read(planned))
     assert rows == 200 - first
-    assert f"offsets 0 to {first - 1} were dropped" in caplog.text
+    assert f"offsets 0 to {first - 1} were deleted" in caplog.text
 
 
 def test_a_replay_says_what_was_dropped_before_it_came_to_it(stream: Path, tmp_path: Path) -> None:
     place, ranges = (
-        destination_of(f"stream:{tmp_path}/out", "", fresh_owner()),
+        destination_of(f"stream:{tmp_path}/out", "", new_owner()),
         [OffsetRange(str(stream), 0, 200)],
     )
     with Stream.open(stream) as writer:
         writer.trim(before_offset=100)
-    with pytest.raises(DataLost, match=r"were dropped.*replay what is left under another id"):
-        stage_ranges(place, Query(TRUE), ranges)
+    with pytest.raises(
+        DataLost, match=r"were deleted.*replay the remaining messages under another id"
+    ):
+        stage_ranges(place, StreamQuery(), ranges)
 
 
 def test_a_stream_that_was_made_again_needs_a_new_checkpoint(stream: Path) -> None:
-    with pytest.raises(DataLost, match="stands at offset 900, the stream ends at 200"):
+    with pytest.raises(DataLost, match="is at offset 900, and the stream ends at 200"):
         reading(stream).latestOffset({str(stream): 900}, ReadAllAvailable())
