@@ -1,4 +1,4 @@
-"""What every test may ask for: a seed, how thorough to be, and one server or session for the whole run."""
+"""Fixtures of all tests: the seed, the number of rounds, one PostgreSQL server and one Spark session for the whole run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, core, settings
@@ -38,9 +39,9 @@ def pytest_report_header() -> str:
     return f"headgate: HEADGATE_SEED={SEED}, {rounds} (HEADGATE_FULL={int(FULL)})"
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the work, everything that asks for Spark goes to one of them."""
+    """Where several processes share the work, all tests that use Spark go to one of them."""
     for item in items:
         if (
             "spark" in getattr(item, "fixturenames", ())
@@ -57,7 +58,7 @@ def seed() -> int:
 
 @pytest.fixture(scope="session")
 def full() -> bool:
-    """Whether the full number of rounds is wanted."""
+    """Whether HEADGATE_FULL asks for the full number of rounds."""
     return FULL
 
 
@@ -66,6 +67,17 @@ def postgres_url() -> Iterator[str]:
     """A PostgreSQL server of our own, for the whole run."""
     with running_server() as url:
         yield url
+
+
+@pytest.fixture
+def postgres_schema(postgres_url: str) -> Iterator[str]:
+    """The name of a schema that does not exist yet; dropped after the test."""
+    import psycopg
+
+    name = f"test_{uuid4().hex[:12]}"
+    yield name
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
 @pytest.fixture(scope="session")

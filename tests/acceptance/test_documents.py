@@ -18,14 +18,13 @@ from typing import NamedTuple
 import pytest
 
 from headgate import as_filter
-from headgate.check.cases import read_case
-from headgate.check.engines import PythonEngine
-from headgate.check.report import check_cases
+from headgate.check.cases import check_cases, read_case
+from headgate.check.engines import PythonCheck
 from headgate.cli.app import run
 from headgate.cli.reference import reference
 
 ROOT = Path(__file__).parent.parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "FILTERS.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\b")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -80,7 +79,7 @@ def perform(block: Block, document: Path, names: dict[str, object]) -> None:
             cases = [
                 read_case(number, entry) for number, entry in enumerate(json.loads(block.text), 1)
             ]
-            assert check_cases(cases, PythonEngine()).disagreements == (), where
+            assert check_cases(cases, PythonCheck()).disagreements == (), where
         case "sql":
             assert all(as_filter(line) for line in block.text.splitlines()), where
         case "text" | "mermaid" | "":

@@ -14,6 +14,7 @@ import pytest
 from headgate.columns.shred import shred_messages
 from headgate.errors import UnknownExchange
 from headgate.filters.parser import parse
+from headgate.matching import cache, index
 from headgate.matching.matcher import Matcher
 from headgate.message import Message
 from headgate.queues.engine import QueueInfo, QueueOptions
@@ -136,7 +137,13 @@ class Performance:
         return None, list(map(frozenset, rows))
 
 
-def test_a_topology_that_changes_answers_as_a_scan_over_its_bindings_does(seed):
+@pytest.mark.parametrize("few", [0, 8])
+@pytest.mark.parametrize("learning", [True, False])
+def test_a_topology_that_changes_answers_as_a_scan_over_its_bindings_does(
+    seed, monkeypatch, few, learning
+):
+    monkeypatch.setattr(index, "FEW", few)
+    monkeypatch.setattr(cache, "FIRST", 1 << 10 if learning else 1)
     rng = Random(seed)
     for _ in range(ROUNDS):
         performance = Performance(Story(rng))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
-import psycopg
 import pytest
 
 from headgate.queues.database import connect
@@ -29,13 +27,12 @@ BIG = {
 
 
 @pytest.fixture
-def orders(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+def orders(
+    postgres_url: str, postgres_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Queue]:
     monkeypatch.setattr(postgres_claims, "MOST_BYTES", LIMIT * 4_000)
-    schema = f"claims_{uuid4().hex[:8]}"
-    with connect(postgres_url, schema=schema) as db:
+    with connect(postgres_url, schema=postgres_schema) as db:
         yield db.queue("orders")
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
 def run(orders: Queue, statement: Statement) -> Any:

@@ -8,10 +8,8 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from uuid import uuid4
 
 import apsw
-import psycopg
 import pytest
 
 from headgate import aio
@@ -33,11 +31,9 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         with connect(f"sqlite:///{tmp_path}/q.db") as opened:
             yield opened
         return
-    url, schema = request.getfixturevalue("postgres_url"), f"fork_{uuid4().hex[:8]}"
+    url, schema = map(request.getfixturevalue, ("postgres_url", "postgres_schema"))
     with connect(url, schema=schema) as opened:
         yield opened
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
 def test_a_child_and_its_parent_both_use_a_database_that_was_open_at_the_fork(

@@ -235,7 +235,7 @@ def test_a_segment_of_which_nothing_is_left_can_be_sealed_too(tmp_path: Path) ->
 def test_many_tiny_chunks_are_read_in_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_rows, "MOST_TINY", 4)
+    monkeypatch.setattr(segment_rows, "MAX_TINY", 4)
     monkeypatch.setattr(segment_rows, "TINY_ROWS", 3)
     rng, messages = Random(2), generate.messages(Random(1), 120)
     cuts, at = [], 0

@@ -77,7 +77,7 @@ def test_what_cannot_be_stored_at_the_end_is_said(tmp_path: Path) -> None:
         kept = publish(1000)
     """
     done = run(tmp_path / "s", script)
-    assert "1000 sent messages are not stored, the process ends" in done.stderr
+    assert "1000 published messages are not stored, the process ends" in done.stderr
     assert "File too large" in done.stderr
 
 
@@ -201,7 +201,7 @@ def test_a_follower_used_in_a_child_takes_no_wake_up_from_its_parent(stream: Str
         stream.consume(follow=True, timeout=timedelta(milliseconds=10)) as consumer,
     ):
         assert next(consumer, None) is None  # it watches now
-        watch = consumer._following._watch
+        watch = consumer._tail._watch
         assert watch is not None
         producer.publish(Message(b"a"))
         producer.flush()

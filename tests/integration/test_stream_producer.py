@@ -261,7 +261,7 @@ def test_a_message_that_turns_bad_while_it_lingers_is_told_to_the_next_who_flush
     producer.publish(Message(b"1"))
     producer.publish(changed)
     changed.headers["a"] = 2**70
-    stream._writer.commit_late()  # what the committer does
+    stream._writer.commit_in_background()  # what the committer does
     with pytest.raises(InvalidMessage, match="header 'a'"):
         producer.flush()
     producer.flush()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from headgate.errors import FilterTypeError
-from headgate.filters.compile.python import predicate
+from headgate.filters.compile.python import compile_predicate
 from headgate.filters.nodes import (
     FILTER_TYPES,
     OPERAND_TYPES,
@@ -215,7 +215,7 @@ def as_filter(given: FilterLike) -> Filter:
 
 def compile_filter(given: FilterLike) -> Callable[[Message], bool]:
     """A function that is True for exactly the messages the filter matches."""
-    return predicate(as_filter(given))
+    return compile_predicate(as_filter(given))
 
 
 def _operand(given: object) -> Operand:

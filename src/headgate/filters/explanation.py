@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, assert_never
 
-from headgate.filters.compile.sql import Dialect, SqlPlan, compile_sql, index_statement
+from headgate.filters.compile.sql import SqlDialect, SqlPlan, compile_sql, index_statement
 from headgate.filters.compile.verdict import wanted_values
 from headgate.filters.like import literal_prefix
 from headgate.filters.nodes import (
@@ -41,7 +41,7 @@ from headgate.filters.normal import conjuncts, normalize
 from headgate.filters.printer import operand_text, to_text
 from headgate.message import Scalar
 
-DIALECTS: Final[tuple[Dialect, ...]] = ("sqlite", "postgres")
+DIALECTS: Final[tuple[SqlDialect, ...]] = ("sqlite", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class TermPlan:
     text: str
     routing: str
     summary: str
-    sql: dict[Dialect, str]  # per dialect: "exact", or why a look in Python is needed
+    sql: dict[SqlDialect, str]  # per dialect: "exact", or why a look in Python is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Explanation:
     normal: str
     tree: tuple[str, ...]
     terms: tuple[TermPlan, ...]
-    sql: dict[Dialect, SqlPlan]
+    sql: dict[SqlDialect, SqlPlan]
     # Per dialect: the statements that create what would serve it.
     indexes: dict[str, tuple[str, ...]]
     probes: tuple[str, ...]
-    residual: dict[Dialect, str | None]
+    residual: dict[SqlDialect, str | None]
     warnings: tuple[str, ...]
 
 
@@ -121,7 +121,7 @@ def _label(node: Node) -> str:
 
 
 def _term_plan(term: Filter, now_us: int) -> TermPlan:
-    answers: dict[Dialect, str] = {}
+    answers: dict[SqlDialect, str] = {}
     for dialect in DIALECTS:
         plan = compile_sql(term, dialect, now_us=now_us)
         answers[dialect] = "exact" if plan.residual is None else "; ".join(plan.reasons)

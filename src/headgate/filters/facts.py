@@ -27,17 +27,17 @@ Probe: TypeAlias = Callable[[Field, Scalar, Chunks], Flags | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ValueRange:
     """Per chunk: how many messages hold this kind, and between which bounds. Bounds of none are ignored."""
 
     count: Counts
     low: Bounds | None = None
     high: Bounds | None = None
 
-    def at(self, chunks: Chunks) -> Range:
+    def at(self, chunks: Chunks) -> ValueRange:
         low = None if self.low is None else self.low[chunks]
         high = None if self.high is None else self.high[chunks]
-        return Range(self.count[chunks], low, high)
+        return ValueRange(self.count[chunks], low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class DistinctSets:
 class FieldFacts:
     """What is known of one field. A kind that is not in `ranges` occurs in no covered chunk."""
 
-    ranges: Mapping[Kind, Range]
+    ranges: Mapping[Kind, ValueRange]
     covered: Flags | None = None  # None: in every chunk; where False, nothing is known at all
     opaque: Counts | None = None  # messages whose value no filter can compare
     distinct: DistinctSets | None = None

@@ -11,7 +11,7 @@ from headgate.errors import HeadgateError, RoutingError
 from headgate.pipelines.definition import Sink
 from headgate.pipelines.places import absolute_path
 from headgate.pipelines.tables import Problems, TomlTable
-from headgate.routing import EXCHANGE_KEYS, Topology, bound, declared
+from headgate.routing import EXCHANGE_KEYS, Topology, read_binding, read_declaration
 
 DEFAULT_NAME: Final = "pipeline"  # of an exchange without a name
 
@@ -84,7 +84,7 @@ def _declare(topology: Topology, number: int, table: Any, problems: Problems) ->
     where = "[exchange]" if number == 1 else f"[[exchange]] {number}"
     name = table.get("name", DEFAULT_NAME) if isinstance(table, dict) else DEFAULT_NAME
     try:
-        arguments = declared(table, EXCHANGE_KEYS | {"name"}, where)
+        arguments = read_declaration(table, EXCHANGE_KEYS | {"name"}, where)
         topology.declare_exchange(**{"name": name, **arguments})
     except (RoutingError, TypeError) as problem:
         problems.add(where, str(problem).removeprefix(f"{where}: "))
@@ -99,7 +99,7 @@ def _bind(
     """Bind as the table says; the queue's name when it cannot be bound."""
     table = {"from": exchange, **table} if isinstance(table, dict) else table
     try:
-        arguments = bound(table, where)
+        arguments = read_binding(table, where)
         if isinstance(arguments.get("queue"), str):
             topology.declare_queue(arguments["queue"])
         topology.bind(**arguments)

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Unpack
 
 from headgate.filters import FilterLike, as_filter
-from headgate.message import HeaderValue, Message
+from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, requests
-from headgate.queues.arguments import LEASE, MessageFields
+from headgate.queues.arguments import LEASE
 from headgate.queues.consumer import Consumer
 from headgate.queues.consumer_group import Member, Mode, Retry, Strategy
 from headgate.queues.delivery import Delivery
@@ -53,7 +53,7 @@ class Queue:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
-        **fields: Unpack[MessageFields],
+        **fields: Unpack[MessageDetails],
     ) -> int:
         """Store a message durably; returns its id. The topic is by default the queue's name; `fields` are the others of Message.
 

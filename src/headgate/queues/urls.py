@@ -32,14 +32,14 @@ class ConnectOptions:
             raise QueueOptionsError(f"access is {', '.join(get_args(Access))}, not {self.access!r}")
 
     def only(self, database: str, *names: str) -> dict[str, Any]:
-        """The options given, for an engine that takes those names; others are refused."""
-        given = {name: getattr(self, name) for name in _ENGINE_OPTIONS}
-        given = {name: value for name, value in given.items() if value is not None}
-        if unknown := given.keys() - set(names):
+        """The options that are not None, for an engine that takes those names; others are refused."""
+        values = {name: getattr(self, name) for name in _ENGINE_OPTIONS}
+        set_options = {name: value for name, value in values.items() if value is not None}
+        if unknown := set_options.keys() - set(names):
             raise QueueOptionsError(
                 f"{database} has no option {', '.join(sorted(unknown))}; leave it out"
             )
-        return given
+        return set_options
 
 
 _ENGINE_OPTIONS: Final = ("synchronous", "schema", "most_connections")
@@ -98,8 +98,8 @@ def import_postgres() -> ModuleType:
 
 def postgres_options(options: ConnectOptions) -> dict[str, Any]:
     """The keyword arguments of a PostgreSQL engine."""
-    given = options.only("PostgreSQL", "schema", "most_connections")
-    return {"clock": options.clock, "access": options.access, **given}
+    own = options.only("PostgreSQL", "schema", "most_connections")
+    return {"clock": options.clock, "access": options.access, **own}
 
 
 # ---- SQLite --------------------------------------------------------------------------------------------
@@ -108,8 +108,8 @@ def postgres_options(options: ConnectOptions) -> dict[str, Any]:
 def _open_sqlite(url: str, query: str, options: ConnectOptions) -> Engine:
     from headgate.queues.sqlite.engine import SqliteEngine
 
-    given = {**_sqlite_query(url, query), **options.only("SQLite", "synchronous")}
-    return SqliteEngine(sqlite_path(url), clock=options.clock, access=options.access, **given)
+    own = {**_sqlite_query(url, query), **options.only("SQLite", "synchronous")}
+    return SqliteEngine(sqlite_path(url), clock=options.clock, access=options.access, **own)
 
 
 def _sqlite_query(url: str, query: str) -> dict[str, Any]:

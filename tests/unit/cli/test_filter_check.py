@@ -50,7 +50,7 @@ def test_json_names_case_engine_and_answers(table, capsys):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("[", "is no JSON"),
+        ("[", "is not JSON"),
         ("{}", "must hold a list"),
         ("[5]", "case 1 must be an object"),
         ('[{"expr": "a"}]', '"expect" must be true, false or "error"'),

@@ -28,7 +28,8 @@ from headgate.streams.stream import Stream
 
 
 @pytest.fixture
-def stream(tmp_path):
+def events(tmp_path):
+    """The path of a stream with a hundred messages; it has a space."""
     path = tmp_path / "my events"
     with Stream.create(path) as made, made.producer() as producer:
         for i in range(100):
@@ -75,8 +76,8 @@ def shown(found):
     return printed(lambda console: print_advice(found, console))
 
 
-def test_stats_are_printed_for_people_and_for_programs(stream):
-    stats = stats_from_json(measure_ranges(segment_ranges(stream)))
+def test_stats_are_printed_for_people_and_for_programs(events):
+    stats = stats_from_json(measure_ranges(segment_ranges(events)))
     text = printed(lambda console: console.print(stats_tables("events", stats)))
     assert "region" in text
     assert "EU 75.0%" in text
@@ -86,40 +87,40 @@ def test_stats_are_printed_for_people_and_for_programs(stream):
     assert known["fields"]["h.region"]["top"][0] == {"value": "EU", "messages": 75}
 
 
-def test_advice_ends_with_commands_that_apply_it(stream):
-    found = advice(stream)
+def test_advice_ends_with_commands_that_apply_it(events):
+    found = advice(events)
     text = shown(found)
     for line in advice_commands(found):
         assert f"  {line}" in text
         assert run(shlex.split(line)[1:]) == 0
-    options = load_options(stream)
+    options = load_options(events)
     assert options.indexed == ("region", "x-kind")
     assert options.filter_size == 256
     assert options.restrict_same_values == {"region": ("EU", "US")}
     assert "50.0% is skipped on average (now 10.0%)" in " ".join(text.split())
 
 
-def test_advice_that_changes_nothing_says_so(stream):
+def test_advice_that_changes_nothing_says_so(events):
     current = StreamOptions(indexed=("x-kind", "region"), filter_size=256)
-    assert "has these options already" in shown(advice(stream, current=current))
+    assert "has these options already" in shown(advice(events, current=current))
 
 
-def test_advice_says_what_sealing_cannot_change_any_more(stream):
-    with Stream.open(stream) as opened:
+def test_advice_says_what_sealing_cannot_change_any_more(events):
+    with Stream.open(events) as opened:
         opened.seal(all=True)
-    text = " ".join(shown(advice(stream)).split())
+    text = " ".join(shown(advice(events)).split())
     assert "1 of the simulated segments are sealed already" in text
 
 
-def test_advice_for_programs_says_the_same(stream):
-    known = json.loads(json.dumps(describe_advice(advice(stream))))
+def test_advice_for_programs_says_the_same(events):
+    known = json.loads(json.dumps(describe_advice(advice(events))))
     assert known["expected_skipped"] == 0.5
     assert known["filters"][1]["sealed"] == 0.75
     assert known["restrictions"][0]["advised"] is True
 
 
-def test_a_chart_is_a_picture_whatever_is_in_the_filters(stream):
-    drawn = ElementTree.fromstring(advice_chart(advice(stream)))
+def test_a_chart_is_a_picture_whatever_is_in_the_filters(events):
+    drawn = ElementTree.fromstring(advice_chart(advice(events)))
     texts = {element.text for element in drawn.iter() if element.tag.endswith("text")}
     assert {"a < 1 & b", "75.0%", "256"} <= texts
     bars = [e for e in drawn.iter() if e.get("class") == "sealed" and e.get("height") == "11"]
@@ -132,14 +133,14 @@ def test_a_bar_is_as_long_as_its_share(share, length):
     assert bar(share) == "█" * length
 
 
-def test_set_changes_only_what_it_is_told(stream, capsys):
-    assert run(["stream", "set", str(stream), "--indexed", "region", "--max-age", "7d"]) == 0
-    assert load_options(stream).indexed == ("region",)
-    assert load_options(stream).max_age.days == 7
-    assert run(["stream", "set", str(stream), "--indexed", ""]) == 0
-    assert load_options(stream).indexed == ()
-    assert load_options(stream).max_age.days == 7
-    assert run(["stream", "set", str(stream)]) == 2
+def test_set_changes_only_what_it_is_told(events, capsys):
+    assert run(["stream", "set", str(events), "--indexed", "region", "--max-age", "7d"]) == 0
+    assert load_options(events).indexed == ("region",)
+    assert load_options(events).max_age.days == 7
+    assert run(["stream", "set", str(events), "--indexed", ""]) == 0
+    assert load_options(events).indexed == ()
+    assert load_options(events).max_age.days == 7
+    assert run(["stream", "set", str(events)]) == 2
     assert "say what to change" in capsys.readouterr().err
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from headgate.errors import StreamNotFound, StreamOptionsError
-from headgate.streams.options import StreamOptions, changed, load_options, save_options
+from headgate.streams.options import StreamOptions, change_options, load_options, save_options
 
 
 def test_options_come_back_from_the_file(tmp_path):
@@ -27,7 +27,7 @@ def test_the_filter_size_follows_what_is_in_the_filter():
     assert StreamOptions().filter_size == 16
     assert StreamOptions(indexed=["region"]).filter_size == 1024
     assert StreamOptions(filter_size=255).bloom_hashes == 2
-    assert changed(StreamOptions(), {"indexed": ["region"]}).filter_size == 1024
+    assert change_options(StreamOptions(), {"indexed": ["region"]}).filter_size == 1024
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_filter_size_follows_what_is_in_the_filter():
 )
 def test_what_cannot_be_used_is_refused_by_name(options, complaint):
     with pytest.raises(StreamOptionsError, match=complaint):
-        changed(StreamOptions(), options)
+        change_options(StreamOptions(), options)
 
 
 def test_a_directory_without_options_is_no_stream(tmp_path):

@@ -50,7 +50,7 @@ def test_the_copy_is_used_with_a_warning_and_the_next_writer_mends_the_file(
             with stream.producer() as producer:
                 producer.publish(Message(b"x"))
         assert file.read_bytes() == sound
-    assert "stream.json.copy is used" in caplog.text
+    assert "reading stream.json.copy instead" in caplog.text
 
 
 def test_when_both_are_damaged_it_is_an_error_that_names_the_file(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ class Story:
         clerk, pager = Inbox(), Inbox()
         disputes = database.queue("disputes", filter_headers=["type", "region"], archive=True)
         condition = cast.CLERK.filter.partition(" AND ")[2]
-        database.subscribe("orders.eu.#", pager.put, id="pager")
+        database.add_callback("orders.eu.#", pager.put, id="pager")
         with disputes.consumer(lambda delivery: clerk.put(delivery.message), filter=condition):
 
             def wait() -> None:

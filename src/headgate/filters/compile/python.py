@@ -44,7 +44,7 @@ Predicate: TypeAlias = Callable[[Message], bool]
 
 
 @lru_cache(maxsize=4096)
-def predicate(node: Filter | NormalFilter, clock: Callable[[], int] = now_us) -> Predicate:
+def compile_predicate(node: Filter | NormalFilter, clock: Callable[[], int] = now_us) -> Predicate:
     """A function that is True for exactly the messages the filter matches."""
     normal = normalize(node)
     tree = normal.tree

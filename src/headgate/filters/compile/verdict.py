@@ -16,7 +16,7 @@ import numpy as np
 from headgate.clock import now_us
 from headgate.filters import logic
 from headgate.filters.cost import cost
-from headgate.filters.facts import Chunks, Counts, Facts, FieldFacts, Flags, Range
+from headgate.filters.facts import Chunks, Counts, Facts, FieldFacts, Flags, ValueRange
 from headgate.filters.like import literal_prefix
 from headgate.filters.nodes import (
     And,
@@ -263,7 +263,7 @@ def _by_kinds(leaf: Leaf, known: FieldFacts, all_comparable: Flags, chunks: Chun
     return Verdicts(some, every & some)
 
 
-def _judge_range(leaf: Leaf, kind: Kind, part: Range, chunks: Chunks) -> Verdicts:
+def _judge_range(leaf: Leaf, kind: Kind, part: ValueRange, chunks: Chunks) -> Verdicts:
     match leaf:
         case Compare(op=op, right=Literal() as literal):
             return _compare_range(op, literal, kind, part, chunks)
@@ -287,7 +287,7 @@ def _judge_range(leaf: Leaf, kind: Kind, part: Range, chunks: Chunks) -> Verdict
 
 
 def _compare_range(
-    op: CompareOp, literal: Literal, kind: Kind, part: Range, chunks: Chunks
+    op: CompareOp, literal: Literal, kind: Kind, part: ValueRange, chunks: Chunks
 ) -> Verdicts:
     if not _comparable_kinds(kind, literal.kind):
         return _same(False, chunks)
@@ -316,7 +316,7 @@ def _comparable_kinds(kind: Kind, other: Kind) -> bool:
     return kind == other or (kind in _NUMBERS and other in _NUMBERS)
 
 
-def _prefix_range(prefix: str, negated: bool, part: Range, chunks: Chunks) -> Verdicts:
+def _prefix_range(prefix: str, negated: bool, part: ValueRange, chunks: Chunks) -> Verdicts:
     """A pattern can only match text that begins with its literal prefix."""
     if negated or not prefix or part.low is None or part.high is None:
         return _unknown(chunks)

@@ -18,10 +18,9 @@ from types import TracebackType
 from typing import Any, Final, Unpack
 
 from headgate.errors import DatabaseClosed, QueueError, QueueNotFound, QueueOptionsError
-from headgate.message import HeaderValue, Message
+from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments
 from headgate.queues.aio.tasks import Event, Worker, call, join_all, run_blocking, setter
-from headgate.queues.arguments import MessageFields
 from headgate.queues.engine import AsyncEngine
 from headgate.queues.ledger import RECONNECT_S
 from headgate.queues.outbox_file import OutboxFile
@@ -63,7 +62,7 @@ class AsyncOutbox:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
-        **fields: Unpack[MessageFields],
+        **fields: Unpack[MessageDetails],
     ) -> str:
         """Publish to the queue of that name, once the caller commits; returns the delivery key."""
         publication = arguments.publication(

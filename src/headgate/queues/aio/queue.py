@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Any, Unpack
 
 from headgate.filters import FilterLike, as_filter
-from headgate.message import HeaderValue, Message
+from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, requests
 from headgate.queues.aio.consumer import AsyncConsumer
 from headgate.queues.aio.delivery import AsyncDelivery
-from headgate.queues.arguments import LEASE, MessageFields
+from headgate.queues.arguments import LEASE
 from headgate.queues.consumer_group import Member, Mode, Retry, Strategy
 from headgate.queues.engine import (
     AsyncEngine,
@@ -52,7 +52,7 @@ class AsyncQueue:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
-        **fields: Unpack[MessageFields],
+        **fields: Unpack[MessageDetails],
     ) -> Coroutine[Any, Any, int]:
         """Store a message durably; returns its id. The topic is by default the queue's name; `fields` are the others of Message.
 

@@ -11,8 +11,7 @@ from typing import Final
 
 from headgate.clock import Clock, now_us
 from headgate.filters import EXACT_AS_DOUBLE
-from headgate.filters.compile.sql import Dialect as DialectName
-from headgate.filters.compile.sql import Sql
+from headgate.filters.compile.sql import Sql, SqlDialect
 from headgate.message import Scalar
 from headgate.queues.engine import SqlValue
 from headgate.queues.sql.dialect import Condition, Dialect
@@ -30,7 +29,7 @@ _ARRAYS: Final = {str: "text[]", int: "bigint[]", float: "float8[]", bool: "bool
 class PostgresDialect(Dialect):
     """Statements look at the server's clock, unless a clock is given."""
 
-    name: DialectName = "postgres"
+    name: SqlDialect = "postgres"
 
     def __init__(self, clock: Clock | None = None, *, looks_only: bool = False) -> None:
         super().__init__(wall_us=now_us if clock is None else clock.wall_us)

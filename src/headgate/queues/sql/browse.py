@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.filters import Filter, to_text
-from headgate.filters.compile import predicate
+from headgate.filters.compile import compile_predicate
 from headgate.queues.engine import (
     DeliverySnapshot,
     IndexAdvice,
@@ -58,7 +58,9 @@ class Looking(Claiming):
         queue = yield from self.current(queue)
         if queue.kind != "queue":
             yield from self.route()
-        matches = (lambda _: True) if filter is None else predicate(filter, self.dialect.wall_us)
+        matches = (
+            (lambda _: True) if filter is None else compile_predicate(filter, self.dialect.wall_us)
+        )
         found: list[DeliverySnapshot] = []
         while len(found) < limit:
             page = max(limit, 100)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from headgate.filters import Filter, depends_on_time
-from headgate.filters.compile import predicate
+from headgate.filters.compile import compile_predicate
 from headgate.filters.compile.sql import Sql
 from headgate.queues.engine import (
     ClaimedMessage,
@@ -279,7 +279,7 @@ class Claiming(Settling, Publishing, Examining):
         skip = search.skip if isinstance(search.skip, RejectedIds) else ()
         if condition.residual is None:
             return lambda row: row[0] not in skip
-        matches = predicate(condition.residual, self.dialect.wall_us)
+        matches = compile_predicate(condition.residual, self.dialect.wall_us)
         return lambda row: row[0] not in skip and matches(message_of((*row[4:], b"")))
 
     def candidates_statement(

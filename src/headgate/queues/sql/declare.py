@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.filters import Filter, to_text
-from headgate.filters.compile import predicate
+from headgate.filters.compile import compile_predicate
 from headgate.filters.compile.sql import Layout, index_expression, is_plain_name
 from headgate.message import UNSTORABLE
 from headgate.queues.arguments import MOST
@@ -101,7 +101,7 @@ class Declaring(Publishing):
     def _take_stored(self, name: str, filter: Filter) -> Operation[None]:
         """Deliveries of what is stored already, where it matches."""
         info = yield from self.find(name)
-        matches = predicate(filter, self.dialect.wall_us)
+        matches = compile_predicate(filter, self.dialect.wall_us)
         after, now = 0, self.dialect.now_us()
         while rows := (
             yield from self.read_messages("stored", after, _STORED_AT_ONCE, info.source, now)

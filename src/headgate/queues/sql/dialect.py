@@ -10,8 +10,7 @@ from typing import Final
 
 from headgate.clock import now_us
 from headgate.filters import TRUE, And, Filter, joined
-from headgate.filters.compile.sql import Dialect as DialectName
-from headgate.filters.compile.sql import Layout, Sql, all_of, compile_sql
+from headgate.filters.compile.sql import Layout, Sql, SqlDialect, all_of, compile_sql
 from headgate.queues.engine import Each, SqlValue, Statement
 from headgate.queues.sql.planning import Branch, Probe, ranged_header
 from headgate.queues.sql.records import columns_of
@@ -41,7 +40,7 @@ class Condition:
 class Dialect(ABC):
     """One database's way of saying things."""
 
-    name: DialectName
+    name: SqlDialect
 
     def __init__(self, *, wall_us: Callable[[], int] = now_us) -> None:
         self._statements = statements_of(self.name)

@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Final
 
 from headgate.errors import QueueError, SchemaTooNew
-from headgate.filters.compile.sql import Dialect as DialectName
+from headgate.filters.compile.sql import SqlDialect
 
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
@@ -24,7 +24,7 @@ _MIGRATION: Final = re.compile(r"(\d{4})_\w+\.sql")
 
 
 @lru_cache(maxsize=2)
-def statements_of(dialect: DialectName) -> dict[str, str]:
+def statements_of(dialect: SqlDialect) -> dict[str, str]:
     """Every named statement of the dialect."""
     found: dict[str, str] = {}
     for name, text in _read(dialect):
@@ -33,7 +33,7 @@ def statements_of(dialect: DialectName) -> dict[str, str]:
     return found
 
 
-def migrations_of(dialect: DialectName) -> list[tuple[int, str]]:
+def migrations_of(dialect: SqlDialect) -> list[tuple[int, str]]:
     """The numbered migrations of the dialect, in order."""
     found = [(_MIGRATION.fullmatch(name), text) for name, text in _read(dialect)]
     return sorted((int(number[1]), text) for number, text in found if number)
@@ -59,7 +59,7 @@ def split_statements(text: str) -> dict[str, str]:
     return {name: _COMMENT.sub("", body).strip().rstrip(";") for name, body in named}
 
 
-def _read(dialect: DialectName) -> Iterator[tuple[str, str]]:
+def _read(dialect: SqlDialect) -> Iterator[tuple[str, str]]:
     for file in (files("headgate.queues") / "sql" / dialect).iterdir():
         if file.name.endswith(".sql"):
             yield file.name, file.read_text(encoding="utf-8")

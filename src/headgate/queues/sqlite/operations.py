@@ -14,8 +14,7 @@ from typing import Final
 
 from headgate.clock import Clock
 from headgate.filters import Filter
-from headgate.filters.compile.sql import NEVER, Layout, Sql, index_expression
-from headgate.filters.compile.sql import Dialect as DialectName
+from headgate.filters.compile.sql import NEVER, Layout, Sql, SqlDialect, index_expression
 from headgate.message import Scalar
 from headgate.queues.engine import (
     ClaimedMessage,
@@ -42,7 +41,7 @@ _DELIVERY: Final = Layout(headers="d.keys")
 
 
 class SqliteDialect(Dialect):
-    name: DialectName = "sqlite"
+    name: SqlDialect = "sqlite"
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(wall_us=clock.wall_us)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.columns import parse_column_name
-from headgate.filters import Chunks, Facts, Field, FieldFacts, Filter, Flags, Probe, Range
+from headgate.filters import Chunks, Facts, Field, FieldFacts, Filter, Flags, Probe, ValueRange
 from headgate.filters.compile import judge
 from headgate.filters.compile.arrow import Mask, compile_mask
 from headgate.message import Scalar
@@ -241,7 +241,7 @@ def _ranges(columns: Mapping[str, SegmentColumn], chunks: Clustering) -> dict[Fi
         if isinstance(column, Numbers):
             values = column.values.astype(np.int64)
             low, high = (f.reduceat(values, chunks.starts) for f in (np.minimum, np.maximum))
-            found[field] = FieldFacts({"int": Range(rows, low, high)})
+            found[field] = FieldFacts({"int": ValueRange(rows, low, high)})
     return found
 
 

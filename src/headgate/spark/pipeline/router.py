@@ -36,7 +36,7 @@ from headgate.pipelines import (
     Pipeline,
     counters_to_json,
 )
-from headgate.routing import RoutedBatch, Topology, as_toml, from_toml
+from headgate.routing import RoutedBatch, Topology, from_toml, to_toml
 from headgate.spark.sink.destination import Destination, destination_of, owner_of
 from headgate.spark.sink.staging import Staged, stage
 
@@ -82,7 +82,7 @@ def plan_of(pipeline: Pipeline) -> RoutingPlan:
     """The routing plan of a pipeline."""
     last, source = pipeline.dead_letter, pipeline.source
     return RoutingPlan(
-        as_toml(pipeline.topology.definitions()),
+        to_toml(pipeline.topology.definitions()),
         pipeline.exchange,
         pipeline.places(),
         pipeline.outlets(),
@@ -119,7 +119,7 @@ def load_plan(path: str | Path) -> RoutingPlan:
 @lru_cache(maxsize=4)
 def _build_topology(text: str) -> Topology:
     """Build the topology of a plan, which is most of the work of a new worker."""
-    return Topology.of(from_toml(text))
+    return Topology.from_definitions(from_toml(text))
 
 
 def destinations_of(places: Iterable[str], checkpoint: str) -> list[Destination]:

@@ -37,7 +37,7 @@ from headgate.spark.sink.staging import (
     missing_file,
 )
 from headgate.spark.source.projection import Projection
-from headgate.streams.write import locking, read_staged
+from headgate.streams.write import hold_lock, read_staged
 
 OURS: Final = "_headgate"
 LOCK_FILE: Final = "lock"
@@ -95,7 +95,7 @@ class ParquetDestination:
         return replace(staged, file=str(parquet), nbytes=parquet.stat().st_size)
 
     def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
-        with locking(Path(self.path) / OURS / LOCK_FILE):
+        with hold_lock(Path(self.path) / OURS / LOCK_FILE):
             manifest = self._manifest(mark.query)
             last = _read_manifest(manifest)
             if last is not None:

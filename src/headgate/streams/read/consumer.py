@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from operator import length_hint
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -164,8 +165,8 @@ class StreamConsumer(Iterator[Message]):
         return None
 
     def fill_buffer(self) -> bool:
-        """Read and decode once the buffer is empty; False when the stream has no more by now."""
-        return self._decode_batch() or self._find_more()
+        """Read and decode if the buffer is empty; False when the stream has no more by now."""
+        return length_hint(self._buffer) > 0 or self._decode_batch() or self._find_more()
 
     def _decode_batch(self) -> bool:
         """Decode the next batch; False at the end of the scan."""
@@ -196,11 +197,11 @@ class StreamConsumer(Iterator[Message]):
 
     # ---- cursors -------------------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Store `position` under the consumer's cursor: everything before it is done."""
+    def commit(self, position: int | None = None) -> None:
+        """Store a position, by default the current one, under the consumer's cursor: everything before it is done."""
         if self._cursor is None:
             raise StreamOptionsError('only a consumer with a name can commit: consume(cursor="…")')
-        self._cursors.commit(self._cursor, self.position)
+        self._cursors.commit(self._cursor, self.position if position is None else position)
 
     def lag(self) -> int:
         """Return how many messages, matching or not, are ahead of the position."""

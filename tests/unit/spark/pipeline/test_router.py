@@ -15,7 +15,7 @@ from headgate.columns.decode import decode_messages
 from headgate.columns.shred import shred_messages
 from headgate.message import Message
 from headgate.pipelines.account import Counters, counters_to_json, sum_counters
-from headgate.routing.toml_file import as_toml
+from headgate.routing import to_toml
 from headgate.routing.topology import Topology
 from headgate.spark.pipeline import router
 from headgate.spark.pipeline.router import (
@@ -63,7 +63,7 @@ def plan(tmp_path: Path, topology: Topology, **more: object) -> RoutingPlan:
     outlets = {"eu": [0], "vip": [0, 1], "big": [1], "audit": []}
     places = [f"stream:{tmp_path}/{name}" for name in ("one", "two", "lost")]
     made = RoutingPlan(
-        as_toml(topology.definitions()), "orders", places, outlets, str(tmp_path / "ck"), 2
+        to_toml(topology.definitions()), "orders", places, outlets, str(tmp_path / "ck"), 2
     )
     for folder in Router(made)._folders:
         Path(folder).mkdir(parents=True)

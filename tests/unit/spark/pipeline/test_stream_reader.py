@@ -16,7 +16,7 @@ from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.pipelines.account import Counters, sum_counters
-from headgate.routing.toml_file import as_toml
+from headgate.routing import to_toml
 from headgate.routing.topology import Topology
 from headgate.spark.options import parse_stream_read
 from headgate.spark.pipeline.router import RoutingPlan, load_router, save_plan
@@ -55,7 +55,7 @@ def plan_file(tmp_path: Path) -> str:
     topology.declare_queue("eu")
     topology.bind("x", queue="eu", arguments={"region": "EU"})
     places = [f"stream:{tmp_path}/out", f"stream:{tmp_path}/lost"]
-    text = as_toml(topology.definitions())
+    text = to_toml(topology.definitions())
     plan = RoutingPlan(text, "x", places, {"eu": [0]}, str(tmp_path / "ck"), 1)
     file = str(save_plan(plan, tmp_path / "ck"))
     for folder in load_router(file)._folders:

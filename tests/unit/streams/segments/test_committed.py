@@ -21,7 +21,7 @@ from headgate.streams.segments.hot_index import encode_settled, settled_at
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import verify
-from headgate.streams.write.lock import WriterLock, keeping_writers_out
+from headgate.streams.write.lock import WriterLock, exclude_writers
 
 
 def payloads(path: Path) -> list[bytes]:
@@ -60,7 +60,7 @@ def test_no_reader_sees_an_append_that_is_taken_back(
     path = tmp_path / "s"
     with Stream.create(path, chunk_bytes=1) as stream:
         stream.append(pa.table({"payload": [b"before"]}))
-        append = stream._write("a test").append_columns
+        append = stream._open_writer("a test").append_columns
         mark = ("a producer", 1) if whole else None
         with stream.consume(start="next", follow=True) as follower:
             disk = FullDisk(monkeypatch, at, lambda: (payloads(path), follower.poll()))
@@ -145,11 +145,11 @@ def test_only_what_is_settled_is_mapped(tmp_path: Path) -> None:
 
 def test_a_reader_that_keeps_writers_out_is_waited_for_and_a_writer_is_not(tmp_path: Path) -> None:
     with WriterLock(tmp_path, "a writer"):
-        with keeping_writers_out(tmp_path) as alone:
+        with exclude_writers(tmp_path) as alone:
             assert not alone
         with pytest.raises(StreamLocked, match="a writer"):
             WriterLock(tmp_path, "another")
-    with keeping_writers_out(tmp_path) as alone, keeping_writers_out(tmp_path) as both:
+    with exclude_writers(tmp_path) as alone, exclude_writers(tmp_path) as both:
         assert alone
         assert both
     WriterLock(tmp_path, "the next").release()

@@ -84,7 +84,7 @@ def test_what_fails_behind_the_producers_is_tried_again_and_logged(
     problem = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     adopting = Failing(committer_module.adopt, problem)
     monkeypatch.setattr(committer_module, "adopt", adopting)
-    monkeypatch.setattr(committer_module, "_TELL_AFTER", 1 << 30)
+    monkeypatch.setattr(committer_module, "_REPORT_AFTER", 1 << 30)
     with caplog.at_level(logging.WARNING):
         producer = stream.producer()
         adopting.wait_for_calls(3)
@@ -160,14 +160,14 @@ def test_segments_that_were_read_and_dropped_are_not_mapped_any_more(stream: Str
 def test_segments_that_retention_drops_while_writing_are_not_mapped_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forgotten, forget = threading.Event(), Stream._forget_dropped
+    forgotten, forget = threading.Event(), Stream._release_deleted
 
     def forget_and_say(stream: Stream) -> None:
         forget(stream)
         if not list(stream.path.glob(f"*{SEALED_SUFFIX}")):
             forgotten.set()
 
-    monkeypatch.setattr(Stream, "_forget_dropped", forget_and_say)
+    monkeypatch.setattr(Stream, "_release_deleted", forget_and_say)
     with Stream.create(tmp_path / "s", linger=SOON, segment_bytes=4096, max_bytes=1) as stream:
         write_sealed(stream, 1)
         list(stream.consume())

@@ -11,7 +11,7 @@ from headgate.message import Message
 from headgate.streams.format import INBOX
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import verify
-from headgate.streams.write import adoption
+from headgate.streams.write import inbox
 from headgate.streams.write.inbox import deposit_path, deposits, write_deposit
 from headgate.streams.write.writer import Writer
 
@@ -34,7 +34,7 @@ def payloads(path):
 def adopt(path):
     with Stream.open(path) as stream:
         writer = Writer(path, stream.options, "test")
-        found = adoption.adopt(writer)
+        found = inbox.adopt(writer)
         writer.close()
         return found
 

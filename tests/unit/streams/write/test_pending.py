@@ -1,15 +1,16 @@
 """The queue of accepted messages: order, marks, and who has to be told."""
 
 from headgate.message import Message
-from headgate.streams.write.pending import Drained, PendingMessages, last_ids
+from headgate.streams.write.pending import Drained, PendingMessages
+from headgate.streams.write.publishing_ids import last_ids
 
 A, B, C, D = (Message(name) for name in (b"a", b"b", b"c", b"d"))
 
 
 def add_plain(pending: PendingMessages, message: Message) -> bool:
     """As a producer does."""
-    pending.entries.append(message)
-    crowded = len(pending.entries) >= pending.attend_at or len(message.payload) > pending.small
+    pending.items.append(message)
+    crowded = len(pending.items) >= pending.attend_at or len(message.payload) > pending.small
     return crowded and pending.weigh(message)
 
 

@@ -10,7 +10,7 @@ from headgate.errors import StreamCorrupt
 from headgate.streams import stream as stream_module
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import verify
-from headgate.streams.write import adoption, inbox
+from headgate.streams.write import inbox
 from headgate.streams.write.inbox import (
     all_named_files,
     deposit_path,
@@ -82,7 +82,7 @@ def test_a_staged_file_that_was_damaged_is_refused(tmp_path, damage):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content if damage == "changed" else content[:-1])
-    with pytest.raises(StreamCorrupt, match="not what was staged"):
+    with pytest.raises(StreamCorrupt, match="another length or CRC than the deposit says"):
         read_staged(file, written.length, written.crc)
 
 
@@ -212,7 +212,7 @@ def test_killed_while_adopting_nothing_is_stored_twice(path, monkeypatch, step):
         if step == "before the deposit goes":
             # What the process had on disk when it died: appended, and the deposit still there.
             kept = deposit_path(path, "spark", 0).read_bytes()
-        patch.setattr(adoption, "remove_staged", killed)
+        patch.setattr(inbox, "remove_staged", killed)
         with pytest.raises(Killed):
             Stream.open(path)._adopt()
         if step == "before the deposit goes":

@@ -307,13 +307,13 @@ def test_a_deposit_is_durable_before_it_is_seen_and_before_its_file_goes(
     tmp_path, syncs, monkeypatch, fsync
 ):
     with Stream.create(tmp_path / "s", fsync=fsync, linger=LATER, fsync_interval=LATER) as stream:
-        durable, publish = [], log.HotLog.publish
+        durable, commit = [], log.HotLog.commit
 
-        def publish_and_look(self):
+        def look_and_commit(self):
             durable.append(self.end in syncs and list((stream.path / "inbox").iterdir()) != [])
-            publish(self)
+            commit(self)
 
-        monkeypatch.setattr(log.HotLog, "publish", publish_and_look)
+        monkeypatch.setattr(log.HotLog, "commit", look_and_commit)
         assert stream.deposit("d", 0, pa.table({"payload": [b"alone"]}))  # nobody writes
         with stream.producer() as producer:
             producer.publish(Message(b"before"))
@@ -327,7 +327,7 @@ def test_a_deposit_that_recovery_finds_in_the_log_is_durable_when_its_file_goes(
 ):
     with Stream.create(tmp_path / "s", fsync="never") as stream:
         stream.deposit("d", 0, pa.table({"payload": [b"a"]}))
-    index_path(stream.path, 0).unlink()  # as if it was killed between the append and the publish
+    index_path(stream.path, 0).unlink()  # as if it was killed between the append and the commit
     synced, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), real(fd)))
     with Stream.open(stream.path) as again:

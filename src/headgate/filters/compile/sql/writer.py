@@ -16,14 +16,14 @@ from headgate.filters import logic
 from headgate.filters.compile.sql.fragment import (
     ALWAYS,
     NEVER,
+    Layout,
     Sql,
     all_of,
     any_of,
     bind,
-    listed,
+    list_fragments,
     write,
 )
-from headgate.filters.compile.sql.layout import Layout
 from headgate.filters.like import Piece
 from headgate.filters.nodes import ArithOp, CompareOp, Field
 
@@ -33,7 +33,7 @@ class Unanswerable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SqlAnswer:
     """A condition that holds wherever the filter does; exactly there, when no reason speaks against it."""
 
     where: Sql
@@ -41,14 +41,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextFacet:
     value: Sql
     check: Sql = ALWAYS  # that it is text at all
     constant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class TruthFacet:
     value: Sql
     check: Sql = ALWAYS
     constant: bool | None = None
@@ -71,12 +71,12 @@ N = TypeVar("N", bound=Number)
 
 @dataclass(frozen=True, slots=True)
 class Facets(Generic[N]):
-    text: Text | None = None
+    text: TextFacet | None = None
     number: N | None = None
-    truth: Truth | None = None
+    truth: TruthFacet | None = None
 
 
-class Writer(ABC, Generic[N]):
+class SqlWriter(ABC, Generic[N]):
     """Writes conditions in one dialect, for one layout."""
 
     hole: str  # how text is bound
@@ -100,7 +100,7 @@ class Writer(ABC, Generic[N]):
         """That a header or property holds a number."""
 
     @abstractmethod
-    def header_text(self, field: Field) -> Text:
+    def header_text(self, field: Field) -> TextFacet:
         """A header's text; its value is the expression to index."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Writer(ABC, Generic[N]):
         """The facets of a header or property."""
 
     @abstractmethod
-    def text_column(self, column: str) -> Text: ...
+    def text_column(self, column: str) -> TextFacet: ...
 
     @abstractmethod
     def int_column(self, column: str) -> N: ...
@@ -123,11 +123,11 @@ class Writer(ABC, Generic[N]):
         """None when the result is UNKNOWN whatever the message is."""
 
     @abstractmethod
-    def compare_numbers(self, op: CompareOp, left: N, right: N) -> Answer:
+    def compare_numbers(self, op: CompareOp, left: N, right: N) -> SqlAnswer:
         """`left` is no constant."""
 
     @abstractmethod
-    def number_in(self, number: N, values: Sequence[int | float], *, negated: bool) -> Answer:
+    def number_in(self, number: N, values: Sequence[int | float], *, negated: bool) -> SqlAnswer:
         """`values` are small enough to be the same number as int and as double."""
 
     # -- text ---------------------------------------------------------------------------------------------
@@ -137,11 +137,11 @@ class Writer(ABC, Generic[N]):
         """Whether comparing with a text constant can be TRUE for what is no text."""
 
     @abstractmethod
-    def pattern(self, text: Text, pieces: tuple[Piece, ...]) -> Sql:
+    def pattern(self, text: TextFacet, pieces: tuple[Piece, ...]) -> Sql:
         """Whether the text has the shape of a LIKE pattern; may be Unanswerable."""
 
     @abstractmethod
-    def topic_match(self, pattern: str) -> Answer: ...
+    def topic_match(self, pattern: str) -> SqlAnswer: ...
 
     @abstractmethod
     def finish(self, sql: Sql, first_parameter: int) -> Sql:
@@ -149,16 +149,16 @@ class Writer(ABC, Generic[N]):
 
     # -- what both write alike ----------------------------------------------------------------------------
 
-    def compare_text(self, op: CompareOp, left: Text, right: Text) -> Sql:
+    def compare_text(self, op: CompareOp, left: TextFacet, right: TextFacet) -> Sql:
         compared = write(f"{{0}} {op} {{1}}", left.value, right.value)
         if right.constant is not None and not self.text_needs_check(op):
             return compared
         return all_of([compared, left.check, right.check])
 
-    def text_in(self, text: Text, values: Iterable[str], *, negated: bool) -> Sql:
+    def text_in(self, text: TextFacet, values: Iterable[str], *, negated: bool) -> Sql:
         word = "NOT IN" if negated else "IN"
         found = write(
-            f"{{0}} {word} ({{1}})", text.value, listed(bind(v, self.hole) for v in values)
+            f"{{0}} {word} ({{1}})", text.value, list_fragments(bind(v, self.hole) for v in values)
         )
         return (
             all_of([found, text.check])
@@ -166,7 +166,7 @@ class Writer(ABC, Generic[N]):
             else found
         )
 
-    def compare_truths(self, op: CompareOp, left: Truth, right: Truth) -> Sql:
+    def compare_truths(self, op: CompareOp, left: TruthFacet, right: TruthFacet) -> Sql:
         if op not in ("=", "<>"):
             return NEVER
         if right.constant is not None:
@@ -176,17 +176,17 @@ class Writer(ABC, Generic[N]):
             [write(f"{{0}} {op} {{1}}", left.value, right.value), left.check, right.check]
         )
 
-    def compare(self, op: CompareOp, left: Facets[N], right: Facets[N]) -> Answer:
+    def compare(self, op: CompareOp, left: Facets[N], right: Facets[N]) -> SqlAnswer:
         """Where the comparison is TRUE; NEVER when the two have no facet in common."""
         if is_constant(left):
             left, right, op = right, left, logic.MIRRORED[op]
         answers = []
         if left.text is not None and right.text is not None:
-            answers.append(Answer(self.compare_text(op, left.text, right.text)))
+            answers.append(SqlAnswer(self.compare_text(op, left.text, right.text)))
         if left.number is not None and right.number is not None:
             answers.append(self.compare_numbers(op, left.number, right.number))
         if left.truth is not None and right.truth is not None:
-            answers.append(Answer(self.compare_truths(op, left.truth, right.truth)))
+            answers.append(SqlAnswer(self.compare_truths(op, left.truth, right.truth)))
         return either(answers)
 
     def prefix_range(self, value: Sql, prefix: str) -> list[Sql]:
@@ -205,13 +205,13 @@ def is_constant(facets: Facets[N]) -> bool:
     return any(facet is not None and facet.constant is not None for facet in given)
 
 
-def both(answers: Sequence[Answer]) -> Answer:
+def both(answers: Sequence[SqlAnswer]) -> SqlAnswer:
     """AND: what one of them lets through, another may still stop."""
-    return Answer(all_of(a.where for a in answers), _reasons(answers))
+    return SqlAnswer(all_of(a.where for a in answers), _reasons(answers))
 
 
-def either(answers: Sequence[Answer]) -> Answer:
-    return Answer(any_of(a.where for a in answers), _reasons(answers))
+def either(answers: Sequence[SqlAnswer]) -> SqlAnswer:
+    return SqlAnswer(any_of(a.where for a in answers), _reasons(answers))
 
 
 def after_prefix(prefix: str) -> str | None:
@@ -224,5 +224,5 @@ def after_prefix(prefix: str) -> str | None:
     return kept[:-1] + following
 
 
-def _reasons(answers: Iterable[Answer]) -> tuple[str, ...]:
+def _reasons(answers: Iterable[SqlAnswer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons))

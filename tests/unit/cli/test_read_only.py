@@ -1,4 +1,4 @@
-"""Commands that only look leave everything as it was, and work where nothing may be written."""
+"""Commands that only read change nothing, and work where nothing may be written."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
+import apsw
 import pytest
 
 from headgate.cli.app import run
 from headgate.errors import DatabaseNotFound, DatabaseUnavailable, QueueError
-from headgate.queues.database import connect
+from headgate.queues import connect
 
 NOBODY = 65534
-LOOKING = {
+READING = {
     "ls": ["queue", "ls"],
     "info": ["queue", "info", "orders"],
     "stats": ["queue", "stats", "orders"],
@@ -28,7 +29,7 @@ LOOKING = {
     "advise": ["queue", "index", "advise", "orders", "type = 'paid'"],
     "subscriptions": ["sub", "ls"],
 }
-CHANGING = {
+WRITING = {
     "publish": ["queue", "publish", "orders", "x"],
     "claim": ["queue", "claim", "orders"],
     "purge": ["queue", "purge", "orders", "--yes"],
@@ -39,12 +40,12 @@ CHANGING = {
     "set-filter": ["sub", "set-filter", "paid", "type = 'x'"],
     "delete": ["sub", "delete", "paid", "--yes"],
 }
-looking = pytest.mark.parametrize("command", LOOKING.values(), ids=LOOKING)
+reading = pytest.mark.parametrize("command", READING.values(), ids=READING)
 
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Not as root, who may write everywhere. Everything is imported before: not everybody may read Python's files."""
+    """Not as root, who may write everywhere. Modules are imported before: another user may not be able to read them."""
     assert run(["--help"]) == 0
     before = os.geteuid()
     if before == 0:
@@ -56,9 +57,9 @@ def unprivileged() -> Iterator[None]:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that everybody can read."""
-    made = Path(mkdtemp(prefix="headgate-looking-"))
+def directory() -> Iterator[Path]:
+    """A directory that every user can read."""
+    made = Path(mkdtemp(prefix="headgate-read-only-"))
     made.chmod(0o755)
     yield made
     made.chmod(0o755)
@@ -66,77 +67,77 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def url(place: Path) -> str:
-    """A queue with a message, and a subscription that one came to through the door."""
-    made = f"sqlite:///{place}/queues.db"
+def url(directory: Path) -> str:
+    """The URL of a database with a queue, a subscription, and a message inserted into the view `inbox`."""
+    made = f"sqlite:///{directory}/queues.db"
     with connect(made) as db:
         db.queue("orders", filter_headers=["type"]).publish(b"x", headers={"type": "paid"})
         db.subscription("paid", "type = 'paid'")
-        connection = db.engine._open()  # type: ignore[attr-defined]
+        connection = apsw.Connection(f"{directory}/queues.db")
         connection.execute("INSERT INTO inbox (queue, payload, headers) VALUES (?, ?, ?)",
                            ("orders", b"y", '{"type": "paid"}'))  # fmt: skip
         connection.close()
     return made
 
 
-def contents(place: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in place.iterdir()}
+def contents(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in directory.iterdir()}
 
 
-@looking
-def test_looking_changes_no_byte_and_leaves_no_file(place, url, command):
-    before = contents(place)
+@reading
+def test_a_reading_command_changes_no_byte_and_leaves_no_file(directory, url, command):
+    before = contents(directory)
     assert run([*command, "--db", url]) == 0
-    assert contents(place) == before
+    assert contents(directory) == before
 
 
-@looking
-def test_looking_works_where_nothing_may_be_written(place, url, command):
-    (place / "queues.db").chmod(0o444)
-    place.chmod(0o555)
+@reading
+def test_a_reading_command_works_where_nothing_may_be_written(directory, url, command):
+    (directory / "queues.db").chmod(0o444)
+    directory.chmod(0o555)
     with unprivileged():
         assert run([*command, "--db", url]) == 0
 
 
-@looking
-def test_looking_works_beside_a_writer_whose_files_may_not_be_written(place, url, command):
+@reading
+def test_a_reading_command_works_beside_a_writer_whose_files_it_may_not_write(
+    directory, url, command
+):
     with connect(url) as db:
         db.find("orders").publish(b"z")
-        for file in place.iterdir():
+        for file in directory.iterdir():
             file.chmod(0o444)
-        place.chmod(0o555)
+        directory.chmod(0o555)
         with unprivileged():
             assert run([*command, "--db", url]) == 0
-        place.chmod(0o755)
-        for file in place.iterdir():
+        directory.chmod(0o755)
+        for file in directory.iterdir():
             file.chmod(0o644)
 
 
 @pytest.mark.parametrize(
-    "command", [*LOOKING.values(), *CHANGING.values()], ids=[*LOOKING, *CHANGING]
+    "command", [*READING.values(), *WRITING.values()], ids=[*READING, *WRITING]
 )
-def test_a_slip_in_the_url_makes_no_database(place, capsys, command):
-    assert run([*command, "--db", f"sqlite:///{place}/typo.db"]) == 2
+def test_a_typing_error_in_the_url_creates_no_database(directory, capsys, command):
+    assert run([*command, "--db", f"sqlite:///{directory}/typo.db"]) == 2
     assert "there is no database" in capsys.readouterr().err
-    assert list(place.iterdir()) == []
+    assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    "command", [*LOOKING.values(), *CHANGING.values()], ids=[*LOOKING, *CHANGING]
+    "command", [*READING.values(), *WRITING.values()], ids=[*READING, *WRITING]
 )
-def test_the_database_of_something_else_stays_as_it_is(place, capsys, command):
-    import apsw
-
-    with apsw.Connection(str(place / "other.db")) as other:
+def test_the_database_of_another_program_is_not_changed(directory, capsys, command):
+    with apsw.Connection(str(directory / "other.db")) as other:
         other.execute("CREATE TABLE t (x)")
     other.close()
-    before = contents(place)
-    assert run([*command, "--db", f"sqlite:///{place}/other.db"]) == 2
+    before = contents(directory)
+    assert run([*command, "--db", f"sqlite:///{directory}/other.db"]) == 2
     assert "holds no queues" in capsys.readouterr().err
-    assert contents(place) == before
+    assert contents(directory) == before
 
 
-def test_who_looks_cannot_write(url):
+def test_a_database_opened_to_look_refuses_writes(url):
     with connect(url, access="look") as db:
         orders = db.find("orders")
         assert [standing.message.payload for standing in orders.peek(10)] == [b"x", b"y"]
@@ -148,16 +149,16 @@ def test_who_looks_cannot_write(url):
         assert db.find("orders").stats().ready == 2
 
 
-def test_tables_of_an_older_version_are_not_brought_up_to_date_by_looking(url):
-    with connect(url) as db:
-        connection = db.engine._open()  # type: ignore[attr-defined]
+def test_opening_to_look_does_not_migrate_tables_of_an_older_version(directory, url):
+    with connect(url):
+        connection = apsw.Connection(f"{directory}/queues.db")
         connection.execute("DELETE FROM headgate_migration WHERE version = (SELECT max(version) FROM headgate_migration)")  # fmt: skip
         connection.close()
     with pytest.raises(QueueError, match="whatever publishes or claims"):
         connect(url, access="look")
 
 
-def test_there_is_nothing_to_look_at_in_memory():
+def test_a_memory_database_cannot_be_opened_to_look():
     with pytest.raises(DatabaseNotFound):
         connect("memory:", access="look")
     with pytest.raises(QueueError, match="access is create, change, look"):

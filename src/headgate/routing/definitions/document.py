@@ -1,6 +1,6 @@
-"""What a file says of a topology, and the values it says it with.
+"""What a file says about a topology, and how it writes AMQP values.
 
-Values that TOML or JSON has no words for are written as a table with one key: `{"$void": true}`,
+Values that TOML and JSON cannot express are written as a table with one key: `{"$void": true}`,
 `{"$bytes": "base64"}`, `{"$decimal": "1.50"}`, `{"$timestamp": seconds}`. A table that only looks like one
 of these is wrapped in `{"$table": …}`.
 """
@@ -12,25 +12,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from headgate.errors import TopologyError
 
+Located: TypeAlias = tuple[str, dict[str, Any]]  # where an entry was written, and its arguments
+
 SWITCHES: Final = frozenset({"durable", "auto_delete", "internal"})
-_TAGS: Final = ("$void", "$bytes", "$decimal", "$timestamp", "$table")
+_TAGS: Final = frozenset({"$void", "$bytes", "$decimal", "$timestamp", "$table"})
 
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """The arguments of every declaration and every bind, with where in the file each was said."""
+    """The arguments of every declaration and every `bind`, with where in the file each was written."""
 
-    exchanges: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    queues: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    bindings: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    exchanges: list[Located] = field(default_factory=list)
+    queues: list[Located] = field(default_factory=list)
+    bindings: list[Located] = field(default_factory=list)
 
 
-def encoded(value: Any) -> Any:
-    """A value in the words TOML and JSON share."""
+def encode_value(value: Any) -> Any:
+    """Express an AMQP value in the types that TOML and JSON share."""
     match value:
         case None:
             return {"$void": True}
@@ -41,31 +43,36 @@ def encoded(value: Any) -> Any:
         case datetime():
             return {"$timestamp": int(value.timestamp())}
         case list():
-            return [encoded(part) for part in value]
+            return [encode_value(part) for part in value]
         case dict():
-            table = {name: encoded(part) for name, part in value.items()}
-            return {"$table": table} if len(table) == 1 and set(table) <= set(_TAGS) else table
+            table = {name: encode_value(part) for name, part in value.items()}
+            return {"$table": table} if _is_tagged(table) else table
         case _:
             return value
 
 
-def decoded(value: Any, where: str) -> Any:
-    """The value that was written; `where` names the entry in a complaint."""
+def decode_value(value: Any, where: str) -> Any:
+    """Read a value that `encode_value` wrote; `where` names the entry in an error."""
     match value:
-        case dict() if len(value) == 1 and set(value) <= set(_TAGS):
+        case dict() if _is_tagged(value):
             return _decode_tagged(*next(iter(value.items())), where)
         case dict():
-            return {name: decoded(part, where) for name, part in value.items()}
+            return decode_table(value, where)
         case list():
-            return [decoded(part, where) for part in value]
+            return [decode_value(part, where) for part in value]
         case _:
             return value
 
 
-def decoded_table(value: Any, where: str) -> dict[str, Any]:
+def decode_table(value: Any, where: str) -> dict[str, Any]:
+    """Read a table of values; its own keys are no tags."""
     if not isinstance(value, dict):
         raise TopologyError(f"{where}: expected a table, not {value!r}")
-    return {name: decoded(part, where) for name, part in value.items()}
+    return {name: decode_value(part, where) for name, part in value.items()}
+
+
+def _is_tagged(table: Mapping[str, Any]) -> bool:
+    return len(table) == 1 and table.keys() <= _TAGS
 
 
 def _decode_tagged(tag: str, value: Any, where: str) -> Any:
@@ -74,7 +81,7 @@ def _decode_tagged(tag: str, value: Any, where: str) -> Any:
         "$bytes": b64decode,
         "$decimal": Decimal,
         "$timestamp": lambda seconds: datetime.fromtimestamp(seconds, UTC),
-        "$table": lambda table: decoded_table(table, where),
+        "$table": lambda table: decode_table(table, where),
     }
     try:
         return decode[tag](value)
@@ -84,8 +91,8 @@ def _decode_tagged(tag: str, value: Any, where: str) -> Any:
         ) from problem
 
 
-def only(entry: Any, keys: frozenset[str], where: str) -> None:
-    """Refuse what is no table, and keys nobody reads: they are misspelt more often than not."""
+def check_keys(entry: Any, keys: frozenset[str], where: str) -> None:
+    """Refuse an entry that is no table, and unknown keys: most of them are misspelt."""
     if not isinstance(entry, dict):
         raise TopologyError(f"{where}: expected a table, not {entry!r}")
     unknown = sorted(entry.keys() - keys)
@@ -95,8 +102,8 @@ def only(entry: Any, keys: frozenset[str], where: str) -> None:
         )
 
 
-def text_or_switch(entry: Mapping[str, Any], switches: frozenset[str], where: str) -> None:
-    """Refuse a name that is no text, and a switch that is neither true nor false."""
+def check_types(entry: Mapping[str, Any], switches: frozenset[str], where: str) -> None:
+    """Refuse a switch that is neither true nor false, and any other value that is no text."""
     for key, value in entry.items():
         if key in switches and not isinstance(value, bool):
             raise TopologyError(f"{where}: {key} is true or false, not {value!r}")
@@ -104,9 +111,9 @@ def text_or_switch(entry: Mapping[str, Any], switches: frozenset[str], where: st
             raise TopologyError(f"{where}: {key} is text, not {value!r}")
 
 
-def entries(document: Mapping[str, Any], part: str) -> list[Any]:
-    """A list of tables; empty when it is not there."""
-    found = document.get(part, [])
-    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise TopologyError(f"{part}: expected a list of tables, not {found!r}")
-    return found
+def read_tables(document: Mapping[str, Any], part: str) -> list[Any]:
+    """A list of tables of the document; empty when the document has no such part."""
+    tables = document.get(part, [])
+    if not isinstance(tables, list) or not all(isinstance(entry, dict) for entry in tables):
+        raise TopologyError(f"{part}: expected a list of tables, not {tables!r}")
+    return tables

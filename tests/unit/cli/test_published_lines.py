@@ -1,7 +1,6 @@
 """headgate queue publish and headgate stream publish: what the options mean for lines of JSON."""
 
 import io
-import json
 
 import pytest
 
@@ -19,16 +18,10 @@ EXPECTED = {
 
 
 @pytest.fixture(autouse=True)
-def database(tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADGATE_DATABASE", f"sqlite:///{tmp_path}/queues.db")
+def lines_for_orders(database_url, monkeypatch):
+    """A queue `orders`, and lines on standard input."""
     monkeypatch.setattr("sys.stdin", io.StringIO(LINES))
     assert run(["queue", "create", "orders"]) == 0
-
-
-def answer(capsys, *command):
-    capsys.readouterr()
-    assert run([*command, "--json"]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def described(messages):
@@ -37,36 +30,34 @@ def described(messages):
     }
 
 
-def test_options_are_for_the_lines_that_do_not_say_otherwise_in_a_queue(capsys):
+def test_options_are_for_the_lines_that_do_not_say_otherwise_in_a_queue(run_json):
     assert run(["queue", "publish", "orders", *OPTIONS]) == 0
-    assert described(answer(capsys, "queue", "browse", "orders")) == EXPECTED
+    assert described(run_json("queue", "browse", "orders")) == EXPECTED
 
 
-def test_options_are_for_the_lines_that_do_not_say_otherwise_in_a_stream(tmp_path, capsys):
+def test_options_are_for_the_lines_that_do_not_say_otherwise_in_a_stream(tmp_path, run_json):
     stream = str(tmp_path / "stream")
     assert run(["stream", "create", stream]) == 0
     assert run(["stream", "publish", stream, *OPTIONS]) == 0
-    assert described(answer(capsys, "stream", "scan", stream)) == EXPECTED
+    assert described(run_json("stream", "scan", stream)) == EXPECTED
 
 
-def test_a_line_without_a_topic_has_the_name_of_the_queue_as_one_message_does(capsys):
+def test_a_line_without_a_topic_has_the_name_of_the_queue_as_one_message_does(run_json):
     assert run(["queue", "publish", "orders"]) == 0
-    topics = {
-        topic for topic, _, _ in described(answer(capsys, "queue", "browse", "orders")).values()
-    }
+    topics = {topic for topic, _, _ in described(run_json("queue", "browse", "orders")).values()}
     assert topics == {"orders", "orders.us"}
 
 
-def test_every_line_is_delayed_and_in_the_group(capsys):
+def test_every_line_is_delayed_and_in_the_group(run_json):
     assert run(["queue", "publish", "orders", "--delay", "1h", "--group", "g"]) == 0
-    delayed = answer(capsys, "queue", "browse", "orders", "--state", "delayed")
+    delayed = run_json("queue", "browse", "orders", "--state", "delayed")
     assert [each["delivery"]["group"] for each in delayed] == ["g", "g"]
 
 
-def test_a_dedup_key_for_many_lines_is_refused_and_nothing_is_published(capsys):
+def test_a_dedup_key_for_many_lines_is_refused_and_nothing_is_published(capsys, run_json):
     assert run(["queue", "publish", "orders", "--dedup-key", "k"]) == 2
     assert "a dedup key is for one message" in capsys.readouterr().err
-    assert answer(capsys, "queue", "browse", "orders") == []
+    assert run_json("queue", "browse", "orders") == []
 
 
 def test_headers_that_are_no_object_are_named_by_their_line(monkeypatch, capsys):
@@ -76,7 +67,7 @@ def test_headers_that_are_no_object_are_named_by_their_line(monkeypatch, capsys)
 
 
 def test_a_file_that_is_published_again_under_its_producers_name_is_stored_once(
-    tmp_path, capsys, monkeypatch
+    tmp_path, capsys, monkeypatch, run_json
 ):
     stream = str(tmp_path / "stream")
     assert run(["stream", "create", stream]) == 0
@@ -89,7 +80,7 @@ def test_a_file_that_is_published_again_under_its_producers_name_is_stored_once(
         capsys.readouterr()
         assert run(numbered) == 0
         assert capsys.readouterr().out.endswith(said)
-    assert [m["payload"] for m in answer(capsys, "stream", "scan", stream)] == ["a", "b", "c"]
+    assert [m["payload"] for m in run_json("stream", "scan", stream)] == ["a", "b", "c"]
 
 
 def test_numbers_need_a_producer(tmp_path, capsys):

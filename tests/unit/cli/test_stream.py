@@ -10,7 +10,8 @@ from headgate.cli.app import run
 
 
 @pytest.fixture
-def stream(tmp_path):
+def created(tmp_path):
+    """The path of an empty stream that `headgate stream create` made."""
     path = str(tmp_path / "events")
     assert run(["stream", "create", path, "--indexed", "region"]) == 0
     return path
@@ -18,6 +19,8 @@ def stream(tmp_path):
 
 @pytest.fixture
 def typed(monkeypatch):
+    """Put lines on standard input."""
+
     def feed(*lines):
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
 
@@ -25,7 +28,8 @@ def typed(monkeypatch):
 
 
 @pytest.fixture
-def filled(stream, typed, capsys):
+def filled(created, typed, capsys):
+    """The path of a stream with a hundred orders."""
     orders = [
         {
             "payload": f"order {i}",
@@ -35,9 +39,9 @@ def filled(stream, typed, capsys):
         for i in range(100)
     ]
     typed(*map(json.dumps, orders))
-    assert run(["stream", "publish", stream]) == 0
+    assert run(["stream", "publish", created]) == 0
     assert "published 100 messages" in capsys.readouterr().out
-    return stream
+    return created
 
 
 def scanned(stream, capsys, *more):
@@ -46,13 +50,13 @@ def scanned(stream, capsys, *more):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_one_message_from_the_command_line_keeps_the_kinds_of_its_headers(stream, capsys):
+def test_one_message_from_the_command_line_keeps_the_kinds_of_its_headers(created, capsys):
     assert (
         run(
             [
                 "stream",
                 "publish",
-                stream,
+                created,
                 "hi",
                 "--topic",
                 "a.b",
@@ -66,7 +70,7 @@ def test_one_message_from_the_command_line_keeps_the_kinds_of_its_headers(stream
         )
         == 0
     )
-    (message,) = scanned(stream, capsys)
+    (message,) = scanned(created, capsys)
     assert message["headers"] == {"n": 5, "s": "5", "b": True}
     assert (message["offset"], message["topic"], message["payload"]) == (0, "a.b", "hi")
 
@@ -165,12 +169,12 @@ def test_deleting_asks_first(filled, monkeypatch, capsys):
     ],
 )
 def test_a_bad_line_is_refused_and_nothing_of_its_batch_is_stored(
-    stream, typed, capsys, line, problem
+    created, typed, capsys, line, problem
 ):
     typed(line)
-    assert run(["stream", "publish", stream]) == 2
+    assert run(["stream", "publish", created]) == 2
     assert problem in capsys.readouterr().err
-    assert scanned(stream, capsys) == []
+    assert scanned(created, capsys) == []
 
 
 def test_a_bad_filter_is_refused_with_a_caret(filled, capsys):
