@@ -25,10 +25,10 @@ from headgate.errors import (
 )
 from headgate.message import OPAQUE, Message
 from headgate.queues.database import connect
-from headgate.spark.sink.destination import BatchMark, Owner, destination_of, owner_of, query_id
+from headgate.spark.sink.destination import BatchMark, Owner, destination_of, owner_of
 from headgate.spark.sink.parquet import OURS
 from headgate.spark.sink.staging import stage, valid_columns
-from headgate.spark.sink.writer import MessageSink, batch_writer
+from headgate.spark.sink.writer import MessageSink, batch_writer, query_id
 from headgate.streams.stream import Stream
 
 KINDS = ["stream", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "parquet"]

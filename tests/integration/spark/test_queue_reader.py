@@ -38,7 +38,7 @@ from headgate.filters.normal import bind_now
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.message import OPAQUE, Message
-from headgate.pipelines.places import STATES, parse_states
+from headgate.pipelines.definition import STATES, parse_states
 from headgate.queues.database import Database, connect
 from headgate.queues.engine import DeliverySnapshot, Operation, Publication, Rows, State, Statement
 from headgate.queues.queue import Queue
