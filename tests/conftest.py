@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, core, settings
 
 from headgate.spark.sessions import session
+from headgate.streams import Stream
 from tests.postgres_server import running_server
 
 if TYPE_CHECKING:
@@ -60,6 +63,13 @@ def seed() -> int:
 def full() -> bool:
     """Whether HEADGATE_FULL asks for the full number of rounds."""
     return FULL
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[Stream]:
+    """An empty stream that commits when it is flushed, and not by itself."""
+    with Stream.create(tmp_path / "s", linger=timedelta(hours=1)) as stream:
+        yield stream
 
 
 @pytest.fixture(scope="session")

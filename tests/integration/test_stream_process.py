@@ -100,11 +100,6 @@ def test_one_refused_message_does_not_keep_the_others_from_being_stored_at_close
 # ---- fork --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def stream(tmp_path: Path) -> Stream:
-    return Stream.create(tmp_path / "s", linger=LATER)
-
-
 def test_an_inherited_producer_refuses_to_send_and_to_flush_and_says_why(stream: Stream) -> None:
     with stream, stream.producer("p") as producer, stream.producer() as unnamed:
         unnamed.publish(Message(b"a"))

@@ -13,12 +13,6 @@ from headgate.streams.stream import Stream
 LATER = timedelta(hours=1)  # a linger no test waits for
 
 
-@pytest.fixture
-def stream(tmp_path):
-    with Stream.create(tmp_path / "s", linger=LATER) as stream:
-        yield stream
-
-
 def payloads(stream):
     return [message.payload for message in stream.consume()]
 

@@ -13,21 +13,20 @@ from headgate.streams.superstream import SuperStream
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> str:
-    Stream.create(tmp_path / "s").close()
-    return str(tmp_path / "s")
+def path(stream: Stream) -> str:
+    return str(stream.path)
 
 
-def test_what_is_not_said_has_a_default(stream: str) -> None:
-    options = parse_stream_read({"path": stream})
-    assert (options.paths, options.start, options.end) == ((stream,), "first", "next")
+def test_what_is_not_said_has_a_default(path: str) -> None:
+    options = parse_stream_read({"path": path})
+    assert (options.paths, options.start, options.end) == ((path,), "first", "next")
     assert (options.max_messages, options.max_bytes, options.partitions) == (None, None, 0)
     assert options.fail_on_data_loss
-    assert options.cursor == default_cursor((stream,), options.filter)
+    assert options.cursor == default_cursor((path,), options.filter)
 
 
-def test_names_of_options_do_not_care_for_case(stream: str) -> None:
-    given = {"PATH": stream, "maxmessagespertrigger": "5", "FROM": "1h", "FailOnDataLoss": "FALSE"}
+def test_names_of_options_do_not_care_for_case(path: str) -> None:
+    given = {"PATH": path, "maxmessagespertrigger": "5", "FROM": "1h", "FailOnDataLoss": "FALSE"}
     options = parse_stream_read({key.lower(): value for key, value in given.items()})
     assert (options.max_messages, options.start) == (5, timedelta(hours=1))
     assert not options.fail_on_data_loss
@@ -55,16 +54,16 @@ def test_names_of_options_do_not_care_for_case(stream: str) -> None:
         ({"path": ""}, "no stream is given"),
     ],
 )
-def test_what_cannot_be_used_is_refused(given: dict[str, str], problem: str, stream: str) -> None:
+def test_what_cannot_be_used_is_refused(given: dict[str, str], problem: str, path: str) -> None:
     with pytest.raises(SparkOptionsError, match=problem):
-        parse_stream_read({"path": stream, **given})
+        parse_stream_read({"path": path, **given})
 
 
-def test_a_missing_stream_and_a_bad_filter_are_refused(stream: str) -> None:
+def test_a_missing_stream_and_a_bad_filter_are_refused(path: str) -> None:
     with pytest.raises(StreamNotFound, match="there is no stream in"):
-        parse_stream_read({"path": stream + "-not"})
+        parse_stream_read({"path": path + "-not"})
     with pytest.raises(FilterSyntaxError, match=r"(?m)\^$"):
-        parse_stream_read({"path": stream, "filter": "a = "})
+        parse_stream_read({"path": path, "filter": "a = "})
 
 
 def test_several_streams_are_a_list_or_separated_by_commas(tmp_path: Path) -> None:
