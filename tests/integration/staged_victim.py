@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-import headgate.queues.sql.once
+import headgate.queues.sql.operations
 import headgate.queues.sqlite.engine
 import headgate.streams.stream  # noqa: F401  what commits import, once for all children
 from headgate.spark.sink import writer as sinks

@@ -24,7 +24,7 @@ from headgate.errors import (
 from headgate.pipelines import QueuePlace
 from headgate.queues import SqlValue
 from headgate.queues.postgres import SESSION, PostgresDialect, Target, target_of
-from headgate.queues.sql import Dialect, migrations_of
+from headgate.queues.sql import QueueDialect, migrations_of
 
 if TYPE_CHECKING:
     import apsw
@@ -40,7 +40,7 @@ class QueueRows(Protocol):
     """Each statement is a transaction of its own: no vacuum or checkpoint waits for Spark."""
 
     @property
-    def dialect(self) -> Dialect: ...
+    def dialect(self) -> QueueDialect: ...
 
     def batches(
         self, text: str, params: Sequence[SqlValue], names: Sequence[str]

@@ -23,7 +23,7 @@ from headgate.filters.compile.sql import compile_sql
 from headgate.message import OPAQUE, HeaderValue
 from headgate.pipelines import ARCHIVED, STATES
 from headgate.queues import SqlValue, State
-from headgate.queues.sql import MESSAGE_COLUMNS, ON_MESSAGE, Dialect
+from headgate.queues.sql import MESSAGE_COLUMNS, ON_MESSAGE, QueueDialect
 from headgate.spark.schema import SchemaColumn
 from headgate.spark.source.queue_rows import QueueRows, refuse_older, select_column, select_keys
 
@@ -93,7 +93,7 @@ def scan_of(
     states: Sequence[State],
     filter: Filter,
     columns: Sequence[SchemaColumn] | None,
-    dialect: Dialect,
+    dialect: QueueDialect,
     now_us: int,
     *,
     in_turn: bool = False,

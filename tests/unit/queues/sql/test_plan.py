@@ -5,7 +5,7 @@ import pytest
 from headgate.filters.nodes import TRUE
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
-from headgate.queues.sql.planning import (
+from headgate.queues.sql.plan import (
     MOST_BRANCHES,
     Probe,
     branches_of,

@@ -9,7 +9,7 @@ pytest.importorskip("psycopg")
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.types.array import ListBinaryDumper
 
-from headgate.queues.postgres.arrays import ListDumper, kind_of, packed
+from headgate.queues.postgres.adapters import ListDumper, array_type_of, pack_array
 
 BIG = 2**40  # psycopg sends smaller ones as smaller types
 
@@ -28,12 +28,12 @@ BIG = 2**40  # psycopg sends smaller ones as smaller types
 )
 def test_an_array_has_the_bytes_psycopg_would_send(values):
     by_psycopg = ListBinaryDumper(list, Transformer()).upgrade(values, PyFormat.BINARY)
-    assert packed(values, kind_of(values)) == by_psycopg.dump(values)
-    assert kind_of(values).array == by_psycopg.oid
+    assert pack_array(values, array_type_of(values)) == by_psycopg.dump(values)
+    assert array_type_of(values).array == by_psycopg.oid
 
 
 def test_an_empty_list_and_one_of_nothing_are_of_the_type_most_lists_have():
     dumper = ListDumper(list)
     for values in ([], [None, None]):
         assert dumper.get_key(values, PyFormat.BINARY) == dumper.get_key([1], PyFormat.BINARY)
-        assert dumper.upgrade(values, PyFormat.BINARY).oid == kind_of([1]).array
+        assert dumper.upgrade(values, PyFormat.BINARY).oid == array_type_of([1]).array

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from headgate.queues.postgres.columns import Column, columns
+from headgate.queues.postgres.publish import ParameterColumn, unnest
 
 
 def test_what_differs_is_an_array_and_what_is_alike_one_value():
-    found = columns(
+    found = unnest(
         [
-            Column("payload", "bytea", [b"a", b"a"]),
-            Column("topic", "text", ["t", "t"]),
-            Column("key", "text", ["k", None]),
-            Column("delay", "bigint", [0, 0]),
+            ParameterColumn("payload", "bytea", [b"a", b"a"]),
+            ParameterColumn("topic", "text", ["t", "t"]),
+            ParameterColumn("key", "text", ["k", None]),
+            ParameterColumn("delay", "bigint", [0, 0]),
         ],
         3,
     )
@@ -23,13 +23,19 @@ def test_what_differs_is_an_array_and_what_is_alike_one_value():
 
 
 def test_one_row_needs_one_array_to_be_counted_by():
-    found = columns([Column("payload", "bytea", [b"a"]), Column("key", "text", [None])], 1)
+    found = unnest(
+        [ParameterColumn("payload", "bytea", [b"a"]), ParameterColumn("key", "text", [None])], 1
+    )
     assert (found.names, found.params) == ("payload", [[b"a"], None])
 
 
 def test_json_is_sent_as_text_and_read_once_where_it_is_alike():
-    found = columns(
-        [Column("headers", "jsonb", ["{}", '{"a":1}']), Column("keys", "jsonb", ["{}", "{}"])], 1
+    found = unnest(
+        [
+            ParameterColumn("headers", "jsonb", ["{}", '{"a":1}']),
+            ParameterColumn("keys", "jsonb", ["{}", "{}"]),
+        ],
+        1,
     )
     assert (found.varied, found.arrays) == ("g.headers::jsonb", "$1::text[]")
     assert found.same == ", (SELECT $2::text::jsonb) AS keys"

@@ -1,4 +1,4 @@
--- name: standings
+-- name: snapshots
 -- Queue, how many, then what the gap needs.
 SELECT d.message, d.state, d.attempts, d.visible_at, d.grp, d.reason, {columns}
 FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
@@ -75,5 +75,5 @@ ON CONFLICT DO UPDATE SET claims = claims + excluded.claims, empty_claims = empt
 -- name: explain
 EXPLAIN QUERY PLAN {query}
 
--- name: among
+-- name: id_among
 d.message IN (SELECT value FROM json_each({ids}))

@@ -1,8 +1,8 @@
-"""How a claim looks for what a filter wants.
+"""The plan of a claim: a filter as branches, each a lookup in an index or a scan.
 
-A header that the queue declares is copied next to the delivery and indexed in the order of the queue. Where a filter
-needs such a header to equal something, the claim looks up each of these values and merges what it finds: the cost
-is that of the matches taken, however few there are. Otherwise it reads the READY deliveries in order.
+A filter header that the queue declares is copied next to the delivery and indexed in the order of the queue. Where a
+filter needs such a header to equal one of some values, the claim looks up each value and merges the results: the cost
+depends on the number of matches taken. Otherwise the claim reads the READY deliveries in order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PRIORITY: Final = Field("sys", "priority")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An indexed header must equal this."""
+    """A lookup: an indexed header must equal this value."""
 
     header: str
     value: Scalar
@@ -45,7 +45,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One of several ways to match: `on_delivery` is answered next to the delivery, `on_message` is not."""
+    """One alternative of a filter. `on_delivery` needs only the columns of the delivery, `on_message` the message."""
 
     probe: Probe | None
     on_delivery: Filter
@@ -53,30 +53,30 @@ class Branch:
 
 
 def branches_of(filter: Filter | None, indexed: Collection[str]) -> tuple[Branch, ...]:
-    """The branches that find, together, exactly what the filter matches; never none."""
+    """The branches that together match exactly what the filter matches; at least one."""
     tree = TRUE if filter is None else normalize(filter).tree
-    found = _alternatives(tree, frozenset(indexed))
-    if found is None or not 0 < len(found) <= MOST_BRANCHES:
-        found = [(None, tree)]
-    return tuple(_split(probe, branch, frozenset(indexed)) for probe, branch in found)
+    branches = _alternatives(tree, frozenset(indexed))
+    if branches is None or not 0 < len(branches) <= MOST_BRANCHES:
+        branches = [(None, tree)]
+    return tuple(_split(probe, branch, frozenset(indexed)) for probe, branch in branches)
 
 
 def choices_of(filter: Filter | None, indexed: Collection[str]) -> list[tuple[Branch, ...]]:
-    """All ways to look the filter up, the one with the fewest branches first: where several headers must equal
-    something, any of them will do."""
+    """All sets of branches that answer the filter by lookups, the smallest first: where several headers must equal
+    something, each of them can be looked up."""
     first = branches_of(filter, indexed)
     tree = TRUE if filter is None else normalize(filter).tree
     if not isinstance(tree, And) or first[0].probe is None:
         return [first]
     known = frozenset(indexed)
-    found = (_best_of(tree.terms, known, chosen=term) for term in tree.terms)
-    usable = (branches for branches in found if branches and len(branches) <= MOST_BRANCHES)
-    ways = [tuple(_split(probe, branch, known) for probe, branch in way) for way in usable]
-    return sorted(ways, key=len)
+    by_term = (_probe_one(tree.terms, (term,), known) for term in tree.terms)
+    usable = (branches for branches in by_term if branches and len(branches) <= MOST_BRANCHES)
+    choices = [tuple(_split(probe, branch, known) for probe, branch in each) for each in usable]
+    return sorted(choices, key=len)
 
 
 def ranged_header(branch: Branch) -> str | None:
-    """An indexed header that the branch wants within a range of values, if there is one."""
+    """The indexed header that the branch restricts to a range of values, if there is one."""
     for term in conjuncts(branch.on_delivery):
         match term:
             case Compare(
@@ -95,20 +95,20 @@ def ranged_header(branch: Branch) -> str | None:
 
 
 def probed_headers(filter: Filter) -> tuple[str, ...]:
-    """The headers which, declared, would let a claim look up instead of read: the best set, sorted."""
+    """The headers to declare, so that a claim with this filter is answered by lookups instead of a scan; sorted."""
     tree = normalize(filter).tree
     everything = frozenset(field.name for field in fields_read(tree) if field.scope == "header")
-    found = _alternatives(tree, everything)
-    if found is None or len(found) > MOST_BRANCHES:
+    branches = _alternatives(tree, everything)
+    if branches is None or len(branches) > MOST_BRANCHES:
         return ()
-    return tuple(sorted({probe.header for probe, _ in found if probe is not None}))
+    return tuple(sorted({probe.header for probe, _ in branches if probe is not None}))
 
 
 _Alternatives = list[tuple[Probe | None, Filter]]
 
 
 def _alternatives(node: Filter, indexed: frozenset[str]) -> _Alternatives | None:
-    """The node as an OR of branches with a probe each, or None."""
+    """The node as an OR of branches, each with a probe; None if one of them has none."""
     match node:
         case Compare(op="=", left=Field(scope="header", name=name), right=Literal(value=value)):
             return [(Probe(name, value), node)] if name in indexed and _is_exact(value) else None
@@ -120,20 +120,19 @@ def _alternatives(node: Filter, indexed: frozenset[str]) -> _Alternatives | None
                 return None
             return [(Probe(name, one.value), Compare("=", field, one)) for one in literals]
         case And(terms=terms):
-            return _best_of(terms, indexed)
+            return _probe_one(terms, terms, indexed)
         case Or(terms=terms):
-            return _all_of(terms, indexed)
+            return _probe_all(terms, indexed)
         case _:
             return None
 
 
-def _best_of(
-    terms: tuple[Filter, ...], indexed: frozenset[str], chosen: Filter | None = None
+def _probe_one(
+    terms: tuple[Filter, ...], choice: tuple[Filter, ...], indexed: frozenset[str]
 ) -> _Alternatives | None:
-    """The term with the fewest branches, or the one chosen; the others are asked in each of them."""
-    wanted = terms if chosen is None else (chosen,)
-    found = [(_alternatives(term, indexed), term) for term in wanted]
-    usable = [(branches, term) for branches, term in found if branches is not None]
+    """The branches of the term in `choice` that has the fewest; the other terms are part of each branch."""
+    tried = [(_alternatives(term, indexed), term) for term in choice]
+    usable = [(branches, term) for branches, term in tried if branches is not None]
     if not usable:
         return None
     branches, best = min(usable, key=lambda pair: len(pair[0]))
@@ -142,28 +141,29 @@ def _best_of(
 
 
 def _is_exact(value: Scalar) -> bool:
-    """Whether one value of the index is all that equals it: as doubles, several large integers are equal."""
+    """Whether equal values have one entry in the index: several large integers are equal as doubles."""
     return isinstance(value, str) or abs(value) < EXACT_AS_DOUBLE
 
 
-def _all_of(terms: tuple[Filter, ...], indexed: frozenset[str]) -> _Alternatives | None:
-    found: _Alternatives = []
+def _probe_all(terms: tuple[Filter, ...], indexed: frozenset[str]) -> _Alternatives | None:
+    """The branches of all terms; None if one of them has none."""
+    every: _Alternatives = []
     for term in terms:
         branches = _alternatives(term, indexed)
         if branches is None:
             return None
-        found.extend(branches)
-    return found
+        every.extend(branches)
+    return every
 
 
 def _split(probe: Probe | None, node: Filter, indexed: frozenset[str]) -> Branch:
     terms = cheapest_first(conjuncts(normalize(node).tree))
-    near = [term for term in terms if _answered_by_delivery(term, indexed)]
-    far = [term for term in terms if not _answered_by_delivery(term, indexed)]
-    return Branch(probe, _conjunction(near), _conjunction(far))
+    on_delivery = [term for term in terms if _needs_only_delivery(term, indexed)]
+    on_message = [term for term in terms if not _needs_only_delivery(term, indexed)]
+    return Branch(probe, _conjunction(on_delivery), _conjunction(on_message))
 
 
-def _answered_by_delivery(term: Filter, indexed: frozenset[str]) -> bool:
+def _needs_only_delivery(term: Filter, indexed: frozenset[str]) -> bool:
     return all(
         field.name in indexed if field.scope == "header" else field == _PRIORITY
         for field in fields_read(term)

@@ -1,4 +1,4 @@
-"""Messages as rows: the columns all engines share, in their order."""
+"""Messages as rows of a SQL database: the columns, their order, and how rows become messages again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import QueueError
 from headgate.filters.compile.sql import headers_json
@@ -19,35 +19,47 @@ from headgate.message import (
     check_header_value,
     message_of_fields,
 )
-from headgate.queues.engine import ClaimedMessage, DeliverySnapshot, Row, SqlValue, State
+from headgate.queues.engine import ClaimedMessage, DeliverySnapshot, Operation, Row, SqlValue, State
 
-# What every query that reads messages selects, in this order; the payload last, behind everything small.
+if TYPE_CHECKING:
+    from headgate.queues.sql.dialect import QueueDialect
+
+# The columns that every query of messages selects, in this order; the payload, which may be large, is the last.
 _TOPIC, *_FIELDS = (field.column for field in SYSTEM_FIELDS)
 MESSAGE_COLUMNS: Final = (_TOPIC, "headers", "properties", *_FIELDS, "payload")
 
+_WIDTH: Final = len(MESSAGE_COLUMNS)
 _TEXTS: Final = frozenset(MESSAGE_COLUMNS) - {"priority", "timestamp", "payload"}
-# Where a document of headers may hold what no message has: large numbers, escaped surrogates and NUL.
+# What JSON may contain and no message has: large numbers, escaped surrogates and NUL. Such documents are checked.
 _SUSPICIOUS: Final = re.compile(r"\\u|\d{19}|\d[eE]|NaN|Infinity")
 
 
 class Undecodable(QueueError):
-    """What is stored is no message: somebody wrote it past the checks."""
+    """A stored row is not a valid message: it was written by SQL that bypassed the checks."""
+
+
+class MessageRow(NamedTuple):
+    """A row that ends with a message's columns."""
+
+    prefix: Row  # the columns before the message's
+    message: Message
+    problem: str | None  # why it cannot be decoded; then the message holds only what could be
 
 
 @cache
 def columns_of(alias: str) -> str:
-    """The columns of a message, for a SELECT list."""
+    """MESSAGE_COLUMNS for a SELECT list."""
     return ", ".join(f"{alias}.{column}" for column in MESSAGE_COLUMNS)
 
 
 @cache
-def filtered_columns_of(alias: str) -> str:
-    """Those a filter can look at: all but the payload."""
+def filterable_columns_of(alias: str) -> str:
+    """The columns that a filter can read, for a SELECT list: all but the payload."""
     return ", ".join(f"{alias}.{column}" for column in MESSAGE_COLUMNS[:-1])
 
 
 def row_of(message: Message, timestamp_us: int | None) -> tuple[SqlValue, ...]:
-    """The message as MESSAGE_COLUMNS."""
+    """The values of MESSAGE_COLUMNS for the message; a message without a timestamp gets `timestamp_us`."""
     return (
         message.topic,
         headers_json(message.headers),
@@ -62,10 +74,10 @@ def row_of(message: Message, timestamp_us: int | None) -> tuple[SqlValue, ...]:
 
 
 def message_of(row: Sequence[Any]) -> Message:
-    """The message from MESSAGE_COLUMNS."""
+    """The message with these values of MESSAGE_COLUMNS."""
     topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload = row
     if type(topic) is not str or "\0" in topic:
-        raise Undecodable(f"the topic {topic!r} is not text, or holds NUL")
+        raise Undecodable(f"the topic {topic!r} is not text, or contains NUL")
     return message_of_fields(
         bytes(payload),
         topic,
@@ -80,7 +92,7 @@ def message_of(row: Sequence[Any]) -> Message:
 
 
 def messages_of(columns: Sequence[Sequence[Any]]) -> Iterator[Message]:
-    """The messages from MESSAGE_COLUMNS, each of them given as a list."""
+    """The messages with these MESSAGE_COLUMNS, each column a list."""
     topics, headers, properties, priorities, timestamps, ids, filter_values, keys, payloads = (
         columns
     )
@@ -98,27 +110,44 @@ def messages_of(columns: Sequence[Sequence[Any]]) -> Iterator[Message]:
     )
 
 
-def keys_json(headers: Mapping[str, HeaderValue], wanted: Sequence[str]) -> str:
-    """The filter headers that the message has."""
-    if not wanted:
+def keys_json(headers: Mapping[str, HeaderValue], filter_headers: Sequence[str]) -> str:
+    """The filter headers that the message has, as JSON."""
+    if not filter_headers:
         return "{}"
-    return headers_json({name: headers[name] for name in wanted if name in headers})
+    return headers_json({name: headers[name] for name in filter_headers if name in headers})
 
 
 def claimed_of(row: Row) -> ClaimedMessage:
-    """From id, token, attempts, group, then MESSAGE_COLUMNS."""
+    """The claimed message of a row: id, token, attempts, group, then MESSAGE_COLUMNS."""
     return ClaimedMessage(row[0], row[1], row[2], message_of(row[4:]), row[3])
 
 
-def standing_of(row: Row) -> DeliverySnapshot:
-    """From id, state, attempts, visible_at, group, reason, then MESSAGE_COLUMNS."""
+def snapshot_of(row: MessageRow) -> DeliverySnapshot:
+    """The snapshot of a row with the prefix id, state, attempts, visible_at, group, reason."""
+    (id, state, attempts, visible_at, group, reason), message, problem = row
     return DeliverySnapshot(
-        row[0], State(row[1]), row[2], row[3], message_of(row[6:]), row[4], row[5]
+        id, State(state), attempts, visible_at, message, group, reason or problem
     )
 
 
+def read_messages(
+    dialect: QueueDialect, name: str, *params: SqlValue, alias: str = "m", **gaps: str
+) -> Operation[list[MessageRow]]:
+    """Run a statement whose rows end with a message's columns.
+
+    If a row cannot be decoded, the statement runs once more and selects the columns in a form that always can be.
+    """
+    try:
+        rows = yield dialect.statement(name, *params, columns=columns_of(alias), **gaps)
+        return [MessageRow(row[:-_WIDTH], message_of(row[-_WIDTH:]), None) for row in rows]
+    except Undecodable:
+        raw = dialect.raw_columns(alias)
+        rows = yield dialect.statement(name, *params, columns=raw, **gaps)
+        return [MessageRow(row[:-_WIDTH], *salvage(row[-_WIDTH:])) for row in rows]
+
+
 def _headers_of(document: str | Mapping[str, Any]) -> dict[str, HeaderValue]:
-    """Text, or what psycopg has read already. What is no scalar is there, and that is all."""
+    """The headers in a JSON text, or in a document that psycopg has decoded. Values that are no scalars are OPAQUE."""
     try:
         values: dict[str, Any] = (
             json.loads(document) if isinstance(document, str) else dict(document)
@@ -141,12 +170,12 @@ def _check_headers(values: Mapping[str, Any]) -> None:
             check_header_value(f"header {name!r}", value)
 
 
-# ---- what somebody wrote past the checks -----------------------------------------------------------------
+# ---- rows that were written past the checks ------------------------------------------------------------
 
 
 @cache
 def raw_columns_of(alias: str) -> str:
-    """MESSAGE_COLUMNS for SQLite, which decodes no text: texts as bytes, and 0 for what is no text."""
+    """MESSAGE_COLUMNS for SQLite such that no text is decoded: texts as bytes, and 0 for blobs in their place."""
     return ", ".join(
         f"CASE typeof({alias}.{column}) WHEN 'blob' THEN 0 ELSE CAST({alias}.{column} AS BLOB) END"
         if column in _TEXTS
@@ -156,20 +185,22 @@ def raw_columns_of(alias: str) -> str:
 
 
 def salvage(row: Sequence[Any]) -> tuple[Message, str | None]:
-    """The message from raw columns; where it cannot be read, what can be shown of it, and why it cannot."""
+    """The message of raw columns and None; or, if it cannot be decoded, the readable part of it and the problem."""
     try:
-        found = [
-            _text(n, v) if n in _TEXTS else v for n, v in zip(MESSAGE_COLUMNS, row, strict=True)
+        values = [
+            _decode_text(name, value) if name in _TEXTS else value
+            for name, value in zip(MESSAGE_COLUMNS, row, strict=True)
         ]
-        return message_of(found), None
+        return message_of(values), None
     except Undecodable as problem:
-        shown = [_shown(value) for value in row]
-        topic = shown[0] if isinstance(shown[0], str) else ""
+        printable = [_printable(value) for value in row]
+        topic = printable[0] if isinstance(printable[0], str) else ""
         payload = row[-1] if isinstance(row[-1], bytes) else b""
-        return message_of_fields(payload, topic, {}, 0, row[4]), f"{problem}: {shown[1]}"[:1000]
+        message = message_of_fields(payload, topic, {}, 0, row[4])
+        return message, f"{problem}: {printable[1]}"[:1000]
 
 
-def _text(column: str, value: Any) -> str | None:
+def _decode_text(column: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, bytes | str):
         raise Undecodable(f"the {column} is not text")
     try:
@@ -178,7 +209,7 @@ def _text(column: str, value: Any) -> str | None:
         raise Undecodable(f"the {column} is not UTF-8 ({problem.reason})") from problem
 
 
-def _shown(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     if not isinstance(value, bytes):
         return value
     return value.decode(errors="backslashreplace").replace("\0", "\\x00")

@@ -1,10 +1,10 @@
--- name: standings
+-- name: snapshots
 -- Queue, how many, then what the gap needs.
 SELECT d.message, d.state, d.attempts, d.visible_at, d.grp, d.reason, {columns}
 FROM delivery d CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
 WHERE d.queue = $1 AND {where} ORDER BY {order} LIMIT $2
 
--- name: among
+-- name: id_among
 d.message = ANY ({ids}::bigint[])
 
 -- name: archived
