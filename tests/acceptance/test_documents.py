@@ -1,4 +1,4 @@
-"""Every document does what it says: its blocks run from top to bottom, in a directory of its own with the examples.
+"""Every block of a document runs, from top to bottom, in an empty directory with the examples.
 
 python runs, all blocks of a document in one namespace; console lines that begin with `$` are commands and must
 succeed (`# exit 1` behind one says otherwise); toml and json with a first line `# name` are files; a json table of
@@ -58,7 +58,7 @@ def test_a_document_runs_from_top_to_bottom(document, tmp_path, monkeypatch, req
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_to_a_file_leads_somewhere(document):
+def test_every_link_of_a_document_leads_to_a_file(document):
     targets = [link.partition("#")[0] for link in LINK.findall(document.read_text())]
     local = [target for target in targets if target and "://" not in target]
     assert [target for target in local if not (document.parent / target).exists()] == []
@@ -110,7 +110,7 @@ def perform(block: Block, document: Path, names: dict[str, object]) -> None:
         case "text" | "mermaid" | "":
             pass
         case other:
-            pytest.fail(f"{where}: nobody runs a block of {other!r}")
+            pytest.fail(f"{where}: there is no way to run a block of {other!r}")
 
 
 def run_commands(text: str, where: str) -> None:
