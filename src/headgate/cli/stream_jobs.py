@@ -74,8 +74,8 @@ def advise(
     load_options(stream)
     with spark_with_progress("trying designs", master, conf) as (spark, on_progress):
         from headgate.cli.stream_tables import print_advice
+        from headgate.spark.jobs import advice_chart
         from headgate.spark.jobs import advise as find_advice
-        from headgate.spark.jobs import chart
 
         found = find_advice(
             spark,
@@ -86,7 +86,7 @@ def advise(
             on_progress=on_progress,
         )
     if svg is not None:
-        write_text(svg, chart.svg(found))
+        write_text(svg, advice_chart(found))
     if as_json:
         print_json(describe_advice(found))
     else:

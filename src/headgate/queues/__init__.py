@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from headgate.queues.database_url import SERVERS as SERVERS
     from headgate.queues.database_url import SQLITE as SQLITE
     from headgate.queues.database_url import PostgresTarget as PostgresTarget
-    from headgate.queues.database_url import Tables as Tables
+    from headgate.queues.database_url import TablesKey as TablesKey
     from headgate.queues.database_url import canonical_url as canonical_url
     from headgate.queues.database_url import hide_credentials as hide_credentials
     from headgate.queues.database_url import hide_password as hide_password
     from headgate.queues.database_url import postgres_target as postgres_target
     from headgate.queues.database_url import sqlite_file as sqlite_file
-    from headgate.queues.database_url import tables_of as tables_of
+    from headgate.queues.database_url import tables_key as tables_key
     from headgate.queues.delivery import Delivery as Delivery
     from headgate.queues.engine import Access as Access
     from headgate.queues.engine import DeliverySnapshot as DeliverySnapshot
@@ -48,13 +48,13 @@ else:
                 "PostgresTarget",
                 "SERVERS",
                 "SQLITE",
-                "Tables",
+                "TablesKey",
                 "canonical_url",
                 "hide_credentials",
                 "hide_password",
                 "postgres_target",
                 "sqlite_file",
-                "tables_of",
+                "tables_key",
             ],
             "delivery": ["Delivery"],
             "engine": [

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from headgate.errors import QueueOptionsError
 
 Synchronous: TypeAlias = OneOf["FULL", "NORMAL", "EXTRA", "OFF"]
-Tables: TypeAlias = tuple[str, ...]  # equal for two URLs that lead to the same tables
+TablesKey: TypeAlias = tuple[str, ...]  # equal for two URLs that lead to the same tables
 
 DEFAULT_SCHEMA: Final = "headgate"
 SQLITE: Final = "sqlite:///"
@@ -151,13 +151,13 @@ def sqlite_file(url: str) -> Path | None:
     return sqlite_path(url) if url.startswith("sqlite:") else None
 
 
-def tables_of(url: str) -> Tables:
+def tables_key(url: str) -> TablesKey:
     """What two URLs have in common that lead to the same tables: neither user nor settings."""
     file = sqlite_file(url)
-    return _tables_on_server(url) if file is None else ("sqlite", str(file.resolve()))
+    return _server_key(url) if file is None else ("sqlite", str(file.resolve()))
 
 
-def _tables_on_server(url: str) -> Tables:
+def _server_key(url: str) -> TablesKey:
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     credentials, _, where = parts.netloc.rpartition("@")

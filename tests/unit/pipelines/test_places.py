@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import QueueOptionsError, SparkOptionsError
-from headgate.pipelines.queue_url import queue_place
-from headgate.queues.database_url import hide_password, sqlite_path, tables_of
+from headgate.pipelines.places import queue_place
+from headgate.queues import hide_password, tables_key
+from headgate.queues.urls import sqlite_path
 
 
 def test_a_place_is_a_database_and_a_queue() -> None:
@@ -72,7 +73,7 @@ def test_two_spellings_of_one_database(
 ) -> None:
     for name in ("PGHOST", "PGPORT", "PGDATABASE"):
         monkeypatch.delenv(name, raising=False)
-    assert tables_of(one) == tables_of(other)
+    assert tables_key(one) == tables_key(other)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +87,16 @@ def test_two_spellings_of_one_database(
     ],
 )
 def test_another_database_is_another(other: str) -> None:
-    assert tables_of("postgresql://host/db") != tables_of(other)
+    assert tables_key("postgresql://host/db") != tables_key(other)
 
 
 def test_a_link_to_a_file_leads_to_the_same_tables(tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "q.db")
-    assert tables_of(f"sqlite:///{tmp_path}/link.db") == tables_of(f"sqlite:///{tmp_path}/q.db?a=b")
+    assert tables_key(f"sqlite:///{tmp_path}/link.db") == tables_key(
+        f"sqlite:///{tmp_path}/q.db?a=b"
+    )
 
 
 def test_a_schema_that_cannot_be_is_refused() -> None:
     with pytest.raises(QueueOptionsError, match="cannot be used"):
-        tables_of('postgresql://host/db?schema="; DROP')
+        tables_key('postgresql://host/db?schema="; DROP')
