@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, core, settings
 
 from headgate.spark.sessions import session
+from headgate.streams import Stream
 from tests.postgres_server import running_server
 
 if TYPE_CHECKING:
@@ -62,6 +65,13 @@ def full() -> bool:
     return FULL
 
 
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[Stream]:
+    """An empty stream that commits when it is flushed, and not by itself."""
+    with Stream.create(tmp_path / "s", linger=timedelta(hours=1)) as stream:
+        yield stream
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A PostgreSQL server of our own, for the whole run."""
@@ -84,6 +94,6 @@ def postgres_schema(postgres_url: str) -> Iterator[str]:
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
     quick_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    started = session("headgate tests", **{"spark.driver.extraJavaOptions": quick_start})
+    started = session("headgate tests", config={"spark.driver.extraJavaOptions": quick_start})
     yield started
     started.stop()

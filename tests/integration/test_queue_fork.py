@@ -16,7 +16,8 @@ from headgate import aio
 from headgate.queues import Database, connect
 from headgate.queues.engine import Operation, Statement
 from headgate.queues.outbox_file import OutboxFile
-from headgate.queues.postgres.connections import Pool, open_connection
+from headgate.queues.postgres.connection import open_connection
+from headgate.queues.postgres.pool import Pool
 from headgate.queues.postgres.target import target_of
 from headgate.queues.sqlite.engine import SqliteEngine
 from tests.forked import in_child

@@ -1,4 +1,4 @@
-"""headgate queue tail: what is published from now on, whoever consumes it, until it is interrupted."""
+"""headgate queue tail: prints new messages until it is interrupted."""
 
 from __future__ import annotations
 

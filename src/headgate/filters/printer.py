@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final, assert_never
 
 from headgate.filters.nodes import (
@@ -24,9 +24,8 @@ from headgate.filters.nodes import (
     Or,
     TopicMatch,
 )
-from headgate.filters.scanner import is_bare_name
+from headgate.filters.scanner import EPOCH, is_bare_name
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # What a datetime can say, in microseconds.
 _YEARS: Final = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
 _SPANS: Final = (
@@ -123,7 +122,7 @@ def _literal_text(literal: Literal) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if literal.form == "timestamp" and type(value) is int and value in _YEARS:
-        moment = _EPOCH + timedelta(microseconds=value)
+        moment = EPOCH + timedelta(microseconds=value)
         return f"TIMESTAMP '{moment.isoformat().replace('+00:00', 'Z')}'"
     if literal.form == "interval" and type(value) is int and value > 0:
         return f"INTERVAL '{_span_text(value)}'"
