@@ -7,7 +7,7 @@ import pytest
 from headgate.errors import QueueOptionsError, SparkOptionsError
 from headgate.pipelines.places import queue_place
 from headgate.queues import hide_password, tables_key
-from headgate.queues.urls import sqlite_path
+from headgate.queues.database_url import sqlite_path
 
 
 def test_a_place_is_a_database_and_a_queue() -> None:
