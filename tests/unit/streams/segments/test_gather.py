@@ -50,7 +50,7 @@ def test_a_slice_is_gathered_from_where_it_begins(kind: str) -> None:
     ]
 
 
-def test_bytes_that_are_all_the_same_are_not_mistaken_for_others() -> None:
+def test_a_column_with_one_value_is_not_confused_with_other_columns() -> None:
     same, other = pa.array([7, 7, 7], pa.uint8()), pa.array([7, 8], pa.uint8())
     chunks, rows = np.array([1, 0, 1]), np.array([1, 2, 0])
     assert column_of_chunks([same, same]).take(chunks, rows) == same
@@ -59,7 +59,7 @@ def test_bytes_that_are_all_the_same_are_not_mistaken_for_others() -> None:
     assert column_of_chunks([same, absent]).take(chunks, rows).to_pylist() == [None, 7, 7]
 
 
-def test_no_rows_are_an_empty_array_of_the_same_type() -> None:
+def test_no_rows_give_an_empty_array_of_the_column_type() -> None:
     nothing = np.array([], np.intp)
     for array in columns(Random(1), 9).values():
         found = column_of_chunks([array]).take(nothing, nothing)
@@ -74,7 +74,7 @@ def test_ranges_may_repeat_overlap_and_go_backwards() -> None:
     assert found.to_pylist() == [b"efgh", b"abc", b"efgh", b"", b"cde"]
 
 
-def test_what_is_not_valid_is_null() -> None:
+def test_values_that_are_not_valid_become_null() -> None:
     found = with_validity(pa.array(["a", "b", "c"]), np.array([True, False, True]))
     found.validate(full=True)
     assert found.to_pylist() == ["a", None, "c"]

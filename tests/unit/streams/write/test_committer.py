@@ -65,7 +65,7 @@ def wait_until_stored(stream: Stream, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EMFILE])
-def test_a_directory_that_cannot_be_looked_at_for_a_while_does_not_end_it(
+def test_the_committer_survives_an_inbox_that_cannot_be_listed_for_a_while(
     quick_stream: Stream, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr(wake, "_open_inotify", lambda directories: None)
@@ -78,7 +78,7 @@ def test_a_directory_that_cannot_be_looked_at_for_a_while_does_not_end_it(
     wait_until_stored(quick_stream, 1)
 
 
-def test_what_fails_behind_the_producers_is_tried_again_and_logged(
+def test_background_work_that_fails_is_retried_and_logged(
     quick_stream: Stream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     problem = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -96,7 +96,7 @@ def test_what_fails_behind_the_producers_is_tried_again_and_logged(
 
 
 @pytest.mark.parametrize("call", ["publish", "flush"])
-def test_producers_are_told_of_what_keeps_failing_behind_them(
+def test_background_work_that_keeps_failing_is_raised_to_producers(
     quick_stream: Stream, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     reported, report = threading.Event(), Writer.report
@@ -118,7 +118,7 @@ def test_producers_are_told_of_what_keeps_failing_behind_them(
     assert [message.payload for message in quick_stream.consume()] == [b"accepted"]
 
 
-def test_a_stream_whose_committer_cannot_start_lets_go_of_the_lock(
+def test_a_stream_whose_committer_cannot_start_releases_the_lock(
     quick_stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*arguments: object) -> None:
@@ -149,7 +149,7 @@ def write_sealed(stream: Stream, segments: int) -> None:
         stream.seal(all=True)
 
 
-def test_segments_that_were_read_and_dropped_are_not_mapped_any_more(quick_stream: Stream) -> None:
+def test_segments_that_were_read_and_dropped_are_unmapped(quick_stream: Stream) -> None:
     write_sealed(quick_stream, 3)
     assert len(list(quick_stream.consume())) == 3
     assert str(quick_stream.path) in Path("/proc/self/maps").read_text()
@@ -157,7 +157,7 @@ def test_segments_that_were_read_and_dropped_are_not_mapped_any_more(quick_strea
     assert mapped_though_deleted(quick_stream) == []
 
 
-def test_segments_that_retention_drops_while_writing_are_not_mapped_any_more(
+def test_segments_that_retention_drops_while_writing_are_unmapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten, forget = threading.Event(), Stream._release_deleted
@@ -179,7 +179,9 @@ def test_segments_that_retention_drops_while_writing_are_not_mapped_any_more(
     assert mapped_though_deleted(stream) == []
 
 
-def test_a_follower_lets_go_of_what_another_process_dropped(quick_stream: Stream) -> None:
+def test_a_following_consumer_unmaps_segments_that_another_process_dropped(
+    quick_stream: Stream,
+) -> None:
     write_sealed(quick_stream, 3)
     with Stream.open(quick_stream.path) as other, other.consume(follow=True) as follower:
         while follower.poll() is not None:

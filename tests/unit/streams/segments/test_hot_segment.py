@@ -53,7 +53,7 @@ def numbered(count: int) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["any append", "one that must be whole"])
 @pytest.mark.parametrize("at", range(1, 10))
-def test_no_reader_sees_an_append_that_is_taken_back(
+def test_no_reader_sees_an_append_that_is_rolled_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, whole: bool
 ) -> None:
     """Seven chunks in one append: a write for each, and then two for the index."""
@@ -75,7 +75,7 @@ def test_no_reader_sees_an_append_that_is_taken_back(
             assert (found.offset, found.message.payload) == (1, b"0")
 
 
-def test_what_a_dead_writer_left_is_read_and_kept(
+def test_chunks_of_a_dead_writer_are_read_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, copy = tmp_path / "s", tmp_path / "copy"
@@ -123,7 +123,7 @@ def test_a_damaged_entry_hides_nothing_that_is_committed_and_shows_nothing_that_
             os.truncate(log_path(path, 0), len(log))
 
 
-def test_only_what_is_settled_is_mapped(tmp_path: Path) -> None:
+def test_only_the_settled_part_of_a_log_is_mapped(tmp_path: Path) -> None:
     with Stream.create(tmp_path / "s", fsync="never") as stream:
         producer = stream.producer()
         for i in range(3):
@@ -143,7 +143,7 @@ def test_only_what_is_settled_is_mapped(tmp_path: Path) -> None:
 # ---- the lock ----------------------------------------------------------------------------------------
 
 
-def test_a_reader_that_keeps_writers_out_is_waited_for_and_a_writer_is_not(tmp_path: Path) -> None:
+def test_a_writer_waits_for_a_reader_and_not_for_another_writer(tmp_path: Path) -> None:
     with WriterLock(tmp_path, "a writer"):
         with exclude_writers(tmp_path) as alone:
             assert not alone
@@ -184,7 +184,7 @@ def test_a_full_segment_is_read_and_sealed_whole_whatever_a_power_failure_left_o
     assert verify(path).fine
 
 
-def test_an_append_that_is_half_published_is_no_damage_to_a_verifier(
+def test_verify_does_not_report_a_half_committed_append_as_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that is stopped while it publishes several chunks has left a gap for the first entry."""
