@@ -98,6 +98,6 @@ def postgres_schema(postgres_url: str) -> Iterator[str]:
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
     quick_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    started = session("headgate tests", **{"spark.driver.extraJavaOptions": quick_start})
+    started = session("headgate tests", config={"spark.driver.extraJavaOptions": quick_start})
     yield started
     started.stop()

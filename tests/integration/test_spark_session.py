@@ -28,7 +28,7 @@ def variables():
 
 before = variables()
 quick_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-spark = session(**{"spark.driver.extraJavaOptions": quick_start})
+spark = session(config={"spark.driver.extraJavaOptions": quick_start})
 assert variables() == before
 spark.sql("CREATE TABLE kept (n INT) USING parquet")
 print(find_java().source, spark.range(100).where("id % 10 = 0").count())

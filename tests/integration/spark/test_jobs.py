@@ -156,7 +156,7 @@ def test_advice_is_drawn(spark, plain, tmp_path, capfd):
 
 def test_there_is_no_advice_about_nothing(spark, tmp_path):
     Stream.create(tmp_path / "empty").close()
-    with pytest.raises(StreamError, match="nothing to advise"):
+    with pytest.raises(StreamError, match="no advice is possible"):
         advise(spark, tmp_path / "empty")
 
 
@@ -197,7 +197,7 @@ def test_a_replay_that_was_stopped_goes_on(spark, plain, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         save(folder, plan)
 
-    monkeypatch.setattr(replay_module, "_save", stopping)
+    monkeypatch.setattr(replay_module, "_save_plan", stopping)
     with pytest.raises(KeyboardInterrupt):
         replay(spark, path, WANTED, to, run_id="r1", batch_bytes=1 << 20)
     monkeypatch.undo()
@@ -226,7 +226,7 @@ def test_an_id_stands_for_one_filter_and_one_place(spark, plain, tmp_path):
     replay(spark, plain, "type = 'type-1'", f"parquet:{tmp_path / 'a'}", run_id="one")
     with pytest.raises(SparkOptionsError, match="another id"):
         replay(spark, plain, "type = 'type-2'", f"parquet:{tmp_path / 'a'}", run_id="one")
-    with pytest.raises(SparkOptionsError, match="another place"):
+    with pytest.raises(SparkOptionsError, match="another destination"):
         replay(spark, plain, "type = 'type-1'", f"parquet:{tmp_path / 'b'}", run_id="one")
     with pytest.raises(SparkOptionsError, match="into itself"):
         replay(spark, plain, "", f"stream:{plain}")

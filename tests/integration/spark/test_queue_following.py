@@ -25,10 +25,10 @@ from headgate.queues.engine import Operation, Publication, Rows, State, Statemen
 from headgate.queues.queue import Queue
 from headgate.queues.sql.operations import SqlOperations
 from headgate.spark.datasource import HeadgateSource
+from headgate.spark.options import parse_queue_follow
 from headgate.spark.schema import queue_columns
 from headgate.spark.source import queue_scan as scan
-from headgate.spark.source.queue_micro import QueueStreamReader
-from headgate.spark.source.queue_options import followed
+from headgate.spark.source.queue_micro import QueueMicroReader
 from headgate.spark.source.queue_scan import scan_of
 from tests import generate
 from tests.unit.spark.ddl import struct
@@ -199,7 +199,7 @@ def test_a_batch_is_cut_into_tasks_of_about_the_same_size(url: str, queue: Queue
     assert len(sizes) == 4
     assert all(400 <= size <= 600 for size in sizes)
     assert offsets(made, start, end) == ids
-    assert [part.value.came_by for part in parts] == [2000, 0, 0, 0]
+    assert [part.value.scanned for part in parts] == [2000, 0, 0, 0]
 
 
 def test_what_is_pruned_makes_room_for_no_other_turn(url: str, queue: Queue) -> None:
@@ -271,12 +271,12 @@ def test_a_range_is_read_in_its_order_without_sorting(database: Database, queue:
     assert scan.residual is None
 
 
-# ---- what a queue holds, looked at once --------------------------------------------------------------
+# ---- the messages of a queue, read once ---------------------------------------------------------------
 
 
-def looking(url: str, **options: str) -> QueueStreamReader:
+def looking(url: str, **options: str) -> QueueMicroReader:
     given = {"path": f"queue:{url}#orders", "states": "ready", **options}
-    return QueueStreamReader(struct("offset bigint"), followed(given))
+    return QueueMicroReader(struct("offset bigint"), parse_queue_follow(given))
 
 
 def test_a_look_ends_where_it_first_saw_the_end(url: str, queue: Queue) -> None:
@@ -307,7 +307,7 @@ def test_a_look_passes_what_was_taken_meanwhile(url: str, queue: Queue) -> None:
     assert made.latestOffset(rest, ReadMaxRows(10)) == rest
 
 
-# ---- what cannot be followed -------------------------------------------------------------------------
+# ---- what cannot be parse_queue_follow -------------------------------------------------------------------------
 
 
 def test_a_queue_that_was_made_again_is_another(url: str, database: Database, queue: Queue) -> None:
@@ -340,7 +340,7 @@ def test_a_task_that_gets_through_to_a_server_behind_reads_nothing_at_all(
     [part] = made.partitions(start, made.latestOffset(start, EVERYTHING))
     assert [batch.num_rows for batch in made.read(part)] == [3]
     ahead = InputPartition(part.value._replace(high=(2**50, 1)))
-    with pytest.raises(DataLost, match="a replica that is behind"):
+    with pytest.raises(DataLost, match="a replica that lags behind"):
         list(made.read(ahead))
 
 
@@ -360,7 +360,7 @@ def test_an_archive_out_of_a_dump_is_refused_until_its_turns_are_this_server_s(
         server.execute("UPDATE archive SET turn = turn + 1000000000")
         made = reader(url)
         start = made.initialOffset()
-        with pytest.raises(DataLost, match="made from a dump") as refused:
+        with pytest.raises(DataLost, match="restored from a dump") as refused:
             made.latestOffset(start, EVERYTHING)
         server.execute(str(refused.value).rpartition("once: ")[2])
         ids += ack(queue, 3)
@@ -369,9 +369,11 @@ def test_an_archive_out_of_a_dump_is_refused_until_its_turns_are_this_server_s(
 
 def test_only_an_archive_is_followed(url: str, queue: Queue) -> None:
     for states in ("ready", "dead", "all"):
-        with pytest.raises(SparkOptionsError, match="a queue is not read as a stream"):
+        with pytest.raises(
+            SparkOptionsError, match="the messages of a queue cannot be read with readStream"
+        ):
             reader(url, states=states)
-    with pytest.raises(SparkOptionsError, match="from: is for streams"):
+    with pytest.raises(SparkOptionsError, match="from: only streams have this option"):
         reader(url, **{"from": "first"})
 
 
@@ -381,7 +383,7 @@ def test_tables_without_turns_are_refused_with_what_brings_them(tmp_path: Path) 
         database.queue("orders", archive=True)
     with_old_tables(file)
     made = reader(f"sqlite:///{file}")
-    with pytest.raises(HeadgateError, match="up to date"):
+    with pytest.raises(HeadgateError, match="to migrate them"):
         made.latestOffset(made.initialOffset(), EVERYTHING)
     with connect(f"sqlite:///{file}") as database:
         database.find("orders").publish(b"x")

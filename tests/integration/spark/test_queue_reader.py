@@ -38,15 +38,15 @@ from headgate.filters.normal import bind_now
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.message import OPAQUE, Message
-from headgate.pipelines.queue_url import STATES, states_of
+from headgate.pipelines.definition import STATES, parse_states
 from headgate.queues.database import Database, connect
 from headgate.queues.engine import DeliverySnapshot, Operation, Publication, Rows, State, Statement
 from headgate.queues.queue import Queue
 from headgate.queues.sql.operations import SqlOperations
 from headgate.spark.datasource import HeadgateSource
 from headgate.spark.schema import LOSSLESS, queue_columns
-from headgate.spark.source.queue_batch import worthwhile
-from headgate.spark.source.queue_scan import next_page, scan_of, spans
+from headgate.spark.source.queue_batch import worthwhile_tasks
+from headgate.spark.source.queue_scan import next_page, scan_of, split_range
 from tests import generate
 from tests.pushed import answered_by_spark, in_spark, some_filter
 from tests.unit.spark.ddl import struct
@@ -229,11 +229,11 @@ def test_a_page_grows_until_it_is_heavy() -> None:
 
 
 def test_more_tasks_than_borders_are_not_made() -> None:
-    assert spans([], 9, 4) == []
-    assert spans([3], 9, 4) == [(3, 9)]
-    assert spans([1, 2, 3, 4, 5], 9, 2) == [(1, 3), (3, 9)]
-    assert worthwhile(0) == 1
-    assert worthwhile(10**9) == 1000
+    assert split_range([], 9, 4) == []
+    assert split_range([3], 9, 4) == [(3, 9)]
+    assert split_range([1, 2, 3, 4, 5], 9, 2) == [(1, 3), (3, 9)]
+    assert worthwhile_tasks(0) == 1
+    assert worthwhile_tasks(10**9) == 1000
 
 
 # ---- states ------------------------------------------------------------------------------------------
@@ -306,10 +306,10 @@ def test_a_subscription_is_read_like_a_queue(url: str, database: Database, queue
 
 
 def test_states_have_the_names_of_the_queue() -> None:
-    assert [states_of(name) for name in STATES] == [(state,) for state in State]
+    assert [parse_states(name) for name in STATES] == [(state,) for state in State]
     for text in ("", "redy", "ready,archived", "all,dead"):
         with pytest.raises(SparkOptionsError, match=r"^states: give some of ready, delayed"):
-            states_of(text)
+            parse_states(text)
 
 
 # ---- what cannot be read -----------------------------------------------------------------------------
@@ -399,15 +399,18 @@ def test_without_adbc_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         ({"path": "queue:mysql://host/db#q"}, "is no database; write queue:sqlite:///PATH#name"),
         ({"path": "queue:sqlite:///#q"}, "is no database"),
         ({"path": "queue:postgresql://host/db"}, "names no queue; write"),
-        ({"from": "first"}, "from: is for streams; a queue is read with path, queue, filter"),
-        ({"maxMessagesPerTrigger": "5"}, "maxMessagesPerTrigger: is for streams"),
+        (
+            {"from": "first"},
+            "from: only streams have this option; a queue is read with path, queue, filter",
+        ),
+        ({"maxMessagesPerTrigger": "5"}, "maxMessagesPerTrigger: only streams have this option"),
         ({"to": "stream:x"}, "no option 'to'"),
         (
             {"states": "redy"},
             "states: give some of ready, delayed, leased, dead, or all, or archived",
         ),
         ({"states": "ready,archived"}, "'archived' stands alone"),
-        ({"partitions": "0"}, "partitions: a whole number"),
+        ({"partitions": "0"}, "partitions: give a whole number"),
         ({"filter": "a = = 1"}, "at line 1, column 5"),
         ({"path": "queue:sqlite:///nowhere.db#q", "paths": "a"}, "read one queue with .load"),
     ],
@@ -418,20 +421,22 @@ def test_options_are_checked_before_anything_is_opened(options: dict[str, str], 
 
 def test_columns_of_a_queue_are_checked_as_those_of_a_stream(url: str, queue: Queue) -> None:
     given = {"path": f"queue:{url}#orders"}
-    assert "'_state': is string, not int" in str(refused(given, "_state int"))
-    assert "'_reason': not every message" in str(refused(given, "_reason string NOT NULL"))
+    assert "'_state': must be string, not int" in str(refused(given, "_state int"))
+    assert "'_reason': messages may lack it" in str(refused(given, "_reason string NOT NULL"))
     assert read(reader(url, "_state string NOT NULL, _attempts int NOT NULL")) == []
 
 
 def test_what_a_queue_holds_is_not_read_as_it_comes() -> None:
     source = HeadgateSource({"path": "queue:sqlite:///nowhere.db#q"})
-    with pytest.raises(SparkOptionsError, match="a queue is not read as a stream") as found:
+    with pytest.raises(
+        SparkOptionsError, match="the messages of a queue cannot be read with readStream"
+    ) as found:
         source.streamReader(struct("offset bigint"))
     assert "spark.read" in str(found.value)
 
 
 def test_no_password_is_shown(tmp_path: Path) -> None:
-    from headgate.pipelines.queue_url import queue_place
+    from headgate.pipelines.places import queue_place
 
     place = queue_place("queue:postgres://me:secret@Host:1/db?schema=s&sslmode=require#q")
     assert place.shown == "queue:postgresql://Host:1/db?schema=s#q"

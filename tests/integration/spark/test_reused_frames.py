@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from headgate.message import Message
 from headgate.queues.database import connect
 from headgate.spark.java import java_home
-from headgate.spark.source.answering import FIRST_WITH_FILTERS_PER_SCAN
+from headgate.spark.pushdown import FIRST_WITH_FILTERS_PER_SCAN
 from headgate.streams.stream import Stream
 from tests.mixed_stream import publish
 from tests.pushed import pushdown

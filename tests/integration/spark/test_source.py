@@ -178,8 +178,8 @@ def test_a_read_begins_and_ends_where_it_is_told_to(spark: SparkSession, tmp_pat
     [
         ("", {"filtr": "a = 1"}, "no option 'filtr'; did you mean 'filter'?"),
         ("offset long", {"filter": "a = = 1"}, "at line 1, column 5"),
-        ("offset string", {}, "column 'offset': is bigint, not string"),
-        ("at date", {}, "column 'at': date is no type of a header"),
+        ("offset string", {}, "column 'offset': must be bigint, not string"),
+        ("at date", {}, "column 'at': a header cannot be date"),
         ("", {"path": "/nowhere/at/all"}, "there is no stream in /nowhere/at/all"),
         ("offset long", {"path": "/nowhere/at/all"}, "there is no stream in /nowhere/at/all"),
     ],
@@ -280,7 +280,7 @@ def test_what_retention_took_stops_the_query_unless_it_is_told_to_go_on(
         stream.trim(before_offset=300)
         first = stream.first_offset
     assert first > 20
-    with pytest.raises(PySparkException, match=f"offsets 20 to {first - 1} were dropped"):
+    with pytest.raises(PySparkException, match=f"offsets 20 to {first - 1} were deleted"):
         copy_stream(spark, *places)
     copy_stream(spark, *places, failOnDataLoss=False)
     assert len(everything(tmp_path / "out")) == 20 + 420 - first
@@ -290,7 +290,7 @@ def test_what_retention_took_stops_the_query_unless_it_is_told_to_go_on(
 
 EXECUTOR = """
 import sys
-import headgate.spark.datasource, headgate.spark.source.stream_batch, headgate.spark.source.stream_micro, headgate.spark.sink.compose
+import headgate.spark.datasource, headgate.spark.source.stream_batch, headgate.spark.source.stream_micro, headgate.spark.sink.composition
 loaded = [name for name in ("apsw", "psycopg", "starlette", "typer", "rich") if name in sys.modules]
 assert not loaded, loaded
 """

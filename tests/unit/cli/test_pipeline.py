@@ -12,8 +12,7 @@ from rich.console import Console
 from headgate.cli.app import run
 from headgate.cli.pipeline import final_table, live_table
 from headgate.insights import pipeline_facts
-from headgate.pipelines.account import Account, Batch
-from headgate.pipelines.counters import Counters
+from headgate.pipelines.account import Account, Batch, Counters
 from headgate.pipelines.file import read_pipeline
 from headgate.spark.pipeline.lock import CheckpointLock
 from headgate.streams.stream import Stream
@@ -97,9 +96,9 @@ def test_once_and_continuous_exclude_each_other(
 def test_the_tables_show_scanned_routed_and_skipped_messages_by_queue() -> None:
     queues = {f"q{n:02}": 100 - n for n in range(25)}
     counted = Counters(
-        read=90, routed=80, unroutable=10, chunks_skipped=4, bytes_read=1024, bytes_total=10240, queues=queues
+        scanned=1000, read=90, routed=80, unroutable=10, chunks_skipped=4, bytes_read=1024, bytes_total=10240, queues=queues
     )  # fmt: skip
-    account = Account("p[1]", 3, counted, 1000, 7, Batch(2, 0.5, counted, 1000, 7))
+    account = Account("p[1]", 3, counted, 7, Batch(2, 0.5, counted, 7))
     console = Console(width=100, record=True, file=StringIO())
     console.print(live_table(pipeline_facts(account, 2.0)))
     live = console.export_text()

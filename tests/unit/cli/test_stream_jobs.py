@@ -13,11 +13,16 @@ from headgate.cli.app import run
 from headgate.cli.stream_tables import bar, print_advice, stats_tables
 from headgate.insights import advice_commands, describe_advice, describe_stats
 from headgate.message import Message
-from headgate.spark.jobs.advice import Advice, Outlook, RestrictionOutlook, SizeOutlook, Tried
-from headgate.spark.jobs.chart import svg
-from headgate.spark.jobs.measuring import measure_ranges
-from headgate.spark.jobs.running import segment_ranges
-from headgate.spark.jobs.stats import from_json
+from headgate.spark.jobs.advice import (
+    DesignOutlook,
+    Outlook,
+    RestrictionOutlook,
+    SizeOutlook,
+    StreamAdvice,
+    advice_chart,
+)
+from headgate.spark.jobs.stats import measure_ranges, stats_from_json
+from headgate.spark.jobs.tasks import segment_ranges
 from headgate.streams.options import StreamOptions, load_options
 from headgate.streams.stream import Stream
 
@@ -37,8 +42,8 @@ def events(tmp_path):
 def advice(path, **changes):
     found = {
         "path": str(path),
-        "stats": from_json(measure_ranges(segment_ranges(path))),
-        "looked_at": 1,
+        "stats": stats_from_json(measure_ranges(segment_ranges(path))),
+        "sampled": 1,
         "segments": 1,
         "current": StreamOptions(),
         "indexed": ("region", "x-kind"),
@@ -47,7 +52,7 @@ def advice(path, **changes):
             Outlook("region = 'EU'", 0.75, 0.0, 0.1, 0.25),
             Outlook("a < 1 & b", 0.1, 0.2, 0.3, 0.75),
         ),
-        "tried": (Tried((), 0.1), Tried(("region",), 0.5)),
+        "tried": (DesignOutlook((), 0.1), DesignOutlook(("region",), 0.5)),
         "sizes": (
             SizeOutlook("indexed", "region = 'EU'", 64, 0.05),
             SizeOutlook("indexed", "region = 'EU'", 256, 0.1),
@@ -57,7 +62,7 @@ def advice(path, **changes):
         "sealed_space": 0.001,
         "hot_space": 0.02,
     }
-    return Advice(**{**found, **changes})
+    return StreamAdvice(**{**found, **changes})
 
 
 def printed(show):
@@ -72,7 +77,7 @@ def shown(found):
 
 
 def test_stats_are_printed_for_people_and_for_programs(events):
-    stats = from_json(measure_ranges(segment_ranges(events)))
+    stats = stats_from_json(measure_ranges(segment_ranges(events)))
     text = printed(lambda console: console.print(stats_tables("events", stats)))
     assert "region" in text
     assert "EU 75.0%" in text
@@ -115,7 +120,7 @@ def test_advice_is_printed_as_json(events):
 
 
 def test_a_chart_is_valid_svg_with_any_characters_in_the_filters(events):
-    drawn = ElementTree.fromstring(svg(advice(events)))
+    drawn = ElementTree.fromstring(advice_chart(advice(events)))
     texts = {element.text for element in drawn.iter() if element.tag.endswith("text")}
     assert {"a < 1 & b", "75.0%", "256"} <= texts
     bars = [e for e in drawn.iter() if e.get("class") == "sealed" and e.get("height") == "11"]

@@ -11,7 +11,7 @@ import pytest
 from headgate.errors import PipelineError
 from headgate.pipelines.definition import FormatSource, Pipeline, QueueSource, Sink, StreamSource
 from headgate.pipelines.file import read_pipeline
-from headgate.pipelines.queue_url import queue_place
+from headgate.pipelines.places import queue_place
 from headgate.spark.pipeline.run import source_options
 
 ISSUE = """
@@ -186,7 +186,7 @@ def test_a_topology_file_takes_the_place_of_exchange_and_bindings(tmp_path: Path
     with_lost = text + '\n    [[sink]]\n    queue = "lost"\n    to = "none:"\n'
     assert read(tmp_path, with_lost).exchange == "orders"
     stray = with_lost + '\n    [[sink]]\n    queue = "elsewhere"\n    to = "none:"\n'
-    assert "nothing leads to this queue" in problems(tmp_path, stray)[0]
+    assert "no binding leads to this queue" in problems(tmp_path, stray)[0]
     assert (
         "has no exchange 'order'" in problems(tmp_path, with_lost.replace('"orders"', '"order"'))[0]
     )
@@ -229,22 +229,22 @@ def test_every_problem_is_said_and_not_only_the_first(tmp_path: Path) -> None:
         """,
     )
     expected = [
-        "the file: does not know 'sauce'; did you mean 'source'?",
-        "[source]: does not know 'filtr'; did you mean 'filter'?",
+        "the file: unknown key 'sauce'; did you mean 'source'?",
+        "[source]: unknown key 'filtr'; did you mean 'filter'?",
         "[source]: filter: unexpected 'AND'",
         "[source]: start: ",
         "[exchange]: exchange 'pipeline': there is no type 'headrs'",
         "[[binding]] 1: 'pipeline' to queue 'a': the filter cannot be used",
         "[[binding]] 2: does not know 'kee'",
         "[[sink]] 1: to: 'stram:x' is no place",
-        "[[sink]] 2: says no to; add to = ",
+        "[[sink]] 2: to is missing; add to = ",
         "[[sink]] 3: to: 'queue:mysql://x' is no database",
         "[dead_letter]: to: 'parquet:' names no place",
         "[pipeline]: name is made of",
         "[pipeline]: trigger is ",
         "[pipeline]: partitions must be at least 1",
         "queue 'c': has no sink",
-        "sink of 'd': nothing leads to this queue",
+        "sink of 'd': no binding leads to this queue",
     ]
     for beginning in expected:
         assert [p for p in found if p.startswith(beginning)], beginning
@@ -260,7 +260,7 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
     ("text", "said"),
     [
         ("[source", "this is not TOML"),
-        ('[source]\nstream = "a"\nformat = "json"', "[source]: needs stream"),
+        ('[source]\nstream = "a"\nformat = "json"', "[source]: needs exactly one of stream"),
         ("[source]\nstream = 7", "[source]: stream is text or a list of texts, not 7"),
         (
             '[source]\nstream = ["a", "a"]',
@@ -279,7 +279,7 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
             "[source]: queue: 'queue:mysql://me:…@host/db#q' is no database",
         ),
         ('[source]\nqueue = "queue:sqlite:///q.db"', "[source]: queue: 'queue:sqlite:///"),
-        ('[source]\nqueue = "sqlite:///q.db#q"\nstart = "next"', "[source]: does not know 'start'"),
+        ('[source]\nqueue = "sqlite:///q.db#q"\nstart = "next"', "[source]: unknown key 'start'"),
         (
             '[source]\nqueue = "sqlite:///q.db#q"\nstates = "redy"',
             "[source]: states: give some of ready",
@@ -295,13 +295,13 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
         ),
         (
             '[pipeline]\nmax_messages_per_trigger = 5\n[source]\nformat = "json"\npath = "in"',
-            "[pipeline]: max_messages_per_trigger: this source cannot be limited like that",
+            "[pipeline]: max_messages_per_trigger: this source has no such limit",
         ),
         (
             '[pipeline]\nmax_bytes_per_trigger = 5\n[source]\nqueue = "sqlite:///q.db#q"',
-            "[pipeline]: max_bytes_per_trigger: this source cannot be limited like that",
+            "[pipeline]: max_bytes_per_trigger: this source has no such limit",
         ),
-        ('exchange = "orders"', "exchange: a bare name goes with topology"),
+        ('exchange = "orders"', "exchange: a name alone needs topology"),
         ("exchange = []", "[exchange]: is missing"),
         ('[pipeline]\ncheckpoint = "a\\u0000b"', "[pipeline]: checkpoint: "),
         ('[pipeline]\ncheckpoint = "http://["', "[pipeline]: checkpoint: 'http://[' is no path"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.filters.parser import parse
-from headgate.spark.filter_column import to_expression_text
-from headgate.spark.filter_expression import like_pattern
+from headgate.spark.filter_column import like_pattern, to_expression_text
 
 
 @pytest.mark.parametrize(

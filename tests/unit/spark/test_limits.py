@@ -2,15 +2,15 @@ from __future__ import annotations
 
 from random import Random
 
-from headgate.spark.source.stream_micro import limited
+from headgate.spark.source.stream_micro import limit_offsets
 
 
 def test_what_is_within_the_limit_is_read_whole() -> None:
-    assert limited({"a": 5}, {"a": 25}, 20) == {"a": 25}
+    assert limit_offsets({"a": 5}, {"a": 25}, 20) == {"a": 25}
 
 
 def test_every_stream_gets_a_part_in_proportion_to_what_it_has() -> None:
-    assert limited({"a": 0, "b": 100}, {"a": 900, "b": 200}, 100) == {"a": 90, "b": 110}
+    assert limit_offsets({"a": 0, "b": 100}, {"a": 900, "b": 200}, 100) == {"a": 90, "b": 110}
 
 
 def test_a_limit_is_never_exceeded_and_there_is_always_progress(seed: int) -> None:
@@ -19,7 +19,7 @@ def test_a_limit_is_never_exceeded_and_there_is_always_progress(seed: int) -> No
         begin = {name: rng.randint(0, 50) for name in "abcd"[: rng.randint(1, 4)]}
         end = {name: offset + rng.choice((0, 1, 7, 1000)) for name, offset in begin.items()}
         most = rng.randint(1, 60)
-        found = limited(begin, end, most)
+        found = limit_offsets(begin, end, most)
         assert all(begin[name] <= found[name] <= end[name] for name in begin)
         ahead = sum(end.values()) - sum(begin.values())
         assert sum(found.values()) - sum(begin.values()) == min(most, ahead) or len(begin) > 1
@@ -30,12 +30,12 @@ def test_a_limit_is_never_exceeded_and_there_is_always_progress(seed: int) -> No
 def test_everything_is_read_in_the_end_with_the_smallest_limit() -> None:
     at, end, steps = {"a": 0, "b": 3}, {"a": 4, "b": 9}, 0
     while at != end:
-        at, steps = limited(at, end, 1), steps + 1
+        at, steps = limit_offsets(at, end, 1), steps + 1
     assert steps == 10
 
 
 def test_a_message_heavier_than_the_limit_is_read_alone() -> None:
-    assert limited({"a": 0, "b": 0}, {"a": 9, "b": 3}, 10, {"a": 100.0, "b": 50.0}) == {
+    assert limit_offsets({"a": 0, "b": 0}, {"a": 9, "b": 3}, 10, {"a": 100.0, "b": 50.0}) == {
         "a": 1,
         "b": 0,
     }

@@ -10,8 +10,8 @@ from threading import Event
 import pytest
 
 from headgate.errors import SparkError
-from headgate.spark import masters, sessions
-from headgate.spark.masters import addresses_of, answers, check_master
+from headgate.spark import sessions
+from headgate.spark.sessions import addresses_of, answers, check_master
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_one_master_that_answers_is_enough(listening, refusing):
 
 
 def test_a_cluster_where_nobody_listens_is_refused_with_what_to_do(refusing):
-    with pytest.raises(SparkError, match=r"no Spark answers at spark://.*is it running"):
+    with pytest.raises(SparkError, match=r"no Spark answers at spark://.*check that it is running"):
         check_master(f"spark://127.0.0.1:{refusing}")
 
 
@@ -90,7 +90,7 @@ def test_an_address_that_says_nothing_is_given_up_in_time(monkeypatch):
         released.wait(30)
         raise OSError
 
-    monkeypatch.setattr(masters.socket, "create_connection", hang)
+    monkeypatch.setattr(sessions.socket, "create_connection", hang)
     begin = time.monotonic()
     assert not answers([("black.hole", 7077)], 0.1)
     assert time.monotonic() - begin < 5

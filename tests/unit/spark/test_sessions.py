@@ -10,37 +10,41 @@ import pytest
 
 from headgate.errors import SparkError
 from headgate.spark.sessions import (
-    Place,
+    SparkMaster,
     check_python,
-    chosen_place,
+    choose_master,
     cores_of,
     settings,
     with_tries,
 )
 
 SCRATCH = Path("/tmp/scratch")
-HERE = Place("spark.master", "local[*,4]")
+HERE = SparkMaster("spark.master", "local[*,4]")
 
 
-def built_with(place: Place | None, **given: str) -> dict[str, str]:
+def built_with(place: SparkMaster | None, **given: str) -> dict[str, str]:
     return settings(place, given, cores=2, scratch=SCRATCH)
 
 
 def test_spark_runs_on_this_machine_unless_asked_otherwise():
-    assert chosen_place(None, {}, {}) == HERE
-    assert chosen_place("spark://host:7077", {}, {}) == Place("spark.master", "spark://host:7077")
-    assert chosen_place(None, {"spark.master": "local[1]"}, {}) == Place("spark.master", "local[1]")
+    assert choose_master(None, {}, {}) == HERE
+    assert choose_master("spark://host:7077", {}, {}) == SparkMaster(
+        "spark.master", "spark://host:7077"
+    )
+    assert choose_master(None, {"spark.master": "local[1]"}, {}) == SparkMaster(
+        "spark.master", "local[1]"
+    )
 
 
 def test_the_settings_say_where_spark_runs(tmp_path):
     environ = {"HEADGATE_SPARK_MASTER": "sc://host"}
-    assert chosen_place(None, {}, environ) == Place("spark.remote", "sc://host")
+    assert choose_master(None, {}, environ) == SparkMaster("spark.remote", "sc://host")
     file = tmp_path / "headgate.toml"
     file.write_text('spark_master = "local[2]"')
-    assert chosen_place(None, {}, {"HEADGATE_CONFIG": str(file)}) == Place(
+    assert choose_master(None, {}, {"HEADGATE_CONFIG": str(file)}) == SparkMaster(
         "spark.master", "local[2,4]"
     )
-    assert chosen_place("local[1]", {}, environ) == Place("spark.master", "local[1,4]")
+    assert choose_master("local[1]", {}, environ) == SparkMaster("spark.master", "local[1,4]")
 
 
 def test_a_task_is_tried_again_on_this_machine_unless_asked_otherwise():
@@ -51,20 +55,20 @@ def test_a_task_is_tried_again_on_this_machine_unless_asked_otherwise():
 
 
 def test_a_connect_server_is_reached_by_its_address():
-    server = Place("spark.remote", "sc://host")
-    assert chosen_place("sc://host", {}, {}) == server
-    assert chosen_place(None, {}, {"SPARK_REMOTE": "sc://host"}) == server
+    server = SparkMaster("spark.remote", "sc://host")
+    assert choose_master("sc://host", {}, {}) == server
+    assert choose_master(None, {}, {"SPARK_REMOTE": "sc://host"}) == server
     assert "spark.master" not in built_with(server)
 
 
 def test_what_spark_submit_has_decided_stays():
-    place = chosen_place(None, {}, {"PYSPARK_GATEWAY_PORT": "4242"})
+    place = choose_master(None, {}, {"PYSPARK_GATEWAY_PORT": "4242"})
     assert place is None
     assert all(key.startswith("spark.sql.") for key in built_with(place))
 
 
 def test_a_cluster_is_not_bound_to_loopback():
-    cluster = built_with(Place("spark.master", "spark://host:7077"))
+    cluster = built_with(SparkMaster("spark.master", "spark://host:7077"))
     assert "spark.driver.bindAddress" not in cluster
     assert "spark.sql.warehouse.dir" not in cluster
     assert built_with(HERE)["spark.driver.bindAddress"] == "127.0.0.1"
@@ -85,7 +89,7 @@ def test_given_java_options_come_after_ours_so_that_they_win():
 
 
 def test_a_cluster_is_refused_until_it_is_said_which_python_its_workers_run():
-    cluster = Place("spark.master", "spark://host:7077")
+    cluster = SparkMaster("spark.master", "spark://host:7077")
     with pytest.raises(SparkError, match=r"spark://host:7077: .*export PYSPARK_PYTHON="):
         check_python(cluster, {})
     check_python(cluster, {"PYSPARK_PYTHON": "python3"})
@@ -93,8 +97,8 @@ def test_a_cluster_is_refused_until_it_is_said_which_python_its_workers_run():
     here = ("local[2]", "local-cluster[1,1,1024]")
     for place in (
         None,
-        Place("spark.remote", "sc://host"),
-        *(Place("spark.master", u) for u in here),
+        SparkMaster("spark.remote", "sc://host"),
+        *(SparkMaster("spark.master", u) for u in here),
     ):
         check_python(place, {})
 

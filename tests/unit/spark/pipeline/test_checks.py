@@ -13,7 +13,7 @@ from headgate.errors import PipelineError
 from headgate.pipelines.definition import Pipeline, Sink
 from headgate.pipelines.file import read_pipeline
 from headgate.queues.database import connect
-from headgate.spark.pipeline.checks import as_known, check, claim_checkpoint, notes_on
+from headgate.spark.pipeline.checks import check, claim_checkpoint, notes_on, use_recorded_path
 from headgate.streams.stream import Stream
 
 TEXT = """
@@ -59,7 +59,7 @@ def test_looking_changes_nothing(pipeline: Pipeline, tmp_path: Path) -> None:
 def test_a_pipeline_into_its_own_source_would_never_end(pipeline: Pipeline, tmp_path: Path) -> None:
     Stream.create(tmp_path / "events").close()
     into_itself = replace(pipeline, dead_letter=f"stream:{tmp_path}/events")
-    with pytest.raises(PipelineError, match="round for ever"):
+    with pytest.raises(PipelineError, match="circulate for ever"):
         check(into_itself)
 
 
@@ -114,10 +114,10 @@ def test_a_file_source_keeps_the_spelling_that_spark_remembers_its_files_by(tmp_
         text = dedent(TEXT).replace('stream = "events"', source.format(path))
         (tmp_path / f"{name}.toml").write_text(f'[pipeline]\nname = "p"\n{text}')
     first, again, other = (read_pipeline(tmp_path / f"{n}.toml") for n in ("p", "again", "other"))
-    assert as_known(again) == again
+    assert use_recorded_path(again) == again
     claim_checkpoint(first)
     check(again)
-    assert as_known(again).source == first.source != again.source
+    assert use_recorded_path(again).source == first.source != again.source
     with pytest.raises(PipelineError, match="another version of this file, with path"):
         check(other)
 
@@ -127,7 +127,7 @@ def test_a_pipeline_into_its_own_source_by_another_name_would_never_end(
 ) -> None:
     Stream.create(tmp_path / "events").close()
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(PipelineError, match="round for ever"):
+    with pytest.raises(PipelineError, match="circulate for ever"):
         check(replace(pipeline, dead_letter=f"stream:{tmp_path}/link/events"))
 
 
@@ -179,7 +179,7 @@ def test_a_look_does_not_go_on_and_on(tmp_path: Path) -> None:
         database.queue("orders")
     looking = from_queue(tmp_path, url, 'states = "ready"')
     check(looking)
-    assert "looked at once" in only_problem(replace(looking, trigger="continuous"))
+    assert "read once" in only_problem(replace(looking, trigger="continuous"))
     assert "--once" in only_problem(replace(looking, trigger=timedelta(seconds=1)))
 
 
@@ -190,7 +190,7 @@ def test_a_queue_into_itself_would_never_end(tmp_path: Path) -> None:
     pipeline = from_queue(tmp_path, url)
     check(replace(pipeline, dead_letter=f"queue:{url}#others"))
     into_itself = replace(pipeline, dead_letter=f"queue:{url}?synchronous=NORMAL#orders")
-    assert "round for ever" in only_problem(into_itself)
+    assert "circulate for ever" in only_problem(into_itself)
 
 
 def test_a_checkpoint_knows_its_queue_and_no_password(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_files_need_a_folder_that_is_there_and_a_schema(tmp_path: Path) -> None:
         check(bare)
     folder, schema = refused.value.problems
     assert folder.startswith("[source]: path: json reads files; add path")
-    assert schema.startswith("[source]: schema: json has none of its own")
+    assert schema.startswith("[source]: schema: json has no schema of its own")
     whole = from_format(tmp_path, 'format = "binaryFile"\npath = "."')
     assert 'add one: schema = "path string, modificationTime timestamp' in only_problem(whole)
     named = from_format(tmp_path, 'format = "CSV"\npath = "in"\nschema = "a string"')

@@ -18,11 +18,11 @@ from pyspark.errors import PySparkException
 from headgate.errors import CheckpointLocked
 from headgate.spark.pipeline.lock import (
     CheckpointLock,
-    hold,
-    let_go,
-    let_go_of_ended,
+    hold_lock,
     process_of,
     refuse_locked,
+    release_ended,
+    release_lock,
 )
 
 HOLDER = """
@@ -121,21 +121,21 @@ class Query:
 
 
 def test_a_query_whose_session_is_gone_holds_no_lock(tmp_path: Path) -> None:
-    hold(CheckpointLock(tmp_path), Query("NO_ACTIVE_SESSION"))  # type: ignore[arg-type]
-    let_go_of_ended()
+    hold_lock(CheckpointLock(tmp_path), Query("NO_ACTIVE_SESSION"))  # type: ignore[arg-type]
+    release_ended()
     CheckpointLock(tmp_path).release()
 
 
 def test_a_query_that_cannot_be_asked_for_other_reasons_keeps_its_lock(tmp_path: Path) -> None:
     query = Query("UNAVAILABLE")
-    hold(CheckpointLock(tmp_path), query)  # type: ignore[arg-type]
+    hold_lock(CheckpointLock(tmp_path), query)  # type: ignore[arg-type]
     try:
         with pytest.raises(PySparkException):
-            let_go_of_ended()
+            release_ended()
         with pytest.raises(CheckpointLocked):
             CheckpointLock(tmp_path)
     finally:
-        let_go(query)  # type: ignore[arg-type]
+        release_lock(query)  # type: ignore[arg-type]
 
 
 def test_whoever_comes_after_a_killed_driver_waits_for_its_java(tmp_path: Path) -> None:
@@ -144,10 +144,10 @@ def test_whoever_comes_after_a_killed_driver_waits_for_its_java(tmp_path: Path) 
         (tmp_path / "headgate").mkdir()
         (tmp_path / "headgate" / "lock").write_text(json.dumps(left))
         with pytest.raises(CheckpointLocked, match=f"pid {java.pid}"):
-            CheckpointLock(tmp_path, patience_s=0.1)
+            CheckpointLock(tmp_path, timeout_s=0.1)
         java.kill()
         java.wait()
-        CheckpointLock(tmp_path, patience_s=10).release()
+        CheckpointLock(tmp_path, timeout_s=10).release()
 
 
 def test_a_process_that_has_the_number_of_a_java_long_gone_is_not_waited_for(
@@ -156,7 +156,7 @@ def test_a_process_that_has_the_number_of_a_java_long_gone_is_not_waited_for(
     left = {"pid": 1, "host": socket.gethostname(), "java": [os.getpid(), "0"]}
     (tmp_path / "headgate").mkdir()
     (tmp_path / "headgate" / "lock").write_text(json.dumps(left))
-    CheckpointLock(tmp_path, patience_s=0).release()
+    CheckpointLock(tmp_path, timeout_s=0).release()
 
 
 @pytest.mark.parametrize("left", ["", "no json", "[1]", '{"java": null}'])

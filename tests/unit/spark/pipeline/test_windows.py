@@ -9,7 +9,7 @@ import pyarrow as pa
 from headgate.columns.decode import decode_messages
 from headgate.columns.shred import shred_messages
 from headgate.message import Message
-from headgate.spark.pipeline.windows import combined, windows
+from headgate.spark.pipeline.router import combine, windows
 from tests import generate
 
 
@@ -19,7 +19,7 @@ def test_batches_with_different_columns_come_out_as_one(seed: int) -> None:
         parts = [generate.messages(rng, rng.randint(1, 12)) for _ in range(rng.randint(1, 6))]
         batches = [shred_messages(part) for part in parts]
         expected = [message for batch in batches for message in decode_messages(batch)]
-        assert decode_messages(combined(batches)) == expected
+        assert decode_messages(combine(batches)) == expected
 
 
 def test_a_column_may_be_a_dictionary_here_and_plain_there() -> None:
@@ -27,7 +27,7 @@ def test_a_column_may_be_a_dictionary_here_and_plain_there() -> None:
     wide = words.dictionary_encode()
     narrow = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["c", "a"]))
     batches = [pa.record_batch({"h.s.x": array}) for array in (narrow, words, wide)]
-    whole = combined(batches).column("h.s.x")
+    whole = combine(batches).column("h.s.x")
     assert whole.to_pylist() == ["c", "a", "a", "b", "a", None, "a", "b", "a", None]
 
 
@@ -37,7 +37,7 @@ def test_more_words_than_the_codes_of_any_one_batch_could_count() -> None:
         words = pa.array([f"w{n}" for n in range(first, first + 100)])
         return pa.record_batch({"h.s.x": pa.DictionaryArray.from_arrays(codes, words)})
 
-    whole = combined([part(first) for first in range(0, 1000, 100)])
+    whole = combine([part(first) for first in range(0, 1000, 100)])
     assert whole.column("h.s.x").to_pylist() == [f"w{n}" for n in range(1000)]
 
 

@@ -9,12 +9,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from headgate.errors import DataLost, SparkOptionsError
 from headgate.message import Message
 from headgate.spark.jobs.replays import stage_ranges
-from headgate.spark.options import source_options
-from headgate.spark.sink.checkpoint import fresh_owner
-from headgate.spark.sink.destinations import parse
-from headgate.spark.source.ranges import Range, scan
-from headgate.spark.source.stream_batch import HeadgateReader
-from headgate.spark.source.stream_micro import HeadgateStreamReader
+from headgate.spark.options import parse_stream_read
+from headgate.spark.sink.destination import destination_of, new_owner
+from headgate.spark.source.ranges import OffsetRange, scan
+from headgate.spark.source.stream_batch import StreamBatchReader
+from headgate.spark.source.stream_micro import StreamMicroReader
 from headgate.streams.read.cursors import Cursors
 from headgate.streams.read.query import StreamQuery
 from headgate.streams.stream import Stream
@@ -31,12 +30,12 @@ def small_segments(tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
-def reading(path: Path, **options: str) -> HeadgateStreamReader:
+def reading(path: Path, **options: str) -> StreamMicroReader:
     given = {"path": str(path), **options}
-    return HeadgateStreamReader(struct("offset bigint, n bigint"), source_options(given))
+    return StreamMicroReader(struct("offset bigint, n bigint"), parse_stream_read(given))
 
 
-def offsets(reader: HeadgateStreamReader, start: int, end: int) -> list[int]:
+def offsets(reader: StreamMicroReader, start: int, end: int) -> list[int]:
     path = reader.options.paths[0]
     return [
         offset
@@ -135,7 +134,7 @@ def test_a_stream_that_is_named_twice_in_different_ways_is_refused(
     small_segments: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(small_segments)
-    with pytest.raises(SparkOptionsError, match="asked for twice"):
+    with pytest.raises(SparkOptionsError, match="listed twice"):
         reading(small_segments, paths=str(tmp_path / "link"))
 
 
@@ -160,9 +159,9 @@ def test_messages_dropped_before_they_were_planned_or_read_are_an_error(
     with Stream.open(small_segments) as writer:
         writer.trim(before_offset=100)
         first = writer.first_offset
-    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} were dropped"):
+    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} were deleted"):
         list(reader.read(planned[0]))
-    with pytest.raises(DataLost, match=f"offsets 5 to {first - 1} were dropped.*failOnDataLoss"):
+    with pytest.raises(DataLost, match=f"offsets 5 to {first - 1} were deleted.*failOnDataLoss"):
         reader.partitions({path: 5}, {path: 200})
 
 
@@ -175,7 +174,7 @@ def test_messages_dropped_before_they_were_read_are_left_out_when_that_is_wanted
     assert offsets(reading(small_segments, failOnDataLoss="false"), 0, 200) == list(
         range(first, 200)
     )
-    assert f"offsets 0 to {first - 1} were dropped" in caplog.text
+    assert f"offsets 0 to {first - 1} were deleted" in caplog.text
 
 
 def test_messages_dropped_while_a_task_reads_are_an_error(small_segments: Path) -> None:
@@ -186,7 +185,7 @@ def test_messages_dropped_while_a_task_reads_are_an_error(small_segments: Path) 
     with Stream.open(small_segments) as writer:
         writer.trim(before_offset=150)
         first = writer.first_offset
-    with pytest.raises(DataLost, match=f"offsets [1-9][0-9]* to {first - 1} were dropped"):
+    with pytest.raises(DataLost, match=f"offsets [1-9][0-9]* to {first - 1} were deleted"):
         list(read)
 
 
@@ -205,34 +204,36 @@ def test_a_stream_that_ends_before_what_was_planned_is_an_error(
 def test_a_batch_read_says_what_was_dropped_since_it_was_planned(
     small_segments: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def made(**options: str) -> HeadgateReader:
-        given = source_options({"path": str(small_segments), **options})
-        return HeadgateReader(struct("offset bigint"), given)
+    def made(**options: str) -> StreamBatchReader:
+        given = parse_stream_read({"path": str(small_segments), **options})
+        return StreamBatchReader(struct("offset bigint"), given)
 
     [planned] = made(partitions="1").partitions()
     with Stream.open(small_segments) as writer:
         writer.trim(before_offset=100)
         first = writer.first_offset
-    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} were dropped"):
+    with pytest.raises(DataLost, match=f"offsets 0 to {first - 1} were deleted"):
         list(made().read(planned))
     rows = sum(batch.num_rows for batch in made(failOnDataLoss="false").read(planned))
     assert rows == 200 - first
-    assert f"offsets 0 to {first - 1} were dropped" in caplog.text
+    assert f"offsets 0 to {first - 1} were deleted" in caplog.text
 
 
 def test_a_replay_says_what_was_dropped_before_it_came_to_it(
     small_segments: Path, tmp_path: Path
 ) -> None:
     place, ranges = (
-        parse(f"stream:{tmp_path}/out", "", fresh_owner()),
-        [Range(str(small_segments), 0, 200)],
+        destination_of(f"stream:{tmp_path}/out", "", new_owner()),
+        [OffsetRange(str(small_segments), 0, 200)],
     )
     with Stream.open(small_segments) as writer:
         writer.trim(before_offset=100)
-    with pytest.raises(DataLost, match=r"were dropped.*replay what is left under another id"):
+    with pytest.raises(
+        DataLost, match=r"were deleted.*replay the remaining messages under another id"
+    ):
         stage_ranges(place, StreamQuery(), ranges)
 
 
 def test_a_stream_that_was_made_again_needs_a_new_checkpoint(small_segments: Path) -> None:
-    with pytest.raises(DataLost, match="stands at offset 900, the stream ends at 200"):
+    with pytest.raises(DataLost, match="is at offset 900, and the stream ends at 200"):
         reading(small_segments).latestOffset({str(small_segments): 900}, ReadAllAvailable())

@@ -1,6 +1,7 @@
-"""Rows of a Spark schema -> stream columns: what the source does, read backwards.
+"""RowNumbers of a Spark schema -> stream columns: the inverse of the source's projection.
 
-A plain column beside a `headers` map wins where it is not null: `df.withColumn("region", …)` changes that header.
+A plain column beside a `headers` map takes precedence where it is not null: `df.withColumn("region", …)` changes that
+header.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import column_name
+from headgate.columns import column_name, parse_column_name
 from headgate.filters import Field, Scope, View
-from headgate.spark.schema import Column, writing_columns
+from headgate.spark.schema import SchemaColumn, writing_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Arrays = dict[str, pa.Array]
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 
 _STORED: Final[dict[View, pa.DataType]] = {
     "string": pa.string(),
@@ -34,32 +35,32 @@ _STRUCT_VIEWS: Final[tuple[View, ...]] = ("string", "int", "float", "bool")
 
 
 def to_stream_columns(
-    batch: pa.RecordBatch, schema: StructType | Sequence[Column]
+    batch: pa.RecordBatch, schema: StructType | Sequence[SchemaColumn]
 ) -> pa.RecordBatch:
-    """The batch as columns of a stream: h.s.region, topic, …; those that are empty are left out."""
-    columns = _parsed(schema)
-    found: Arrays = {}
+    """Convert the batch to columns of a stream: h.s.region, topic, …; empty columns are left out."""
+    columns = _parse_schema(schema)
+    composed: Arrays = {}
     for column, array in zip(columns, batch.columns, strict=True):
-        found.update(_system(column, array))
+        composed.update(_system(column, array))
     plain = _plain_fields(columns, batch)
     for name, array in _map_fields(columns, batch):
-        winner = _winning(plain, name)
-        found[name] = array if winner is None else _where_null(winner, array)
+        overridden = _overridden(plain, name)
+        composed[name] = array if overridden is None else _clear(overridden, array)
     for name, array in plain.items():
-        found[name] = pc.coalesce(array, found[name]) if name in found else array
-    filled = {name: array for name, array in found.items() if array.null_count < len(array)}
-    if not filled:  # a batch without columns would forget how many rows it has
+        composed[name] = pc.coalesce(array, composed[name]) if name in composed else array
+    filled = {name: array for name, array in composed.items() if array.null_count < len(array)}
+    if not filled:  # a batch without columns has no number of rows
         filled = {"priority": pa.array(np.zeros(batch.num_rows, np.int64))}
     return pa.RecordBatch.from_arrays(list(filled.values()), list(filled))
 
 
-def _parsed(schema: StructType | Sequence[Column]) -> Sequence[Column]:
-    if isinstance(schema, tuple | list) and all(isinstance(c, Column) for c in schema):
+def _parse_schema(schema: StructType | Sequence[SchemaColumn]) -> Sequence[SchemaColumn]:
+    if isinstance(schema, tuple | list) and all(isinstance(c, SchemaColumn) for c in schema):
         return schema
     return writing_columns(schema)  # type: ignore[arg-type]
 
 
-def _system(column: Column, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+def _system(column: SchemaColumn, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     if column.holds != "system":
         return
     if column.name == "timestamp":
@@ -72,8 +73,8 @@ def _system(column: Column, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 # ---- headers and properties --------------------------------------------------------------------------
 
 
-def _plain_fields(columns: Sequence[Column], batch: pa.RecordBatch) -> Arrays:
-    found: Arrays = {}
+def _plain_fields(columns: Sequence[SchemaColumn], batch: pa.RecordBatch) -> Arrays:
+    plain: Arrays = {}
     for column, array in zip(columns, batch.columns, strict=True):
         if column.holds != "field" or column.field is None:
             continue
@@ -81,25 +82,30 @@ def _plain_fields(columns: Sequence[Column], batch: pa.RecordBatch) -> Arrays:
         name, values = column_name(column.field, view), array.cast(_STORED[view])
         if view == "opaque":
             values = pc.if_else(values, True, None)
-        found[name] = pc.coalesce(found[name], values) if name in found else values
-    return found
+        plain[name] = pc.coalesce(plain[name], values) if name in plain else values
+    return plain
 
 
-def _map_fields(columns: Sequence[Column], batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
+def _map_fields(
+    columns: Sequence[SchemaColumn], batch: pa.RecordBatch
+) -> Iterator[tuple[str, pa.Array]]:
     for column, array in zip(columns, batch.columns, strict=True):
         if column.holds == "values":
-            yield from _of_values(column.scope, array)
+            yield from _value_fields(column.scope, array)
         elif column.holds == "texts":
-            yield from _of_texts(column.scope, array)
+            yield from _text_fields(column.scope, array)
 
 
-def _of_texts(scope: Scope, array: pa.MapArray) -> Iterator[tuple[str, pa.Array]]:
+def _text_fields(scope: Scope, array: pa.MapArray) -> Iterator[tuple[str, pa.Array]]:
     rows, keys, values = _entries(array)
     for key, entries in _by_key(keys):
-        yield column_name(Field(scope, key), "string"), _placed(values, rows, entries, len(array))
+        yield (
+            column_name(Field(scope, key), "string"),
+            _place_values(values, rows, entries, len(array)),
+        )
 
 
-def _of_values(scope: Scope, array: pa.MapArray) -> Iterator[tuple[str, pa.Array]]:
+def _value_fields(scope: Scope, array: pa.MapArray) -> Iterator[tuple[str, pa.Array]]:
     rows, keys, values = _entries(array)
     kinds = dict(zip(_STRUCT_VIEWS, values.flatten(), strict=True))
     none = np.logical_and.reduce([_flags(pc.is_null(kind)) for kind in kinds.values()])
@@ -107,12 +113,12 @@ def _of_values(scope: Scope, array: pa.MapArray) -> Iterator[tuple[str, pa.Array
     for key, entries in _by_key(keys):
         field = Field(scope, key)
         for view, kind in (*kinds.items(), ("opaque", opaque)):
-            placed = _placed(kind, rows, entries, len(array))
-            if placed.null_count < len(array):
-                yield column_name(field, view), placed
+            column = _place_values(kind, rows, entries, len(array))
+            if column.null_count < len(array):
+                yield column_name(field, view), column
 
 
-def _entries(array: pa.MapArray) -> tuple[Rows, pa.Array, pa.Array]:
+def _entries(array: pa.MapArray) -> tuple[RowNumbers, pa.Array, pa.Array]:
     """Every entry of every map: the row it is in, its key and its value."""
     starts = array.offsets.to_numpy()
     valid = _flags(pc.is_valid(array))
@@ -122,11 +128,11 @@ def _entries(array: pa.MapArray) -> tuple[Rows, pa.Array, pa.Array]:
     keys, values = array.keys.slice(first, count), array.items.slice(first, count)
     if valid.all():
         return rows, keys, values
-    there = pa.array(np.flatnonzero(valid[rows]))
-    return rows[valid[rows]], keys.take(there), values.take(there)
+    kept = pa.array(np.flatnonzero(valid[rows]))
+    return rows[valid[rows]], keys.take(kept), values.take(kept)
 
 
-def _by_key(keys: pa.Array) -> Iterator[tuple[str, Rows]]:
+def _by_key(keys: pa.Array) -> Iterator[tuple[str, RowNumbers]]:
     """Every distinct key with its entries."""
     encoded = keys.dictionary_encode()
     codes = encoded.indices.to_numpy()
@@ -136,25 +142,24 @@ def _by_key(keys: pa.Array) -> Iterator[tuple[str, Rows]]:
         yield key, order[borders[code] : borders[code + 1]]
 
 
-def _placed(values: pa.Array, rows: Rows, entries: Rows, count: int) -> pa.Array:
-    """The entries' values, each in its row, null in the others."""
+def _place_values(values: pa.Array, rows: RowNumbers, entries: RowNumbers, count: int) -> pa.Array:
+    """A column with the entries' values in their rows, and null in the others."""
     at = np.full(count, -1)
     at[rows[entries]] = entries
     return values.take(pa.array(at, mask=at < 0))
 
 
-def _winning(plain: Arrays, name: str) -> pa.Array | None:
-    """Where a plain column of any kind says what this header is."""
-    others = [
-        array for other, array in plain.items() if other[0] == name[0] and other[4:] == name[4:]
-    ]
+def _overridden(plain: Arrays, name: str) -> pa.Array | None:
+    """The rows in which a plain column of any kind sets this header; None when there is no such column."""
+    field = parse_column_name(name)[0]
+    others = [array for other, array in plain.items() if parse_column_name(other)[0] == field]
     if not others:
         return None
     return pa.array(np.logical_or.reduce([_flags(pc.is_valid(array)) for array in others]))
 
 
-def _where_null(winner: pa.Array, array: pa.Array) -> pa.Array:
-    return pc.if_else(winner, pa.scalar(None, array.type), array)
+def _clear(rows: pa.Array, array: pa.Array) -> pa.Array:
+    return pc.if_else(rows, pa.scalar(None, array.type), array)
 
 
 def _flags(array: pa.Array) -> npt.NDArray[np.bool_]:

@@ -1,8 +1,7 @@
-"""What a filter would skip if the stream were stored another way, tried on the real messages.
+"""Simulate what a filter would skip if the stream were stored in another way, with the stream's own messages.
 
-Nothing is written: rows are arranged in memory as sealing would arrange them, or cut as a producer would cut them,
-the same summaries are made of them, and the same verdicts asked. So a simulation is as right as its segments are
-typical of the others.
+Nothing is written: rows are arranged in memory as sealing would arrange them, or cut into chunks as a producer would,
+and the same code as in a stream builds the summaries and judges them. A simulation is as good as its segments are typical.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from headgate.filters import Chunks, Facts, Field, FieldFacts, Filter, Flags, Pr
 from headgate.filters.compile import judge
 from headgate.filters.compile.arrow import Mask, compile_mask
 from headgate.message import Scalar
-from headgate.spark.jobs.rows import SegmentRows
+from headgate.spark.jobs.segment_table import SegmentTable
 from headgate.streams import CHUNK_HEADER, COLUMN
 from headgate.streams.segments import (
     FILTER_VALUE,
@@ -49,26 +48,26 @@ _RANGES: Final = (Field("sys", "timestamp"), Field("sys", "priority"))  # known 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What filters did to chunks: for each filter the chunks and bytes it had to read."""
+    """For each filter, the number of chunks and bytes it has to read."""
 
     chunks: int
     nbytes: int
-    summary_bytes: int  # what is kept to decide
+    summary_bytes: int  # the size of Bloom filters or index entries
     chunks_read: tuple[int, ...]
     bytes_read: tuple[int, ...]
 
     def skipped(self, filter: int) -> float:
-        """The share of all bytes that this filter did not read."""
+        """The share of all bytes that this filter skips."""
         return 1 - self.bytes_read[filter] / self.nbytes if self.nbytes else 0.0
 
     @property
     def shares(self) -> list[float]:
-        """The same for every filter."""
+        """The share of all bytes that each filter skips."""
         return [self.skipped(i) for i in range(len(self.bytes_read))]
 
 
-def added(one: Tally, other: Tally) -> Tally:
-    """Two parts of a stream together."""
+def add_tallies(one: Tally, other: Tally) -> Tally:
+    """The sum for two parts of a stream."""
     return Tally(
         one.chunks + other.chunks,
         one.nbytes + other.nbytes,
@@ -85,7 +84,7 @@ def _tally(
 
 
 def _tally_of(read: Sequence[Flags], lengths: npt.NDArray[np.int64], summary_bytes: int) -> Tally:
-    """From the chunks that each filter reads."""
+    """The tally of the chunks that each filter reads."""
     return Tally(
         len(lengths),
         int(lengths.sum()),
@@ -96,9 +95,9 @@ def _tally_of(read: Sequence[Flags], lengths: npt.NDArray[np.int64], summary_byt
 
 
 class Simulation:
-    """The rows of one segment, arranged in one way after the other."""
+    """The rows of one segment, arranged in several ways."""
 
-    def __init__(self, segment: Segment, rows: SegmentRows, chunk_messages: int) -> None:
+    def __init__(self, segment: Segment, rows: SegmentTable, chunk_messages: int) -> None:
         self.segment, self.rows = segment, rows
         stored = int(segment.lengths().sum())
         self.row_bytes = max(stored - int(rows.sizes.sum()), 0) / max(len(rows), 1)
@@ -106,14 +105,14 @@ class Simulation:
         self.chunk_messages = chunk_messages
         self._keys: dict[Field, SortKey | None] = {}
 
-    # ---- as it is ------------------------------------------------------------------------------------
+    # ---- as stored -----------------------------------------------------------------------------------
 
-    def as_it_is(self, filters: Sequence[Filter]) -> Tally:
-        """The verdicts on the segment's own chunks."""
+    def as_stored(self, filters: Sequence[Filter]) -> Tally:
+        """The verdicts on the segment's chunks as they are stored."""
         return _tally(self.segment.facts(), self.segment.lengths(), filters, 0)
 
     def matching(self, filters: Sequence[Filter]) -> Tally:
-        """A tally of messages instead of chunks: those that match are read."""
+        """A tally of messages instead of chunks: matching messages count as read."""
         hits = [sum(map(_hits, repeat(compile_mask(f)), self._chunks())) for f in filters]
         return Tally(len(self.rows), len(self.rows), 0, tuple(hits), tuple(hits))
 
@@ -124,7 +123,7 @@ class Simulation:
     # ---- sealed --------------------------------------------------------------------------------------
 
     def sealed(self, indexed: Sequence[str], filters: Sequence[Filter]) -> Tally:
-        """Clustered by these headers, as `seal` does it."""
+        """The verdicts after sealing, with rows clustered by these headers."""
         fields = [FILTER_VALUE, *(Field("header", name) for name in indexed)]
         keys = [key for field in fields if (key := self._key(field)) is not None]
         clustering = cluster(self.rows.groups, keys, self.rows.sizes)
@@ -153,8 +152,8 @@ class Simulation:
     # ---- hot -----------------------------------------------------------------------------------------
 
     def hot(self, shapes: Sequence[IndexShape], filters: Sequence[Filter]) -> list[Tally]:
-        """In the order of publishing, with a Bloom filter a chunk, once for each shape of the index."""
-        chunks = _in_order(len(self.rows), self.cuts)
+        """The verdicts before sealing: rows in publishing order, a Bloom filter for each chunk; for each shape of the index."""
+        chunks = _publishing_order(len(self.rows), self.cuts)
         hashes = self._hashes(chunks, {field for shape in shapes for field in shape.fields})
         lengths, known = self._lengths(chunks), _ranges(self.rows.columns, chunks)
         tallies = []
@@ -171,8 +170,8 @@ class Simulation:
     def seeded(
         self, header: str, shapes: Sequence[IndexShape], values: Sequence[Scalar]
     ) -> list[Tally]:
-        """With this header as the filter value: for each shape, equality with each of the values."""
-        chunks, field = _in_order(len(self.rows), self.cuts), Field("header", header)
+        """The verdicts before sealing with this header as the filter value: for each shape, on equality with each value."""
+        chunks, field = _publishing_order(len(self.rows), self.cuts), Field("header", header)
         hashes = {FILTER_VALUE: _hashes_in(FILTER_VALUE, field, self.rows.columns, chunks)}
         lengths = self._lengths(chunks)
         everything = np.arange(len(chunks.starts))
@@ -185,13 +184,13 @@ class Simulation:
         return tallies
 
     def restricted(self, header: str, filters: Sequence[Filter]) -> Tally:
-        """In the order of publishing, with a new chunk wherever the header's value changes."""
+        """The verdicts when a new chunk begins wherever the header's value changes, in publishing order."""
         field = Field("header", header)
         key = self._key(field)
-        assert key is not None, "a header that is nowhere cannot cut anything"
+        assert key is not None, "a header that no message has cannot restrict chunks"
         changes = np.flatnonzero(np.diff(key.ranks)) + 1
-        cuts = _at_most(np.union1d(self.cuts, changes), len(self.rows), self.chunk_messages)
-        chunks = _in_order(len(self.rows), cuts.astype(np.intp))
+        cuts = _split_long(np.union1d(self.cuts, changes), len(self.rows), self.chunk_messages)
+        chunks = _publishing_order(len(self.rows), cuts.astype(np.intp))
         columns = {n: c for n, c in self.rows.columns.items() if parse_column_name(n)[0] == field}
         summary = summarize(
             columns, chunks, indexed=(), first_offset=0, properties=[{}] * len(chunks.starts)
@@ -215,14 +214,14 @@ def views_of(columns: Mapping[str, SegmentColumn], field: Field) -> dict[str, Se
 # ---- chunks as a producer cuts them ------------------------------------------------------------------
 
 
-def _stored_cuts(segment: Segment, rows: SegmentRows, chunk_messages: int) -> Starts:
-    if segment.sealed:  # how it was cut before is not known any more
+def _stored_cuts(segment: Segment, rows: SegmentTable, chunk_messages: int) -> Starts:
+    if segment.sealed:  # its chunks before sealing are not known
         return np.arange(0, max(len(rows), 1), chunk_messages)
     return np.cumsum([0, *rows.chunk_rows[:-1]])
 
 
-def _at_most(starts: npt.NDArray[np.signedinteger], count: int, most: int) -> Starts:
-    """The same cuts, and more where a chunk would be too long."""
+def _split_long(starts: npt.NDArray[np.signedinteger], count: int, most: int) -> Starts:
+    """The starts of chunks, with more of them where a chunk would be too long."""
     longer = [
         np.arange(start, end, most)
         for start, end in zip(starts, np.append(starts[1:], count), strict=True)
@@ -231,7 +230,7 @@ def _at_most(starts: npt.NDArray[np.signedinteger], count: int, most: int) -> St
     return np.union1d(starts, np.concatenate(longer)) if longer else starts
 
 
-def _in_order(count: int, starts: Starts) -> Clustering:
+def _publishing_order(count: int, starts: Starts) -> Clustering:
     return Clustering(np.arange(count), starts)
 
 
@@ -253,7 +252,7 @@ def _hot_facts(chunks: Clustering, known: Mapping[Field, FieldFacts], probe: Pro
 def _hashes_in(
     name: Field, field: Field, columns: Mapping[str, SegmentColumn], chunks: Clustering
 ) -> list[Hashes]:
-    """The hashes, under the name of `name`, of the different values of `field` in each chunk."""
+    """The hashes of the distinct values of `field` in each chunk, as values of the field `name`."""
     parts = [hashes_of_chunks(name, c, chunks) for c in views_of(columns, field).values()]
     if not parts:
         return [np.empty((0, 2), np.uint64)] * len(chunks.starts)
@@ -263,16 +262,17 @@ def _hashes_in(
 def _bloom_probe(
     shape: IndexShape, hashes: Mapping[Field, Sequence[Hashes]], starts: Starts
 ) -> Probe:
-    """What the index of a hot segment answers; the salt of a chunk is its first row."""
-    filled = [
-        _filled(shape, {f: hashes[f][i] for f in shape.fields}, s) for i, s in enumerate(starts)
+    """A probe with the Bloom filters of a hot segment; the salt of a chunk is the number of its first row."""
+    built = [
+        _build_bloom(shape, {f: hashes[f][i] for f in shape.fields}, s)
+        for i, s in enumerate(starts)
     ]
-    filters, salts = np.stack([bits for bits, _ in filled]), bloom.salts(starts.astype(np.int64))
+    filters, salts = np.stack([bits for bits, _ in built]), bloom.salts(starts.astype(np.int64))
 
     def probe(field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
         if field not in shape.fields:
             return None
-        covered = np.array([field in filled[chunk][1] for chunk in chunks], np.bool_)
+        covered = np.array([field in built[chunk][1] for chunk in chunks], np.bool_)
         hit = bloom.probe(
             shape.bloom, filters[chunks], salts[chunks], bloom.hash_value(field, value)
         )
@@ -281,15 +281,15 @@ def _bloom_probe(
     return probe
 
 
-def _filled(
+def _build_bloom(
     shape: IndexShape, hashes: Mapping[Field, Hashes], start: int
 ) -> tuple[bloom.Filters, frozenset[Field]]:
-    """A chunk's filter and the fields it covers: those with few values first, while there is room."""
+    """A chunk's Bloom filter and the fields it covers: those with few values first, while there is room."""
     room, covered = room_for(shape), []
     for field in sorted(hashes, key=lambda field: len(hashes[field])):
         if len(hashes[field]) <= room:
             room -= len(hashes[field])
             covered.append(field)
-    chosen = [hashes[field] for field in covered]
-    together = reduce(lambda a, b: np.concatenate([a, b]), chosen, np.empty((0, 2), np.uint64))
-    return bloom.build(shape.bloom, together, int(start)), frozenset(covered)
+    parts = [hashes[field] for field in covered]
+    joined = reduce(lambda a, b: np.concatenate([a, b]), parts, np.empty((0, 2), np.uint64))
+    return bloom.build(shape.bloom, joined, int(start)), frozenset(covered)

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 from headgate.pipelines.definition import Pipeline
 from headgate.pipelines.file import read_pipeline
-from headgate.pipelines.limits import limit_options
+from headgate.pipelines.sources import limit_options
 from headgate.spark.pipeline.run import source_options
 
 STREAM, QUEUE = "stream:out", "queue:sqlite:///q.db"

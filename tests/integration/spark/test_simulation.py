@@ -9,9 +9,9 @@ import pytest
 from headgate.filters import VIEWS
 from headgate.filters.nodes import Field, fields_read
 from headgate.filters.parser import parse
-from headgate.spark.jobs.rows import read_fields
-from headgate.spark.jobs.running import segment_ranges, segments
-from headgate.spark.jobs.simulate import Simulation, added
+from headgate.spark.jobs.segment_table import read_fields
+from headgate.spark.jobs.simulation import Simulation, add_tallies
+from headgate.spark.jobs.tasks import open_segments, segment_ranges
 from headgate.streams.segments import FILTER_VALUE, IndexShape
 from headgate.streams.segments.bloom import BloomShape
 from headgate.streams.stream import Stream
@@ -52,7 +52,7 @@ def table(rows=ROWS, seed=5):
 
 
 def simulation(path):
-    (segment,) = segments(segment_ranges(path))
+    (segment,) = open_segments(segment_ranges(path))
     return Simulation(segment, read_fields(segment, FIELDS), chunk_messages=4096)
 
 
@@ -94,7 +94,7 @@ def test_a_sealed_segment_is_simulated_anew_as_if_it_were_hot(tmp_path):
         stream.seal(all=True)
     after = simulation(tmp_path / "s")
     assert after.sealed(("region",), FILTERS).chunks_read == before.chunks_read
-    assert list(after.as_it_is(FILTERS).chunks_read) == measured(stream_at(tmp_path / "s"))[0]
+    assert list(after.as_stored(FILTERS).chunks_read) == measured(stream_at(tmp_path / "s"))[0]
 
 
 def stream_at(path):
@@ -145,14 +145,14 @@ def test_a_restriction_does_what_was_simulated(tmp_path):
     bursts = table().append_column("zone", pa.array([f"z{i // 1500 % 4}" for i in range(ROWS)]))
     with Stream.create(tmp_path / "plain") as stream:
         stream.append(bursts)
-    (segment,) = segments(segment_ranges(tmp_path / "plain"))
+    (segment,) = open_segments(segment_ranges(tmp_path / "plain"))
     rows = read_fields(segment, [Field("header", "zone")])
     wanted = [parse(f"zone = 'z{i}'") for i in range(4)]
     tally = Simulation(segment, rows, chunk_messages=4096 * 4).restricted("zone", wanted)
     listed = {"zone": ["z0", "z1", "z2", "z3"]}
     with Stream.create(tmp_path / "cut", restrict_same_values=listed) as stream:
         stream.append(bursts)
-        (cut,) = segments(segment_ranges(tmp_path / "cut"))
+        (cut,) = open_segments(segment_ranges(tmp_path / "cut"))
         scan = stream.scan("zone = 'z1'")
         for _ in scan:
             pass
@@ -168,7 +168,7 @@ def test_matches_are_counted_message_by_message(tmp_path):
         counts = [sum(b.num_rows for b in stream.scan(f, columns=["offset"])) for f in FILTERS]
     tally = simulation(tmp_path / "s").matching(FILTERS)
     assert list(tally.bytes_read) == counts
-    assert added(tally, tally).shares == tally.shares
+    assert add_tallies(tally, tally).shares == tally.shares
 
 
 def test_every_view_of_a_field_is_read(tmp_path):
@@ -177,6 +177,6 @@ def test_every_view_of_a_field_is_read(tmp_path):
     )
     with Stream.create(tmp_path / "s") as stream:
         stream.append(mixed)
-    (segment,) = segments(segment_ranges(tmp_path / "s"))
+    (segment,) = open_segments(segment_ranges(tmp_path / "s"))
     assert set(read_fields(segment, [Field("header", "x")]).columns) == {"h.s.x", "h.i.x", "h.o.x"}
     assert len(VIEWS) == 5

@@ -8,17 +8,16 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import InvalidMessage
-from headgate.pipelines.counters import Counters
+from headgate.pipelines.account import Counters
 from headgate.pipelines.definition import FormatSource
-from headgate.spark.pipeline.foreign import keeps_records
-from headgate.spark.pipeline.malformed import RECORD, Sieve
-from headgate.spark.schema import Column, writing_columns
+from headgate.spark.pipeline.formats import RECORD, Sieve, keeps_records
+from headgate.spark.schema import SchemaColumn, writing_columns
 from tests.unit.spark.ddl import struct
 
 NAN = float("nan")
 
 
-def columns() -> tuple[Column, ...]:
+def columns() -> tuple[SchemaColumn, ...]:
     return writing_columns(struct("topic string, ratio double"))
 
 
@@ -38,7 +37,7 @@ def test_rows_that_are_valid_pass_as_one_batch() -> None:
     sieve = Sieve(columns(), "fail", counters)
     [batch] = sieve.messages([rows(0.5, 1.5, records=[None, None]), rows()])
     assert ratios_in([batch]) == [0.5, 1.5]
-    assert (counters.came_by, counters.malformed, sieve.letters) == (2, 0, [])
+    assert (counters.scanned, counters.malformed, sieve.letters) == (2, 0, [])
 
 
 def test_every_valid_row_passes_in_order_whichever_others_are_malformed(seed: int) -> None:

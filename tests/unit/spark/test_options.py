@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import FilterSyntaxError, SparkOptionsError, StreamNotFound
 from headgate.filters.parser import parse
-from headgate.spark.options import default_cursor, directory_of, source_options, stream_paths
+from headgate.spark.options import default_cursor, directory_of, parse_stream_read, stream_paths
 from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
 
@@ -18,7 +18,7 @@ def path(stream: Stream) -> str:
 
 
 def test_what_is_not_said_has_a_default(path: str) -> None:
-    options = source_options({"path": path})
+    options = parse_stream_read({"path": path})
     assert (options.paths, options.start, options.end) == ((path,), "first", "next")
     assert (options.max_messages, options.max_bytes, options.partitions) == (None, None, 0)
     assert options.fail_on_data_loss
@@ -27,7 +27,7 @@ def test_what_is_not_said_has_a_default(path: str) -> None:
 
 def test_names_of_options_do_not_care_for_case(path: str) -> None:
     given = {"PATH": path, "maxmessagespertrigger": "5", "FROM": "1h", "FailOnDataLoss": "FALSE"}
-    options = source_options({key.lower(): value for key, value in given.items()})
+    options = parse_stream_read({key.lower(): value for key, value in given.items()})
     assert (options.max_messages, options.start) == (5, timedelta(hours=1))
     assert not options.fail_on_data_loss
 
@@ -36,34 +36,34 @@ def test_names_of_options_do_not_care_for_case(path: str) -> None:
     ("given", "problem"),
     [
         ({"filtr": "a = 1"}, "no option 'filtr'; did you mean 'filter'"),
-        ({"zzz": "1"}, "no option 'zzz'; there are path, paths, filter"),
-        ({"partitions": "0"}, "partitions: a whole number of at least 1 is needed, not '0'"),
-        ({"partitions": "9" * 5000}, "partitions: a whole number"),
-        ({"maxMessagesPerTrigger": str(2**63)}, "maxMessagesPerTrigger: a whole number"),
-        ({"maxBytesPerTrigger": "1k"}, "maxBytesPerTrigger: a whole number"),
-        ({"from": "1", "startingOffset": "1"}, "from and startingOffset are the same"),
+        ({"zzz": "1"}, "no option 'zzz'; the options are path, paths, filter"),
+        ({"partitions": "0"}, "partitions: give a whole number of at least 1, not '0'"),
+        ({"partitions": "9" * 5000}, "partitions: give a whole number"),
+        ({"maxMessagesPerTrigger": str(2**63)}, "maxMessagesPerTrigger: give a whole number"),
+        ({"maxBytesPerTrigger": "1k"}, "maxBytesPerTrigger: give a whole number"),
+        ({"from": "1", "startingOffset": "1"}, "from and startingOffset mean the same option"),
         ({"startingOffset": "yesterday"}, "startingOffset: cannot start at 'yesterday'"),
-        ({"endingOffset": "last"}, "endingOffset: reading ends before it"),
+        ({"endingOffset": "last"}, "endingOffset: give an offset, a moment or 'next'"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss: give true or false"),
-        ({"paths": "[1]"}, "paths: a list of directories is needed"),
+        ({"paths": "[1]"}, "paths: give a list of directories"),
         ({"paths": "[oops"}, "is no JSON list"),
         (
             {"path": "s3://bucket/x"},
             "a stream is a directory that driver and executors share, not s3:",
         ),
-        ({"path": ""}, "which stream"),
+        ({"path": ""}, "no stream is given"),
     ],
 )
 def test_what_cannot_be_used_is_refused(given: dict[str, str], problem: str, path: str) -> None:
     with pytest.raises(SparkOptionsError, match=problem):
-        source_options({"path": path, **given})
+        parse_stream_read({"path": path, **given})
 
 
 def test_a_missing_stream_and_a_bad_filter_are_refused(path: str) -> None:
     with pytest.raises(StreamNotFound, match="there is no stream in"):
-        source_options({"path": path + "-not"})
+        parse_stream_read({"path": path + "-not"})
     with pytest.raises(FilterSyntaxError, match=r"(?m)\^$"):
-        source_options({"path": path, "filter": "a = "})
+        parse_stream_read({"path": path, "filter": "a = "})
 
 
 def test_several_streams_are_a_list_or_separated_by_commas(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_several_streams_are_a_list_or_separated_by_commas(tmp_path: Path) -> No
     both = (str(tmp_path / "a"), str(tmp_path / "b"))
     assert stream_paths({"paths": f" {both[0]}, {both[1]}"}) == both
     assert stream_paths({"paths": f'["{both[0]}", "{both[1]}"]'}) == both
-    with pytest.raises(SparkOptionsError, match="is asked for twice"):
+    with pytest.raises(SparkOptionsError, match="is listed twice"):
         stream_paths({"paths": f"{both[0]},{both[0]}"})
 
 

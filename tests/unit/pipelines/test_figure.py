@@ -8,9 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from headgate.pipelines.figure import Figure, columns, figure_of, to_lines, to_mermaid, to_svg
 from headgate.pipelines.file import read_pipeline
-from headgate.pipelines.picture import Figure, figure, to_lines, to_mermaid
-from headgate.pipelines.svg import columns, to_svg
 
 TEXT = """
     [source]
@@ -52,7 +51,7 @@ TEXT = """
 def drawn(tmp_path: Path) -> Figure:
     file = tmp_path / "p.toml"
     file.write_text(dedent(TEXT))
-    return figure(read_pipeline(file))
+    return figure_of(read_pipeline(file))
 
 
 def test_the_terminal_gets_a_tree_with_what_has_to_hold_on_the_way(drawn: Figure) -> None:
@@ -62,7 +61,7 @@ def test_the_terminal_gets_a_tree_with_what_has_to_hold_on_the_way(drawn: Figure
         "   ├─ queue eu: region = 'EU' or vip = True; amount > 1000\n"
         "   │  ├─ → stream:out/eu\n"
         "   │  └─ → queue:postgresql://host/db#eu\n"
-        "   ├─ exchange audit (topic): audit is there\n"
+        "   ├─ exchange audit (topic): audit exists\n"
         "   │  ├─ queue eu: key eu.# ↑\n"
         "   │  └─ exchange orders (headers): key again ↑\n"
         "   └─ no queue: unroutable\n"
@@ -81,7 +80,7 @@ def test_no_drawing_shows_a_password(drawn: Figure) -> None:
 def test_a_queue_is_a_source_without_who_asks(tmp_path: Path, states: str, said: str) -> None:
     source = f'queue = "postgresql://anna:secret@host/db#orders"\n    states = "{states}"'
     (tmp_path / "p.toml").write_text(dedent(TEXT.replace('stream = "events"', source)))
-    lines = to_lines(figure(read_pipeline(tmp_path / "p.toml")))
+    lines = to_lines(figure_of(read_pipeline(tmp_path / "p.toml")))
     assert lines[0] == f"{said} queue:postgresql://host/db#orders"
 
 
@@ -112,6 +111,8 @@ def test_many_bindings_of_one_queue_are_a_few_and_a_number(tmp_path: Path) -> No
     head = '[source]\nstream = "e"\n[exchange]\ntype = "direct"\n'
     (tmp_path / "p.toml").write_text(head + bindings + sink)
     (line,) = [
-        line for line in to_lines(figure(read_pipeline(tmp_path / "p.toml"))) if "queue q" in line
+        line
+        for line in to_lines(figure_of(read_pipeline(tmp_path / "p.toml")))
+        if "queue q" in line
     ]
     assert line.endswith("queue q: key k0 | key k1 | key k2 | key k3 | … and 996 more")

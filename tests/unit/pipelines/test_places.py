@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import QueueOptionsError, SparkOptionsError
-from headgate.pipelines.queue_url import queue_place, tables_of, without_password
+from headgate.pipelines.places import hide_password, queue_place, tables_key
 from headgate.queues.urls import sqlite_path
 
 
@@ -35,9 +35,9 @@ def test_what_is_refused_is_said_without_its_password(text: str) -> None:
 
 def test_only_passwords_are_left_out() -> None:
     shown = "queue:postgresql://me@[::1]:5432/db?schema=s#q"
-    assert without_password(shown) == shown
-    assert without_password("queue:sqlite:///a:b.db#q@r") == "queue:sqlite:///a:b.db#q@r"
-    assert without_password("queue:postgresql://me:x@h:1/d") == "queue:postgresql://me:…@h:1/d"
+    assert hide_password(shown) == shown
+    assert hide_password("queue:sqlite:///a:b.db#q@r") == "queue:sqlite:///a:b.db#q@r"
+    assert hide_password("queue:postgresql://me:x@h:1/d") == "queue:postgresql://me:…@h:1/d"
 
 
 def test_the_path_of_a_file_is_made_absolute_and_its_settings_stay(
@@ -72,7 +72,7 @@ def test_two_spellings_of_one_database(
 ) -> None:
     for name in ("PGHOST", "PGPORT", "PGDATABASE"):
         monkeypatch.delenv(name, raising=False)
-    assert tables_of(one) == tables_of(other)
+    assert tables_key(one) == tables_key(other)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,16 @@ def test_two_spellings_of_one_database(
     ],
 )
 def test_another_database_is_another(other: str) -> None:
-    assert tables_of("postgresql://host/db") != tables_of(other)
+    assert tables_key("postgresql://host/db") != tables_key(other)
 
 
 def test_a_link_to_a_file_leads_to_the_same_tables(tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "q.db")
-    assert tables_of(f"sqlite:///{tmp_path}/link.db") == tables_of(f"sqlite:///{tmp_path}/q.db?a=b")
+    assert tables_key(f"sqlite:///{tmp_path}/link.db") == tables_key(
+        f"sqlite:///{tmp_path}/q.db?a=b"
+    )
 
 
 def test_a_schema_that_cannot_be_is_refused() -> None:
     with pytest.raises(QueueOptionsError, match="cannot be used"):
-        tables_of('postgresql://host/db?schema="; DROP')
+        tables_key('postgresql://host/db?schema="; DROP')

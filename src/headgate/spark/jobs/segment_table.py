@@ -1,4 +1,4 @@
-"""All messages of one segment as whole columns, in the order of their offsets, however the segment stores them."""
+"""All messages of one segment as whole columns in the order of offsets, whatever order the segment stores them in."""
 
 from __future__ import annotations
 
@@ -35,48 +35,48 @@ Part: TypeAlias = dict[str, pa.Array]  # the columns of one chunk
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentRows:
-    """Columns by name; what is null everywhere has none."""
+class SegmentTable:
+    """Columns by name; a column that is null in every row is left out."""
 
     first_offset: int
     columns: dict[str, SegmentColumn]
     sizes: npt.NDArray[np.int64]  # bytes of each payload
-    groups: npt.NDArray[np.int64]  # equal for rows with the same restricted values
+    groups: npt.NDArray[np.int64]  # equal for rows with equal restricted values
     chunk_rows: tuple[int, ...]  # of the chunks as they are stored
 
     def __len__(self) -> int:
         return len(self.sizes)
 
 
-def read_everything(segment: Segment) -> SegmentRows:
-    """Every column but the payload."""
+def read_all_columns(segment: Segment) -> SegmentTable:
+    """Read every column but the payload."""
     return _read(segment, _all_columns)
 
 
-def read_fields(segment: Segment, fields: Collection[Field]) -> SegmentRows:
-    """The columns of these fields."""
+def read_fields(segment: Segment, fields: Collection[Field]) -> SegmentTable:
+    """Read the columns of these fields."""
     return _read(segment, lambda chunk: _views(chunk, fields))
 
 
-def _read(segment: Segment, columns_of: Callable[[Chunk], Part]) -> SegmentRows:
+def _read(segment: Segment, read_table: Callable[[Chunk], Part]) -> SegmentTable:
     chunks = [chunk for i in range(len(segment)) if (chunk := segment.chunk(i)).num_rows]
-    parts = [columns_of(chunk) for chunk in chunks]
+    parts = [read_table(chunk) for chunk in chunks]
     lengths = [chunk.num_rows for chunk in chunks]
-    in_file = SegmentRows(
+    in_file = SegmentTable(
         segment.first_offset,
-        {name: _whole(name, parts, lengths) for name in _filled(parts)},
-        _joined(map(_payload_sizes, chunks)),
+        {name: _whole(name, parts, lengths) for name in _filled_names(parts)},
+        _concat(map(_payload_sizes, chunks)),
         _groups(chunks, lengths),
         tuple(lengths),
     )
-    return _in_offset_order(in_file, _joined(chunk.offsets() for chunk in chunks))
+    return _sort_by_offset(in_file, _concat(chunk.offsets() for chunk in chunks))
 
 
-def _joined(arrays: Iterator[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def _concat(arrays: Iterator[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     return np.concatenate([np.zeros(0, np.int64), *arrays])
 
 
-def _filled(parts: Sequence[Part]) -> list[str]:
+def _filled_names(parts: Sequence[Part]) -> list[str]:
     names = dict.fromkeys(chain.from_iterable(parts))
     return [
         name
@@ -127,19 +127,19 @@ def _all_columns(chunk: Chunk) -> Part:
 # ---- order -------------------------------------------------------------------------------------------
 
 
-def _in_offset_order(rows: SegmentRows, offsets: npt.NDArray[np.int64]) -> SegmentRows:
+def _sort_by_offset(rows: SegmentTable, offsets: npt.NDArray[np.int64]) -> SegmentTable:
     if (np.diff(offsets) > 0).all():
         return rows
     order = np.argsort(offsets)
     return replace(
         rows,
-        columns={name: _reordered(column, order) for name, column in rows.columns.items()},
+        columns={name: _reorder(column, order) for name, column in rows.columns.items()},
         sizes=rows.sizes[order],
         groups=rows.groups[order],
     )
 
 
-def _reordered(column: SegmentColumn, order: npt.NDArray[np.intp]) -> SegmentColumn:
+def _reorder(column: SegmentColumn, order: npt.NDArray[np.intp]) -> SegmentColumn:
     valid = None if column.valid is None else column.valid[order]
     match column:
         case Numbers(values=values):

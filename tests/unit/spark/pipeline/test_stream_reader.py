@@ -15,14 +15,13 @@ from headgate.errors import DataLost
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
-from headgate.pipelines.counters import Counters, total
+from headgate.pipelines.account import Counters, sum_counters
 from headgate.routing import to_toml
 from headgate.routing.topology import Topology
-from headgate.spark.options import source_options
-from headgate.spark.pipeline.plan import RoutingPlan, save_plan
-from headgate.spark.pipeline.reader import RoutingReader
-from headgate.spark.pipeline.route import router
+from headgate.spark.options import parse_stream_read
+from headgate.spark.pipeline.router import RoutingPlan, load_router, save_plan
 from headgate.spark.pipeline.source import PLAN, PipelineSource
+from headgate.spark.pipeline.stream_reader import RoutingStreamReader
 from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
 from headgate.streams.write.staged import read_staged
@@ -59,16 +58,20 @@ def plan_file(tmp_path: Path) -> str:
     text = to_toml(topology.definitions())
     plan = RoutingPlan(text, "x", places, {"eu": [0]}, str(tmp_path / "ck"), 1)
     file = str(save_plan(plan, tmp_path / "ck"))
-    for folder in router(file)._folders:
+    for folder in load_router(file)._folders:
         Path(folder).mkdir(parents=True)
     return file
 
 
-def reader(tmp_path: Path, plan_file: str, **more: str) -> RoutingReader:
-    return RoutingReader(source_options({"path": str(tmp_path / "events"), **more}), plan_file)
+def reader(tmp_path: Path, plan_file: str, **more: str) -> RoutingStreamReader:
+    return RoutingStreamReader(
+        parse_stream_read({"path": str(tmp_path / "events"), **more}), plan_file
+    )
 
 
-def run_tasks(reading: RoutingReader, low: int, high: int) -> tuple[list[list[str]], Counters]:
+def run_tasks(
+    reading: RoutingStreamReader, low: int, high: int
+) -> tuple[list[list[str]], Counters]:
     """What the tasks of one batch stage for each place, in the order of tasks, and what they count."""
     (path,) = reading.options.paths
     partitions = reading.partitions({path: low}, {path: high})
@@ -79,7 +82,7 @@ def run_tasks(reading: RoutingReader, low: int, high: int) -> tuple[list[list[st
             batches = read_staged(Path(row["file"]), row["nbytes"], row["crc"])
             messages = [m.payload.decode() for batch in batches for m in decode_messages(batch)]
             found[row["destination"]] += messages
-    return found, total(row["counters"] for row in rows if row["counters"] is not None)
+    return found, sum_counters(row["counters"] for row in rows if row["counters"] is not None)
 
 
 @pytest.mark.parametrize("partitions", ["1", "5"])
@@ -93,7 +96,7 @@ def test_the_tasks_of_a_batch_stage_the_matches_in_the_order_of_the_stream(
     assert eu == [m.payload.decode() for m in wanted if m.headers["region"] == "EU"]
     assert lost == [m.payload.decode() for m in wanted if m.headers["region"] != "EU"]
     assert (counted.read, counted.routed, counted.unroutable) == (len(wanted), len(eu), len(lost))
-    assert counted.came_by == 2400
+    assert counted.scanned == 2400
     assert counted.chunks_opened > 0
 
 
@@ -103,7 +106,7 @@ def test_a_batch_without_a_match_stages_nothing_and_still_tells_what_it_skipped(
     reading = reader(tmp_path, plan_file, filter="region = 'nowhere'")
     found, counted = run_tasks(reading, 0, 2000)
     assert found == [[], []]
-    assert counted.came_by == 2000
+    assert counted.scanned == 2000
     assert (counted.read, counted.chunks_opened, counted.bytes_read) == (0, 0, 0)
     assert counted.chunks_skipped > 0
     assert counted.bytes_total > 0
@@ -125,13 +128,13 @@ def test_a_task_says_what_retention_dropped_since_it_was_planned(
         stream.trim(before_offset=2000)
         assert stream.first_offset == 2000
     with pytest.raises(
-        DataLost, match=r"offsets 0 to 1999 were dropped.*fail_on_data_loss = false"
+        DataLost, match=r"offsets 0 to 1999 were deleted.*fail_on_data_loss = false"
     ):
         list(reading.read(partitions[0]))
     going_on = reader(tmp_path, plan_file, failOnDataLoss="false")
     (eu, others), _ = run_tasks(going_on, 0, 3000)
     assert len(eu) + len(others) == 1000
-    assert "offsets 0 to 1999 were dropped" in caplog.text
+    assert "offsets 0 to 1999 were deleted" in caplog.text
 
 
 def test_a_task_says_what_was_dropped_of_one_partition_of_a_super_stream(
@@ -149,7 +152,7 @@ def test_a_task_says_what_was_dropped_of_one_partition_of_a_super_stream(
         second.trim(before_offset=100)
         first = second.first_offset
     assert first > 0
-    with pytest.raises(DataLost, match=rf"{second.path}: offsets 0 to {first - 1} were dropped"):
+    with pytest.raises(DataLost, match=rf"{second.path}: offsets 0 to {first - 1} were deleted"):
         [batch for partition in partitions for batch in reading.read(partition)]
 
 
@@ -170,7 +173,7 @@ def test_the_source_hands_its_plan_to_its_reader(
 
 def test_an_executor_loads_no_database_no_server_and_no_terminal() -> None:
     program = (
-        "import sys, headgate.spark.pipeline.reader, headgate.spark.pipeline.foreign\n"
+        "import sys, headgate.spark.pipeline.stream_reader, headgate.spark.pipeline.formats\n"
         "print(*sorted({'apsw', 'psycopg', 'starlette', 'typer', 'rich'} & set(sys.modules)))"
     )
     done = subprocess.run(

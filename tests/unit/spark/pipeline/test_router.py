@@ -14,12 +14,18 @@ from pyarrow import RecordBatch
 from headgate.columns.decode import decode_messages
 from headgate.columns.shred import shred_messages
 from headgate.message import Message
-from headgate.pipelines.counters import Counters, to_text, total
+from headgate.pipelines.account import Counters, counters_to_json, sum_counters
 from headgate.routing import to_toml
 from headgate.routing.topology import Topology
-from headgate.spark.pipeline import route
-from headgate.spark.pipeline.plan import RoutingPlan, load_plan, save_plan
-from headgate.spark.pipeline.route import Router, descriptors, router
+from headgate.spark.pipeline import router
+from headgate.spark.pipeline.router import (
+    Router,
+    RoutingPlan,
+    descriptors,
+    load_plan,
+    load_router,
+    save_plan,
+)
 from headgate.spark.sink.staging import Staged
 from headgate.streams.write.staged import read_staged
 from tests.wide import LAYOUTS
@@ -88,11 +94,11 @@ def batches_of(
     ]
 
 
-@pytest.mark.parametrize("held", [1, route.HELD_BYTES])
+@pytest.mark.parametrize("held", [1, router.HELD_BYTES])
 def test_every_place_gets_what_the_topology_says_in_order(
     tmp_path: Path, topology: Topology, seed: int, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr(route, "HELD_BYTES", held)
+    monkeypatch.setattr(router, "HELD_BYTES", held)
     rng = Random(seed)
     sent = messages(rng, 2000)
     counters = Counters()
@@ -117,7 +123,7 @@ def test_messages_of_200_headers_go_where_the_topology_says(
     rng = Random(seed)
     sent = messages(rng, 200)
     router = Router(replace(plan(tmp_path, topology), filter="n >= 20"))
-    passing = router.passing(batches_of(rng, sent, layout))
+    passing = router.apply_filter(batches_of(rng, sent, layout))
     staged = list(router.stage(passing, Counters()))
     assert staged_messages(staged, 0) == expected(topology, sent[20:], ("eu", "vip"))
     assert staged_messages(staged, 1) == expected(topology, sent[20:], ("vip", "big"))
@@ -140,7 +146,7 @@ def test_a_plan_comes_back_from_its_file_and_is_built_once(
     assert save_plan(made, file.parent) == file
     loaded = load_plan(file)
     assert (loaded.topology, loaded.outlets) == (made.topology, made.outlets)
-    assert router(str(file)) is router(str(file))
+    assert load_router(str(file)) is load_router(str(file))
 
 
 def test_descriptors_name_every_file_and_end_with_the_counters() -> None:
@@ -151,4 +157,6 @@ def test_descriptors_name_every_file_and_end_with_the_counters() -> None:
         "destination": 1, "file": "f", "rows": 2, "nbytes": 30, "crc": 4, "counters": None,
     }  # fmt: skip
     assert rows[1]["file"] is None
-    assert total([rows[1]["counters"], to_text(counters)]) == Counters(read=6, queues={"q": 4})
+    assert sum_counters([rows[1]["counters"], counters_to_json(counters)]) == Counters(
+        read=6, queues={"q": 4}
+    )
