@@ -29,7 +29,7 @@ check: $(READY)  ## formatting, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-generate: $(READY)  ## write the sync face of queues from the asyncio face
+generate: $(READY)  ## write the sync API of queues from the asyncio API
 	$(BIN)/python tools/generate_sync.py
 
 bench: $(BENCH)/.ready  ## measure next to the alternatives and write the table in README.md: an hour (ONLY=spark)

@@ -1,4 +1,4 @@
-"""PostgreSQL, and the asyncio face on PostgreSQL and SQLite, pass the tests of queue_behaviour."""
+"""PostgreSQL, and the asyncio API on PostgreSQL and SQLite, pass the tests of queue_behaviour."""
 
 from __future__ import annotations
 

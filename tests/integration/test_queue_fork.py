@@ -123,7 +123,7 @@ def hold_connection(begun: threading.Event, go_on: threading.Event) -> Operation
     go_on.wait(PATIENCE)
 
 
-def test_a_database_of_the_asyncio_face_works_in_a_child(tmp_path: Path) -> None:
+def test_an_async_database_works_in_a_child(tmp_path: Path) -> None:
     async def opened() -> aio.AsyncDatabase:
         return await aio.connect(f"sqlite:///{tmp_path}/q.db")
 

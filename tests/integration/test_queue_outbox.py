@@ -307,7 +307,7 @@ class TestStdlibSqlite3(FileOutboxBehaviour):
 
 
 class TestAsyncRelayOfAFile(FileOutboxBehaviour):
-    """The asyncio face reads the application's file in a thread."""
+    """The asyncio API reads the application's file in a thread."""
 
     @pytest.fixture
     def db(self, tmp_path) -> Iterator[Database]:

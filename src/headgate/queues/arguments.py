@@ -1,4 +1,4 @@
-"""Checks what callers give, and turns it into what operations take, for the sync and the asyncio face alike."""
+"""Checks what callers give, and turns it into what operations take, for the sync and the asyncio API alike."""
 
 from __future__ import annotations
 

@@ -204,5 +204,5 @@ class Database:
         self.close()
 
     def _wrap(self, info: QueueInfo) -> Queue:
-        face = Queue if info.kind == "queue" else Subscription
-        return face(self.engine, info)
+        kind = Queue if info.kind == "queue" else Subscription
+        return kind(self.engine, info)

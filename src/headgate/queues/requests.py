@@ -1,4 +1,4 @@
-"""What callers ask for that takes more than one operation, composed once: the sync face runs it, the asyncio face
+"""What callers ask for that takes more than one operation, composed once: the sync API runs it, the asyncio API
 awaits it. Names not found raise QueueNotFound; arguments that cannot be used are refused before anything is done.
 """
 

@@ -207,5 +207,5 @@ class AsyncDatabase:
         await self.close()
 
     def _wrap(self, info: QueueInfo) -> AsyncQueue:
-        face = AsyncQueue if info.kind == "queue" else AsyncSubscription
-        return face(self.engine, info)
+        kind = AsyncQueue if info.kind == "queue" else AsyncSubscription
+        return kind(self.engine, info)

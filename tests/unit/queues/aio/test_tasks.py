@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from headgate.queues.aio.tasks import (
-    Event,
-    Worker,
+    AsyncEvent,
+    AsyncWorker,
     call,
     ends_worker,
     join_all,
@@ -20,7 +20,7 @@ PATIENCE = 30
 
 def test_waiting_for_an_event_ends_when_it_is_set_or_after_the_timeout():
     async def waits():
-        event = Event()
+        event = AsyncEvent()
         before = await event.wait(0.001)
         event.set()
         return before, await event.wait(PATIENCE)
@@ -30,7 +30,7 @@ def test_waiting_for_an_event_ends_when_it_is_set_or_after_the_timeout():
 
 def test_another_thread_sets_an_event_and_may_do_so_after_the_loop_is_closed():
     async def woken():
-        event = Event()
+        event = AsyncEvent()
         set_event = setter(event)
         threading.Thread(target=set_event).start()
         return await event.wait(PATIENCE), set_event
@@ -85,7 +85,7 @@ def test_a_task_ends_when_it_is_cancelled_and_not_when_its_handler_raises_cancel
 
 def test_an_abandoned_worker_is_cancelled():
     async def abandon():
-        worker = Worker(asyncio.Event().wait, name="hangs")
+        worker = AsyncWorker(asyncio.Event().wait, name="hangs")
         assert not worker.is_alive()
         worker.start()
         await worker.join(0.001)
