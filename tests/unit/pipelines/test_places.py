@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import QueueOptionsError, SparkOptionsError
-from headgate.pipelines.places import hide_password, queue_place, tables_key
-from headgate.queues.urls import sqlite_path
+from headgate.pipelines.places import queue_place
+from headgate.queues import hide_password, tables_key
+from headgate.queues.database_url import sqlite_path
 
 
 def test_a_place_is_a_database_and_a_queue() -> None:
