@@ -1,3 +1,5 @@
+"""Consumers: what they return, where they go on, how they wait."""
+
 from __future__ import annotations
 
 import subprocess
@@ -11,6 +13,7 @@ import pytest
 
 from headgate.errors import StreamOptionsError
 from headgate.message import Message
+from headgate.streams.read import consumer as consumer_module
 from headgate.streams.stream import Stream
 
 SECONDS = 30  # longer than anything here can take
@@ -96,6 +99,19 @@ def test_the_position_follows_what_was_handed_out_not_what_was_read_ahead(
     assert (consumer.offset, consumer.position, consumer.lag()) == (2, 3, 7)
     assert payloads(consumer) == [b"4", b"6", b"8"]
     assert (consumer.offset, consumer.position, consumer.lag()) == (8, 10, 0)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_batch_is_decoded_a_few_messages_at_a_time(
+    numbered_stream: Stream, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    monkeypatch.setattr(consumer_module, "DECODED_ROWS", 3)
+    if sealed:
+        numbered_stream.seal(all=True)
+    consumer = numbered_stream.consume("n <> 4")
+    found = [(consumer.position, consumer.offset) for _ in consumer]
+    assert found == [(n + 1, n) for n in range(10) if n != 4]
+    assert consumer.position == 10
 
 
 def test_a_named_consumer_goes_on_where_it_committed(numbered_stream: Stream) -> None:
