@@ -34,7 +34,7 @@ from tests.integration.spark.pipeline_process import (
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 WORKER, EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"
-# Only what `said` waits for: nobody reads on, and a pipe that is full stops its writer.
+# Only the lines that `said` waits for: the pipe is not read further, and a full pipe blocks its writer.
 LOGGING = """
 rootLogger.level = error
 rootLogger.appenderRef.out.ref = out
@@ -56,7 +56,7 @@ def pipelines(tmp_path, postgres_url) -> Pipelines:
 
 
 def check(pipelines: Pipelines) -> None:
-    """Exactly what each sink must have, and nothing staged that nobody will come for."""
+    """Each sink has exactly its messages, and no staged file is left behind."""
     for queue in ("urgent", "orders", "large"):
         assert pipelines.stored(queue) == wanted(queue, pipelines.sent), queue
     assert pipelines.staged() == []
@@ -107,7 +107,7 @@ def test_a_killed_pipeline_delivers_every_message_once(pipelines, seed, full):
 
 
 @pytest.mark.slow
-def test_an_executor_that_is_killed_costs_nothing(pipelines, seed, full):
+def test_no_message_is_lost_when_an_executor_is_killed(pipelines, seed, full):
     if not full:
         pytest.skip("a cluster of processes takes its time: HEADGATE_FULL=1")
     random, master = Random(seed), "local-cluster[2,1,1024]"
@@ -117,7 +117,7 @@ def test_an_executor_that_is_killed_costs_nothing(pipelines, seed, full):
 
 
 @pytest.mark.slow
-def test_a_worker_of_a_standalone_cluster_that_is_killed_costs_nothing(pipelines, seed, full):
+def test_no_message_is_lost_when_a_worker_of_a_cluster_is_killed(pipelines, seed, full):
     if not full:
         pytest.skip("a cluster of processes takes its time: HEADGATE_FULL=1")
     random = Random(seed)

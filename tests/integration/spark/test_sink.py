@@ -86,7 +86,7 @@ def forget_last_commit(checkpoint: Path) -> None:
 # ---- batches -----------------------------------------------------------------------------------------
 
 
-def test_what_is_read_and_written_is_the_same(spark, source, tmp_path):
+def test_messages_that_are_read_and_written_are_equal(spark, source, tmp_path):
     read = spark.read.format("headgate").option("partitions", "1").load(str(source))
     read.write.format("headgate").mode("append").save(str(tmp_path / "out"))
     assert messages(tmp_path / "out") == messages(source)
@@ -123,7 +123,7 @@ def test_descriptors_of_staged_files_are_committed_where_they_belong(spark, tmp_
     assert payloads(tmp_path / "b") == [b"y"]
 
 
-def test_what_cannot_be_written_is_refused_on_the_driver(spark):
+def test_an_invalid_write_is_refused_on_the_driver(spark):
     frame = spark.range(1).selectExpr("id AS n")
     with pytest.raises(
         Exception, match="messages can only be appended; use mode 'append'"
@@ -138,7 +138,9 @@ def test_a_table_is_refused_with_the_reason_and_a_view_can_be_written_to(spark, 
     reason = "CREATE TABLE … USING headgate makes a table that cannot be used"
     with pytest.raises(Exception, match=reason):
         spark.sql(f"CREATE TABLE refused {where}")
-    spark.sql(f"CREATE TABLE unusable (payload binary) {where}")  # nobody asks us here
+    spark.sql(
+        f"CREATE TABLE unusable (payload binary) {where}"
+    )  # Spark does not call the source here
     try:
         with pytest.raises(Exception, match=reason):
             spark.sql("SELECT * FROM unusable").collect()
