@@ -8,7 +8,13 @@ import pytest
 
 from headgate.message import Message
 from headgate.streams.format import index_path, segment_files
-from headgate.streams.upkeep.retention import SegmentInfo, drop, expired, segment_infos, trim
+from headgate.streams.upkeep.retention import (
+    SegmentInfo,
+    delete_segments,
+    expired,
+    segment_infos,
+    trim,
+)
 from tests.unit.streams.written_segments import CLOCK, offsets_of, scan_all, seal_at, write_hot
 
 DAY = 86_400_000_000
@@ -107,7 +113,7 @@ def test_trimming_deletes_the_files_of_hot_and_sealed_segments(four_segments: Pa
 
 def test_dropping_what_is_gone_is_no_error(four_segments: Path) -> None:
     infos = segment_infos(four_segments)[:1]
-    drop(four_segments, infos)
+    delete_segments(four_segments, infos)
     left = segment_files(four_segments)
-    drop(four_segments, infos)
+    delete_segments(four_segments, infos)
     assert segment_files(four_segments) == left
