@@ -4,8 +4,8 @@
     lock                             flock; its JSON names the holder
     <first offset, 20 digits>.log    hot segment: a header, then chunks
     <first offset, 20 digits>.idx    its index: a header, then one entry a chunk; rebuilt from the log when lost
-    <first offset, 20 digits>.arrow  sealed segment; wins over a hot pair with the same first offset
-    <first>-<next offset>.cold       the manifest of a cold segment, whose data is a Parquet file; wins over what it covers
+    <first offset, 20 digits>.arrow  sealed segment; hides a hot segment with this first offset
+    <first>-<next offset>.cold       the manifest of a cold segment, whose data is a Parquet file; hides the segments it covers
     cold/                            the Parquet files, unless they are kept elsewhere
     inbox/                           deposits of outsiders, waiting to be adopted; staged/ holds files they name
     cursors.db                       the positions of named consumers

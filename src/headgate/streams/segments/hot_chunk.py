@@ -176,13 +176,10 @@ class HotChunk:
     def take(
         self, rows: npt.NDArray[np.intp] | None, columns: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        wanted = (
-            [*ALWAYS, *(n for n in self._columns if n not in ALWAYS)]
-            if columns is None
-            else columns
-        )
+        if columns is None:
+            columns = [*ALWAYS, *(name for name in self._columns if name not in ALWAYS)]
         names, arrays = ["offset"], [pa.array(self.offsets())]
-        for name in wanted:
+        for name in columns:
             if (array := self.column(name)) is not None:
                 names.append(name)
                 arrays.append(array)

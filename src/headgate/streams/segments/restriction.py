@@ -1,4 +1,4 @@
-"""`restrict_same_values`: a chunk holds only messages with the same values of a few properties.
+"""`restrict_same_values`: a chunk holds only messages with equal values of some properties.
 
     restrict_same_values={"region": ["us", "eu"], "version": ["1", "2"]}
 
