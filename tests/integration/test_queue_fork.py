@@ -21,9 +21,9 @@ from headgate.queues.postgres.connection import open_connection
 from headgate.queues.postgres.pool import Pool
 from headgate.queues.sqlite.engine import SqliteEngine
 from tests.forked import in_child
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-PATIENCE = 30
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -36,7 +36,6 @@ from headgate.testing import ManualClock
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
-PATIENCE = 30
 
 
 @pytest.fixture
