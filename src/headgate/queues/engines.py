@@ -1,4 +1,4 @@
-"""The engine that a database URL names."""
+"""Opens the engine of a database URL, with the options of connect()."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def import_postgres() -> ModuleType:
 
 def postgres_options(options: ConnectOptions) -> dict[str, Any]:
     """The keyword arguments of a PostgreSQL engine."""
-    given = options.only("PostgreSQL", "schema", "most_connections")
-    return {"clock": options.clock, "access": options.access, **given}
+    own = options.only("PostgreSQL", "schema", "most_connections")
+    return {"clock": options.clock, "access": options.access, **own}
 
 
 def _open_memory(options: ConnectOptions) -> Engine:
@@ -90,7 +90,7 @@ def _open_memory(options: ConnectOptions) -> Engine:
 def _open_sqlite(target: SqliteTarget, options: ConnectOptions) -> Engine:
     from headgate.queues.sqlite.engine import SqliteEngine
 
-    given = options.only("SQLite", "synchronous")
+    own = options.only("SQLite", "synchronous")
     if target.synchronous is not None:
-        given = {"synchronous": target.synchronous, **given}
-    return SqliteEngine(target.path, clock=options.clock, access=options.access, **given)
+        own.setdefault("synchronous", target.synchronous)
+    return SqliteEngine(target.path, clock=options.clock, access=options.access, **own)
