@@ -8,20 +8,20 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from headgate.queues.database_url import postgres_target
 from headgate.queues.postgres.connection import (
     PostgresConnection,
     PostgresQuery,
     open_async_connection,
     open_connection,
 )
-from headgate.queues.postgres.target import target_of
 
 ECHO = "SELECT $1::bigint, $2::text[]"
 
 
 @pytest.fixture
 def connection(postgres_url: str) -> Iterator[PostgresConnection]:
-    with open_connection(target_of(postgres_url)) as opened:
+    with open_connection(postgres_target(postgres_url)) as opened:
         yield opened
 
 
@@ -62,7 +62,7 @@ def test_more_statements_than_are_kept_are_answered_too(connection):
 @pytest.mark.postgres
 def test_the_awaited_connection_keeps_them_as_well(postgres_url):
     async def echoes() -> list[object]:
-        connection = await open_async_connection(target_of(postgres_url))
+        connection = await open_async_connection(postgres_target(postgres_url))
         async with connection:
             return [await connection.ask(PostgresQuery(ECHO, (n, [str(n)]))) for n in range(3)]
 

@@ -14,16 +14,16 @@ import pytest
 
 from headgate import aio
 from headgate.queues import Database, connect
+from headgate.queues.database_url import postgres_target
 from headgate.queues.engine import Operation, Statement
 from headgate.queues.outbox_file import OutboxFile
 from headgate.queues.postgres.connection import open_connection
 from headgate.queues.postgres.pool import Pool
-from headgate.queues.postgres.target import target_of
 from headgate.queues.sqlite.engine import SqliteEngine
 from tests.forked import in_child
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-PATIENCE = 30
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -85,7 +85,7 @@ def test_a_child_inherits_no_connection_of_sqlite(tmp_path: Path) -> None:
 def test_a_child_and_its_parent_use_different_connections_to_postgresql(
     postgres_url: str,
 ) -> None:
-    pool = Pool(lambda: open_connection(target_of(postgres_url, None)), 2)
+    pool = Pool(lambda: open_connection(postgres_target(postgres_url, None)), 2)
 
     def ask() -> int:
         with pool.connection() as connection:

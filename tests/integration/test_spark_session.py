@@ -75,7 +75,7 @@ def test_a_session_starts_quietly_with_either_java_and_leaves_nothing_behind(tmp
     assert list(folder.iterdir()) == []
 
 
-def test_the_packaged_java_is_there_for_machines_without_one():
+def test_the_packaged_java_starts_on_a_machine_without_java():
     java = packaged_java()
     assert java is not None
     assert java.executable.is_file()

@@ -13,7 +13,7 @@ from headgate.cli.arguments import AsJson, Conf, FilterText, From, Master, Strea
 from headgate.cli.output import print_json, print_table, spark_with_progress, write_text
 from headgate.errors import HeadgateError
 from headgate.insights import describe_advice, describe_stats
-from headgate.pipelines import hide_password
+from headgate.queues import hide_password
 from headgate.streams import load_options
 
 app = typer.Typer()

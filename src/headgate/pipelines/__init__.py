@@ -31,17 +31,13 @@ if TYPE_CHECKING:
     from headgate.pipelines.places import NOWHERE as NOWHERE
     from headgate.pipelines.places import DirectoryPlace as DirectoryPlace
     from headgate.pipelines.places import QueuePlace as QueuePlace
-    from headgate.pipelines.places import TablesKey as TablesKey
     from headgate.pipelines.places import canonical_location as canonical_location
-    from headgate.pipelines.places import hide_password as hide_password
     from headgate.pipelines.places import is_queue as is_queue
     from headgate.pipelines.places import is_same_location as is_same_location
     from headgate.pipelines.places import local_path as local_path
     from headgate.pipelines.places import parse_place as parse_place
     from headgate.pipelines.places import place_kind as place_kind
     from headgate.pipelines.places import queue_place as queue_place
-    from headgate.pipelines.places import sqlite_file as sqlite_file
-    from headgate.pipelines.places import tables_key as tables_key
     from headgate.pipelines.sources import KAFKA as KAFKA
     from headgate.pipelines.sources import PARSED_FORMATS as PARSED_FORMATS
     from headgate.pipelines.sources import check_format as check_format
@@ -71,17 +67,13 @@ else:
                 "DirectoryPlace",
                 "NOWHERE",
                 "QueuePlace",
-                "TablesKey",
                 "canonical_location",
-                "hide_password",
                 "is_queue",
                 "is_same_location",
                 "local_path",
                 "parse_place",
                 "place_kind",
                 "queue_place",
-                "sqlite_file",
-                "tables_key",
             ],
             "sources": ["KAFKA", "PARSED_FORMATS", "check_format", "limit_options"],
         },

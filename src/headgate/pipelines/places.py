@@ -9,20 +9,24 @@ none:                                    counted, and not kept: only in a pipeli
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 from typing import Literal as OneOf
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from headgate.errors import SparkOptionsError
-from headgate.queues.postgres import DEFAULT_SCHEMA, target_of
+from headgate.queues import (
+    SERVERS,
+    SQLITE,
+    canonical_url,
+    hide_credentials,
+    hide_password,
+    sqlite_file,
+    tables_key,
+)
 
 PlaceKind: TypeAlias = OneOf["stream", "queue", "parquet", "none"]
-TablesKey: TypeAlias = tuple[str, ...]
 
 NOWHERE: Final = "none:"
 _KINDS: Final[dict[str, PlaceKind]] = {
@@ -31,8 +35,6 @@ _KINDS: Final[dict[str, PlaceKind]] = {
     "parquet": "parquet",
     "none": "none",
 }
-_SERVERS: Final = ("postgresql://", "postgres://")
-_SQLITE: Final = "sqlite:///"
 _EXAMPLES: Final[dict[PlaceKind, str]] = {
     "stream": "stream:data/orders",
     "queue": "queue:sqlite:///orders.db",
@@ -42,10 +44,6 @@ _EXAMPLES: Final[dict[PlaceKind, str]] = {
 _PLACE_HINT: Final = "write stream:PATH, queue:sqlite:///PATH, queue:postgresql://… or parquet:PATH"
 _QUEUE_HINT: Final = "write queue:sqlite:///PATH#name or queue:postgresql://host/database#name"
 _URL_CODES: Final = {ord(c): quote(c) for c in "%#?"}  # these end a path in a URL, or begin a code
-# A password may contain any character but those that end it. When it is not encoded as a URL requires, rather too much
-# is hidden than too little.
-_PASSWORD: Final = re.compile(r"(://[^:/@?#]*:).*@")
-_PASSWORD_OPTION: Final = re.compile(r"([?&](?:password|sslpassword)=)[^&#]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +69,7 @@ class QueuePlace:
     @property
     def shown(self) -> str:
         """The text to show to people: without user, password and settings."""
-        parts = urlsplit(self.url)
-        if self.file is not None:
-            return f"queue:{_SQLITE}{parts.path[1:]}#{self.name}"
-        schema = target_of(self.url).schema
-        query = "" if schema == DEFAULT_SCHEMA else f"?schema={schema}"
-        host = parts.netloc.rpartition("@")[2]
-        return f"queue:postgresql://{host}{parts.path}{query}#{self.name}"
+        return f"queue:{hide_credentials(self.url)}#{self.name}"
 
 
 # ---- parsing -----------------------------------------------------------------------------------------
@@ -127,7 +119,7 @@ def _split_place(text: str, hint: str = _PLACE_HINT) -> tuple[PlaceKind, str]:
 def queue_place(text: str, queue: str = "") -> QueuePlace:
     """Parse `queue:…`; `queue` is the queue's name where the text gives none."""
     url, _, name = text.removeprefix("queue:").partition("#")
-    if not url.startswith(_SERVERS) and url.removeprefix(_SQLITE) in ("", url):
+    if not url.startswith(SERVERS) and url.removeprefix(SQLITE) in ("", url):
         raise SparkOptionsError(f"{hide_password(text)!r} is no database; {_QUEUE_HINT}")
     if not name and not queue:
         shown = hide_password(text)
@@ -135,7 +127,7 @@ def queue_place(text: str, queue: str = "") -> QueuePlace:
             f"{shown!r} names no queue; write {shown}#name, or set option 'queue'"
         )
     try:
-        place = QueuePlace(_canonical_url(url), name or queue)
+        place = QueuePlace(canonical_url(url), name or queue)
         tables_key(place.url)
     except (OSError, ValueError) as problem:  # a NUL, half an address in brackets
         raise SparkOptionsError(f"{hide_password(text)!r} is no database: {problem}") from None
@@ -149,63 +141,15 @@ def _absolute_queue(rest: str, queue: str, base: Path) -> str:
         raise SparkOptionsError(
             f"{shown!r} names no queue after the #; write #name or leave it out"
         )
-    if url.startswith(_SERVERS):
+    if url.startswith(SERVERS):
         return f"{url}#{name or queue}"
-    if not url.startswith(_SQLITE):
+    if not url.startswith(SQLITE):
         raise SparkOptionsError(f"{shown!r} is no database; {_QUEUE_HINT}")
-    file, mark, options = url.removeprefix(_SQLITE).partition("?")
+    file, mark, options = url.removeprefix(SQLITE).partition("?")
     if not file:
         raise SparkOptionsError(f"{url!r} names no file; write sqlite:///orders.db")
     folder = Path(str(base).translate(_URL_CODES))
-    return f"{_SQLITE}{absolute_path(file, folder)}{mark}{options}#{name or queue}"
-
-
-def hide_password(text: str) -> str:
-    """The text with three dots instead of passwords, wherever a URL can contain one."""
-    return _PASSWORD_OPTION.sub(r"\1…", _PASSWORD.sub(r"\1…@", text))
-
-
-# ---- databases ---------------------------------------------------------------------------------------
-
-
-def _canonical_url(url: str) -> str:
-    """One name for the scheme, and the path of a file without links and dots."""
-    if url.startswith(_SERVERS):
-        return _SERVERS[0] + url.partition("://")[2]
-    parts = urlsplit(url)
-    path = Path(unquote(parts.path[1:])).resolve()
-    return f"{_SQLITE}{quote(str(path))}{'?' if parts.query else ''}{parts.query}"
-
-
-def sqlite_file(url: str) -> Path | None:
-    """The file of a SQLite database; None for a database on a server."""
-    return Path(unquote(urlsplit(url).path[1:])) if url.startswith("sqlite:") else None
-
-
-def tables_key(url: str) -> TablesKey:
-    """A key that is equal for two URLs of one set of tables, whatever user and settings they connect with."""
-    file = sqlite_file(url)
-    return _server_key(url) if file is None else ("sqlite", str(file.resolve()))
-
-
-def _server_key(url: str) -> TablesKey:
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
-    login, _, address = parts.netloc.rpartition("@")
-    user = unquote(login.partition(":")[0]) or options.get("user", "")
-    name = options.get("dbname") or unquote(parts.path[1:]) or os.environ.get("PGDATABASE") or user
-    hosts = options.get("host") or unquote(address) or os.environ.get("PGHOST", "")
-    port = options.get("port") or os.environ.get("PGPORT", "5432")
-    return ("postgresql", *_addresses(hosts, port), name, target_of(url).schema)
-
-
-def _addresses(hosts: str, port: str) -> Iterator[str]:
-    for host in hosts.split(","):
-        name, colon, own = host.rpartition(":")
-        if colon and own.isdigit() and not host.startswith("/"):
-            yield f"{name.lower()}:{own}"
-        else:
-            yield f"{host if host.startswith('/') else host.lower()}:{port}"
+    return f"{SQLITE}{absolute_path(file, folder)}{mark}{options}#{name or queue}"
 
 
 # ---- directories -------------------------------------------------------------------------------------

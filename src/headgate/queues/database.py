@@ -14,10 +14,10 @@ from headgate.filters import FilterLike
 from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, requests
 from headgate.queues.engine import Access, Engine, Publication, QueueInfo, Start
+from headgate.queues.engines import ConnectOptions, Synchronous, open_engine
 from headgate.queues.outbox import FileSource, Outbox, Relay, TableSource
 from headgate.queues.push import Callbacks
 from headgate.queues.queue import Queue, Subscription
-from headgate.queues.urls import ConnectOptions, Synchronous, open_engine
 
 
 def connect(

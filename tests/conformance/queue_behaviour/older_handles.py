@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.errors import QueueNotFound, QueueOptionsError
-from tests.conformance.queue_behaviour.base import PATIENCE, QueueFixtures, payloads
+from tests.conformance.queue_behaviour.base import QueueFixtures, payloads
+from tests.patience import PATIENCE
 
 
 class OlderHandleBehaviour(QueueFixtures):

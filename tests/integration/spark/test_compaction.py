@@ -94,7 +94,7 @@ def test_every_engine_reads_what_the_stream_reads(
     )
 
 
-def test_bloom_filters_for_other_engines_are_there_and_true(
+def test_parquet_files_have_correct_bloom_filters_for_other_engines(
     spark: SparkSession, sealed_stream: Path
 ) -> None:
     compact(spark, sealed_stream, clock=lambda: CLOCK)
@@ -132,7 +132,7 @@ def test_a_damaged_segment_is_named_and_the_others_become_cold(
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_command_says_what_it_did_and_who_is_in_the_way(
+def test_the_command_reports_its_result_and_the_holder_of_a_lock(
     sealed_stream: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["stream", "compact", str(sealed_stream), "--older-than", "1d", "--all"]) == 2

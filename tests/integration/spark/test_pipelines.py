@@ -129,7 +129,7 @@ def in_parquet(folder: Path) -> list[str]:
     return [p.decode() for file in files for p in pq.read_table(file)["payload"].to_pylist()]
 
 
-def test_every_sink_holds_what_the_topology_says_over_many_batches_and_two_runs(
+def test_every_sink_holds_its_messages_over_many_batches_and_two_runs(
     tmp_path: Path, spark: SparkSession, seed: int
 ) -> None:
     rng = Random(seed)
@@ -277,7 +277,7 @@ def test_a_malformed_line_of_csv_is_a_dead_letter_too(tmp_path: Path, spark: Spa
     assert (account.counters.malformed, account.counters.routed) == (3, 1)
 
 
-def test_a_malformed_record_ends_the_run_or_is_dropped_and_counted_when_asked(
+def test_a_malformed_record_ends_the_run_or_is_dropped_by_policy(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     file = write_lines(tmp_path, "fail")
@@ -301,7 +301,7 @@ def test_a_malformed_record_ends_the_run_or_is_dropped_and_counted_when_asked(
         ('format = "text"\npath = "*"\nschema = "a strnig"', "format 'text': .*STRNIG"),
     ],
 )
-def test_what_spark_cannot_read_is_refused_before_a_checkpoint_is_made(
+def test_a_source_that_spark_cannot_read_is_refused_before_a_checkpoint_is_created(
     tmp_path: Path, spark: SparkSession, source: str, problem: str
 ) -> None:
     text = dedent(LINES.format(policy="drop", format="json"))
@@ -312,7 +312,7 @@ def test_what_spark_cannot_read_is_refused_before_a_checkpoint_is_made(
     assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
 
 
-def test_what_waits_for_a_queue_is_taken_in_several_batches(
+def test_messages_for_a_queue_are_read_in_several_batches(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "QUEUE_BATCH_MESSAGES", 60)
@@ -357,7 +357,7 @@ def test_a_python_worker_that_dies_once_costs_a_task_and_not_the_pipeline(
     assert died.exists()
 
 
-def test_a_pipeline_that_cannot_run_is_refused_before_anything_is_made(
+def test_a_pipeline_that_cannot_run_is_refused_before_it_creates_files(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     (tmp_path / "p.toml").write_text(dedent(PIPELINE))
@@ -389,7 +389,7 @@ def small(folder: Path, stream: str = "events", more: str = "") -> Path:
     return folder / "p.toml"
 
 
-def test_a_second_driver_on_a_checkpoint_is_refused_until_the_first_one_is_gone(
+def test_a_second_driver_on_a_checkpoint_is_refused_until_the_first_ends(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     publish(tmp_path / "events", [Message(b"%d" % n) for n in range(3)])
@@ -436,7 +436,7 @@ def test_a_folder_of_files_that_is_spelled_differently_is_not_read_again(
     assert in_stream(tmp_path / "out") == ["a", "b"]
 
 
-def test_what_retention_dropped_ends_a_pipeline_unless_its_file_says_to_go_on(
+def test_messages_deleted_by_retention_end_a_pipeline_unless_its_file_allows_it(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     with Stream.create(tmp_path / "events", segment_bytes=4096, chunk_messages=10) as stream:

@@ -105,7 +105,7 @@ def run_once(file: Path, spark: SparkSession) -> Account:
     return account
 
 
-def test_what_was_acked_arrives_once_over_many_batches_and_two_runs(
+def test_acked_messages_arrive_once_over_many_batches_and_two_runs(
     tmp_path: Path, url: str, spark: SparkSession
 ) -> None:
     file = written(tmp_path, url)
@@ -122,7 +122,7 @@ def test_what_was_acked_arrives_once_over_many_batches_and_two_runs(
     assert run_once(file, spark).batches == 0
 
 
-def test_a_continuous_pipeline_gets_what_several_ack_at_once(
+def test_a_continuous_pipeline_gets_messages_of_concurrent_acks(
     tmp_path: Path, url: str, spark: SparkSession
 ) -> None:
     publish(url, range(300))
@@ -151,7 +151,7 @@ def consume_all(url: str) -> None:
                 delivery.ack()
 
 
-def test_a_killed_pipeline_goes_on_where_its_checkpoint_stands(
+def test_a_killed_pipeline_continues_from_its_checkpoint(
     tmp_path: Path, url: str, full: bool
 ) -> None:
     if not full:
@@ -188,7 +188,7 @@ def running(file: Path) -> Iterator[subprocess.Popen[bytes]]:
         kill_session(process)
 
 
-def test_what_a_queue_holds_is_looked_at_once_and_stays_there(
+def test_the_messages_of_a_queue_are_read_once_and_stay_there(
     tmp_path: Path, url: str, spark: SparkSession
 ) -> None:
     file = written(tmp_path, url, states="ready")

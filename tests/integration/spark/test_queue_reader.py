@@ -131,7 +131,7 @@ def test_the_tasks_give_what_the_filter_and_spark_s_conditions_select(
         assert read(made) == expected, (to_text(filter), conditions)
 
 
-def test_every_part_of_a_message_is_there_with_its_type(url: str, queue: Queue) -> None:
+def test_every_part_of_a_message_is_read_with_its_type(url: str, queue: Queue) -> None:
     headers = {"s": "é", "i": 2**62, "f": 1.0, "b": True, "o": OPAQUE, "null": "null"}
     queue.publish(Message(b"\0\xff", "t", headers, 7, 5, "id", "v", "k", {"subject": "s"}))
     [row] = read(reader(url, struct(LOSSLESS)))
@@ -165,7 +165,7 @@ def test_a_queue_is_cut_by_ids_into_tasks_of_about_the_same_size(url: str, queue
     assert len(reader(url, partitions="1").partitions()) == 1
 
 
-def test_what_is_published_after_planning_is_not_read(url: str, queue: Queue) -> None:
+def test_messages_published_after_planning_are_not_read(url: str, queue: Queue) -> None:
     ids = queue.publish_many([b"x"] * 10)
     made = reader(url)
     planned = made.partitions()
@@ -228,7 +228,7 @@ def test_a_page_grows_until_it_is_heavy() -> None:
     assert next_page(1, 1 << 30) == 1
 
 
-def test_more_tasks_than_borders_are_not_made() -> None:
+def test_there_are_no_more_tasks_than_borders() -> None:
     assert split_range([], 9, 4) == []
     assert split_range([3], 9, 4) == [(3, 9)]
     assert split_range([1, 2, 3, 4, 5], 9, 2) == [(1, 3), (3, 9)]
@@ -251,14 +251,14 @@ def in_all_states(queue: Queue) -> dict[str, list[int]]:
     return {"ready": [first, last], "delayed": [delayed], "leased": [leased], "dead": [dead]}
 
 
-def test_what_is_ready_is_read_and_nothing_is_claimed(url: str, queue: Queue) -> None:
+def test_ready_messages_are_read_and_not_claimed(url: str, queue: Queue) -> None:
     ids = in_all_states(queue)
     before = list(queue.browse())
     assert offsets(reader(url)) == ids["ready"]
     assert list(queue.browse()) == before
 
 
-def test_other_states_are_read_when_asked_for(url: str, queue: Queue) -> None:
+def test_other_states_are_read_with_the_option_states(url: str, queue: Queue) -> None:
     ids = in_all_states(queue)
     schema = "offset bigint, _state string, _attempts int, _group string, _reason string"
     rows = read(reader(url, schema, states="all"))
@@ -321,7 +321,7 @@ def refused(options: dict[str, str], schema: str = "offset bigint") -> HeadgateE
     return found.value
 
 
-def test_a_queue_that_is_not_there_is_refused(url: str, queue: Queue) -> None:
+def test_a_missing_queue_is_refused(url: str, queue: Queue) -> None:
     problem = refused({"path": f"queue:{url}#nobody"})
     assert isinstance(problem, QueueNotFound)
     assert problem.name == "nobody"
@@ -362,7 +362,7 @@ def test_a_server_without_queues_is_refused_and_left_alone(postgres_url: str) ->
 
 
 @pytest.mark.postgres
-def test_a_role_that_may_only_look_is_enough_and_another_is_told_what_it_needs(
+def test_a_read_only_role_is_enough_and_a_lesser_one_learns_what_it_needs(
     postgres_url: str,
 ) -> None:
     schema, role = f"s_{uuid.uuid4().hex[:12]}", f"r_{uuid.uuid4().hex[:12]}"
@@ -386,7 +386,7 @@ def _as_superuser(url: str, statement: str) -> None:
         connection.execute(statement)
 
 
-def test_without_adbc_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_adbc_the_error_has_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql.dbapi", None)
     problem = refused({"path": "queue:postgresql://localhost/db#orders"})
     assert isinstance(problem, MissingExtra)
@@ -415,7 +415,9 @@ def test_without_adbc_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         ({"path": "queue:sqlite:///nowhere.db#q", "paths": "a"}, "read one queue with .load"),
     ],
 )
-def test_options_are_checked_before_anything_is_opened(options: dict[str, str], said: str) -> None:
+def test_options_are_checked_before_a_database_is_opened(
+    options: dict[str, str], said: str
+) -> None:
     assert said in str(refused({"path": "queue:sqlite:///nowhere.db#q", **options}))
 
 
@@ -426,7 +428,7 @@ def test_columns_of_a_queue_are_checked_as_those_of_a_stream(url: str, queue: Qu
     assert read(reader(url, "_state string NOT NULL, _attempts int NOT NULL")) == []
 
 
-def test_what_a_queue_holds_is_not_read_as_it_comes() -> None:
+def test_the_messages_of_a_queue_cannot_be_read_as_a_stream() -> None:
     source = HeadgateSource({"path": "queue:sqlite:///nowhere.db#q"})
     with pytest.raises(
         SparkOptionsError, match="the messages of a queue cannot be read with readStream"

@@ -122,7 +122,7 @@ def message(n: int) -> Message:
     )
 
 
-def test_what_is_written_to_a_queue_is_read_back_the_same(
+def test_messages_written_to_a_queue_are_read_back_unchanged(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:
     with Stream.create(tmp_path / "in") as stream, stream.producer() as producer:
@@ -174,7 +174,7 @@ def test_a_batch_that_is_committed_again_is_not_read_twice(spark: SparkSession, 
         ("queue:postgresql://nobody@127.0.0.1:1/x#orders", {}, "PostgreSQL cannot be reached"),
     ],
 )
-def test_what_cannot_be_read_is_refused_on_the_driver(
+def test_an_invalid_read_is_refused_on_the_driver(
     path: str, options: dict[str, str], problem: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     with connect(f"sqlite:///{tmp_path}/q.db") as database:
@@ -185,7 +185,7 @@ def test_what_cannot_be_read_is_refused_on_the_driver(
     assert "Job aborted" not in str(refused.value)
 
 
-def test_what_a_queue_holds_is_no_stream_and_the_error_says_what_to_do_instead(
+def test_the_error_for_reading_a_queue_as_a_stream_names_the_alternatives(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with connect(f"sqlite:///{tmp_path}/q.db") as database:

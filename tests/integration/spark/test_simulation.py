@@ -74,7 +74,7 @@ def measured(stream):
     "indexed",
     [(), ("region",), ("customer",), ("customer", "region"), ("device", "region", "trace")],
 )
-def test_sealing_does_what_was_simulated(tmp_path, indexed):
+def test_sealing_skips_as_much_as_simulated(tmp_path, indexed):
     with Stream.create(tmp_path / "s") as stream:
         stream.append(table())
     tally = simulation(tmp_path / "s").sealed(indexed, FILTERS)
@@ -86,7 +86,7 @@ def test_sealing_does_what_was_simulated(tmp_path, indexed):
     assert tally.shares == pytest.approx(shares, abs=0.02)
 
 
-def test_a_sealed_segment_is_simulated_anew_as_if_it_were_hot(tmp_path):
+def test_a_sealed_segment_can_be_simulated_as_hot(tmp_path):
     with Stream.create(tmp_path / "s", indexed=["customer"]) as stream:
         stream.append(table())
     before = simulation(tmp_path / "s").sealed(("region",), FILTERS)
@@ -102,7 +102,7 @@ def stream_at(path):
 
 
 @pytest.mark.parametrize("size", [64, 1024, 4096])
-def test_a_producer_does_what_was_simulated(tmp_path, size):
+def test_hot_chunks_skip_as_much_as_simulated(tmp_path, size):
     """One in a hundred chunks may differ: the hashes of a chunk are its own, a false positive is luck."""
     options = {"indexed": ("device", "customer"), "filter_size": size, "chunk_messages": 100}
     with Stream.create(tmp_path / "plain", chunk_messages=100) as stream:
@@ -118,7 +118,7 @@ def test_a_producer_does_what_was_simulated(tmp_path, size):
     assert tally.skipped(6) > 0.8  # of the bursts
 
 
-def test_a_filter_value_does_what_was_simulated(tmp_path):
+def test_a_filter_value_skips_as_much_as_simulated(tmp_path):
     with Stream.create(tmp_path / "plain", chunk_messages=25) as stream:
         stream.append(table())
     shapes = [IndexShape(BloomShape(size, 2)) for size in (16, 255)]
@@ -141,7 +141,7 @@ def skipped_by(stream, value):
     return 1 - scan.stats.bytes_read / scan.stats.bytes_total
 
 
-def test_a_restriction_does_what_was_simulated(tmp_path):
+def test_a_restriction_skips_as_much_as_simulated(tmp_path):
     bursts = table().append_column("zone", pa.array([f"z{i // 1500 % 4}" for i in range(ROWS)]))
     with Stream.create(tmp_path / "plain") as stream:
         stream.append(bursts)

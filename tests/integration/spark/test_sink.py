@@ -86,7 +86,7 @@ def forget_last_commit(checkpoint: Path) -> None:
 # ---- batches -----------------------------------------------------------------------------------------
 
 
-def test_what_is_read_and_written_is_the_same(spark, source, tmp_path):
+def test_messages_that_are_read_and_written_are_equal(spark, source, tmp_path):
     read = spark.read.format("headgate").option("partitions", "1").load(str(source))
     read.write.format("headgate").mode("append").save(str(tmp_path / "out"))
     assert messages(tmp_path / "out") == messages(source)
@@ -123,7 +123,7 @@ def test_descriptors_of_staged_files_are_committed_where_they_belong(spark, tmp_
     assert payloads(tmp_path / "b") == [b"y"]
 
 
-def test_what_cannot_be_written_is_refused_on_the_driver(spark):
+def test_an_invalid_write_is_refused_on_the_driver(spark):
     frame = spark.range(1).selectExpr("id AS n")
     with pytest.raises(
         Exception, match="messages can only be appended; use mode 'append'"

@@ -184,7 +184,7 @@ def test_a_read_begins_and_ends_where_it_is_told_to(spark: SparkSession, tmp_pat
         ("offset long", {"path": "/nowhere/at/all"}, "there is no stream in /nowhere/at/all"),
     ],
 )
-def test_what_cannot_be_read_is_refused_on_the_driver(
+def test_an_invalid_read_is_refused_on_the_driver(
     schema: str, options: dict[str, str], problem: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     Stream.create(tmp_path / "s").close()
@@ -268,7 +268,7 @@ def test_progress_is_a_cursor_of_the_stream_also_when_nothing_matches(
     assert everything(tmp_path / "out") == []
 
 
-def test_what_retention_took_stops_the_query_unless_it_is_told_to_go_on(
+def test_messages_deleted_by_retention_stop_a_query_unless_it_allows_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with Stream.create(tmp_path / "s", segment_bytes=4096, chunk_messages=10) as stream:
@@ -333,7 +333,7 @@ def test_spark_connect_reads_a_stream(full: bool, tmp_path: Path) -> None:
     subprocess.run(program, check=True, timeout=300, env=environ)
 
 
-def test_spark_connect_reads_a_stream_as_it_comes(full: bool, tmp_path: Path) -> None:
+def test_spark_connect_reads_a_stream_in_micro_batches(full: bool, tmp_path: Path) -> None:
     if not full:
         pytest.skip("a server of its own takes a while: HEADGATE_FULL=1 runs this")
     pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")

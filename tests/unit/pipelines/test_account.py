@@ -30,7 +30,7 @@ def report(number: int, *counted: Counters, **more: object) -> dict[str, object]
     }
 
 
-def test_a_batch_is_the_sum_of_its_tasks_and_the_way_its_source_went() -> None:
+def test_a_batch_has_the_sum_of_its_tasks_and_the_lag_of_its_source() -> None:
     counted = (Counters(scanned=70, read=3, queues={"q": 1}), Counters(read=4, unroutable=2))
     batch = batch_of(report(7, *counted))
     assert batch is not None
@@ -48,14 +48,14 @@ def test_a_report_over_spark_connect_is_counted_like_any_other() -> None:
     assert batch.counters == Counters(scanned=70, read=7)
 
 
-def test_positions_that_count_no_messages_say_nothing_about_lag() -> None:
+def test_positions_that_count_no_messages_give_no_lag() -> None:
     foreign = report(0, sources=[{"startOffset": None, "endOffset": {"logOffset": "x"}}])
     batch = batch_of(foreign)
     assert batch is not None
     assert batch.lag is None
 
 
-def test_of_a_position_in_a_queue_only_what_counts_messages_is_lag() -> None:
+def test_the_lag_of_a_queue_is_its_count_of_messages() -> None:
     reached = {"queue": 3, "messages": 20, "turn": 700, "id": 9}
     latest = {"queue": 3, "messages": 32, "turn": 9000, "id": 55}
     batch = batch_of(report(0, sources=[{"endOffset": reached, "latestOffset": latest}]))
@@ -110,7 +110,7 @@ def test_metrics_are_served_while_the_pipeline_runs(account: Account) -> None:
         refused.value.close()
 
 
-def test_nothing_goes_on_serving_when_the_pipeline_fails(account: Account) -> None:
+def test_the_metrics_server_ends_when_the_pipeline_fails(account: Account) -> None:
     before = set(threading.enumerate())
     with pytest.raises(RuntimeError), serve_metrics(account, 0):
         raise RuntimeError

@@ -54,7 +54,7 @@ def drawn(tmp_path: Path) -> Figure:
     return figure_of(read_pipeline(file))
 
 
-def test_the_terminal_gets_a_tree_with_what_has_to_hold_on_the_way(drawn: Figure) -> None:
+def test_the_terminal_gets_a_tree_with_the_conditions_of_bindings(drawn: Figure) -> None:
     assert "\n".join(to_lines(drawn)) == (
         "stream events\n"
         "└─ exchange orders (headers): type = 'order'\n"
@@ -84,7 +84,7 @@ def test_a_queue_is_a_source_without_who_asks(tmp_path: Path, states: str, said:
     assert lines[0] == f"{said} queue:postgresql://host/db#orders"
 
 
-def test_mermaid_names_every_node_and_every_way(drawn: Figure) -> None:
+def test_mermaid_names_every_node_and_every_edge(drawn: Figure) -> None:
     lines = to_mermaid(drawn).splitlines()
     assert lines[0] == "flowchart LR"
     assert sum("-->" in line for line in lines) == len(drawn.edges)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import QueueOptionsError, SparkOptionsError
-from headgate.pipelines.places import hide_password, queue_place, tables_key
-from headgate.queues.urls import sqlite_path
+from headgate.pipelines.places import queue_place
+from headgate.queues import hide_password, tables_key
+from headgate.queues.database_url import sqlite_path
 
 
 def test_a_place_is_a_database_and_a_queue() -> None:
@@ -26,21 +27,21 @@ def test_a_place_is_a_database_and_a_queue() -> None:
         "queue:redis://:secret@host#q",
     ],
 )
-def test_what_is_refused_is_said_without_its_password(text: str) -> None:
+def test_errors_show_places_without_their_password(text: str) -> None:
     with pytest.raises(SparkOptionsError) as refused:
         queue_place(text)
     assert "secret" not in str(refused.value)
     assert "host" in str(refused.value)
 
 
-def test_only_passwords_are_left_out() -> None:
+def test_only_passwords_are_hidden() -> None:
     shown = "queue:postgresql://me@[::1]:5432/db?schema=s#q"
     assert hide_password(shown) == shown
     assert hide_password("queue:sqlite:///a:b.db#q@r") == "queue:sqlite:///a:b.db#q@r"
     assert hide_password("queue:postgresql://me:x@h:1/d") == "queue:postgresql://me:…@h:1/d"
 
 
-def test_the_path_of_a_file_is_made_absolute_and_its_settings_stay(
+def test_the_path_of_a_database_is_made_absolute_and_its_settings_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -64,7 +64,7 @@ def test_the_archive_of_a_queue_is_limited_by_messages_alone(tmp_path: Path) -> 
     assert limit_options(pipeline(tmp_path, source, QUEUE)) == {"maxMessagesPerTrigger": "50000"}
 
 
-def test_what_spark_reads_is_limited_by_the_option_its_format_has(tmp_path: Path) -> None:
+def test_a_format_is_limited_by_its_own_option(tmp_path: Path) -> None:
     def options(source: str, settings: str = "") -> dict[str, str]:
         return limit_options(pipeline(tmp_path, source, QUEUE, settings))
 

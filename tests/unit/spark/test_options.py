@@ -17,7 +17,7 @@ def path(stream: Stream) -> str:
     return str(stream.path)
 
 
-def test_what_is_not_said_has_a_default(path: str) -> None:
+def test_options_that_are_not_set_have_defaults(path: str) -> None:
     options = parse_stream_read({"path": path})
     assert (options.paths, options.start, options.end) == ((path,), "first", "next")
     assert (options.max_messages, options.max_bytes, options.partitions) == (None, None, 0)
@@ -54,7 +54,7 @@ def test_names_of_options_do_not_care_for_case(path: str) -> None:
         ({"path": ""}, "no stream is given"),
     ],
 )
-def test_what_cannot_be_used_is_refused(given: dict[str, str], problem: str, path: str) -> None:
+def test_invalid_options_are_refused(given: dict[str, str], problem: str, path: str) -> None:
     with pytest.raises(SparkOptionsError, match=problem):
         parse_stream_read({"path": path, **given})
 
@@ -89,7 +89,7 @@ def test_paths_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert directory_of("file:///data/a%20b") == "/data/a b"
 
 
-def test_a_query_has_the_same_cursor_after_a_restart_and_another_one_has_another() -> None:
+def test_a_query_keeps_its_cursor_after_a_restart_and_another_query_has_another() -> None:
     one = default_cursor(["/a"], parse("x = 1"))
     assert one == default_cursor(["/a"], parse("x  =  1"))
     assert (

@@ -32,7 +32,7 @@ def answered_by_us(pushed: Pushed, message: Message, columns: dict[str, SchemaCo
 
 
 @pytest.mark.parametrize("type_", ["string", "bigint", "int", "smallint", "double", "boolean"])
-def test_what_is_taken_over_selects_the_rows_that_spark_would(type_: str, seed: int) -> None:
+def test_pushed_conditions_select_the_rows_that_spark_would(type_: str, seed: int) -> None:
     rng, columns = Random(f"{seed} {type_}"), columns_of(type_)
     messages = [stamped(message) for message in generate.messages(rng, 60)]
     taken = 0
@@ -85,7 +85,7 @@ def test_conditions_on_offsets_become_bounds(filter: Any, low: int, high: int) -
         ("bigint", asked.IsNull(("a",))),
     ],
 )
-def test_what_spark_sees_differently_stays_with_spark(type_: str, filter: Any) -> None:
+def test_conditions_that_spark_decides_differently_stay_with_spark(type_: str, filter: Any) -> None:
     assert translate(filter, columns_of(type_)) is None
 
 

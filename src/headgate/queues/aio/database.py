@@ -12,10 +12,10 @@ from headgate.clock import Clock
 from headgate.filters import FilterLike
 from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, requests
+from headgate.queues.aio.engines import ConnectOptions, Synchronous, open_engine
 from headgate.queues.aio.outbox import AsyncFileSource, AsyncOutbox, AsyncRelay, AsyncTableSource
 from headgate.queues.aio.push import AsyncCallbacks
 from headgate.queues.aio.queue import AsyncQueue, AsyncSubscription
-from headgate.queues.aio.urls import ConnectOptions, Synchronous, open_engine
 from headgate.queues.engine import Access, AsyncEngine, Publication, QueueInfo, Start
 
 

@@ -29,6 +29,7 @@ try:
 except ImportError as missing:
     raise MissingExtra("postgres", "a queue on PostgreSQL") from missing
 
+from headgate.queues.database_url import PostgresTarget
 from headgate.queues.engine import (
     ForEach,
     Notify,
@@ -38,7 +39,6 @@ from headgate.queues.engine import (
 )
 from headgate.queues.postgres.adapters import register_adapters
 from headgate.queues.postgres.dialect import SESSION
-from headgate.queues.postgres.target import Target
 
 _MOST_CURSORS: Final = 64
 _BACKEND: Final = "SELECT pg_backend_pid()"
@@ -173,7 +173,9 @@ def is_in_transaction(connection: AnyConnection) -> bool:
 # ---- opening -------------------------------------------------------------------------------------------
 
 
-def open_connection(target: Target, settings: dict[str, str] = SESSION) -> PostgresConnection:
+def open_connection(
+    target: PostgresTarget, settings: dict[str, str] = SESSION
+) -> PostgresConnection:
     """An autocommit connection that finds names in the target's schema first."""
     with translated_errors():
         connection = PostgresConnection.connect(
@@ -194,7 +196,7 @@ def open_connection(target: Target, settings: dict[str, str] = SESSION) -> Postg
 
 
 async def open_async_connection(
-    target: Target, settings: dict[str, str] = SESSION
+    target: PostgresTarget, settings: dict[str, str] = SESSION
 ) -> AsyncPostgresConnection:
     """As open_connection, for asyncio."""
     with translated_errors():
@@ -221,7 +223,7 @@ def keepalives(url: str) -> dict[str, Any]:
     return {name: value for name, value in _KEEPALIVES.items() if name not in given}
 
 
-def check_pooler(target: Target, told_pid: int, pid: int) -> None:
+def check_pooler(target: PostgresTarget, told_pid: int, pid: int) -> None:
     """Refuse a pooler that sends statements of one client to different server connections.
 
     Our settings would stay in the sessions of other applications, and our prepared statements and notifications would be
@@ -236,7 +238,7 @@ def check_pooler(target: Target, told_pid: int, pid: int) -> None:
     )
 
 
-def _apply(target: Target, settings: dict[str, str]) -> tuple[str, tuple[Any, ...]]:
+def _apply(target: PostgresTarget, settings: dict[str, str]) -> tuple[str, tuple[Any, ...]]:
     """The statement that applies the settings to a session."""
     named = {"search_path": target.search_path, **settings}
     text = "SELECT set_config(n, v, false) FROM unnest($1::text[], $2::text[]) AS s (n, v)"

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from headgate.clock import Clock
 from headgate.errors import QueueError
+from headgate.queues.database_url import postgres_target
 from headgate.queues.engine import (
     Access,
     CommitWatch,
@@ -41,7 +42,6 @@ from headgate.queues.postgres.listener import Listener
 from headgate.queues.postgres.migrations import prepare
 from headgate.queues.postgres.operations import postgres_operations
 from headgate.queues.postgres.pool import AsyncPool, Pool
-from headgate.queues.postgres.target import target_of
 
 T = TypeVar("T")
 Queries: TypeAlias = Generator[PostgresQuery, Any, T]
@@ -63,7 +63,7 @@ class PostgresEngine:
         access: Access = "create",
     ) -> None:
         """A clock takes the place of the server's: for tests."""
-        self.target = target_of(url, schema)
+        self.target = postgres_target(url, schema)
         self.operations = postgres_operations(PostgresDialect(clock, is_read_only=access == "look"))
         self._pool = Pool(lambda: open_connection(self.target), most_connections)
         self._listener = Listener(self.target)
@@ -118,7 +118,7 @@ class AsyncPostgresEngine:
         clock: Clock | None = None,
         access: Access = "create",
     ) -> None:
-        self.target, self._access = target_of(url, schema), access
+        self.target, self._access = postgres_target(url, schema), access
         self.operations = postgres_operations(PostgresDialect(clock, is_read_only=access == "look"))
         self._pool = AsyncPool(self.target, most_connections)
         self._listener = Listener(self.target)

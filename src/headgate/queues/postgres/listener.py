@@ -15,9 +15,9 @@ import psycopg
 
 from headgate.errors import HeadgateError
 from headgate.forks import call_in_child
+from headgate.queues.database_url import PostgresTarget
 from headgate.queues.engine import CommitWatch, Wake
 from headgate.queues.postgres.connection import open_connection, translated_errors
-from headgate.queues.postgres.target import Target
 from headgate.queues.wakers import Wakers
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _SETTINGS: Final = {"application_name": "headgate listener"}
 class Listener:
     """Wakes consumers from a thread of its own, which runs from the first watch until the listener is closed."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: PostgresTarget) -> None:
         self._target = target
         self._start_over()
         call_in_child(self, Listener._start_over)

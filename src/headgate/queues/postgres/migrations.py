@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.errors import DatabaseNotFound, QueueOptionsError
+from headgate.queues.database_url import PostgresTarget
 from headgate.queues.engine import (
     Access,
     Operation,
@@ -10,7 +11,6 @@ from headgate.queues.engine import (
     Transaction,
     TransactionMode,
 )
-from headgate.queues.postgres.target import Target
 from headgate.queues.sql.dialect import check_version, migrations_of, too_new
 
 # From the tables themselves: the answers of to_regclass and the like may be older than the lock.
@@ -26,7 +26,7 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))"
 _TABLE = "CREATE TABLE migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
 
 
-def prepare(target: Target, access: Access) -> Operation[None]:
+def prepare(target: PostgresTarget, access: Access) -> Operation[None]:
     """Bring the tables up to date. Unless they may be created, refuse a schema without queues; to a reader, also
     tables of another version."""
     if access != "create":
@@ -42,13 +42,13 @@ def prepare(target: Target, access: Access) -> Operation[None]:
     yield from migrate(target)
 
 
-def migrate(target: Target) -> Operation[None]:
+def migrate(target: PostgresTarget) -> Operation[None]:
     """Apply the missing migrations. The role needs the right to create tables, and the schema, only if there are any."""
     if (yield from _version(target)) != migrations_of("postgres")[-1][0]:
         yield Transaction(TransactionMode.WRITE, lambda: _migrate(target))
 
 
-def _migrate(target: Target) -> Operation[None]:
+def _migrate(target: PostgresTarget) -> Operation[None]:
     migrations = migrations_of("postgres")
     newest = migrations[-1][0]
     yield Statement(_LOCK, (f"headgate.migration.{target.schema}",))
@@ -62,7 +62,7 @@ def _migrate(target: Target) -> Operation[None]:
             yield Statement("INSERT INTO migration (version) VALUES ($1)", (number,))
 
 
-def _version(target: Target) -> Operation[int]:
+def _version(target: PostgresTarget) -> Operation[int]:
     [(_, has_table, may_use, role)] = yield Statement(_IS_THERE, (target.schema,))
     if not may_use:
         raise QueueOptionsError(
@@ -76,7 +76,7 @@ def _version(target: Target) -> Operation[int]:
     return number
 
 
-def _prepare(target: Target) -> Operation[None]:
+def _prepare(target: PostgresTarget) -> Operation[None]:
     """Create the schema and the table of migrations, unless they exist."""
     [(has_schema, has_table, *_)] = yield Statement(_IS_THERE, (target.schema,))
     if not has_schema:

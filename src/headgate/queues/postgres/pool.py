@@ -21,6 +21,7 @@ from weakref import WeakSet
 
 from headgate.errors import DatabaseClosed
 from headgate.forks import call_in_child, keep_for_ever
+from headgate.queues.database_url import PostgresTarget
 from headgate.queues.postgres.connection import (
     AsyncPostgresConnection,
     PostgresConnection,
@@ -28,7 +29,6 @@ from headgate.queues.postgres.connection import (
     is_idle,
     open_async_connection,
 )
-from headgate.queues.postgres.target import Target
 
 _CLOSED: Final = "the database was closed; connect again"
 _LOST_AFTER_S: Final = 0.1  # between two checks for connections that were lost
@@ -120,7 +120,7 @@ class Pool:
 class AsyncPool:
     """As Pool, for asyncio."""
 
-    def __init__(self, target: Target, most: int) -> None:
+    def __init__(self, target: PostgresTarget, most: int) -> None:
         self._target, self._free = target, asyncio.Semaphore(most)
         self._idle: list[AsyncPostgresConnection] = []
         self._closed = False

@@ -22,8 +22,8 @@ from headgate.pipelines import (
     is_same_location,
     parse_place,
     queue_place,
-    tables_key,
 )
+from headgate.queues import tables_key
 from headgate.spark.options import stream_paths
 from headgate.spark.pipeline.router import FOLDER, destinations_of
 from headgate.spark.sessions import spark_is_installed

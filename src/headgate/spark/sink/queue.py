@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from headgate.columns import decode_messages
 from headgate.errors import MissingExtra, NoQueues
-from headgate.pipelines import QueuePlace, TablesKey, sqlite_file, tables_key
+from headgate.pipelines import QueuePlace
+from headgate.queues import TablesKey, sqlite_file, tables_key
 from headgate.spark.sink.destination import BatchMark, Owner
 from headgate.spark.sink.staging import (
     Staged,

@@ -22,8 +22,8 @@ from headgate.errors import (
     SparkOptionsError,
 )
 from headgate.pipelines import QueuePlace
-from headgate.queues import SqlValue
-from headgate.queues.postgres import SESSION, PostgresDialect, Target, target_of
+from headgate.queues import PostgresTarget, SqlValue, postgres_target
+from headgate.queues.postgres import SESSION, PostgresDialect
 from headgate.queues.sql import QueueDialect, migrations_of
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _storage_array(array: pa.Array) -> pa.Array:
 def postgres_rows(url: str) -> Iterator[PostgresRows]:
     """Connect to a PostgreSQL database, with the URL's schema as search path."""
     manager, connect = _load_driver()
-    target = target_of(url)
+    target = postgres_target(url)
     try:
         connection = connect(target.url, autocommit=True)
     except manager.Error as problem:
@@ -204,7 +204,7 @@ def _load_driver() -> tuple[Any, Any]:
     return adbc_driver_manager, connect
 
 
-def _configure(connection: Connection, target: Target) -> None:
+def _configure(connection: Connection, target: PostgresTarget) -> None:
     """Set the settings that connections of queues have: indexes are read in order, whatever the statistics say."""
     settings = {"search_path": target.search_path, **SESSION}
     numbers = range(1, 2 * len(settings), 2)
@@ -216,7 +216,7 @@ def _configure(connection: Connection, target: Target) -> None:
         cursor.fetchall()
 
 
-def _translate_error(problem: Any, target: Target) -> HeadgateError:
+def _translate_error(problem: Any, target: PostgresTarget) -> HeadgateError:
     """The driver's error as an error of Headgate."""
     if problem.sqlstate in _NO_TABLES:
         return NoQueues(

@@ -14,8 +14,7 @@ from headgate.queues.aio.tasks import (
     run_blocking,
     setter,
 )
-
-PATIENCE = 30
+from tests.patience import PATIENCE
 
 
 def test_waiting_for_an_event_ends_when_it_is_set_or_after_the_timeout():

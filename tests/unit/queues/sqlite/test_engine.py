@@ -25,18 +25,17 @@ from headgate.errors import (
 from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.queues.database import connect
+from headgate.queues.database_url import sqlite_path
 from headgate.queues.engine import Statement, Transaction, TransactionMode
 from headgate.queues.queue import Queue
 from headgate.queues.sql.dialect import migrations_of, split_statements, statements_of
 from headgate.queues.sql.search import Search
 from headgate.queues.sqlite.engine import SqliteEngine
 from headgate.queues.sqlite.schema import migrate
-from headgate.queues.urls import sqlite_path
 from headgate.testing import ManualClock
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
-PATIENCE = 30
 
 
 @pytest.fixture
@@ -362,36 +361,6 @@ def test_an_application_may_have_its_own_tables_in_the_same_file(tmp_path, url):
     with connect(url) as db:
         db.queue("q").publish(b"a")
         assert len(db.queue("q").claim()) == 1
-
-
-@pytest.mark.parametrize(
-    ("url", "path"),
-    [
-        ("sqlite:///orders.db", "orders.db"),
-        ("sqlite:////var/orders.db", "/var/orders.db"),
-        ("sqlite:///a%20b.db?synchronous=NORMAL", "a b.db"),
-        ("sqlite:///a%23b.db", "a#b.db"),
-    ],
-)
-def test_three_slashes_are_relative_and_four_absolute(url, path):
-    assert str(sqlite_path(url)) == path
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "sqlite://orders.db",
-        "sqlite:///",
-        "sqlite:///:memory:",
-        "sqlite:///orders.db#paid",  # which opened orders.db, whatever was meant
-        "sqlite:///a%00b.db",
-        "mysql://x",
-        "orders.db",
-    ],
-)
-def test_a_url_that_names_no_database_is_refused(url):
-    with pytest.raises(QueueOptionsError):
-        connect(url)
 
 
 # ---- plans ---------------------------------------------------------------------------------------------

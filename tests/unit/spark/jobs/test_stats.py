@@ -48,7 +48,7 @@ def published(path, found, *, parts=3, seal_first=False):
 
 
 @pytest.mark.parametrize("seal_first", [False, True])
-def test_stats_count_what_is_there(tmp_path, seal_first):
+def test_stats_count_messages_and_values(tmp_path, seal_first):
     found = list(messages(3000, seed=1))
     path = published(tmp_path / "s", found, seal_first=seal_first)
     stats = stats_from_json(measure_ranges(segment_ranges(path)))
@@ -87,7 +87,7 @@ def test_the_parts_of_a_stream_add_up(tmp_path):
     )
 
 
-def test_a_segment_that_is_gone_is_left_out(tmp_path):
+def test_a_deleted_segment_is_left_out(tmp_path):
     path = published(tmp_path / "s", list(messages(4000, seed=3)), parts=6)
     ranges = segment_ranges(path)
     with Stream.open(path) as stream:

@@ -37,7 +37,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
     return read_pipeline(file)
 
 
-def test_a_stream_that_is_missing_and_a_place_that_is_taken_are_both_said(
+def test_a_missing_stream_and_an_occupied_place_are_both_reported(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
     (tmp_path / "out").mkdir()
@@ -50,7 +50,7 @@ def test_a_stream_that_is_missing_and_a_place_that_is_taken_are_both_said(
     assert "not empty" in sink
 
 
-def test_looking_changes_nothing(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_checking_changes_nothing(pipeline: Pipeline, tmp_path: Path) -> None:
     Stream.create(tmp_path / "events").close()
     check(pipeline)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events", "p.toml"]
@@ -156,7 +156,7 @@ def only_problem(pipeline: Pipeline) -> str:
     return found
 
 
-def test_a_queue_must_be_there_and_keep_an_archive(tmp_path: Path) -> None:
+def test_a_queue_must_exist_and_keep_an_archive(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
     pipeline = from_queue(tmp_path, url)
     assert "[source]: queue: there is no database" in only_problem(pipeline)
@@ -173,7 +173,7 @@ def test_a_queue_must_be_there_and_keep_an_archive(tmp_path: Path) -> None:
         check(pipeline)  # what was kept before can still be read
 
 
-def test_a_look_does_not_go_on_and_on(tmp_path: Path) -> None:
+def test_a_queue_that_is_read_once_needs_the_trigger_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
     with connect(url) as database:
         database.queue("orders")
@@ -222,7 +222,7 @@ def from_format(tmp_path: Path, source: str) -> Pipeline:
     return read_pipeline(file)
 
 
-def test_files_need_a_folder_that_is_there_and_a_schema(tmp_path: Path) -> None:
+def test_files_need_an_existing_folder_and_a_schema(tmp_path: Path) -> None:
     bare = from_format(tmp_path, 'format = "json"')
     with pytest.raises(PipelineError) as refused:
         check(bare)
@@ -252,7 +252,7 @@ def test_a_place_that_cannot_be_is_a_problem_like_others(pipeline: Pipeline, to:
     assert "sink of 'all'" in only_problem(replace(pipeline, sinks=(Sink("all", to),)))
 
 
-def test_a_path_that_only_spark_can_look_at_is_left_to_spark(tmp_path: Path) -> None:
+def test_a_path_that_only_spark_can_check_is_left_to_spark(tmp_path: Path) -> None:
     for path in ("s3a://bucket/in", "in/*/today"):
         check(from_format(tmp_path, f'format = "json"\npath = "{path}"\nschema = "a string"'))
 
@@ -269,7 +269,7 @@ def test_kafka_needs_servers_and_topics_and_a_jar_is_worth_a_note(tmp_path: Path
     assert any("spark-sql-kafka-0-10_2.13" in note for note in notes_on(complete))
 
 
-def test_what_becomes_of_malformed_records_may_change_between_two_runs(tmp_path: Path) -> None:
+def test_the_policy_for_malformed_records_may_change_between_runs(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     source = 'format = "json"\npath = "in"\nschema = "a string"'
     claim_checkpoint(from_format(tmp_path, source))

@@ -55,14 +55,14 @@ def test_every_valid_row_passes_in_order_whichever_others_are_malformed(seed: in
         assert len(letters) == counters.malformed == len(ratios) - len(passed)
 
 
-def test_what_is_dropped_is_counted_and_not_kept() -> None:
+def test_dropped_records_are_counted_and_not_kept() -> None:
     counters = Counters()
     sieve = Sieve(columns(), "drop", counters)
     assert ratios_in(list(sieve.messages([rows(NAN, 1.0)]))) == [1.0]
     assert (counters.malformed, sieve.letters) == (1, [])
 
 
-def test_the_end_of_a_run_shows_the_record_and_what_to_do() -> None:
+def test_the_error_that_ends_a_run_shows_the_record_and_the_remedy() -> None:
     sieve = Sieve(columns(), "fail", Counters())
     with pytest.raises(InvalidMessage, match=r"cannot be parsed .*b'\{a'; .*malformed = "):
         list(sieve.messages([rows(1.0, records=[b"{a"])]))
@@ -98,7 +98,7 @@ def test_records_of_one_batch_are_one_batch_of_letters() -> None:
         ("kind string, bad string", (("columnNameOfCorruptRecord", "bad"),), False),
     ],
 )
-def test_spark_has_its_own_way_with_records_where_that_is_asked_for(
+def test_spark_handles_malformed_records_where_the_source_sets_that(
     schema: str, options: tuple[tuple[str, str], ...], kept: bool
 ) -> None:
     assert keeps_records(FormatSource("json", "in", schema, options)) is kept

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 from pyarrow import RecordBatch
 
@@ -21,13 +22,16 @@ from headgate.spark.pipeline import router
 from headgate.spark.pipeline.router import (
     Router,
     RoutingPlan,
+    combine,
     descriptors,
     load_plan,
     load_router,
     save_plan,
+    windows,
 )
 from headgate.spark.sink.staging import Staged
 from headgate.streams.write.staged import read_staged
+from tests import generate
 from tests.wide import LAYOUTS
 
 REGIONS = ("EU", "US", "AP", None)
@@ -95,7 +99,7 @@ def batches_of(
 
 
 @pytest.mark.parametrize("held", [1, router.HELD_BYTES])
-def test_every_place_gets_what_the_topology_says_in_order(
+def test_every_place_gets_the_rows_of_its_queues_in_order(
     tmp_path: Path, topology: Topology, seed: int, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     monkeypatch.setattr(router, "HELD_BYTES", held)
@@ -114,7 +118,7 @@ def test_every_place_gets_what_the_topology_says_in_order(
 
 
 @pytest.mark.parametrize("layout", [LAYOUTS["overflow"], LAYOUTS["both"]])
-def test_messages_of_200_headers_go_where_the_topology_says(
+def test_messages_with_200_headers_are_routed_by_the_topology(
     tmp_path: Path,
     topology: Topology,
     seed: int,
@@ -131,16 +135,16 @@ def test_messages_of_200_headers_go_where_the_topology_says(
     assert staged_messages(staged, 2) == lost
 
 
-def test_what_nobody_gets_makes_no_file(tmp_path: Path, topology: Topology) -> None:
+def test_unroutable_messages_without_a_place_stage_no_file(
+    tmp_path: Path, topology: Topology
+) -> None:
     batch = shred_messages([Message(b"", headers={"region": "EU"})])
     (only,) = Router(plan(tmp_path, topology)).stage([batch], Counters())
     assert (only.destination, only.rows) == (0, 1)
     assert not list((tmp_path / "two").rglob("*.arrow"))
 
 
-def test_a_plan_comes_back_from_its_file_and_is_built_once(
-    tmp_path: Path, topology: Topology
-) -> None:
+def test_a_plan_is_read_from_its_file_and_built_once(tmp_path: Path, topology: Topology) -> None:
     made = plan(tmp_path, topology)
     file = save_plan(made, tmp_path / "ck" / "headgate")
     assert save_plan(made, file.parent) == file
@@ -160,3 +164,39 @@ def test_descriptors_name_every_file_and_end_with_the_counters() -> None:
     assert sum_counters([rows[1]["counters"], counters_to_json(counters)]) == Counters(
         read=6, queues={"q": 4}
     )
+
+
+def test_batches_with_different_columns_are_combined_into_one(seed: int) -> None:
+    rng = Random(seed)
+    for _ in range(40):
+        parts = [generate.messages(rng, rng.randint(1, 12)) for _ in range(rng.randint(1, 6))]
+        batches = [shred_messages(part) for part in parts]
+        expected = [message for batch in batches for message in decode_messages(batch)]
+        assert decode_messages(combine(batches)) == expected
+
+
+def test_a_column_may_be_a_dictionary_in_some_batches_only() -> None:
+    words = pa.array(["a", "b", "a", None])
+    wide = words.dictionary_encode()
+    narrow = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["c", "a"]))
+    batches = [pa.record_batch({"h.s.x": array}) for array in (narrow, words, wide)]
+    whole = combine(batches).column("h.s.x")
+    assert whole.to_pylist() == ["c", "a", "a", "b", "a", None, "a", "b", "a", None]
+
+
+def test_more_words_than_the_codes_of_any_one_batch_could_count() -> None:
+    def part(first: int) -> pa.RecordBatch:
+        codes = pa.array(range(100), pa.int8())
+        words = pa.array([f"w{n}" for n in range(first, first + 100)])
+        return pa.record_batch({"h.s.x": pa.DictionaryArray.from_arrays(codes, words)})
+
+    whole = combine([part(first) for first in range(0, 1000, 100)])
+    assert whole.column("h.s.x").to_pylist() == [f"w{n}" for n in range(1000)]
+
+
+def test_a_window_ends_when_it_is_long_or_heavy_enough() -> None:
+    batches = [shred_messages([Message(b"", headers={"n": n})]) for n in range(10)]
+    assert [w.num_rows for w in windows(batches, rows=4)] == [4, 4, 2]
+    assert [w.num_rows for w in windows(batches, nbytes=1)] == [1] * 10
+    assert [w.num_rows for w in windows(batches)] == [10]
+    assert not list(windows([]))

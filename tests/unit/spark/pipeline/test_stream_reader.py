@@ -100,7 +100,7 @@ def test_the_tasks_of_a_batch_stage_the_matches_in_the_order_of_the_stream(
     assert counted.chunks_opened > 0
 
 
-def test_a_batch_without_a_match_stages_nothing_and_still_tells_what_it_skipped(
+def test_a_batch_without_a_match_stages_no_file_and_counts_skipped_chunks(
     tmp_path: Path, sent: list[Message], plan_file: str
 ) -> None:
     reading = reader(tmp_path, plan_file, filter="region = 'nowhere'")
@@ -113,7 +113,7 @@ def test_a_batch_without_a_match_stages_nothing_and_still_tells_what_it_skipped(
 
 
 @pytest.mark.parametrize("cold", [False, True], ids=["sealed", "cold"])
-def test_a_task_says_what_retention_dropped_since_it_was_planned(
+def test_a_task_names_the_offsets_that_retention_deleted_since_planning(
     cold: bool,
     tmp_path: Path,
     sent: list[Message],
@@ -137,7 +137,7 @@ def test_a_task_says_what_retention_dropped_since_it_was_planned(
     assert "offsets 0 to 1999 were deleted" in caplog.text
 
 
-def test_a_task_says_what_was_dropped_of_one_partition_of_a_super_stream(
+def test_a_task_names_the_deleted_offsets_of_one_partition_of_a_super_stream(
     tmp_path: Path, plan_file: str
 ) -> None:
     with SuperStream.create(tmp_path / "events", 2, segment_bytes=4096, chunk_messages=10) as made:
@@ -156,7 +156,7 @@ def test_a_task_says_what_was_dropped_of_one_partition_of_a_super_stream(
         [batch for partition in partitions for batch in reading.read(partition)]
 
 
-def test_a_checkpoint_whose_positions_lead_nowhere_does_not_begin_anew(
+def test_a_checkpoint_with_positions_in_unknown_streams_is_refused(
     tmp_path: Path, sent: list[Message], plan_file: str
 ) -> None:
     reading, gone = reader(tmp_path, plan_file), str(tmp_path / "gone")

@@ -32,7 +32,7 @@ NUMBERS = StructType([StructField("n", LongType())])
         ({"destinations": "[1]"}, "descriptors are destination int"),
     ],
 )
-def test_what_cannot_be_written_is_refused(options, problem):
+def test_options_that_cannot_be_written_to_are_refused(options, problem):
     with pytest.raises(HeadgateError, match=problem):
         batch_writer(NUMBERS, options, overwrite=False)
 
@@ -75,7 +75,7 @@ def test_half_a_transaction_or_a_name_that_fits_nowhere_is_refused(options, prob
         mark_of(options)
 
 
-def test_a_write_without_a_transaction_never_comes_again():
+def test_a_write_without_a_transaction_is_always_new():
     assert mark_of({}) != mark_of({})
     assert mark_of({"txnappid": "loader", "txnversion": "7"}) == BatchMark("loader", 7)
 
@@ -86,14 +86,14 @@ def test_a_streaming_query_is_told_that_its_checkpoint_knows_its_batches(tmp_pat
         stream_writer(NUMBERS, options, overwrite=False)
 
 
-def test_a_table_is_refused_with_the_reason_when_it_is_made_and_when_it_is_used():
+def test_a_table_is_refused_with_the_reason_when_it_is_created_and_when_it_is_used():
     made = {"owner": "me", "provider": "headgate", "path": "file:/data/events"}
     for options in (made, {}):
         with pytest.raises(HeadgateError, match=r"CREATE TABLE … USING headgate .*since Spark"):
             HeadgateSource(options)
 
 
-def test_descriptors_are_what_they_were_made_of():
+def test_descriptors_give_back_their_staged_files():
     staged = [Staged(0, "a", 1, 2, 3), Staged(4, "b", 5, 6, 7)]
     counters = pa.record_batch({name: [None] for name in DESCRIPTOR_NAMES})
     files = pa.record_batch({n: [getattr(one, n) for one in staged] for n in DESCRIPTOR_NAMES})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from shutil import rmtree
 
 import pytest
@@ -13,7 +14,7 @@ from headgate.spark.options import parse_stream_read
 from headgate.spark.sink.destination import destination_of, new_owner
 from headgate.spark.source.ranges import OffsetRange, scan
 from headgate.spark.source.stream_batch import StreamBatchReader
-from headgate.spark.source.stream_micro import StreamMicroReader
+from headgate.spark.source.stream_micro import StreamMicroReader, limit_offsets
 from headgate.streams.read.cursors import Cursors
 from headgate.streams.read.query import StreamQuery
 from headgate.streams.stream import Stream
@@ -53,7 +54,7 @@ def test_a_query_begins_where_it_is_told_to(small_segments: Path) -> None:
     assert reading(small_segments, **{"from": "42"}).initialOffset() == {path: 42}
 
 
-def test_an_offset_that_is_gone_means_the_oldest_there_is(small_segments: Path) -> None:
+def test_a_deleted_offset_means_the_oldest_message(small_segments: Path) -> None:
     with Stream.open(small_segments) as writer:
         writer.trim(before_offset=100)
         first = writer.first_offset
@@ -88,7 +89,7 @@ def test_available_now_ends_where_the_stream_ended_at_the_beginning(small_segmen
     assert reader.reportLatestOffset() == {path: 205}
 
 
-def test_a_batch_reads_its_offsets_in_order_and_only_what_matches(small_segments: Path) -> None:
+def test_a_batch_reads_only_matches_in_the_order_of_offsets(small_segments: Path) -> None:
     reader = reading(small_segments, filter="n % 3 = 0", partitions="3")
     assert offsets(reader, 10, 150) == [n for n in range(10, 150) if n % 3 == 0]
 
@@ -118,7 +119,7 @@ def test_a_query_goes_on_where_it_stood_when_its_stream_is_spelled_differently(
             assert sum(b.num_rows for part in parts for b in reader.read(part)) == 30
 
 
-def test_a_link_that_leads_elsewhere_now_is_still_the_same_stream(
+def test_a_moved_link_still_names_the_stream_of_the_checkpoint(
     small_segments: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(small_segments)
@@ -151,7 +152,7 @@ def test_without_a_cursor_nothing_is_written(small_segments: Path) -> None:
     assert Cursors(small_segments).list() == []
 
 
-def test_messages_dropped_before_they_were_planned_or_read_are_an_error(
+def test_messages_deleted_before_they_are_planned_or_read_are_an_error(
     small_segments: Path,
 ) -> None:
     path, reader = str(small_segments), reading(small_segments)
@@ -165,7 +166,7 @@ def test_messages_dropped_before_they_were_planned_or_read_are_an_error(
         reader.partitions({path: 5}, {path: 200})
 
 
-def test_messages_dropped_before_they_were_read_are_left_out_when_that_is_wanted(
+def test_messages_deleted_before_they_are_read_are_skipped_without_fail_on_data_loss(
     small_segments: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Stream.open(small_segments) as writer:
@@ -177,7 +178,7 @@ def test_messages_dropped_before_they_were_read_are_left_out_when_that_is_wanted
     assert f"offsets 0 to {first - 1} were deleted" in caplog.text
 
 
-def test_messages_dropped_while_a_task_reads_are_an_error(small_segments: Path) -> None:
+def test_messages_deleted_while_a_task_reads_are_an_error(small_segments: Path) -> None:
     path, reader = str(small_segments), reading(small_segments)
     [planned] = reader.partitions({path: 0}, {path: 200})
     read = scan(planned.value.ranges[0], StreamQuery())
@@ -189,7 +190,7 @@ def test_messages_dropped_while_a_task_reads_are_an_error(small_segments: Path) 
         list(read)
 
 
-def test_a_stream_that_ends_before_what_was_planned_is_an_error(
+def test_a_stream_that_ends_before_the_planned_offsets_is_an_error(
     small_segments: Path, tmp_path: Path
 ) -> None:
     path, reader = str(small_segments), reading(small_segments)
@@ -201,7 +202,7 @@ def test_a_stream_that_ends_before_what_was_planned_is_an_error(
         list(reader.read(planned[0]))
 
 
-def test_a_batch_read_says_what_was_dropped_since_it_was_planned(
+def test_a_batch_read_names_the_offsets_deleted_since_planning(
     small_segments: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def made(**options: str) -> StreamBatchReader:
@@ -219,7 +220,7 @@ def test_a_batch_read_says_what_was_dropped_since_it_was_planned(
     assert f"offsets 0 to {first - 1} were deleted" in caplog.text
 
 
-def test_a_replay_says_what_was_dropped_before_it_came_to_it(
+def test_a_replay_names_the_offsets_deleted_before_it_reads_them(
     small_segments: Path, tmp_path: Path
 ) -> None:
     place, ranges = (
@@ -234,6 +235,42 @@ def test_a_replay_says_what_was_dropped_before_it_came_to_it(
         stage_ranges(place, StreamQuery(), ranges)
 
 
-def test_a_stream_that_was_made_again_needs_a_new_checkpoint(small_segments: Path) -> None:
+def test_a_stream_that_was_created_again_needs_a_new_checkpoint(small_segments: Path) -> None:
     with pytest.raises(DataLost, match="is at offset 900, and the stream ends at 200"):
         reading(small_segments).latestOffset({str(small_segments): 900}, ReadAllAvailable())
+
+
+def test_a_batch_within_the_limit_is_read_completely() -> None:
+    assert limit_offsets({"a": 5}, {"a": 25}, 20) == {"a": 25}
+
+
+def test_every_stream_gets_a_part_in_proportion_to_its_messages() -> None:
+    assert limit_offsets({"a": 0, "b": 100}, {"a": 900, "b": 200}, 100) == {"a": 90, "b": 110}
+
+
+def test_a_limit_is_never_exceeded_and_there_is_always_progress(seed: int) -> None:
+    rng = Random(seed)
+    for _ in range(500):
+        begin = {name: rng.randint(0, 50) for name in "abcd"[: rng.randint(1, 4)]}
+        end = {name: offset + rng.choice((0, 1, 7, 1000)) for name, offset in begin.items()}
+        most = rng.randint(1, 60)
+        found = limit_offsets(begin, end, most)
+        assert all(begin[name] <= found[name] <= end[name] for name in begin)
+        ahead = sum(end.values()) - sum(begin.values())
+        assert sum(found.values()) - sum(begin.values()) == min(most, ahead) or len(begin) > 1
+        assert sum(found.values()) - sum(begin.values()) <= most
+        assert found != begin or not ahead
+
+
+def test_all_messages_are_read_with_the_smallest_limit() -> None:
+    at, end, steps = {"a": 0, "b": 3}, {"a": 4, "b": 9}, 0
+    while at != end:
+        at, steps = limit_offsets(at, end, 1), steps + 1
+    assert steps == 10
+
+
+def test_a_message_heavier_than_the_limit_is_read_alone() -> None:
+    assert limit_offsets({"a": 0, "b": 0}, {"a": 9, "b": 3}, 10, {"a": 100.0, "b": 50.0}) == {
+        "a": 1,
+        "b": 0,
+    }

@@ -1,4 +1,4 @@
-"""The engine that a database URL names, to be awaited."""
+"""Opens the asyncio engine of a database URL: a native one, or a blocking one in a worker thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar, TypeVarTuple
 
 from headgate.errors import DatabaseClosed
 from headgate.forks import call_in_child
-from headgate.queues import urls
+from headgate.queues import engines
 from headgate.queues.engine import (
     AsyncEngine,
     CommitWatch,
@@ -19,8 +19,8 @@ from headgate.queues.engine import (
     QueueInfo,
     Wake,
 )
-from headgate.queues.urls import ConnectOptions as ConnectOptions
-from headgate.queues.urls import Synchronous as Synchronous
+from headgate.queues.engines import ConnectOptions as ConnectOptions
+from headgate.queues.engines import Synchronous as Synchronous
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -28,16 +28,16 @@ Ts = TypeVarTuple("Ts")
 
 async def open_engine(url: str, options: ConnectOptions) -> AsyncEngine:
     """Open the engine that the URL names: a native one on PostgreSQL, else a ThreadedEngine."""
-    if urls.is_postgres(url):
-        postgres = urls.import_postgres()
+    if engines.is_postgres(url):
+        postgres = engines.import_postgres()
         engine: AsyncEngine = await postgres.AsyncPostgresEngine(
-            url, **urls.postgres_options(options)
+            url, **engines.postgres_options(options)
         ).open()
         return engine
     worker = _new_worker()
     loop = asyncio.get_running_loop()
     try:
-        blocking = await loop.run_in_executor(worker, urls.open_engine, url, options)
+        blocking = await loop.run_in_executor(worker, engines.open_engine, url, options)
     except BaseException:
         worker.shutdown(wait=False)
         raise

@@ -1,4 +1,4 @@
-"""Which options a database URL takes."""
+"""Which options connect() takes for which database."""
 
 import pytest
 

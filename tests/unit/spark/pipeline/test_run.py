@@ -24,7 +24,7 @@ class Failure(Exception):
 
 
 @pytest.mark.parametrize("around", [AROUND, "\n\tat org.apache.spark.Some$thing(S.scala:1)\n", ""])
-def test_an_error_of_ours_is_said_as_it_is(around: str) -> None:
+def test_an_error_of_headgate_is_shown_unchanged(around: str) -> None:
     text = f"[PYTHON_EXCEPTION] Traceback\n  File x\nheadgate.errors.DataLost: offsets 1 to 9 are gone{around}"
     problem = Failure(text, Failure(f"org.apache.spark.api.python.PythonException: {text}"))
     assert str(failure_of(problem)) == "the pipeline failed: offsets 1 to 9 are gone"
@@ -44,7 +44,7 @@ def test_a_cause_without_words_is_named() -> None:
     assert str(failure_of(problem)).endswith("terminated with exception: java.io.EOFException")
 
 
-def test_a_cause_that_was_said_already_is_not_said_again() -> None:
+def test_a_cause_that_the_message_contains_is_not_repeated() -> None:
     text = "[PYTHON_EXCEPTION] An exception was thrown: Traceback\n  File x\nKeyError: 'a'"
     problem = Failure(
         text + AROUND, Failure(f"org.apache.spark.api.python.PythonException: {text}")
