@@ -1,5 +1,6 @@
-"""What callers ask for that takes more than one operation, composed once: the sync API runs it, the asyncio API
-awaits it. Names not found raise QueueNotFound; arguments that cannot be used are refused before anything is done.
+"""Declaring queues and subscriptions: what takes more than one operation, composed as one.
+
+Names that are not found raise QueueNotFound. Invalid arguments are refused before anything is changed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def declare(
     dedup_window: timedelta | None,
     archive: bool | None,
 ) -> Operation[QueueInfo]:
-    """The queue of that name, created when there is none; options given change it, the others stay."""
+    """Create the queue, or change the options that are not None of the one that exists."""
     known = yield from _options_of(operations, name)
     options = arguments.queue_options(
         filter_headers, max_attempts, dedup_window, archive, otherwise=known
@@ -39,7 +40,7 @@ def declare(
 
 
 def add_filter_header(operations: Operations, name: str, header: str) -> Operation[QueueInfo]:
-    """One more filter header for a queue or subscription that exists."""
+    """Add a filter header to a queue or subscription that exists."""
     known = (yield from operations.find(name)).options
     options = arguments.queue_options((*known.filter_headers, header), otherwise=known)
     return (yield from operations.declare(name, options))
@@ -57,8 +58,7 @@ def subscription(
     max_attempts: int | None,
     archive: bool | None,
 ) -> Operation[QueueInfo]:
-    """A subscription to what matches; one of that name gets the new filter in place. With neither filter nor pattern:
-    the one that exists."""
+    """Create the subscription, or change the filter of the one that exists. Without filter and pattern, find it."""
     if filter is None and pattern is None:
         return (yield from _find_subscription(operations, name))
     tree = arguments.subscription_filter(filter, pattern)
@@ -73,7 +73,7 @@ def _find_subscription(operations: Operations, name: str) -> Operation[QueueInfo
     info = yield from operations.find(name)
     if info.kind == "queue":
         raise QueueOptionsError(
-            f"{name!r} is a queue, not a subscription; have it with find(), or name a subscription"
+            f"{name!r} is a queue, not a subscription; open it with find(), or name a subscription"
         )
     return info
 
@@ -81,13 +81,13 @@ def _find_subscription(operations: Operations, name: str) -> Operation[QueueInfo
 def set_filter(
     operations: Operations, info: QueueInfo, filter: FilterLike | None, pattern: str | None
 ) -> Operation[QueueInfo]:
-    """Another filter for a subscription, which goes on taking from the same queue."""
+    """Change the filter of a subscription; it goes on taking messages from the same queue."""
     tree = arguments.subscription_filter(filter, pattern)
     infos = yield from operations.queues()
     known = next((each for each in infos if each.name == info.name), None)
     if known is None:
         raise QueueNotFound(info.name)
-    # When its source was dropped there is no name for it, and the operation refuses.
+    # A deleted source has no name any more; then the operation refuses.
     source = next((each.name for each in infos if each.id == known.source), None)
     return (yield from operations.subscribe(info.name, tree, source=source))
 
