@@ -1,6 +1,5 @@
-"""Declaring queues and subscriptions: what takes more than one operation, composed as one.
-
-Names that are not found raise QueueNotFound. Invalid arguments are refused before anything is changed.
+"""Declaring queues and subscriptions, which takes more than one operation. Unknown names raise QueueNotFound; invalid
+arguments are refused before anything is changed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def declare(
     dedup_window: timedelta | None,
     archive: bool | None,
 ) -> Operation[QueueInfo]:
-    """Create the queue, or change the options that are not None of the one that exists."""
+    """Create the queue, or change the given options of an existing one."""
     known = yield from _options_of(operations, name)
     options = arguments.queue_options(
         filter_headers, max_attempts, dedup_window, archive, otherwise=known
@@ -40,7 +39,7 @@ def declare(
 
 
 def add_filter_header(operations: Operations, name: str, header: str) -> Operation[QueueInfo]:
-    """Add a filter header to a queue or subscription that exists."""
+    """Add a filter header to an existing queue or subscription."""
     known = (yield from operations.find(name)).options
     options = arguments.queue_options((*known.filter_headers, header), otherwise=known)
     return (yield from operations.declare(name, options))
@@ -58,7 +57,7 @@ def subscription(
     max_attempts: int | None,
     archive: bool | None,
 ) -> Operation[QueueInfo]:
-    """Create the subscription, or change the filter of the one that exists. Without filter and pattern, find it."""
+    """Create a subscription, or change the filter of an existing one. Without filter and pattern, find an existing one."""
     if filter is None and pattern is None:
         return (yield from _find_subscription(operations, name))
     tree = arguments.subscription_filter(filter, pattern)
@@ -73,7 +72,7 @@ def _find_subscription(operations: Operations, name: str) -> Operation[QueueInfo
     info = yield from operations.find(name)
     if info.kind == "queue":
         raise QueueOptionsError(
-            f"{name!r} is a queue, not a subscription; open it with find(), or name a subscription"
+            f"{name!r} is a queue, not a subscription; get it with find(), or name a subscription"
         )
     return info
 
@@ -81,13 +80,13 @@ def _find_subscription(operations: Operations, name: str) -> Operation[QueueInfo
 def set_filter(
     operations: Operations, info: QueueInfo, filter: FilterLike | None, pattern: str | None
 ) -> Operation[QueueInfo]:
-    """Change the filter of a subscription; it goes on taking messages from the same queue."""
+    """Change the filter of a subscription, and keep the queue it receives from."""
     tree = arguments.subscription_filter(filter, pattern)
     infos = yield from operations.queues()
     known = next((each for each in infos if each.name == info.name), None)
     if known is None:
         raise QueueNotFound(info.name)
-    # A deleted source has no name any more; then the operation refuses.
+    # A source that was deleted has no name: then the operation refuses.
     source = next((each.name for each in infos if each.id == known.source), None)
     return (yield from operations.subscribe(info.name, tree, source=source))
 
