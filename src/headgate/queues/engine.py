@@ -2,8 +2,7 @@
 
 An operation is a generator: it yields steps (statements), is sent the rows of each step, and returns its result. An
 engine runs it: apsw directly, psycopg directly or awaited. Operations that consist of several others are generators as
-well, see requests. So the sync and the asyncio API share every rule. The operations of the in-memory reference yield
-no steps.
+well, see requests. So the sync and the asyncio API share every rule. Operations of the engine in memory yield no steps.
 
 The life of a delivery (one message in one queue):
 
@@ -339,10 +338,10 @@ class Operations(Protocol):
     def publish(
         self, queue: QueueInfo | None, publications: Sequence[Publication]
     ) -> Operation[list[int]]:
-        """All of them or none, durably; their ids. Without a queue, subscriptions alone receive them.
+        """Publish all messages durably, or none; return their ids. Without a queue, only subscriptions receive them.
 
         A dedup key seen in this queue within its window gives the id of the first message, and publishes nothing.
-        A message that nobody receives is not stored, and has the id 0.
+        A message without a receiver is not stored, and has the id 0.
         """
         ...
 
@@ -450,14 +449,14 @@ class Operations(Protocol):
 
 
 class CommitWatch(Protocol):
-    """Until closed, wakes somebody."""
+    """Calls a `Wake` after commits, until it is closed."""
 
     def close(self) -> None: ...
 
 
 class Wake(Protocol):
     def __call__(self, queues: frozenset[int] | None) -> object:
-        """These queues may have something to claim; None: any of them. From any thread; returns at once."""
+        """Check these queues, or all if None, for messages to claim. Called from any thread; returns at once."""
         ...
 
 

@@ -78,7 +78,7 @@ class Watcher:
                 time.sleep(_LONGEST_NAP_S)
 
     def _is_committed(self, *, wait: bool) -> bool:
-        """Whether somebody committed since the last look; after a write, wait a little for its commit."""
+        """Whether another connection committed since the last check; after a write, wait a little for its commit."""
         since = time.monotonic()
         while True:
             version = self._data_version()
@@ -92,7 +92,7 @@ class Watcher:
                 since = time.monotonic()
 
     def _nap(self, waited: float) -> bool:
-        """A twentieth of the time waited so far: that late it may be. Whether somebody writes again."""
+        """Sleep for a twentieth of the time waited so far; return whether a file was written meanwhile."""
         pause = min(max(waited / 20, _SHORTEST_NAP_S), _LONGEST_NAP_S)
         if pause >= 0.001:  # poll(2) counts in milliseconds
             return self._files.wait(pause)
@@ -103,7 +103,7 @@ class Watcher:
         queues, ready, due = self._look()
         never = float("inf")
         moved = {queue for queue, at in due.items() if at < self._due.get(queue, never)}
-        # Where a queue was dropped or made, whoever waits for one of its name looks again.
+        # Consumers that wait for a queue by name check again when one was created or deleted.
         changed, self._queues, self._due = queues != self._queues, queues, due
         if (
             changed
