@@ -2,7 +2,8 @@
 
 An operation is a generator: it yields steps (statements), is sent the rows of each step, and returns its result. An
 engine runs it: apsw directly, psycopg directly or awaited. Operations that consist of several others are generators as
-well, see requests. So the sync and the asyncio API share every rule. Operations of the engine in memory yield no steps.
+well, see requests. So the sync and the asyncio API share every rule. The operations of the in-memory reference yield
+no steps.
 
 The life of a delivery (one message in one queue):
 
@@ -347,17 +348,10 @@ class Operations(Protocol):
     def publish(
         self, queue: QueueInfo | None, publications: Sequence[Publication]
     ) -> Operation[list[int]]:
-<<<<<<< HEAD
-        """Publish all messages durably, or none; return their ids. Without a queue, only subscriptions receive them.
-
-        A dedup key seen in this queue within its window gives the id of the first message, and publishes nothing.
-        A message without a receiver is not stored, and has the id 0.
-=======
         """Store all publications durably, or none; their ids. Without a queue, only subscriptions receive them.
 
         A dedup key that the queue has seen within its window returns the id of the first message, and publishes nothing.
         A message without receivers is not stored, and has the id 0.
->>>>>>> main
         """
         ...
 
@@ -469,22 +463,14 @@ class Operations(Protocol):
 
 
 class CommitWatch(Protocol):
-<<<<<<< HEAD
-    """Calls a `Wake` after commits, until it is closed."""
-=======
     """A registered `wake`, until it is closed."""
->>>>>>> main
 
     def close(self) -> None: ...
 
 
 class Wake(Protocol):
     def __call__(self, queues: frozenset[int] | None) -> object:
-<<<<<<< HEAD
-        """Check these queues, or all if None, for messages to claim. Called from any thread; returns at once."""
-=======
         """Called from any thread when these queues, or with None all, may have something to claim; must not block."""
->>>>>>> main
         ...
 
 
