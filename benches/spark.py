@@ -400,7 +400,10 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]", help="where Spark runs")
     arguments = parser.parse_args()
     _TREE.start()
-    with running(arguments.master) as spark, tempfile.TemporaryDirectory(dir=arguments.directory) as place:
+    with (
+        running(arguments.master) as spark,
+        tempfile.TemporaryDirectory(dir=arguments.directory) as place,
+    ):
         bench = Bench(spark, Data(arguments.seed), Path(place), arguments.quick)
         with recorded(bench, arguments):
             for name in arguments.only or PARTS:
