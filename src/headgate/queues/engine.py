@@ -2,7 +2,7 @@
 
 An operation is a generator: it yields steps (statements), is sent the rows of each step, and returns its result. An
 engine runs it: apsw directly, psycopg directly or awaited. Operations that consist of several others are generators as
-well, see requests. So the sync and the asyncio API share every rule. The operations of the in-memory reference yield
+well, see declarations. So the sync and the asyncio API share every rule. The operations of the in-memory reference yield
 no steps.
 
 The life of a delivery (one message in one queue):

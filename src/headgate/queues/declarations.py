@@ -1,5 +1,5 @@
-"""Requests that take more than one operation, for the sync and the asyncio API. Unknown names raise QueueNotFound;
-invalid arguments are refused before anything is changed.
+"""Declaring queues and subscriptions, which takes more than one operation. Unknown names raise QueueNotFound; invalid
+arguments are refused before anything is changed.
 """
 
 from __future__ import annotations
