@@ -231,13 +231,14 @@ class EqualityIndex(Generic[Answer]):
 
     def _find(self, values: Values) -> Found:
         """The members whose pairs the values hold: for certain, and those that have a check left."""
-        get, root, found, settled = values.get, self._root, [], []
+        get, root, found = values.get, self._root, []
         if self._few:
             for entry in self._few:
                 if get(entry[2]) == entry[3] and (len(entry) == 4 or holds(entry, 4, get)):
                     found.append(entry)
             if not found and root.slot is None and root.residuals is None:
                 return NOTHING
+        settled: list[TreeNode] = []
         nodes = [root.narrow(values) if self._wide else root]
         for node in nodes:  # which grows
             if node.slot is not None or node.residuals is not None:
