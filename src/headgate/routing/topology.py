@@ -175,9 +175,9 @@ class Topology:
     def bind_all(self, bindings: Iterable[Mapping[str, Any]]) -> None:
         """Bind many at once, each given as the arguments of a `bind`; those before one that is refused are bound."""
         entries = list(bindings)  # no code of the caller runs during the change
-        with self._changes, self._bulk({said.get("source", "") for said in entries}):
-            for said in entries:
-                self._bind(**said)
+        with self._changes, self._bulk({keywords.get("source", "") for keywords in entries}):
+            for keywords in entries:
+                self._bind(**keywords)
 
     def unbind(
         self,
@@ -193,9 +193,9 @@ class Topology:
         with self._changes:
             if source not in self._indexes:
                 raise UnknownExchange(source)
-            binding, said = make_binding(source, queue, exchange, key, arguments, filter)
-            if said is not None and type(said) is not str:
-                binding = binding.with_filter(parse_filter(said, str(binding))[1])
+            binding, given_filter = make_binding(source, queue, exchange, key, arguments, filter)
+            if given_filter is not None and type(given_filter) is not str:
+                binding = binding.with_filter(parse_filter(given_filter, str(binding))[1])
             return self._delete_binding(binding)
 
     def delete_binding(self, binding: Binding) -> bool:
@@ -398,14 +398,14 @@ class Topology:
         index = self._indexes.get(source)
         if index is None:
             raise UnknownExchange(source)
-        binding, said = make_binding(source, queue, exchange, key, arguments, filter)
+        binding, given_filter = make_binding(source, queue, exchange, key, arguments, filter)
         if binding.destination not in self._targets(binding):
             missing = UnknownExchange if queue is None else UnknownQueue
             raise missing(binding.destination)
         tree = None
-        if said is not None:
-            tree, text = parse_filter(said, str(binding))
-            if type(said) is not str:
+        if given_filter is not None:
+            tree, text = parse_filter(given_filter, str(binding))
+            if type(given_filter) is not str:
                 binding = binding.with_filter(text)
         self._add_binding(index, binding, tree)
         return binding
@@ -453,9 +453,9 @@ class Topology:
 
 
 def _perform(step: Callable[..., object], entries: list[Located]) -> None:
-    for where, said in entries:
+    for where, keywords in entries:
         try:
-            step(**said)
+            step(**keywords)
         except (RoutingError, TypeError) as problem:
             raise TopologyError(f"{where}: {problem}") from problem
 
