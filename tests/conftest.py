@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, core, settings
 
+from headgate.check.postgres import private_server
+from headgate.errors import ServerNotFound
 from headgate.spark.sessions import session
-from tests.postgres_server import running_server
+from headgate.streams import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,11 +66,21 @@ def full() -> bool:
     return FULL
 
 
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[Stream]:
+    """An empty stream that commits when it is flushed, and not by itself."""
+    with Stream.create(tmp_path / "s", linger=timedelta(hours=1)) as stream:
+        yield stream
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """A PostgreSQL server of our own, for the whole run."""
-    with running_server() as url:
-        yield url
+    """A private PostgreSQL server for the whole run. Where none can be started, tests that need it fail."""
+    try:
+        with private_server() as url:
+            yield url
+    except ServerNotFound as problem:
+        pytest.fail(f"these tests need a PostgreSQL server: {problem}", pytrace=False)
 
 
 @pytest.fixture
@@ -84,6 +98,6 @@ def postgres_schema(postgres_url: str) -> Iterator[str]:
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
     quick_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    started = session("headgate tests", **{"spark.driver.extraJavaOptions": quick_start})
+    started = session("headgate tests", config={"spark.driver.extraJavaOptions": quick_start})
     yield started
     started.stop()

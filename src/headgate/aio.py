@@ -1,4 +1,4 @@
-"""The asyncio face for users: `headgate.aio.connect(url)` for queues, `headgate.aio.AsyncStream` for streams.
+"""The asyncio API for users: `headgate.aio.connect(url)` for queues, `headgate.aio.AsyncStream` for streams.
 
 See `headgate.queues.aio` and `headgate.streams.aio`.
 """

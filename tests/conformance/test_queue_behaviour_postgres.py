@@ -1,4 +1,4 @@
-"""PostgreSQL, and the asyncio face on PostgreSQL and SQLite, pass the tests of queue_behaviour."""
+"""PostgreSQL, and the asyncio API on PostgreSQL and SQLite, pass the tests of queue_behaviour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from headgate.clock import now_us
 from headgate.errors import QueueError
 from headgate.message import Message
 from headgate.queues.database import connect as connect_to
-from headgate.queues.engine import Operation, Publication, Statement, Transaction
+from headgate.queues.engine import (
+    Operation,
+    Publication,
+    Statement,
+    Transaction,
+    TransactionMode,
+)
 from headgate.queues.postgres.dialect import index_name
 from headgate.queues.postgres.engine import AsyncPostgresEngine
 from headgate.testing import ManualClock
@@ -111,10 +117,11 @@ def test_the_connection_of_a_call_that_was_cancelled_twice_is_not_used_again(
     postgres_url, postgres_schema
 ):
     def slow(begun: asyncio.Event) -> Operation[None]:
-        yield Transaction.WRITE
-        begun.set()
-        yield Statement("SELECT pg_sleep(60)")
-        yield Transaction.COMMIT
+        def sleep() -> Operation[None]:
+            begun.set()
+            yield Statement("SELECT pg_sleep(60)")
+
+        yield Transaction(TransactionMode.WRITE, sleep)
 
     async def cancel_twice(engine: AsyncPostgresEngine, pause: float) -> None:
         begun = asyncio.Event()

@@ -18,7 +18,7 @@ from headgate.matching import cache, index
 from headgate.matching.matcher import Matcher
 from headgate.message import Message
 from headgate.queues.engine import QueueInfo, QueueOptions
-from headgate.queues.sql.catalog import Catalog
+from headgate.queues.sql.catalog import QueueCatalog
 from headgate.routing.topology import Topology
 from tests import generate
 from tests.conformance.test_routing_properties import Pair, message
@@ -246,12 +246,14 @@ def test_publishers_in_threads_find_equal_subscriptions(seed):
     rng = Random(seed)
     infos = [subscription(id, str(n)) for id, n in enumerate("abcdefgh", 1)]
     messages: list[Message] = [Message(headers={"a": rng.choice("abcdefgh")}) for _ in range(50)]
-    wanted = [[i.id for i in Catalog(1, infos).receivers(m, None)] for m in messages]
+    wanted = [
+        [i.id for i in QueueCatalog(1, infos).matching_subscriptions(m, None)] for m in messages
+    ]
     for _ in range(ROUNDS):
-        catalog = Catalog(1, infos)
+        catalog = QueueCatalog(1, infos)
 
-        def ask(catalog: Catalog = catalog) -> list[list[int]]:
-            return [[info.id for info in catalog.receivers(m, None)] for m in messages]
+        def ask(catalog: QueueCatalog = catalog) -> list[list[int]]:
+            return [[info.id for info in catalog.matching_subscriptions(m, None)] for m in messages]
 
         with ThreadPoolExecutor(READERS) as pool:
             found = [one.result() for one in [pool.submit(ask) for _ in range(READERS)]]

@@ -23,8 +23,7 @@ from headgate.message import Message
 from headgate.queues import Database, Publication, Queue, Relay, connect
 from headgate.queues.outbox_table import COLUMNS, entry_values, inserter
 from tests.conformance import blocking_aio
-
-PATIENCE = 20
+from tests.patience import PATIENCE
 
 # A connection of the caller's, in a transaction that is committed when the block ends, and rolled back when it fails.
 Begin = Callable[[], AbstractContextManager[Any]]
@@ -307,7 +306,7 @@ class TestStdlibSqlite3(FileOutboxBehaviour):
 
 
 class TestAsyncRelayOfAFile(FileOutboxBehaviour):
-    """The asyncio face reads the application's file in a thread."""
+    """The asyncio API reads the application's file in a thread."""
 
     @pytest.fixture
     def db(self, tmp_path) -> Iterator[Database]:

@@ -50,7 +50,7 @@ def test_the_code_spark_generates_agrees_with_the_reference(spark, generated_cod
         )
 
 
-def test_the_text_for_humans_means_what_the_column_means(spark, seed):
+def test_the_expression_text_gives_the_results_of_the_column(spark, seed):
     from pyspark.sql import functions
 
     rng = Random(seed)
@@ -91,7 +91,7 @@ def test_a_filter_works_on_a_flat_table_too(spark):
     assert matching("nowhere IS NULL AND NOT EXISTS(nowhere)") == [1, 2, 3, 4]
 
 
-def test_utc_is_the_moment_of_the_query_unless_given(spark):
+def test_utc_is_the_start_of_the_query_by_default(spark):
     one = spark.range(1)
     late = parse("UTC() > 1700000000000")
     assert one.where(to_column(late)).count() == 1
@@ -123,7 +123,7 @@ def test_hostile_names_and_values_are_only_names_and_values(spark):
     assert answers == [True, False] * len(texts)
 
 
-def test_like_takes_every_character_for_what_it_is(spark):
+def test_like_treats_every_character_literally(spark):
     values = ["a\nb", "a😀b", "a%b", "a_b", "a\\b", "axxb", "ab"]
     like = {
         "v LIKE 'a_b'": ["a\nb", "a😀b", "a%b", "a_b", "a\\b"],

@@ -87,7 +87,7 @@ class SparkCheck:
 def _short_session() -> SparkSession:
     # It lives for seconds: optimising the JVM's code would cost more than it saves.
     options = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    return new_session("headgate filter check", **options)
+    return new_session("headgate filter check", config=options)
 
 
 def _slices(filters: Sequence[Filter], size: int) -> Iterator[Sequence[Filter]]:

@@ -1,4 +1,4 @@
-"""What a stream was created with, kept in its stream.json."""
+"""The options of a stream, kept in its stream.json."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class StreamOptionFields(TypedDict, total=False):
 class StreamOptions:
     """Every option of a stream. A changed one holds from the next segment on.
 
-    `fsync`: with "always" what is confirmed survives a power failure; with "interval" a power failure may take what was
-    confirmed since the last sync, at most `fsync_interval` and one sync ago, while a killed process takes nothing; with
-    "never" the operating system decides. Deposits are durable under each of them.
+    `fsync`: with "always" every confirmed message survives a power failure; with "interval" a power failure may lose
+    messages confirmed since the last sync, at most `fsync_interval` and one sync ago, while a killed process loses none;
+    with "never" the operating system decides. Deposits are durable with each of them.
 
-    `max_age` counts from a segment's latest timestamp; if that is yet to come, from when the segment was written.
+    `max_age` counts from a segment's latest timestamp; if that is in the future, from when the segment was written.
 
     `filter_size` is the Bloom filter's bytes in each chunk's index entry: 16 to 255 when only filter values are
     in it, up to 4096 when headers are `indexed`.
@@ -65,7 +65,9 @@ class StreamOptions:
     segment_bytes: int = 64 << 20  # log and index together
     max_age: timedelta | None = None  # retention; None keeps everything
     max_bytes: int | None = None
-    entry_filters: tuple[str, ...] = ()  # names of installed ones that every reader applies
+    entry_filters: tuple[
+        str, ...
+    ] = ()  # names of installed entry filters that every reader applies
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -82,7 +84,7 @@ class StreamOptions:
 
     @property
     def bloom_hashes(self) -> int:
-        """Two, as in RabbitMQ, for filter values alone; seven give 1 % at ten bits a value."""
+        """Bits set for a value: two, as in RabbitMQ, for filter values alone; seven give 1 % at ten bits a value."""
         return 7 if self.indexed else 2
 
 
@@ -130,14 +132,13 @@ def _problems(options: StreamOptions) -> list[str]:
         f"fsync: {options.fsync!r} is not always, interval or never": (
             options.fsync in ("always", "interval", "never")
         ),
-        "fsync_interval: must be more than nothing": options.fsync_interval > timedelta(0),
+        "fsync_interval: must be longer than 0": options.fsync_interval > timedelta(0),
         "linger: cannot be negative": options.linger >= timedelta(0),
         "chunk_messages: must be 1 to 1,048,576": 1 <= options.chunk_messages <= 1 << 20,
         f"chunk_bytes: must be 1 to {MAX_BODY_BYTES:,}": 1 <= options.chunk_bytes <= MAX_BODY_BYTES,
         "segment_bytes: must be at least 4,096": options.segment_bytes >= 4096,
-        "max_age: must be more than nothing": options.max_age is None
-        or options.max_age > timedelta(0),
-        "max_bytes: must be more than nothing": options.max_bytes is None or options.max_bytes > 0,
+        "max_age: must be longer than 0": options.max_age is None or options.max_age > timedelta(0),
+        "max_bytes: must be more than 0": options.max_bytes is None or options.max_bytes > 0,
     }
     return [problem for problem, fine in checks.items() if not fine]
 
@@ -158,7 +159,7 @@ def save_options(directory: Path, options: StreamOptions) -> None:
 
 
 def load_options(directory: Path) -> StreamOptions:
-    """The options in stream.json."""
+    """Read the options from stream.json."""
     path = directory / OPTIONS_FILE
     try:
         return read_record(path, _options_from)
@@ -173,12 +174,12 @@ def load_options(directory: Path) -> StreamOptions:
 
 
 def mend_options(directory: Path) -> None:
-    """Bring back what is damaged of stream.json and its copy from the other one. Needs the lock."""
+    """Restore stream.json or its copy from the other one. Needs the lock."""
     mend_record(directory / OPTIONS_FILE, _options_from)
 
 
 def damaged_options(directory: Path) -> dict[Path, str]:
-    """What is wrong with stream.json and its copy, for those of them that are damaged."""
+    """Return what is wrong with stream.json and with its copy, for those that are damaged."""
     return damaged_records(directory / OPTIONS_FILE, _options_from)
 
 

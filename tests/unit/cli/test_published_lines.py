@@ -1,4 +1,4 @@
-"""headgate queue publish and headgate stream publish: what the options mean for lines of JSON."""
+"""headgate queue publish and headgate stream publish: options together with JSON lines."""
 
 import io
 
@@ -30,25 +30,25 @@ def described(messages):
     }
 
 
-def test_options_are_for_the_lines_that_do_not_say_otherwise_in_a_queue(run_json):
+def test_options_fill_in_missing_fields_of_lines_for_a_queue(run_json):
     assert run(["queue", "publish", "orders", *OPTIONS]) == 0
     assert described(run_json("queue", "browse", "orders")) == EXPECTED
 
 
-def test_options_are_for_the_lines_that_do_not_say_otherwise_in_a_stream(tmp_path, run_json):
+def test_options_fill_in_missing_fields_of_lines_for_a_stream(tmp_path, run_json):
     stream = str(tmp_path / "stream")
     assert run(["stream", "create", stream]) == 0
     assert run(["stream", "publish", stream, *OPTIONS]) == 0
     assert described(run_json("stream", "scan", stream)) == EXPECTED
 
 
-def test_a_line_without_a_topic_has_the_name_of_the_queue_as_one_message_does(run_json):
+def test_a_line_without_a_topic_has_the_queues_name_as_its_topic(run_json):
     assert run(["queue", "publish", "orders"]) == 0
     topics = {topic for topic, _, _ in described(run_json("queue", "browse", "orders")).values()}
     assert topics == {"orders", "orders.us"}
 
 
-def test_every_line_is_delayed_and_in_the_group(run_json):
+def test_delay_and_group_apply_to_every_line(run_json):
     assert run(["queue", "publish", "orders", "--delay", "1h", "--group", "g"]) == 0
     delayed = run_json("queue", "browse", "orders", "--state", "delayed")
     assert [each["delivery"]["group"] for each in delayed] == ["g", "g"]
@@ -60,7 +60,7 @@ def test_a_dedup_key_for_many_lines_is_refused_and_nothing_is_published(capsys, 
     assert run_json("queue", "browse", "orders") == []
 
 
-def test_headers_that_are_no_object_are_named_by_their_line(monkeypatch, capsys):
+def test_headers_that_are_not_an_object_are_reported_with_their_line(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO('{"payload": "a", "headers": ["x"]}\n'))
     assert run(["queue", "publish", "orders", "-H", "a=b"]) == 2
     assert "line 1: headers must be an object" in capsys.readouterr().err
@@ -83,6 +83,6 @@ def test_a_file_that_is_published_again_under_its_producers_name_is_stored_once(
     assert [m["payload"] for m in run_json("stream", "scan", stream)] == ["a", "b", "c"]
 
 
-def test_numbers_need_a_producer(tmp_path, capsys):
+def test_first_id_without_a_producer_is_refused(tmp_path, capsys):
     assert run(["stream", "publish", str(tmp_path), "x", "--first-id", "0"]) == 2
     assert "name it with --producer" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""headgate queue and headgate sub: what a person types, and what comes back."""
+"""headgate queue and headgate sub: their output and exit codes."""
 
 import io
 import json
@@ -21,7 +21,7 @@ def publish(payload, *more):
     assert run(["queue", "publish", "orders", payload, *more]) == 0
 
 
-def test_what_is_published_is_claimed_by_filter_and_acked(run_json):
+def test_a_published_message_is_claimed_by_filter_and_acked(run_json):
     publish("first", "-H", "type=created")
     publish("second", "-H", "type=paid", "-H", "amount:=5")
     (claimed,) = run_json("queue", "claim", "orders", "--filter", "type = 'paid'", "--ack")
@@ -52,7 +52,7 @@ def test_lines_of_json_are_published_together(monkeypatch, run_json):
     assert len(run_json("queue", "peek", "orders", "--filter", "type = 'bulk'")) == 5
 
 
-def test_what_was_printed_as_json_can_be_published_again(monkeypatch, capsys, run_json):
+def test_messages_printed_as_json_can_be_published_again(monkeypatch, capsys, run_json):
     publish("first", "-H", "type=created")
     capsys.readouterr()
     assert run(["queue", "claim", "orders", "--ack", "--json"]) == 0
@@ -62,14 +62,14 @@ def test_what_was_printed_as_json_can_be_published_again(monkeypatch, capsys, ru
     assert (again["payload"], again["headers"]) == ("first", {"type": "created"})
 
 
-def test_a_bad_line_is_named_by_its_number_in_the_input(monkeypatch, capsys, run_json):
+def test_an_invalid_line_is_reported_by_its_number(monkeypatch, capsys, run_json):
     monkeypatch.setattr("sys.stdin", io.StringIO('{"payload": "a"}\n\n{\n'))
     assert run(["queue", "publish", "orders"]) == 2
     assert "line 3 is not valid JSON" in capsys.readouterr().err
     assert run_json("queue", "peek", "orders") == []
 
 
-def test_what_looks_like_markup_is_shown_as_it_is(monkeypatch, capsys):
+def test_names_that_look_like_markup_are_printed_unchanged(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     assert run(["sub", "add", "[red]", "note LIKE '[bold]%'"]) == 0
     for noun in ("queue", "sub"):
@@ -92,7 +92,7 @@ def test_ls_info_and_stats_agree(run_json):
         assert run(command) == 0
 
 
-def test_purging_asks_first(monkeypatch, capsys):
+def test_purge_asks_for_confirmation(monkeypatch, capsys):
     publish("x")
     monkeypatch.setattr("typer.confirm", lambda question: False)
     assert run(["queue", "purge", "orders"]) == 1
@@ -100,7 +100,7 @@ def test_purging_asks_first(monkeypatch, capsys):
     assert "purged 1 messages" in capsys.readouterr().out
 
 
-def test_dead_letters_are_listed_and_given_another_life(run_json, database_url):
+def test_dead_letters_are_listed_and_requeued(run_json, database_url):
     publish("poison")
     with connect(database_url) as database:
         database.queue("orders").claim()[0].nack(reason="it burns")
@@ -110,7 +110,7 @@ def test_dead_letters_are_listed_and_given_another_life(run_json, database_url):
     assert len(run_json("queue", "peek", "orders")) == 1
 
 
-def test_advice_names_the_header_to_declare_and_adding_it_helps(run_json):
+def test_index_advice_names_a_header_and_adding_it_avoids_the_scan(run_json):
     publish("x", "-H", "colour=red")
     (advice,) = run_json("queue", "index", "advise", "orders", "colour = 'red'", code=1)
     assert advice["suggestions"] == ["colour"]
@@ -131,7 +131,7 @@ def test_a_subscription_gets_its_own_deliveries_and_changes_its_filter_in_place(
     assert [m["payload"] for m in claimed] == ["a", "c"]
 
 
-def test_a_paused_subscription_keeps_what_arrives(run_json):
+def test_a_paused_subscription_keeps_new_messages(run_json):
     assert run(["sub", "add", "all", "--pattern", "orders.#"]) == 0
     assert run(["sub", "pause", "all"]) == 0
     publish("a", "--topic", "orders.eu")
@@ -154,12 +154,12 @@ def test_a_paused_subscription_keeps_what_arrives(run_json):
         (["queue", "publish", "orders", "x", "-H", "broken"], "name=text or name:=json"),
     ],
 )
-def test_mistakes_are_exit_code_2_and_say_what_is_wrong(command, problem, capsys):
+def test_invalid_commands_are_exit_code_2_with_the_reason(command, problem, capsys):
     assert run(command) == 2
     assert problem in capsys.readouterr().err
 
 
-def test_what_a_relay_could_not_move_is_listed_and_tried_again(
+def test_entries_that_a_relay_could_not_move_are_listed_and_retried(
     tmp_path, capsys, run_json, database_url
 ):
     with connect(database_url) as db:
@@ -174,7 +174,7 @@ def test_what_a_relay_could_not_move_is_listed_and_tried_again(
         assert run_json("queue", "outbox", "ls") == []
 
 
-def test_the_outbox_of_a_file_that_is_not_there_is_not_created(tmp_path, capsys):
+def test_listing_the_outbox_of_a_missing_file_does_not_create_it(tmp_path, capsys):
     assert run(["queue", "outbox", "ls", "--file", f"{tmp_path}/app.db"]) == 2
     assert "no such file" in capsys.readouterr().err
     assert not (tmp_path / "app.db").exists()

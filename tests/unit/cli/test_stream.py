@@ -1,4 +1,4 @@
-"""headgate stream: what a person types, and what comes back."""
+"""headgate stream: its output and exit codes."""
 
 import io
 import json
@@ -75,7 +75,7 @@ def test_one_message_from_the_command_line_keeps_the_kinds_of_its_headers(create
     assert (message["offset"], message["topic"], message["payload"]) == (0, "a.b", "hi")
 
 
-def test_a_filter_selects_and_the_count_agrees(filled, capsys):
+def test_scan_prints_the_matches_and_their_count(filled, capsys):
     found = scanned(filled, capsys, "--filter", "region = 'EU' AND amount > 90")
     assert [message["headers"]["amount"] for message in found] == [91, 93, 95, 97, 99]
     assert (
@@ -84,7 +84,7 @@ def test_a_filter_selects_and_the_count_agrees(filled, capsys):
     assert capsys.readouterr().out == "5\n"
 
 
-def test_what_scan_prints_can_be_published_again(filled, tmp_path, typed, capsys):
+def test_messages_that_scan_prints_can_be_published_again(filled, tmp_path, typed, capsys):
     lines = [json.dumps(message) for message in scanned(filled, capsys)]
     copy = str(tmp_path / "copy")
     assert run(["stream", "create", copy]) == 0
@@ -93,7 +93,7 @@ def test_what_scan_prints_can_be_published_again(filled, tmp_path, typed, capsys
     assert scanned(copy, capsys) == scanned(filled, capsys)
 
 
-def test_scanning_can_begin_anywhere_and_end_early(filled, capsys):
+def test_scan_begins_at_any_start_and_ends_at_the_limit(filled, capsys):
     assert [m["offset"] for m in scanned(filled, capsys, "--from", "97")] == [97, 98, 99]
     assert [m["offset"] for m in scanned(filled, capsys, "--from", "last")] == [99]
     assert [m["offset"] for m in scanned(filled, capsys, "--from", "1h", "--limit", "2")] == [0, 1]
@@ -113,7 +113,7 @@ def test_tail_shows_the_last_matches_across_segments(filled, capsys):
     assert [message["headers"]["amount"] for message in shown] == [97, 99, 1000]
 
 
-def test_sealing_changes_no_answer_and_the_statistics_say_what_was_skipped(filled, capsys):
+def test_sealing_changes_no_answer_of_scan(filled, capsys):
     before = scanned(filled, capsys, "--filter", "region = 'EU'")
     assert run(["stream", "seal", filled, "--all"]) == 0
     assert "sealed 00000000000000000000.arrow" in capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_sealing_changes_no_answer_and_the_statistics_say_what_was_skipped(fille
     assert "nothing to seal" in capsys.readouterr().out
 
 
-def test_ls_and_info_say_what_is_there(filled, tmp_path, capsys):
+def test_ls_and_info_show_the_facts_of_a_stream(filled, tmp_path, capsys):
     assert run(["stream", "ls", str(tmp_path), "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert (row["stream"], row["messages"], row["indexed"]) == ("events", 100, ["region"])
@@ -130,7 +130,7 @@ def test_ls_and_info_say_what_is_there(filled, tmp_path, capsys):
     assert "next offset" in capsys.readouterr().out
 
 
-def test_info_shows_where_consumers_stand(filled, capsys):
+def test_info_shows_the_position_and_lag_of_cursors(filled, capsys):
     from headgate.streams.stream import Stream
 
     with Stream.open(filled) as opened, opened.consume(cursor="billing") as consumer:
@@ -148,7 +148,7 @@ def test_dump_shows_chunks_and_columns(filled, capsys):
     assert "crc ok" in out
 
 
-def test_deleting_asks_first(filled, monkeypatch, capsys):
+def test_delete_asks_for_confirmation(filled, monkeypatch, capsys):
     monkeypatch.setattr("typer.confirm", lambda question: False)
     assert run(["stream", "delete", filled]) == 1
     assert run(["stream", "info", filled]) == 0
@@ -168,7 +168,7 @@ def test_deleting_asks_first(filled, monkeypatch, capsys):
         ('{"payload_base64": 5}', "line 1: payload_base64 is not valid base64"),
     ],
 )
-def test_a_bad_line_is_refused_and_nothing_of_its_batch_is_stored(
+def test_an_invalid_line_is_refused_and_its_batch_is_not_stored(
     created, typed, capsys, line, problem
 ):
     typed(line)
@@ -177,7 +177,7 @@ def test_a_bad_line_is_refused_and_nothing_of_its_batch_is_stored(
     assert scanned(created, capsys) == []
 
 
-def test_a_bad_filter_is_refused_with_a_caret(filled, capsys):
+def test_a_filter_with_a_syntax_error_is_refused_with_a_caret(filled, capsys):
     assert run(["stream", "scan", filled, "--filter", "region = "]) == 2
     assert "^" in capsys.readouterr().err
 
@@ -192,7 +192,7 @@ def test_explain_measures_on_a_stream(filled, capsys):
     assert "NONE: skipped" in capsys.readouterr().out
 
 
-def test_verify_finds_a_flipped_byte_and_repair_heals_around_it(filled, capsys):
+def test_verify_finds_a_flipped_byte_and_repair_cuts_it_out(filled, capsys):
     assert run(["stream", "verify", filled]) == 0
     assert "100 messages" in capsys.readouterr().out
     (log,) = (path for path in Path(filled).iterdir() if path.suffix == ".log")

@@ -83,7 +83,7 @@ class Story:
 
         # Java compiles quickly instead of well: it only passes descriptors on.
         return session(
-            "headgate demo", **{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+            "headgate demo", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
         )
 
     def route(self, spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from headgate.queues.engine import (
     State,
     Usage,
 )
-from headgate.queues.sql.declare import check_is_subscription, widened
+from headgate.queues.sql.declare import check_is_subscription, source_missing
 from headgate.queues.sql.search import IN_DOUBT
 
 
@@ -92,7 +92,7 @@ class MemoryState:
         check_is_subscription(queue.info)
         if source is None and queue.info.source is not None:
             names = {q.info.id: q.info.name for q in self._queues.values()}
-            raise widened(name, names.get(queue.info.source))
+            raise source_missing(name, names.get(queue.info.source))
         if (queue.info.filter, queue.info.source) != (text, source):
             version = queue.info.version + 1
             queue.info = replace(queue.info, filter=text, source=source, version=version)

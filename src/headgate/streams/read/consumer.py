@@ -19,6 +19,8 @@ from threading import RLock
 from types import TracebackType
 from typing import Final, TypeVar
 
+import pyarrow as pa
+
 from headgate.clock import now_us
 from headgate.columns import Record, decode_records
 from headgate.errors import StreamCorrupt, StreamOptionsError
@@ -42,6 +44,9 @@ from headgate.streams.read.start import (
 PostFilter = Callable[[Message], bool]
 Result = TypeVar("Result")
 
+# Messages decoded at a time. The garbage collector looks at all that are alive again and again: with the 32,768 of a
+# batch it takes as long as decoding itself.
+DECODED_ROWS: Final = 1024
 LONGEST_SLEEP: Final = 5.0  # seconds; in case the kernel misses a change
 
 
@@ -78,6 +83,7 @@ class StreamConsumer(Iterator[Message]):
         self._last: Record | None = None  # returned last
         self._passed = self._first_position(start)  # no match before it is still to be returned
         self._buffer: Iterator[Record] = iter(())
+        self._rest: pa.RecordBatch | None = None  # of the batch that is being decoded
         self._scan: Scan | None = self._scan_until(self._catalog.next_offset())
 
     @property
@@ -166,18 +172,19 @@ class StreamConsumer(Iterator[Message]):
 
     def fill_buffer(self) -> bool:
         """Read and decode if the buffer is empty; False when the stream has no more by now."""
-        return length_hint(self._buffer) > 0 or self._decode_batch() or self._find_more()
+        return length_hint(self._buffer) > 0 or self._decode_more() or self._find_more()
 
-    def _decode_batch(self) -> bool:
-        """Decode the next batch; False at the end of the scan."""
+    def _decode_more(self) -> bool:
+        """Decode the next messages of the scan; False at its end."""
         if self._scan is None:
             return False
-        batch = next(self._scan, None)
+        batch = next(self._scan, None) if self._rest is None else self._rest
         if batch is None:
             self._passed = max(self.position, self._scan.position)
             self._scan = None
             return False
-        self._buffer = iter(decode_records(batch))
+        self._buffer = iter(decode_records(batch.slice(0, DECODED_ROWS)))
+        self._rest = batch.slice(DECODED_ROWS) if batch.num_rows > DECODED_ROWS else None
         return True
 
     def _find_more(self) -> bool:

@@ -72,7 +72,7 @@ class HotLog:
 
     @property
     def end(self) -> int:
-        """Where the next chunk goes."""
+        """The position of the next chunk in the log."""
         return self._end
 
     @property

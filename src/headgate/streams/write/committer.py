@@ -56,7 +56,7 @@ class Committer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread; what is pending stays pending. Idempotent."""
+        """Stop the thread; pending messages stay pending. Idempotent."""
         self._closing.set()
         self._watch.wake()
         self._thread.join()
@@ -103,7 +103,7 @@ class Committer:
             self._writer.report(
                 StreamWriteError(
                     f"{self._writer.directory}: background work has failed {_REPORT_AFTER} times in a row and is "
-                    f"tried again; what is flushed is stored, but not yet synced or adopted: {problem}"
+                    f"retried; flushed messages are stored, but not yet synced, and deposits not adopted: {problem}"
                 )
             )
         return pause

@@ -30,12 +30,13 @@ _SLOT: Final = re.compile(r"\{(\d)\}")
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A condition or value. With `$n` placeholders, what is joined to it must be numbered to follow it."""
+    """A condition or value with its parameters. With `$n` placeholders, a joined fragment must be numbered to follow it."""
 
     text: str
     params: tuple[Scalar, ...] = ()
 
     def and_also(self, other: Sql) -> Sql:
+        """Join two conditions with AND."""
         return Sql(f"({self.text}) AND ({other.text})", self.params + other.params)
 
 
@@ -44,12 +45,12 @@ NEVER: Final = Sql("FALSE")
 
 
 def bind(value: Scalar, hole: str = HOLE) -> Sql:
-    """A hole and what goes into it."""
+    """Make a hole with its parameter."""
     return Sql(hole, (value,))
 
 
 def write(template: str, *parts: Sql) -> Sql:
-    """The template with `{0}`, `{1}` … replaced by fragments; their parameters follow their order in the text."""
+    """Replace `{0}`, `{1}` … in the template by fragments; their parameters follow their order in the text."""
     params: list[Scalar] = []
 
     def put(slot: re.Match[str]) -> str:
@@ -62,35 +63,35 @@ def write(template: str, *parts: Sql) -> Sql:
 
 
 def list_fragments(parts: Iterable[Sql]) -> Sql:
-    """The fragments separated by commas."""
+    """Separate the fragments by commas."""
     return _concatenate(", ", tuple(parts))
 
 
 def space_fragments(parts: Iterable[Sql]) -> Sql:
-    """The fragments one after the other."""
+    """Separate the fragments by spaces."""
     return _concatenate(" ", tuple(parts))
 
 
 def all_of(parts: Iterable[Sql]) -> Sql:
-    """AND, without what is always true."""
+    """Join conditions with AND, without those that are always true."""
     kept = tuple(dict.fromkeys(part for part in parts if part != ALWAYS))
     return NEVER if NEVER in kept else _join(" AND ", kept, ALWAYS)
 
 
 def any_of(parts: Iterable[Sql]) -> Sql:
-    """OR, without what is never true."""
+    """Join conditions with OR, without those that are never true."""
     kept = tuple(dict.fromkeys(part for part in parts if part != NEVER))
     return ALWAYS if ALWAYS in kept else _join(" OR ", kept, NEVER)
 
 
 def number_holes(sql: Sql, first: int) -> Sql:
-    """The holes as `$first`, `$first+1` …"""
+    """Turn the holes into `$first`, `$first+1` …"""
     numbers = count(first)
     return Sql(re.sub(HOLE, lambda _: f"${next(numbers)}", sql.text), sql.params)
 
 
 def mark_holes(sql: Sql) -> Sql:
-    """The holes as `?`."""
+    """Turn the holes into `?`."""
     return Sql(sql.text.replace(HOLE, "?"), sql.params)
 
 
@@ -117,7 +118,7 @@ _PLAIN_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The SQL expressions that hold the parts of a message; by default, columns of their names.
+    """The SQL expressions for the parts of a message; by default, columns of their names.
 
     They become part of the SQL text as they are: they come from the code that owns the table, never from a user.
     """
@@ -133,11 +134,11 @@ class Layout:
 
     @classmethod
     def of(cls, table: str) -> Layout:
-        """The columns of a table or alias: `m.headers`, `m.topic` …"""
+        """Prefix the columns with a table or alias: `m.headers`, `m.topic` …"""
         return cls(*(f"{table}.{column}" for column in cls.__dataclass_fields__))
 
     def column(self, field: Field) -> str:
-        """The column of a system field, or the one whose JSON holds the header or property."""
+        """Return the column of a system field, or the one whose JSON holds the header or property."""
         match field.scope:
             case "header":
                 return self.headers
@@ -149,12 +150,12 @@ class Layout:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a header name may be part of SQL text; every other name is bound as a parameter."""
+    """Tell whether a header name may be part of SQL text; every other name is bound as a parameter."""
     return _PLAIN_NAME.fullmatch(name) is not None
 
 
 def headers_json(headers: Mapping[str, HeaderValue]) -> str:
-    """The canonical JSON of headers or properties: absent ones left out, what is no scalar as null."""
+    """Write the canonical JSON of headers or properties: without absent ones, opaque values as null."""
     if not headers:
         return "{}"
     pairs = (

@@ -65,19 +65,19 @@ _WRITERS: Final[dict[SqlDialect, type[SqlWriter[Any]]]] = {
     "sqlite": SqliteWriter,
 }
 _COLUMNS: Final = Layout()
-# In characters. Arithmetic on fields grows faster than its depth: every guard repeats what it guards.
+# In characters. Arithmetic on fields grows faster than its depth: every guard repeats its operand.
 LONGEST_NUMBER: Final = 20_000
 LONGEST_WHERE: Final = 250_000
-MOST_PARAMETERS: Final = 10_000  # SQLite takes 32,766 in all, PostgreSQL 65,535
-TOO_LONG: Final = "the condition would be longer than a database takes"
-NO_MOMENT: Final = "UTC() is the moment of looking, and no moment was given to compile with"
+MOST_PARAMETERS: Final = 10_000  # SQLite accepts 32,766 in all, PostgreSQL 65,535
+TOO_LONG: Final = "the condition would be longer than a database accepts"
+NO_MOMENT: Final = "UTC() is the moment of the query, which is not known when the filter is compiled without now_us"
 
 
 @dataclass(frozen=True, slots=True)
 class SqlPlan:
-    """`where` returns every matching row; `residual`, if any, must be checked on what it returns.
+    """A condition and the rest: `where` selects every matching row, `residual` must be checked on the selected ones.
 
-    There is one reason for each term of the residual, in their order.
+    `reasons` has one entry for each term of the residual, in their order.
     """
 
     where: Sql
@@ -93,7 +93,7 @@ def compile_sql(
     layout: Layout = _COLUMNS,
     now_us: int | None = None,
 ) -> SqlPlan:
-    """The plan for one engine; placeholders are `$n` from `first_parameter` on, or `?`.
+    """Compile a filter for one database; placeholders are `$n` from `first_parameter` on, or `?`.
 
     Without `now_us`, terms that ask for `UTC()` stay residual.
     """
@@ -101,7 +101,7 @@ def compile_sql(
     normal = normalize(node)
     tree = normal.tree if now_us is None else normal.at(now_us).tree
     wheres: list[Sql] = []
-    unsure: dict[Filter, str] = {}
+    uncertain: dict[Filter, str] = {}
     size = params = 0
     for term in cheapest_first(conjuncts(tree)):
         answer = answer_term(term, writer)
@@ -109,14 +109,14 @@ def compile_sql(
         size, params = size + len(answer.where.text), params + len(answer.where.params)
         wheres.append(answer.where)
         if answer.reasons:
-            unsure[term] = "; ".join(answer.reasons)
-    residual = joined(And, unsure) if unsure else None
+            uncertain[term] = "; ".join(answer.reasons)
+    residual = joined(And, uncertain) if uncertain else None
     where = writer.finish(all_of(wheres), first_parameter)
-    return SqlPlan(where, residual, tuple(unsure.values()))
+    return SqlPlan(where, residual, tuple(uncertain.values()))
 
 
 def index_expression(dialect: SqlDialect, header: str, layout: Layout = _COLUMNS) -> str:
-    """What to index, to serve the conditions on a header that holds text: `CREATE INDEX … ON t (<this>)`."""
+    """Write the expression to index for conditions on a header that holds text: `CREATE INDEX … ON t (<this>)`."""
     if not is_plain_name(header):
         raise FilterTypeError(
             f"the header {header!r} cannot be indexed: the name must begin with a letter or _, and have "
@@ -126,7 +126,7 @@ def index_expression(dialect: SqlDialect, header: str, layout: Layout = _COLUMNS
 
 
 def index_statement(dialect: SqlDialect, header: str, table: str = "messages") -> str:
-    """The statement that creates that index, or a comment that says why there is none."""
+    """Write the statement that creates this index, or a comment that says why there is none."""
     try:
         return f'CREATE INDEX "{table}_{header}" ON {table} ({index_expression(dialect, header)})'
     except FilterTypeError as refusal:
@@ -137,7 +137,7 @@ def index_statement(dialect: SqlDialect, header: str, table: str = "messages") -
 
 
 def answer_term(node: Filter, writer: SqlWriter[Any]) -> SqlAnswer:
-    """The condition of one term."""
+    """Write the condition of one term."""
     match node:
         case And(terms=terms):
             return limit_size(both([answer_term(term, writer) for term in cheapest_first(terms)]))
@@ -147,11 +147,11 @@ def answer_term(node: Filter, writer: SqlWriter[Any]) -> SqlAnswer:
             try:
                 return limit_size(_leaf(node, writer))
             except Unanswerable as problem:
-                return SqlAnswer(_least(node, writer), (str(problem),))
+                return SqlAnswer(_necessary_condition(node, writer), (str(problem),))
 
 
 def limit_size(answer: SqlAnswer, *, size_before: int = 0, params_before: int = 0) -> SqlAnswer:
-    """The answer, unless with what stands before it, it is more than a database takes."""
+    """Return the answer, or ALWAYS where it would make the condition longer than a database accepts."""
     size = size_before + len(answer.where.text)
     params = params_before + len(answer.where.params)
     if size > LONGEST_WHERE or params > MOST_PARAMETERS:
@@ -176,13 +176,13 @@ def _leaf(node: Filter, writer: SqlWriter[Any]) -> SqlAnswer:
         case TopicMatch(pattern=pattern, negated=negated):
             return _negate(writer.topic_match(pattern)) if negated else writer.topic_match(pattern)
         case And() | Or() | Not():
-            raise AssertionError("a leaf of a normal form is no joint")
+            raise AssertionError("AND, OR and NOT are not leaves of a normal form")
         case _:
             assert_never(node)
 
 
-def _least(leaf: Filter, writer: SqlWriter[Any]) -> Sql:
-    """What holds wherever the leaf does: arithmetic is done on numbers only."""
+def _necessary_condition(leaf: Filter, writer: SqlWriter[Any]) -> Sql:
+    """Write a condition that holds wherever the leaf does: arithmetic needs numbers."""
     operands = (leaf.left, leaf.right) if isinstance(leaf, Compare) else ()
     computed = [operand for operand in operands if isinstance(operand, Arith | Negate)]
     parts = {part for operand in computed for part in walk(operand)}
@@ -191,7 +191,7 @@ def _least(leaf: Filter, writer: SqlWriter[Any]) -> Sql:
 
 
 def _negate(positive: SqlAnswer) -> SqlAnswer:
-    """NOT; what is only roughly known cannot be negated."""
+    """Negate an answer; one that lets too many rows through cannot be negated."""
     if positive.reasons:
         return SqlAnswer(ALWAYS, positive.reasons)
     return SqlAnswer(write("NOT ({0})", positive.where))
@@ -210,10 +210,10 @@ def _null_test(value: Sql, *, is_null: bool) -> Sql:
 
 
 def _membership(node: In, writer: SqlWriter[Any]) -> SqlAnswer:
-    """Constants of one class are asked for together, everything else one by one."""
+    """Write IN: constants of one class together, everything else one by one."""
     value = _facets(node.value, writer)
     texts = [i for i in node.items if isinstance(i, Literal) and i.kind == "string"]
-    numbers = [i for i in node.items if isinstance(i, Literal) and _is_small(i.value)]
+    numbers = [i for i in node.items if isinstance(i, Literal) and _is_exact_as_double(i.value)]
     together = {*texts, *numbers}
     answers = []
     if texts:
@@ -240,11 +240,11 @@ def _number_in(
 ) -> SqlAnswer:
     if value.number is None:
         return SqlAnswer(NEVER)
-    wanted = [i.value for i in items if not isinstance(i.value, str)]
-    return writer.number_in(value.number, wanted, negated=negated)
+    numbers = [i.value for i in items if not isinstance(i.value, str)]
+    return writer.number_in(value.number, numbers, negated=negated)
 
 
-def _is_small(value: Scalar) -> bool:
+def _is_exact_as_double(value: Scalar) -> bool:
     return not isinstance(value, str | bool) and abs(value) < EXACT_AS_DOUBLE
 
 

@@ -44,7 +44,7 @@ from headgate.filters.topics import MANY, ONE, canonical, regex
 
 RANGE: Final = (
     "PostgreSQL raises an error where a float overflows or vanishes, and has no remainder of floats: "
-    "where that may happen, the message is looked at again"
+    "where that may happen, Python checks the message"
 )
 _LIKE_ESCAPED: Final = str.maketrans({"%": r"\%", "_": r"\_", "\\": r"\\"})
 INT_HOLE: Final = HOLE + "::bigint"
@@ -62,8 +62,8 @@ _ALL_DOUBLES: Final = range(1, struct.unpack("<q", struct.pack("<d", _GREATEST))
 
 @dataclass(frozen=True, slots=True)
 class PostgresNumber:
-    integral: Sql  # that everything in it is an int
-    whole: Sql  # its exact value then, NULL otherwise
+    integral: Sql  # the condition that everything in it is an int
+    whole: Sql  # its exact value then, else NULL
     double: Sql  # its value as a double, on every row
     low: float = _LEAST  # unless it is zero, |double| lies between these
     high: float = _GREATEST
@@ -83,7 +83,7 @@ class PostgresWriter(SqlWriter[PostgresNumber]):
     def finish(self, sql: Sql, first_parameter: int) -> Sql:
         return number_holes(sql, first_parameter)
 
-    # -- what is where ------------------------------------------------------------------------------------
+    # -- parts of a message ----------------------------------------------------------------------------------
 
     def scalar(self, field: Field) -> Sql:
         return self._json("->>", field)
@@ -132,9 +132,9 @@ class PostgresWriter(SqlWriter[PostgresNumber]):
         ints = write(f"{{0}} {op} {{1}}", left.whole, right.whole)
         doubles = write(f"{{0}} {op} {{1}}", left.double, right.double)
         integral = all_of([left.integral, right.integral])
-        wanted = right.constant
+        constant = right.constant
         # As doubles, all ints keep their order to a small number.
-        small = wanted is not None and abs(wanted) < EXACT_AS_DOUBLE
+        small = constant is not None and abs(constant) < EXACT_AS_DOUBLE
         compared = doubles if small and integral != ALWAYS else choose(integral, ints, doubles)
         return _settle(compared, left.doubts + right.doubts)
 
@@ -142,8 +142,8 @@ class PostgresWriter(SqlWriter[PostgresNumber]):
         self, number: PostgresNumber, values: Sequence[int | float], *, negated: bool
     ) -> SqlAnswer:
         word = "NOT IN" if negated else "IN"
-        wanted = list_fragments(bind(float(value), DOUBLE_HOLE) for value in values)
-        return _settle(write(f"{{0}} {word} ({{1}})", number.double, wanted), number.doubts)
+        constants = list_fragments(bind(float(value), DOUBLE_HOLE) for value in values)
+        return _settle(write(f"{{0}} {word} ({{1}})", number.double, constants), number.doubts)
 
     # -- text ---------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ def _like_part(part: str | None) -> str:
 def _settle(compared: Sql, doubts: tuple[Sql, ...]) -> SqlAnswer:
     if not doubts:
         return SqlAnswer(compared)
-    # In this order: what a doubt asks about is safe to compute once those before it are ruled out.
+    # In this order: a doubt is safe to compute once those before it are excluded.
     cases = space_fragments(write("WHEN {0} THEN TRUE", doubt) for doubt in dict.fromkeys(doubts))
     return SqlAnswer(write("CASE {0} ELSE {1} END", cases, compared), (RANGE,))
 
@@ -182,7 +182,7 @@ def _settle(compared: Sql, doubts: tuple[Sql, ...]) -> SqlAnswer:
 
 def constant_number(value: int | float) -> PostgresNumber:
     double = float(value)
-    size = abs(double) or 1.0  # of zero nothing is said, so anything is true
+    size = abs(double) or 1.0  # zero is exempt from the bounds, any value will do
     whole = bind(value, INT_HOLE) if isinstance(value, int) else _NO_INT
     integral = ALWAYS if isinstance(value, int) else NEVER
     return PostgresNumber(integral, whole, bind(double, DOUBLE_HOLE), size, size, constant=value)
@@ -209,7 +209,7 @@ def choose(condition: Sql, then: Sql, otherwise: Sql) -> Sql:
 
 
 def compute(op: ArithOp, left: PostgresNumber, right: PostgresNumber) -> PostgresNumber | None:
-    """The result; None when it is UNKNOWN on every row."""
+    """Compute a result; None when it is UNKNOWN on every row."""
     if op in ("/", "%") and right.constant == 0:
         return None
     integral = NEVER if op == "/" else all_of([left.integral, right.integral])
@@ -229,8 +229,8 @@ def compute(op: ArithOp, left: PostgresNumber, right: PostgresNumber) -> Postgre
 def _whole(op: ArithOp, left: Sql, right: Sql) -> Sql:
     if op == "%":
         return write("(({0})::numeric % NULLIF(({1})::numeric, 0))", left, right)
-    # Held just outside of int64, then taken away: mentions the sum once, so that nesting stays small.
-    # LEAST and GREATEST pass over a NULL, which then ends up outside as well.
+    # Clamped just outside of int64, then turned to NULL: this writes the sum once, so that nesting stays small.
+    # LEAST and GREATEST ignore a NULL, which then ends up outside as well.
     return write(
         "NULLIF(NULLIF(GREATEST(LEAST("
         f"({{0}})::numeric {op} ({{1}})::numeric"
@@ -256,8 +256,8 @@ def _doubles(op: ArithOp, left: PostgresNumber, right: PostgresNumber, integral:
         present = [
             write("{0} IS NOT NULL", side.double) for side in (left, right) if side.constant is None
         ]
-        unlike = ALWAYS if integral == NEVER else write("NOT ({0})", integral)
-        return _Double(_NO_DOUBLE, _LEAST, _GREATEST, (all_of([unlike, *present]),))
+        not_integral = ALWAYS if integral == NEVER else write("NOT ({0})", integral)
+        return _Double(_NO_DOUBLE, _LEAST, _GREATEST, (all_of([not_integral, *present]),))
     if op in ("+", "-"):
         return _sum(op, left, right)
     return _product(left, right) if op == "*" else _quotient(left, right)
@@ -300,23 +300,23 @@ def _quotient(left: PostgresNumber, right: PostgresNumber) -> _Double:
 
 
 def _rising(value: Sql, side: PostgresNumber, magnitude: Callable[[float], float]) -> _Double:
-    """`value` where it is finite; 0 where `side` is too small for it, NULL where it is too large."""
-    vanished = _first(lambda x: magnitude(x) > 0)
-    overflown = _first(lambda x: not math.isfinite(magnitude(x)))
-    return _between(value, side, (vanished, Sql("0::float8")), (overflown, _NO_DOUBLE))
+    """Write `value` where it is finite; 0 where `side` is too small for it, NULL where it is too large."""
+    underflow = _first(lambda x: magnitude(x) > 0)
+    overflow = _first(lambda x: not math.isfinite(magnitude(x)))
+    return _between(value, side, (underflow, Sql("0::float8")), (overflow, _NO_DOUBLE))
 
 
 def _falling(value: Sql, divisor: PostgresNumber, dividend: float) -> _Double:
-    """The same for a constant divided by a field."""
-    overflown = _first(lambda x: math.isfinite(dividend / x))
-    vanished = _first(lambda x: dividend / x == 0)
-    return _between(value, divisor, (overflown, _NO_DOUBLE), (vanished, Sql("0::float8")))
+    """Write a constant divided by a field: NULL where the field is too small, 0 where it is too large."""
+    overflow = _first(lambda x: math.isfinite(dividend / x))
+    underflow = _first(lambda x: dividend / x == 0)
+    return _between(value, divisor, (overflow, _NO_DOUBLE), (underflow, Sql("0::float8")))
 
 
 def _between(
     value: Sql, side: PostgresNumber, below: tuple[float, Sql], beyond: tuple[float, Sql]
 ) -> _Double:
-    """`value`, except for the edges: what it is below the first and from the second on."""
+    """Write `value` between two limits, and other values below the first and from the second on."""
     size = write("abs({0})", side.double)
     cases = []
     if below[0] > side.low:
@@ -346,7 +346,7 @@ def _beyond(side: PostgresNumber, low: float, high: float) -> Sql:
 
 
 def _first(holds: Callable[[float], bool]) -> float:
-    """The least positive double from which on it holds, infinity if it never does; doubles sort like their bits."""
+    """Find the least positive double from which on it holds, or infinity; doubles sort like their bits."""
     at = bisect_left(_ALL_DOUBLES, True, key=lambda bits: holds(_double(bits)))
     return _double(_ALL_DOUBLES[at]) if at < len(_ALL_DOUBLES) else math.inf
 

@@ -1,7 +1,7 @@
 """The SQLite dialect.
 
-SQLite types values, not columns, and no expression on numbers ever fails. So a header's value is used as it
-comes out of the JSON, and what it must be (a number, text) is said beside it. What differs from the language:
+SQLite types values, not columns, and no expression on numbers fails. So the value of a header is used as it
+comes out of the JSON, and a condition beside it checks its type. What differs from the language:
 
 - an int compared with a double is compared exactly; the language compares them as doubles
 - an int that overflows becomes a double, a double that overflows becomes infinite; in the language both are
@@ -42,13 +42,15 @@ from headgate.filters.nodes import ArithOp, CompareOp, Field
 from headgate.filters.normal import EXACT_AS_DOUBLE
 from headgate.filters.topics import MANY, ONE, canonical
 
-REMAINDER: Final = "SQLite has no remainder of floats: where one side of % is a float, the message is looked at again"
-PATTERN: Final = "SQLite takes no pattern longer than 50,000 bytes"
-TOPIC: Final = "SQLite has no regular expressions: wildcards on both sides of a word, one of them #, are looked at again"
+REMAINDER: Final = (
+    "SQLite has no remainder of floats: where one side of % is a float, Python checks the message"
+)
+PATTERN: Final = "SQLite accepts no pattern longer than 50,000 bytes"
+TOPIC: Final = "SQLite has no regular expressions: with wildcards on both sides of a word, one of them #, Python checks the message"
 LONGEST_GLOB: Final = 50_000  # bytes, SQLITE_MAX_LIKE_PATTERN_LENGTH
 
 _GLOB_SPECIAL: Final = re.compile(r"[*?\[]")
-# What the text between the quotes of a JSON path cannot say.
+# Characters that cannot be between the quotes of a JSON path.
 _NO_PATH: Final = re.compile('["\\\\\x00-\x1f]')
 
 
@@ -57,8 +59,8 @@ class SqliteNumber:
     value: Sql
     integral: bool | None = None  # None: the row decides
     constant: int | float | None = None
-    checks: tuple[Sql, ...] = ()  # what must hold, or the value means nothing
-    doubts: tuple[Sql, ...] = ()  # where SQLite computes something else
+    checks: tuple[Sql, ...] = ()  # conditions without which the value means nothing
+    doubts: tuple[Sql, ...] = ()  # conditions under which SQLite computes something else
 
     @property
     def size(self) -> int:
@@ -72,7 +74,7 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
     def finish(self, sql: Sql, first_parameter: int) -> Sql:
         return mark_holes(sql)
 
-    # -- what is where ------------------------------------------------------------------------------------
+    # -- parts of a message ----------------------------------------------------------------------------------
 
     def scalar(self, field: Field) -> Sql:
         return self._json("json_extract", "value", field)
@@ -136,8 +138,8 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
 
     def compare_numbers(self, op: CompareOp, left: SqliteNumber, right: SqliteNumber) -> SqlAnswer:
         exact = write(f"{{0}} {op} {{1}}", left.value, right.value)
-        wanted = right.constant
-        if (wanted is not None and abs(wanted) < EXACT_AS_DOUBLE) or (
+        constant = right.constant
+        if (constant is not None and abs(constant) < EXACT_AS_DOUBLE) or (
             left.integral and right.integral
         ):
             return _settle(exact, left, right)
@@ -145,8 +147,8 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
         if False in (left.integral, right.integral):
             return _settle(as_doubles, left, right)
         ints = all_of([_is_integer(left), _is_integer(right)])
-        chosen = write("CASE WHEN {0} THEN {1} ELSE {2} END", ints, exact, as_doubles)
-        return _settle(chosen, left, right)
+        compared = write("CASE WHEN {0} THEN {1} ELSE {2} END", ints, exact, as_doubles)
+        return _settle(compared, left, right)
 
     def number_in(
         self, number: SqliteNumber, values: Sequence[int | float], *, negated: bool
@@ -181,7 +183,7 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
         return SqlAnswer(all_of([self._topic("GLOB", loose), self._dots(">=", least)]), (TOPIC,))
 
     def _topic_around(self, words: tuple[str, ...]) -> Sql:
-        """One run of wildcards with # in it: as many words as it has *, or more."""
+        """Write one run of wildcards with # in it: as many words as it has *, or more."""
         fixed = tuple(word for word in words if word != MANY)
         if ONE in fixed:
             return self._topic_glob(fixed)
@@ -224,8 +226,8 @@ def _is_integer(number: SqliteNumber) -> Sql:
 def _one_is_double(left: SqliteNumber, right: SqliteNumber) -> Sql:
     if False in (left.integral, right.integral):
         return ALWAYS
-    unsure = [number for number in (left, right) if not number.integral]
-    return any_of(write("typeof({0}) = 'real'", number.value) for number in unsure)
+    uncertain = [number for number in (left, right) if not number.integral]
+    return any_of(write("typeof({0}) = 'real'", number.value) for number in uncertain)
 
 
 def _no_overflow(left: SqliteNumber, right: SqliteNumber, value: Sql) -> Sql:
@@ -242,7 +244,7 @@ def _glob_word(word: str) -> str:
 
 
 def _loose_word(words: tuple[str, ...], at: int) -> str:
-    """The word and the dot after it; # swallows the dot on its right, and at the end the one on its left."""
+    """Write a word and the dot after it; # takes the dot on its right, and at the end the one on its left."""
     if words[at] == MANY:
         return "*"
     last = at + 1 == len(words) or words[at + 1 :] == (MANY,)

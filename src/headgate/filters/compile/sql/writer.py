@@ -1,4 +1,4 @@
-"""What the writer of a dialect must know, and the conditions all of them write alike.
+"""What each SQL dialect writes in its own way, and the conditions that all write alike.
 
 An operand has up to three facets, one for each class of values that can be compared: text, number, truth. Two
 operands are compared facet by facet, and the condition is TRUE where one of these comparisons is. Every value
@@ -29,12 +29,12 @@ from headgate.filters.nodes import ArithOp, CompareOp, Field
 
 
 class Unanswerable(Exception):
-    """SQL cannot say anything about this leaf; the argument is the reason."""
+    """SQL cannot answer this leaf; the argument is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlAnswer:
-    """A condition that holds wherever the filter does; exactly there, when no reason speaks against it."""
+    """A condition that holds wherever the filter does, and only there unless `reasons` say why not."""
 
     where: Sql
     reasons: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class SqlAnswer:
 @dataclass(frozen=True, slots=True)
 class TextFacet:
     value: Sql
-    check: Sql = ALWAYS  # that it is text at all
+    check: Sql = ALWAYS  # the condition that it is text
     constant: str | None = None
 
 
@@ -55,7 +55,7 @@ class TruthFacet:
 
 
 class Number(Protocol):
-    """How a dialect computes; only it looks inside."""
+    """A number as one dialect writes it; its fields belong to that dialect."""
 
     @property
     def size(self) -> int:
@@ -85,7 +85,7 @@ class SqlWriter(ABC, Generic[N]):
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
 
-    # -- what is where ------------------------------------------------------------------------------------
+    # -- parts of a message ----------------------------------------------------------------------------------
 
     @abstractmethod
     def scalar(self, field: Field) -> Sql:
@@ -93,11 +93,11 @@ class SqlWriter(ABC, Generic[N]):
 
     @abstractmethod
     def kind(self, field: Field) -> Sql:
-        """Something that is not NULL when the header or property exists, whatever it holds."""
+        """An expression that is not NULL when the header or property exists, whatever it holds."""
 
     @abstractmethod
     def is_number(self, field: Field) -> Sql:
-        """That a header or property holds a number."""
+        """The condition that a header or property holds a number."""
 
     @abstractmethod
     def header_text(self, field: Field) -> TextFacet:
@@ -134,20 +134,20 @@ class SqlWriter(ABC, Generic[N]):
 
     @abstractmethod
     def text_needs_check(self, op: CompareOp) -> bool:
-        """Whether comparing with a text constant can be TRUE for what is no text."""
+        """Tell whether a comparison with a text constant can be TRUE for a value that is not text."""
 
     @abstractmethod
     def pattern(self, text: TextFacet, pieces: tuple[Piece, ...]) -> Sql:
-        """Whether the text has the shape of a LIKE pattern; may be Unanswerable."""
+        """Write the condition that the text matches a LIKE pattern; may raise Unanswerable."""
 
     @abstractmethod
     def topic_match(self, pattern: str) -> SqlAnswer: ...
 
     @abstractmethod
     def finish(self, sql: Sql, first_parameter: int) -> Sql:
-        """The holes as this dialect's placeholders."""
+        """Turn the holes into the placeholders of this dialect."""
 
-    # -- what both write alike ----------------------------------------------------------------------------
+    # -- written alike -----------------------------------------------------------------------------------
 
     def compare_text(self, op: CompareOp, left: TextFacet, right: TextFacet) -> Sql:
         compared = write(f"{{0}} {op} {{1}}", left.value, right.value)
@@ -170,14 +170,14 @@ class SqlWriter(ABC, Generic[N]):
         if op not in ("=", "<>"):
             return NEVER
         if right.constant is not None:
-            wanted = right.constant is (op == "=")
-            return write(f"{{0}} = {self.truths[wanted]}", left.value)
+            truth = right.constant is (op == "=")
+            return write(f"{{0}} = {self.truths[truth]}", left.value)
         return all_of(
             [write(f"{{0}} {op} {{1}}", left.value, right.value), left.check, right.check]
         )
 
     def compare(self, op: CompareOp, left: Facets[N], right: Facets[N]) -> SqlAnswer:
-        """Where the comparison is TRUE; NEVER when the two have no facet in common."""
+        """Write the comparison of two operands; NEVER when they have no facet in common."""
         if is_constant(left):
             left, right, op = right, left, logic.MIRRORED[op]
         answers = []
@@ -190,7 +190,7 @@ class SqlWriter(ABC, Generic[N]):
         return either(answers)
 
     def prefix_range(self, value: Sql, prefix: str) -> list[Sql]:
-        """That the text begins with the prefix, said as a range, which an index can answer."""
+        """Write the condition that the text begins with the prefix as a range, which an index can answer."""
         if not prefix:
             return []
         bounds = [write("{0} >= {1}", value, bind(prefix, self.hole))]
@@ -201,21 +201,23 @@ class SqlWriter(ABC, Generic[N]):
 
 
 def is_constant(facets: Facets[N]) -> bool:
-    given = (facets.text, facets.number, facets.truth)
-    return any(facet is not None and facet.constant is not None for facet in given)
+    """Tell whether an operand is a literal."""
+    parts = (facets.text, facets.number, facets.truth)
+    return any(facet is not None and facet.constant is not None for facet in parts)
 
 
 def both(answers: Sequence[SqlAnswer]) -> SqlAnswer:
-    """AND: what one of them lets through, another may still stop."""
+    """Join answers with AND."""
     return SqlAnswer(all_of(a.where for a in answers), _reasons(answers))
 
 
 def either(answers: Sequence[SqlAnswer]) -> SqlAnswer:
+    """Join answers with OR."""
     return SqlAnswer(any_of(a.where for a in answers), _reasons(answers))
 
 
 def after_prefix(prefix: str) -> str | None:
-    """The least text that is greater than everything with this prefix; None when there is no such text."""
+    """Return the least text that is greater than everything with this prefix; None when there is none."""
     kept = prefix.rstrip("\U0010ffff")
     if not kept:
         return None
