@@ -66,7 +66,7 @@ def test_only_names_that_matter_wake(tmp_path):
 
 def test_notify_reaches_watches_without_inotify(tmp_path, monkeypatch):
     monkeypatch.setattr(wake, "_open_inotify", lambda directory: None)
-    monkeypatch.setattr(wake, "_FIRST_LOOK", 1000.0)
+    monkeypatch.setattr(wake, "_FIRST_POLL", 1000.0)
     with Watch(tmp_path) as watch:
         notify(tmp_path)
         assert watch.wait(20)

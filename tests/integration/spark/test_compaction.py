@@ -1,4 +1,4 @@
-"""Compaction on Spark: the stream reads the same, and every other engine reads the Parquet it made."""
+"""Compaction on Spark: the stream is unchanged for readers, and every other engine reads its Parquet files."""
 
 from __future__ import annotations
 

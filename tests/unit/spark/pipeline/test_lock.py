@@ -1,4 +1,4 @@
-"""A checkpoint is one driver's at a time, and nobody's when that one is gone."""
+"""One driver at a time holds a checkpoint, and its lock ends with it."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def plan(tmp_path: Path, topology: Topology, **more: object) -> RoutingPlan:
     made = RoutingPlan(
         to_toml(topology.definitions()), "orders", places, outlets, str(tmp_path / "ck"), 2
     )
-    for folder in Router(made)._folders:
+    for folder in Router(made).folders:
         Path(folder).mkdir(parents=True)
     return made
 

@@ -56,16 +56,14 @@ def shortened(four_segments: Stream) -> Stream:
 def test_a_cursor_that_retention_has_overtaken_is_an_error_that_says_what_to_do(
     shortened: Stream,
 ) -> None:
-    with pytest.raises(
-        PositionLost, match=r"'behind' stands at offset 5, .*5 to 19.*on_lost="
-    ) as lost:
+    with pytest.raises(PositionLost, match=r"'behind' is at offset 5, .*5 to 19.*on_lost=") as lost:
         shortened.consume(cursor="behind")
     assert (lost.value.position, lost.value.first_offset, lost.value.next_offset) == (5, 20, 40)
     assert str(pickle.loads(pickle.dumps(lost.value))) == str(lost.value)
 
 
 def test_a_cursor_ahead_of_the_log_is_an_error_that_says_what_to_do(shortened: Stream) -> None:
-    with pytest.raises(PositionLost, match=r"'ahead' stands at offset 41, .*ends at 40.*on_lost="):
+    with pytest.raises(PositionLost, match=r"'ahead' is at offset 41, .*ends at 40.*on_lost="):
         shortened.consume(cursor="ahead", follow=True)
 
 
@@ -96,7 +94,7 @@ def test_a_lost_cursor_is_reset_where_that_is_asked_for(
 @pytest.mark.parametrize("start", [5, "5", 41])
 def test_a_number_to_start_at_is_held_to_the_same(shortened: Stream, start: int | str) -> None:
     for read in (shortened.consume, shortened.scan):
-        with pytest.raises(PositionLost, match=f"stands at offset {start}"):
+        with pytest.raises(PositionLost, match=f"is at offset {start}"):
             read(start=start)
         assert read(start=start, on_lost="first").position == 20  # type: ignore[operator]
         assert read(start=start, on_lost="next").position == 40  # type: ignore[operator]
