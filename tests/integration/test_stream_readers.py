@@ -55,7 +55,7 @@ def check_scan(path: Path) -> int:
     return len(found)
 
 
-def test_scans_stay_exact_while_segments_are_sealed_and_dropped(small_segments: Stream) -> None:
+def test_scans_stay_exact_while_segments_are_sealed_and_deleted(small_segments: Stream) -> None:
     writer = threading.Thread(target=write_all, args=(small_segments,))
     writer.start()
     scans, rows = 0, 0

@@ -75,7 +75,7 @@ def test_an_empty_stream_begins_at_zero_from_everywhere(tmp_path: Path) -> None:
         "9" * 5000 + "s",
     ],
 )
-def test_anything_else_is_refused_with_what_would_do(start: object) -> None:
+def test_an_unknown_start_is_refused_with_the_known_ones(start: object) -> None:
     with pytest.raises(StreamOptionsError, match="cannot start at"):
         parse_start(start)  # type: ignore[arg-type]
 
