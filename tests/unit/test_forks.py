@@ -79,7 +79,7 @@ def test_a_child_routes_by_what_a_thread_of_its_parent_was_binding():
     assert "q" in topology.route("amq.headers", A_ONE).queues
 
 
-def test_a_child_finds_who_was_being_added_to_a_matcher():
+def test_a_child_finds_the_filter_that_was_being_added_to_a_matcher():
     matcher: Matcher[str] = Matcher()
     pause = Pause()
 

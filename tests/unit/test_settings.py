@@ -6,7 +6,7 @@ from headgate.errors import SettingsError
 from headgate.settings import Settings, load_settings
 
 
-def test_defaults_need_nothing(tmp_path, monkeypatch):
+def test_every_setting_has_a_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load_settings(environment={}) == Settings()
 

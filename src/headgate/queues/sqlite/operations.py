@@ -251,7 +251,8 @@ class SqliteClaimer:
     ) -> Operation[_Round | None]:
         queue = search.queue
         claimed: list[ClaimedMessage] = []
-        rows = yield Statement(self._claim_state, (queue.id, self._dialect.now_us()))
+        now = self._dialect.now_us()
+        rows = yield Statement(self._claim_state, (queue.id, now))
         paused, due, current = rows[0] if rows else (False, False, -1)
         if current != version:
             return None
@@ -263,7 +264,7 @@ class SqliteClaimer:
                 break
             chosen = choose(candidates, together=request.together)
             ids = [candidate.id for candidate in chosen]
-            claimed = yield from self._leases.grant(queue, ids, request)
+            claimed = yield from self._leases.grant(queue, ids, request, now)
             if not claimed:
                 search = search.without(chosen, candidates)
         return _Round(claimed, promoted, outcomes)

@@ -103,7 +103,7 @@ def test_a_consumer_fails_when_retention_overtakes_it(four_segments: Stream) -> 
         assert numbers([next(consumer), next(patient)]) == [0, 0]
         four_segments.trim(before_offset=20)
         seen = []
-        with pytest.raises(PositionLost, match="offsets 10 to 19 were dropped"):
+        with pytest.raises(PositionLost, match="offsets 10 to 19 were deleted"):
             seen += numbers(consumer)
         with pytest.raises(PositionLost):  # and told again
             next(consumer)
