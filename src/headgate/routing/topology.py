@@ -399,28 +399,17 @@ class Topology:
         if index is None:
             raise UnknownExchange(source)
         binding, given_filter = make_binding(source, queue, exchange, key, arguments, filter)
-        if binding.destination not in self._targets(binding):
-            missing = UnknownExchange if queue is None else UnknownQueue
-            raise missing(binding.destination)
+        targets = self._exchanges if queue is None else self._queues
+        if binding.destination not in targets:
+            raise (UnknownExchange if queue is None else UnknownQueue)(binding.destination)
         tree = None
         if given_filter is not None:
             tree, text = parse_filter(given_filter, str(binding))
             if type(given_filter) is not str:
                 binding = binding.with_filter(text)
-        self._add_binding(index, binding, tree)
+        if index.bind(binding, tree):
+            _add_incoming(targets, binding)
         return binding
-
-    def _add_binding(self, index: ExchangeIndex, binding: Binding, tree: Filter | None) -> None:
-        if not index.bind(binding, tree):
-            return
-        targets, destination = self._targets(binding), binding.destination
-        incoming = targets[destination]
-        if incoming is None:
-            targets[destination] = binding
-        elif isinstance(incoming, dict):
-            incoming[binding] = None
-        else:
-            targets[destination] = {incoming: None, binding: None}
 
     def _delete_binding(self, binding: Binding) -> bool:
         if not self._remove_binding(binding):
@@ -452,6 +441,16 @@ class Topology:
         return self._queues if binding.kind == "queue" else self._exchanges
 
 
+def _add_incoming(targets: dict[str, Incoming], binding: Binding) -> None:
+    incoming = targets[binding.destination]
+    if incoming is None:
+        targets[binding.destination] = binding
+    elif isinstance(incoming, dict):
+        incoming[binding] = None
+    else:
+        targets[binding.destination] = {incoming: None, binding: None}
+
+
 def _perform(step: Callable[..., object], entries: list[Located]) -> None:
     for where, keywords in entries:
         try:
@@ -474,5 +473,6 @@ def _rebuild(
         topology._add_queue(queue)
     with topology._bulk(topology._indexes.keys()):
         for binding, tree in bindings:
-            topology._add_binding(topology._indexes[binding.source], binding, tree)
+            if topology._indexes[binding.source].bind(binding, tree):
+                _add_incoming(topology._targets(binding), binding)
     return topology

@@ -118,7 +118,7 @@ def test_nothing_is_left_when_all_entries_are_removed(seed, monkeypatch, crowded
     assert index.columns == ()
     assert list(index.count_pairs()) == []
     assert index._root.empty
-    assert index._root.probes == index._few == []
+    assert index._few == index._probes == []
     assert index.match(Asked({"h0": "a"})) == set()
 
 
