@@ -22,6 +22,11 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
+def seconds_since_change(path: Path) -> float:
+    """Return how long ago a file or directory was last modified."""
+    return now_us() / 1_000_000 - path.stat().st_mtime
+
+
 def _since_boot_us() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 

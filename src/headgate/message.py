@@ -257,12 +257,12 @@ def message_of_fields(
 
 
 def _gather_properties(
-    given: Mapping[str, HeaderValue] | None, named: Mapping[str, HeaderValue]
+    properties: Mapping[str, HeaderValue] | None, named: Mapping[str, HeaderValue]
 ) -> dict[str, HeaderValue]:
     unknown = named.keys() - PROPERTY_NAMES
     if unknown:
         raise TypeError(f"Message() got an unexpected keyword argument {min(unknown)!r}")
-    return {**(given or {}), **{k: v for k, v in named.items() if v is not None}}
+    return {**(properties or {}), **{k: v for k, v in named.items() if v is not None}}
 
 
 # ---- the valid message -------------------------------------------------------------------------------

@@ -37,12 +37,12 @@ class Pause:
     """Holds up one thread until this process is about to fork."""
 
     def __init__(self) -> None:
-        self.begun, self._forking = Event(), Event()
-        call_before_fork(self, lambda pause: pause._forking.set())
+        self.begun, self.forking = Event(), Event()
+        call_before_fork(self, lambda pause: pause.forking.set())
 
     def __call__(self) -> None:
         self.begun.set()
-        assert self._forking.wait(PATIENCE)
+        assert self.forking.wait(PATIENCE)
 
 
 class PausingArguments(dict[str, Any]):
