@@ -26,7 +26,7 @@ from headgate.errors import (
 )
 from headgate.filters import Filter
 from headgate.matching import merge
-from headgate.routing.advice import IndexAdvice, TopologyProblem, find_problems, make_advice
+from headgate.routing.advice import BindingAdvice, TopologyProblem, find_problems, make_advice
 from headgate.routing.answers import Routable, RouteAnswer, Routed
 from headgate.routing.batches import RoutedBatch, route_rows
 from headgate.routing.bindings import Binding, FilterText, make_binding, parse_filter
@@ -249,7 +249,7 @@ class Topology:
         with self._lock:
             return list(find_problems(self._indexes))
 
-    def advise(self) -> list[IndexAdvice]:
+    def advise(self) -> list[BindingAdvice]:
         """What no index can make fast, by exchange."""
         with self._lock:
             return [entry for index in self._indexes.values() for entry in make_advice(index)]
