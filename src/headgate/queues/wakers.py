@@ -37,9 +37,7 @@ class Wakers:
         for wake in wakes:
             try:
                 wake(queues)
-            except (
-                Exception
-            ):  # for example of a closed event loop; the others are called all the same
+            except Exception:  # of a closed event loop, for example; the others must be called
                 _log.warning("a waiting consumer could not be woken", exc_info=True)
 
 

@@ -133,8 +133,8 @@ class AsyncQueue:
             self.info,
             arguments.check_limit(limit),
             arguments.lease_us(lease),
-            filter=arguments.optional_filter(filter),
-            skip=frozenset(arguments.message_ids(skip)),
+            filter=None if filter is None else as_filter(filter),
+            skip=frozenset(arguments.message_ids(skip)) if skip else (),
             acks=acks,
         )
         claimed, outcomes = await self._engine.run(operation)

@@ -131,7 +131,7 @@ def destinations_of(places: Iterable[str], checkpoint: str) -> list[Destination]
 # ---- routing -----------------------------------------------------------------------------------------
 
 
-class Router:
+class PipelineRouter:
     """A routing plan with its index: it takes batches of stream columns and returns staged files."""
 
     def __init__(self, plan: RoutingPlan) -> None:
@@ -211,9 +211,9 @@ def _take(window: pa.RecordBatch, rows: RowNumbers) -> pa.RecordBatch:
 
 
 @lru_cache(maxsize=4)
-def load_router(plan_file: str) -> Router:
+def load_router(plan_file: str) -> PipelineRouter:
     """The router of a plan; a worker builds it once."""
-    return Router(load_plan(plan_file))
+    return PipelineRouter(load_plan(plan_file))
 
 
 def descriptors(staged: Iterable[Staged], counters: Counters) -> pa.RecordBatch:

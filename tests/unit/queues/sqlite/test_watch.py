@@ -89,7 +89,7 @@ def test_a_commit_whose_write_was_reported_together_with_the_one_before_is_notic
     assert waited_at_the_second[1] == 0
 
 
-def test_a_write_that_is_rolled_back_wakes_nobody(files, monkeypatch):
+def test_a_rollback_wakes_no_consumer(files, monkeypatch):
     monkeypatch.setattr(watch, "_COMMIT_WITHIN_S", 0.01)
     woken = []
     wakers = Wakers()
@@ -121,7 +121,7 @@ def test_a_watcher_continues_after_an_unexpected_error(tmp_path, monkeypatch, ca
     assert "a mistake of ours" in caplog.text
 
 
-def test_one_who_cannot_be_woken_keeps_nobody_asleep(caplog):
+def test_a_callback_that_fails_does_not_keep_the_others_from_being_called(caplog):
     woken, wakers = [], Wakers()
     wakers.add(lambda queues: 1 / 0)
     wakers.add(woken.append)
