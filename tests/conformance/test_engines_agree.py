@@ -71,7 +71,9 @@ def questions_of(rng: Random, filters: int) -> list[Question]:
 def assert_agrees(engine: CheckEngine, questions: list[Question]) -> None:
     for question, answer in zip(questions, engine.answer(questions), strict=True):
         reference = matches_filter(question.filter, question.message)
-        assert answer is reference, f"{engine.name}: {to_text(question.filter)} on {question.message}"
+        assert answer is reference, (
+            f"{engine.name}: {to_text(question.filter)} on {question.message}"
+        )
 
 
 def assert_agrees_on(engine: CheckEngine, seed: int, examples: int) -> None:
