@@ -36,12 +36,6 @@ def new_engine(postgres_url):
     return lambda: open_postgres(postgres_url, clock=lambda: generate.NOW_US)
 
 
-@pytest.fixture(scope="module")
-def engine(new_engine):
-    with new_engine() as engine:
-        yield engine
-
-
 class TestPostgresEngine(SqlEngineConformance):
     pass
 

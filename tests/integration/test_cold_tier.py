@@ -236,7 +236,7 @@ def test_sealed_files_stay_and_are_hidden_while_the_stream_is_written(sealed_str
         assert done.holder["purpose"] == "an unnamed producer"
         assert len(list(sealed_stream.glob("*.arrow"))) == 4
         assert list(opened.consume()) == [*MESSAGES, MESSAGES[0]]
-        assert verify(sealed_stream).fine  # whoever writes will remove them
+        assert verify(sealed_stream).fine  # the writer will remove them
         opened.seal()
         assert list(sealed_stream.glob("*.arrow")) == []
     assert verify(sealed_stream).fine
@@ -351,7 +351,7 @@ class Died(BaseException):
 
 
 class Death:
-    """Counts every step on disk, and strikes before or after the n-th; nobody cleans up behind it."""
+    """Counts every step on disk, and fails before or after the n-th, without any clean-up."""
 
     def __init__(self, patch: pytest.MonkeyPatch, at: int, late: bool) -> None:
         self.left, self._late = at, late
@@ -434,7 +434,7 @@ def test_retention_that_dies_at_any_step_deletes_cold_segments_as_a_whole(
 
 
 def assert_tidy(path: Path) -> None:
-    """Every Parquet file belongs to a manifest, and nothing is left of what is cold."""
+    """Every Parquet file belongs to a manifest, and no hot or sealed file of a cold segment is left."""
     known = {read_note(manifest).file for manifest in list_manifests(path)}
     assert {f"cold/{file.name}" for file in parquet_files(path)} == known
     assert not [*path.glob("*.arrow"), *path.glob("*.dropped"), *path.glob(".*")]

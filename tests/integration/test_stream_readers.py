@@ -24,7 +24,7 @@ def message(n: int) -> Message:
 
 
 def write_all(stream: Stream) -> None:
-    """Publish, seal every now and then, drop what is old."""
+    """Publish, and now and then seal and trim."""
     with stream.producer() as producer:
         for n in range(0, MESSAGES, BATCH):
             producer.publish_many([message(i) for i in range(n, n + BATCH)])

@@ -105,7 +105,7 @@ def test_a_consumer_fails_when_retention_overtakes_it(four_segments: Stream) -> 
         seen = []
         with pytest.raises(PositionLost, match="offsets 10 to 19 were deleted"):
             seen += numbers(consumer)
-        with pytest.raises(PositionLost):  # and told again
+        with pytest.raises(PositionLost):  # raised again at the next call
             next(consumer)
         assert consumer.position == 10
         assert numbers(patient) == [*range(1, 10), *range(20, 40)]

@@ -71,7 +71,7 @@ def test_the_position_advances_although_everything_is_filtered_out(three_segment
     assert scan.position == 300
 
 
-def test_all_and_some_are_told_apart_in_a_sealed_segment(three_segments: Path) -> None:
+def test_a_sealed_segment_has_chunks_with_verdict_all_and_some(three_segments: Path) -> None:
     _, stats = scan_all(three_segments, "region = 'EU'", start=100, end=200)
     assert stats.chunks_all + stats.chunks_some < stats.chunks_none
     table, stats = scan_all(three_segments, "n >= 100", start=100, end=200)
@@ -133,10 +133,12 @@ def test_a_missing_segment_in_the_middle_is_an_error_that_names_its_offsets(
 
 def test_a_scan_skips_a_missing_segment_with_on_corrupt_skip(three_segments: Path) -> None:
     sealed_path(three_segments, 100).unlink()
-    told: list[StreamCorrupt] = []
-    scan = Scan(SegmentCatalog(three_segments), make_query(None), 50, 300, on_corrupt=told.append)
+    reported: list[StreamCorrupt] = []
+    scan = Scan(
+        SegmentCatalog(three_segments), make_query(None), 50, 300, on_corrupt=reported.append
+    )
     assert offsets_of_batches(list(scan)) == [*range(50, 100), *range(200, 300)]
-    assert [damage.offsets for damage in told] == [((100, 199),)]
+    assert [damage.offsets for damage in reported] == [((100, 199),)]
     assert scan.stats.messages_lost == 100
 
 

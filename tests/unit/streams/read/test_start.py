@@ -46,7 +46,7 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> SegmentCatalog:
         ("1970-01-01T00:00:00Z", 10),
     ],
 )
-def test_reading_begins_where_it_is_told(
+def test_a_start_resolves_to_its_offset(
     catalog: SegmentCatalog, start: object, offset: int
 ) -> None:
     assert resolve_start(start, catalog, lambda: NOW) == offset  # type: ignore[arg-type]
