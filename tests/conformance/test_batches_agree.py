@@ -34,11 +34,11 @@ def test_a_batch_is_matched_as_its_messages_are(seed, monkeypatch, worth_a_mask,
     matcher = Matcher((n, generate.timeless(rng)) for n in range(80))
     messages = generate.messages(rng, 100)
     found = matcher.match_batch(layout(messages))
-    wanted = [matcher.match(message) for message in messages]
+    expected = [matcher.match(message) for message in messages]
     for handle in range(80):
-        rows = [at for at, handles in enumerate(wanted) if handle in handles]
+        rows = [at for at, handles in enumerate(expected) if handle in handles]
         assert found.rows_of(handle).tolist() == rows
-    assert found.reached.tolist() == [bool(handles) for handles in wanted]
+    assert found.reached.tolist() == [bool(handles) for handles in expected]
 
 
 @by_layout

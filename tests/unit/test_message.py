@@ -173,9 +173,9 @@ def test_an_integer_too_long_for_python_to_print_is_refused_like_any_other():
 
 
 def test_a_message_without_properties_gets_none_from_a_dict_that_is_used_again():
-    given: dict[str, HeaderValue] = {}
-    message = Message(properties=given)
-    given["subject"] = "late"
+    properties: dict[str, HeaderValue] = {}
+    message = Message(properties=properties)
+    properties["subject"] = "late"
     assert message.properties == {}
 
 

@@ -26,10 +26,10 @@ def test_a_scanned_batch_decodes_to_the_written_messages(
         seal_at(tmp_path, 0, generate.HEADERS[:2])
     batches = list(Scan(SegmentCatalog(tmp_path), make_query(), 0, 10**6))
     records = [record for batch in batches for record in decode_records(batch)]
-    wanted = [stamped(m) for chunk in chunks for m in chunk]
-    assert [r.offset for r in records] == list(range(len(wanted)))
-    assert [r.message for r in records] == wanted
-    assert [_types(r.message.headers) for r in records] == [_types(m.headers) for m in wanted]
+    expected = [stamped(m) for chunk in chunks for m in chunk]
+    assert [r.offset for r in records] == list(range(len(expected)))
+    assert [r.message for r in records] == expected
+    assert [_types(r.message.headers) for r in records] == [_types(m.headers) for m in expected]
 
 
 def _types(headers: object) -> dict[str, type]:

@@ -267,13 +267,13 @@ BAD = [
 @pytest.mark.parametrize("message", BAD, ids=range(len(BAD)))
 @pytest.mark.parametrize("company", [[], GOOD], ids=["alone", "among good ones"])
 def test_a_batch_is_refused_with_the_error_of_its_first_bad_message(message, company):
-    with pytest.raises(InvalidMessage) as wanted:
+    with pytest.raises(InvalidMessage) as expected:
         validate(message)
     batch = [*company, message, *company, Message(headers={"later": float("nan")})]
     for check in (validate_batch, shred_valid):
         with pytest.raises(InvalidMessage) as refused:
             check(batch)
-        assert str(refused.value) == str(wanted.value)
+        assert str(refused.value) == str(expected.value)
 
 
 def test_a_batch_of_good_messages_passes():

@@ -214,10 +214,10 @@ def test_an_error_survives_pickling():
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 
 
-@pytest.mark.parametrize("given", [None, 5, b"a = 1"])
-def test_a_value_that_is_not_text_is_refused(given):
+@pytest.mark.parametrize("value", [None, 5, b"a = 1"])
+def test_a_value_that_is_not_text_is_refused(value):
     with pytest.raises(FilterTypeError):
-        parse(given)
+        parse(value)
 
 
 HOSTILE = {

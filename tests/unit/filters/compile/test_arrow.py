@@ -151,12 +151,12 @@ def test_left_and_right_may_be_laid_out_differently():
     messages = [Message(headers={"s": a, "t": b}) for a in words for b in words] * 3
     batch = shred_messages(messages)
     texts = [f"s {op} t" for op in ("=", "<>", "<", "<=", ">", ">=")]
-    wanted = {text: reference(text, messages) for text in texts}
+    expected = {text: reference(text, messages) for text in texts}
     for left in LAYOUTS.values():
         for right in LAYOUTS.values():
             columns = {"h.s.s": left(batch["h.s.s"]), "h.s.t": right(batch["h.s.t"])}
             mixed = pa.RecordBatch.from_pydict(columns)
-            assert {text: mask_of(text, mixed) for text in texts} == wanted
+            assert {text: mask_of(text, mixed) for text in texts} == expected
 
 
 def test_no_rows_give_an_empty_mask():
@@ -284,9 +284,9 @@ def test_a_prefix_is_found_wherever_the_text_ends(layout, last):
     values = ["", *PREFIXES, *(f"{p}x" for p in PREFIXES), None, *map(str, range(SMALL)), last]
     batch = relaid(shred_messages(strings(values)), layout)
     for prefix in PREFIXES:
-        wanted = [value is not None and value.startswith(prefix) for value in values]
-        assert mask_of(f"s LIKE '{prefix}%'", batch) == wanted
-        assert mask_of(f"s LIKE '{prefix}%'", batch.slice(3)) == wanted[3:]
+        expected = [value is not None and value.startswith(prefix) for value in values]
+        assert mask_of(f"s LIKE '{prefix}%'", batch) == expected
+        assert mask_of(f"s LIKE '{prefix}%'", batch.slice(3)) == expected[3:]
         others = [value is not None and not value.startswith(prefix) for value in values]
         assert mask_of(f"s NOT LIKE '{prefix}%'", batch) == others
 
@@ -417,9 +417,9 @@ def test_a_dictionary_too_large_for_the_cache_is_answered(rows):
     values = [f"{i:06} {'x' * 30}" for i in range(40_000)]
     batch = encoded(values, rows)
     assert batch["h.s.s"].dictionary.nbytes > MAX_BYTES_OF_ONE
-    wanted = [values[row % len(values)].startswith("00000") for row in range(rows)]
+    expected = [values[row % len(values)].startswith("00000") for row in range(rows)]
     for _ in range(3):
-        assert mask_of("s LIKE '00000%'", batch) == wanted
+        assert mask_of("s LIKE '00000%'", batch) == expected
 
 
 # ---- what is asked, and of which rows ----------------------------------------------------------------
@@ -512,12 +512,12 @@ def test_the_engine_answers_in_the_order_of_the_questions(seed):
     questions = [
         Question(generate.filter(rng), message) for message in rng.sample(messages, 60) * 2
     ] + [Question(parse("a > 1 OR region = 'EU'"), message) for message in messages]
-    wanted = [
+    expected = [
         matches_filter(q.filter, q.message, now) for now in [generate.NOW_US] for q in questions
     ]
     answered = ArrowCheck().answer(questions)
     undated = [at for at, q in enumerate(questions) if "UTC()" not in to_text(q.filter)]
-    assert [answered[at] for at in undated] == [wanted[at] for at in undated]
+    assert [answered[at] for at in undated] == [expected[at] for at in undated]
 
 
 def test_no_questions_have_no_answers():
