@@ -64,6 +64,8 @@ class Run(NamedTuple):
 
 
 class WeightedRange(NamedTuple):
+    """A range, and the bytes of its chunks."""
+
     weight: int
     range: OffsetRange
 
