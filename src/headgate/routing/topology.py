@@ -218,7 +218,7 @@ class Topology:
             known = index.settled.get(message.topic)  # type: ignore[union-attr]
             if known is not None:
                 return known
-        moment = self._changes.moment
+        moment, answer = self._changes.moment, None
         if moment is not None and index.recall is not None:
             try:
                 answer = index.recall(message)  # type: ignore[arg-type]
@@ -226,7 +226,7 @@ class Topology:
                 answer = None
             if type(answer) is Routed and moment is self._changes.moment:
                 return answer
-        return self._route_locked(exchange, message)  # type: ignore[arg-type]
+        return self._route_locked(exchange, message, moment, answer)  # type: ignore[arg-type]
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
         """Where each row of the batch goes; its columns are named as in `headgate.columns.names`."""
@@ -336,10 +336,14 @@ class Topology:
             )
         return UnknownExchange(exchange)
 
-    def _route_locked(self, exchange: str, message: Routable) -> Routed:
+    def _route_locked(
+        self, exchange: str, message: Routable, moment: object | None, answer: RouteAnswer | None
+    ) -> Routed:
+        """Route under the lock; an answer of the first exchange is used if nothing was changed since that moment."""
         with self._lock:
             index = self._find_public(exchange)
-            answer = index.find(message)
+            if answer is None or moment is not self._changes.moment:
+                answer = index.find(message)
             return answer if type(answer) is Routed else self._walk(index, answer, message)
 
     def _walk(self, start: ExchangeIndex, answer: RouteAnswer, message: Routable) -> Routed:
