@@ -218,13 +218,14 @@ class Topology:
             known = index.settled.get(message.topic)  # type: ignore[union-attr]
             if known is not None:
                 return known
-        moment, answer = self._changes.moment, None
-        if moment is not None and index.recall is not None:
+        changes, recall, answer = self._changes, index.recall, None
+        moment = changes.moment
+        if recall is not None and moment is not None:
             try:
-                answer = index.recall(message)  # type: ignore[arg-type]
+                answer = recall(message)  # type: ignore[arg-type]
             except Exception:  # by a change; any other cause raises again under the lock
                 answer = None
-            if type(answer) is Routed and moment is self._changes.moment:
+            if type(answer) is Routed and moment is changes.moment:
                 return answer
         return self._route_locked(exchange, message, moment, answer)  # type: ignore[arg-type]
 
