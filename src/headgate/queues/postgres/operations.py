@@ -15,13 +15,12 @@ from headgate.queues.postgres.dialect import index_name, key_expression
 from headgate.queues.postgres.publish import PostgresPublisher
 from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
-from headgate.queues.sql.claim import ScanClaims
+from headgate.queues.sql.claim import ScanClaims, ScanMemory, ScanRecord
 from headgate.queues.sql.declare import Declarations, backfill
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Leases, Settlement
 from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
-from headgate.queues.sql.scan_memory import ScanMemory, ScanRecord
 from headgate.queues.sql.search import Candidates, Planner
 
 _MOST_ATTEMPTS: Final = 20
