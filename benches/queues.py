@@ -3,7 +3,8 @@
     python benches/queues.py [--quick] [--json PATH] [--only PART] [--engine sqlite|postgres] [--rows N] [--url URL]
 
 Quick means smaller queues and fewer rounds, in about a minute: enough to see that nothing is broken. Bodies are 1 KB.
-SQLite runs with synchronous=FULL, PostgreSQL with synchronous_commit=on; without --url a private server is started.
+SQLite runs with synchronous=FULL, PostgreSQL with synchronous_commit=on: publishes and acks are synced to disk, a claim's
+lease is not. Without --url a private server is started.
 Claims are given back after each measurement, so all see the same queue. What is compared ran in the same run, round by
 round in turns: on a machine that others use too, only the ratios say something.
 """
