@@ -201,7 +201,7 @@ def to_mermaid(drawn: Figure) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return text.replace('"', "#quot;").replace("\n", " ")
 
 

@@ -36,7 +36,7 @@ from headgate.filters import (
     Like,
     Literal,
     Or,
-    joined,
+    join_terms,
 )
 from headgate.message import INT64_MAX
 from headgate.spark.schema import SchemaColumn
@@ -81,7 +81,7 @@ class Pushed:
         """The conjunction of both."""
         terms = [term for term in (self.filter, other.filter) if term != TRUE]
         return Pushed(
-            joined(And, terms) if terms else TRUE,
+            join_terms(And, terms) if terms else TRUE,
             self.required | other.required,
             max(self.low, other.low),
             min(self.high, other.high),
@@ -154,7 +154,7 @@ def _membership(
         In(field, tuple(known[start : start + MAX_IN_ITEMS]), negated)
         for start in range(0, len(known), MAX_IN_ITEMS)
     ]
-    return joined(And if negated else Or, lists)
+    return join_terms(And if negated else Or, lists)
 
 
 def _literal(value: Any, column: SchemaColumn) -> Literal | None:
@@ -193,7 +193,7 @@ def _absence(column: SchemaColumn) -> Pushed | None:
     if column.holds == "system":
         return Pushed(IsNull(column.field))
     others = list(_match_other_kinds(column, column.field))
-    return Pushed(joined(Or, [IsNull(column.field), *others])) if others else None
+    return Pushed(join_terms(Or, [IsNull(column.field), *others])) if others else None
 
 
 def _match_other_kinds(column: SchemaColumn, field: Field) -> Iterator[Filter]:
@@ -273,7 +273,7 @@ class PushdownReader(DataSourceReader):
 
     def add_pushed(self, filter: Filter) -> Filter:
         """The filter of the options and the conditions that were taken over."""
-        return joined(And, (filter, self.pushed.filter))
+        return join_terms(And, (filter, self.pushed.filter))
 
     def projection(self) -> Projection:
         return Projection(self.columns, self.arrow, self.pushed.required)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from headgate.errors import StreamCorrupt
-from headgate.files import UNFINISHED_SUFFIX, opened, overwrite, read_at, remove_files
+from headgate.files import UNFINISHED_SUFFIX, open_for_reading, overwrite, read_at, remove_files
 from headgate.streams.cold.manifest import tidy
 from headgate.streams.cold.segment import open_sealed
 from headgate.streams.format import (
@@ -174,7 +174,7 @@ def examine_log(
 
     With `everything`, every byte is checked instead. While the log is `growing`, only the committed part is read.
     """
-    with opened(path) as fd:
+    with open_for_reading(path) as fd:
         head = read_head_of(fd, path)
         index = read_index(path.parent, head)
         shape = index.shape if index.header_length else shape
