@@ -97,7 +97,7 @@ def segment_files(
             found[file.first_offset] = file
     if not cold:
         return sorted(found.values(), key=lambda file: file.first_offset)
-    covered = Covered(file.path for file in cold)
+    covered = ColdRanges(file.path for file in cold)
     cold += [file for first, file in found.items() if first not in covered]
     return sorted(cold)
 
@@ -118,7 +118,7 @@ def cold_bounds(path: Path) -> tuple[int, int] | None:
     return (int(first), int(end)) if _is_offset(first) and _is_offset(end) else None
 
 
-class Covered:
+class ColdRanges:
     """The offsets of cold segments, by the names of their manifests."""
 
     def __init__(self, manifests: Iterable[Path]) -> None:

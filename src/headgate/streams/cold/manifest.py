@@ -36,7 +36,7 @@ from headgate.streams.format import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEALED_SUFFIX,
-    Covered,
+    ColdRanges,
     cold_bounds,
 )
 from headgate.streams.segments.summarized import SegmentNote
@@ -141,13 +141,13 @@ def list_covered_files(directory: Path) -> list[Path]:
     manifests = list_manifests(directory)
     if not manifests:
         return []
-    covered = Covered(manifests)
+    covered = ColdRanges(manifests)
     return [
         directory / name for name in sorted(os.listdir(directory)) if _is_covered(name, covered)
     ]
 
 
-def _is_covered(name: str, covered: Covered) -> bool:
+def _is_covered(name: str, covered: ColdRanges) -> bool:
     stem, suffix = os.path.splitext(name)
     segment = suffix in (SEALED_SUFFIX, LOG_SUFFIX, INDEX_SUFFIX) and stem.isdigit()
     return segment and int(stem) in covered

@@ -52,7 +52,7 @@ class SegmentInfo:
         )
 
 
-def expired(
+def find_expired(
     segments: Iterable[SegmentInfo],
     *,
     now_us: int,
@@ -129,12 +129,12 @@ def _info_of(
 
 def _created_in(catalog: SegmentCatalog, file: SegmentFile) -> int:
     try:
-        return _created(catalog.open(file))
+        return _creation_time(catalog.open(file))
     except StreamCorrupt:
         return 0
 
 
-def _created(segment: Segment) -> int:
+def _creation_time(segment: Segment) -> int:
     """Return when a log was begun, or a file sealed; 0 when that is unknown."""
     if isinstance(segment, HotSegment):
         return segment.head.created
@@ -146,7 +146,7 @@ def segment_info(segment: Segment, nbytes: int, following: int = 0) -> SegmentIn
     times = segment.facts().fields[_TIMESTAMP].ranges.get("int")
     known = times is not None and times.high is not None and (times.count > 0).any()
     last = int(times.high[times.count > 0].max()) if known else 0  # type: ignore[union-attr, index]
-    written = _created(segment) if segment.sealed else following
+    written = _creation_time(segment) if segment.sealed else following
     return SegmentInfo(segment.first_offset, segment.next_offset, last, nbytes, written)
 
 
@@ -194,7 +194,7 @@ def trim(
         remove_covered_files(directory)
         sizes = sizes or SegmentSizes(directory)
         files = [f for f in list_segments(directory) if f.first_offset <= active_first_offset]
-        deleted = expired(
+        deleted = find_expired(
             segment_infos(directory, files, sizes),
             now_us=now_us,
             max_age=max_age,
