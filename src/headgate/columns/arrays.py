@@ -33,7 +33,7 @@ class Column(NamedTuple):
     types: frozenset[type]
 
 
-class Transposed(NamedTuple):
+class MessageColumns(NamedTuple):
     """Every field of many messages but their payloads."""
 
     topic: Column
@@ -46,9 +46,9 @@ class Transposed(NamedTuple):
     properties: dict[str, Column]
 
 
-def transpose(messages: Sequence[Message]) -> Transposed:
+def transpose(messages: Sequence[Message]) -> MessageColumns:
     """Turn messages into columns."""
-    return Transposed(
+    return MessageColumns(
         make_column([m.topic for m in messages]),
         make_column([m.priority for m in messages]),
         make_column([m.timestamp for m in messages]),

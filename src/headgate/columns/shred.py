@@ -17,7 +17,7 @@ from headgate.columns.arrays import (
     ABSENT,
     ARRAY_OF,
     Column,
-    Transposed,
+    MessageColumns,
     byte_array,
     encoded_text_array,
     int_array,
@@ -77,7 +77,7 @@ def _shred_columns(columns: Mapping[str, Column], scope: Scope) -> Arrays:
     }
 
 
-def _shred(columns: Transposed, messages: Sequence[Message]) -> pa.RecordBatch:
+def _shred(columns: MessageColumns, messages: Sequence[Message]) -> pa.RecordBatch:
     try:
         arrays = {
             **_system_arrays(columns),
@@ -91,7 +91,7 @@ def _shred(columns: Transposed, messages: Sequence[Message]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
-def _system_arrays(columns: Transposed) -> Arrays:
+def _system_arrays(columns: MessageColumns) -> Arrays:
     arrays = {
         "topic": encoded_text_array(columns.topic),
         "priority": byte_array(columns.priority.values),

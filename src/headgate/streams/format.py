@@ -87,7 +87,7 @@ def segment_files(directory: Path) -> list[SegmentFile]:
             file = SegmentFile(int(path.stem), path, path.suffix == SEALED_SUFFIX)
             if file.sealed or file.first_offset not in found:
                 found[file.first_offset] = file
-    covered = Covered(file.path for file in cold)
+    covered = ColdRanges(file.path for file in cold)
     cold += [file for first, file in found.items() if first not in covered]
     return sorted(cold)
 
@@ -105,7 +105,7 @@ def cold_bounds(path: Path) -> tuple[int, int] | None:
     return (int(first), int(end)) if _is_offset(first) and _is_offset(end) else None
 
 
-class Covered:
+class ColdRanges:
     """The offsets of cold segments, by the names of their manifests."""
 
     def __init__(self, manifests: Iterable[Path]) -> None:

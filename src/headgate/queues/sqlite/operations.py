@@ -21,6 +21,7 @@ from headgate.queues.engine import (
     Transaction,
     TransactionMode,
 )
+from headgate.queues.sql.backlog import Backlogs
 from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import Claims, ScanClaims, ScanMemory, claim_mode, record_in_order
@@ -42,7 +43,8 @@ def sqlite_operations(
 ) -> SqlOperations:
     """The operations on SQLite."""
     deletion = QueueDeletion(dialect)
-    router = SubscriptionRouter(dialect, catalog, deletion)
+    backlogs = Backlogs(dialect, catalog)
+    router = SubscriptionRouter(dialect, catalog, deletion, backlogs)
     planner, candidates = Planner(dialect), Candidates(dialect)
     indexes = IndexChoice(dialect, planner)
     leases, settlement = Leases(dialect, catalog), Settlement(dialect, catalog)
@@ -52,7 +54,9 @@ def sqlite_operations(
     return SqlOperations(
         dialect,
         catalog=catalog,
-        declarations=Declarations(dialect, catalog, router, deletion, SqliteIndexes(dialect)),
+        declarations=Declarations(
+            dialect, catalog, router, deletion, backlogs, SqliteIndexes(dialect)
+        ),
         router=router,
         publisher=publisher,
         claimer=SqliteClaimer(dialect, catalog, router, indexes, candidates, leases, acks, scans),

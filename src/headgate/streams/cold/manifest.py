@@ -35,7 +35,7 @@ from headgate.streams.format import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEALED_SUFFIX,
-    Covered,
+    ColdRanges,
     cold_bounds,
 )
 from headgate.streams.segments.summarized import SegmentNote
@@ -136,7 +136,7 @@ def list_manifests(directory: Path) -> list[Path]:
 
 def list_covered_files(directory: Path) -> list[Path]:
     """List hot and sealed files whose messages are in the cold tier: no reader needs them."""
-    covered = Covered(list_manifests(directory))
+    covered = ColdRanges(list_manifests(directory))
     return [
         path
         for path in sorted(directory.iterdir())

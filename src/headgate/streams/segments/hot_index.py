@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.columns import OVERFLOW, column_name, read_overflow
-from headgate.files import opened, read_at
+from headgate.files import open_for_reading, read_at
 from headgate.filters import KINDS, Field
 from headgate.streams.format import (
     CRC,
@@ -275,7 +275,7 @@ def read_index(directory: Path, head: LogHead, before: HotIndex | None = None) -
     """Read the index of a log; entries that were read `before` are not read again."""
     try:
         # Read, not mapped: its writer may cut it off again.
-        with opened(index_path(directory, head.first_offset)) as fd:
+        with open_for_reading(index_path(directory, head.first_offset)) as fd:
             return _read_index(fd, head, before)
     except FileNotFoundError:
         return HotIndex(problem=MISSING)

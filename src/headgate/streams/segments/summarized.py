@@ -138,7 +138,7 @@ class SummarizedChunk(ABC):
         name = column_name(field, view)
         array = self.column(name) if name in self._segment.names else None
         if field.scope == "header" and field.name in self._segment.note.overflowed:
-            return join_views(array, overflow_view(self._overflowed(), field.name, view), view)
+            return join_views(array, overflow_view(self._read_overflow(), field.name, view), view)
         return array
 
     def take(self, rows: Rows | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -147,7 +147,7 @@ class SummarizedChunk(ABC):
         batch = pa.RecordBatch.from_arrays(arrays, names)
         return batch if rows is None else batch.take(pa.array(rows))
 
-    def _overflowed(self) -> list[dict[str, Any]]:
+    def _read_overflow(self) -> list[dict[str, Any]]:
         if self._overflowing is None:
             self._overflowing = read_overflow(self.column(OVERFLOW))
         return self._overflowing

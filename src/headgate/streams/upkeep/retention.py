@@ -50,7 +50,7 @@ class SegmentInfo:
         )
 
 
-def expired(
+def find_expired(
     segments: Sequence[SegmentInfo],
     *,
     now_us: int,
@@ -89,7 +89,9 @@ def _info_of(
     """Describe a segment and return when it was begun or sealed; `following` is that time of the next segment."""
     try:
         segment = catalog.open(file)
-        return segment_info(segment, _bytes_on_disk(directory, file), following), _created(segment)
+        return segment_info(segment, _bytes_on_disk(directory, file), following), _creation_time(
+            segment
+        )
     except StreamCorrupt as damage:
         if not damage.offsets:
             raise
@@ -99,7 +101,7 @@ def _info_of(
         return info, 0
 
 
-def _created(segment: Segment) -> int:
+def _creation_time(segment: Segment) -> int:
     """Return when a log was begun, or a file sealed; 0 when that is unknown."""
     if isinstance(segment, HotSegment):
         return segment.head.created
@@ -111,7 +113,7 @@ def segment_info(segment: Segment, nbytes: int, following: int = 0) -> SegmentIn
     times = segment.facts().fields[_TIMESTAMP].ranges.get("int")
     known = times is not None and times.high is not None and (times.count > 0).any()
     last = int(times.high[times.count > 0].max()) if known else 0  # type: ignore[union-attr, index]
-    written = _created(segment) if segment.sealed else following
+    written = _creation_time(segment) if segment.sealed else following
     return SegmentInfo(segment.first_offset, segment.next_offset, last, nbytes, written)
 
 
@@ -155,7 +157,7 @@ def trim(
     with locking_tier(directory):  # no segment may become cold between listing and deleting
         remove_covered_files(directory)
         infos = segment_infos(directory)
-        deleted = expired(
+        deleted = find_expired(
             [info for info in infos if info.first_offset <= active_first_offset],
             now_us=now_us,
             max_age=max_age,

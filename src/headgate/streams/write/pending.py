@@ -12,22 +12,22 @@ from headgate.message import Message, validate
 from headgate.streams.write.publishing_ids import Mark
 
 
-class Drained(NamedTuple):
+class PendingBatch(NamedTuple):
     """Messages taken out of the queue together. Plain ones have only topic, headers and payload, and no marks."""
 
     messages: list[Message]
     marks: Sequence[Mark | None]
     plain: bool = False
 
-    def after(self, written: int) -> Drained:
+    def after(self, written: int) -> PendingBatch:
         """Return the messages behind the first `written` ones."""
-        return Drained(self.messages[written:], self.marks[written:], self.plain)
+        return PendingBatch(self.messages[written:], self.marks[written:], self.plain)
 
-    def valid(self) -> Drained:
+    def valid(self) -> PendingBatch:
         """Return the valid messages: the headers of a message may have been changed after it was published."""
         kept = [i for i, message in enumerate(self.messages) if _is_valid(message)]
         marks = [self.marks[i] for i in kept] if self.marks else ()
-        return Drained([self.messages[i] for i in kept], marks, self.plain)
+        return PendingBatch([self.messages[i] for i in kept], marks, self.plain)
 
 
 class PendingMessages:
@@ -56,7 +56,7 @@ class PendingMessages:
         self.items: list[Message | tuple[Message, Mark | None]] = []  # this list for ever
         self.attend_at = 0  # the number that makes it full; 0 while the committer has to be woken
         # Messages that were taken out and may not be stored yet: an interrupted commit does not lose them.
-        self.taken: Drained | None = None
+        self.taken: PendingBatch | None = None
         # Payloads this short fill the queue by their number before they do by their bytes: they are not counted.
         self.small = max_bytes // max_messages
         # Threads that add at once may lose a few bytes: it is only a hint when to commit.
@@ -96,22 +96,22 @@ class PendingMessages:
         self.attend_at = self._max_messages
         return self._since
 
-    def drain(self) -> Drained:
+    def drain(self) -> PendingBatch:
         """Take out all messages; they are in `taken` until they are stored or put back."""
         items, number = self.items, len(self.items)
         self._nbytes = 0
         self._since = time.monotonic()
         front = items[:number]
         if tuple not in map(type, front):
-            drained = Drained(cast(list[Message], front), (), plain=True)
+            drained = PendingBatch(cast(list[Message], front), (), plain=True)
         else:
             pairs = [item if type(item) is tuple else (item, None) for item in front]
-            drained = Drained([pair[0] for pair in pairs], [pair[1] for pair in pairs])  # type: ignore[misc]
+            drained = PendingBatch([pair[0] for pair in pairs], [pair[1] for pair in pairs])  # type: ignore[misc]
         # In one step: an interruption finds the messages in one of the two lists.
         self.taken, items[:number] = drained if number else None, ()
         return drained
 
-    def put_back(self, drained: Drained) -> None:
+    def put_back(self, drained: PendingBatch) -> None:
         """Put messages back at the front, instead of those that were taken out."""
         messages, marks, plain = drained
         items = messages if plain else list(zip(messages, marks or repeat(None), strict=False))

@@ -36,7 +36,7 @@ from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.upkeep.recovery import open_last_segment
 from headgate.streams.write.batching import PreparedChunk, cut_columns, prepare_chunks
 from headgate.streams.write.lock import WriterLock
-from headgate.streams.write.pending import Drained, PendingMessages
+from headgate.streams.write.pending import PendingBatch, PendingMessages
 from headgate.streams.write.publishing_ids import Mark, ProducerTable, last_ids
 
 
@@ -160,7 +160,7 @@ class Writer:
                 # They are accepted now: when the disk refuses them, the next call raises that.
                 with suppress(StreamWriteError):
                     self._taken_at = self._log.next_offset
-                    self.pending.taken = Drained(list(messages), marks)
+                    self.pending.taken = PendingBatch(list(messages), marks)
                     self._write(self.pending.taken, chunks)
             else:
                 for i in new:
@@ -204,7 +204,7 @@ class Writer:
             if drained.messages:
                 self._write(drained)
 
-    def _write(self, drained: Drained, chunks: Iterable[PreparedChunk] = ()) -> None:
+    def _write(self, drained: PendingBatch, chunks: Iterable[PreparedChunk] = ()) -> None:
         """Write accepted messages; those that could not be written are pending again."""
         try:
             with self._rollback_on_error():
@@ -221,10 +221,10 @@ class Writer:
         self.pending.taken = None
         self.troubled = False
 
-    def _unwritten(self, taken: Drained) -> Drained:
+    def _unwritten(self, taken: PendingBatch) -> PendingBatch:
         return taken.after(self._log.next_offset - self._taken_at)
 
-    def _prepare(self, drained: Drained) -> Iterator[PreparedChunk]:
+    def _prepare(self, drained: PendingBatch) -> Iterator[PreparedChunk]:
         make = shred_plain_chunk if drained.plain else shred_chunk
         columns = partial(make, indexed=self.options.indexed, now_us=self._clock())
         return prepare_chunks(drained.messages, self.options, columns)

@@ -1,7 +1,7 @@
 """The queue of accepted messages: order, marks, and when the committer is woken."""
 
 from headgate.message import Message
-from headgate.streams.write.pending import Drained, PendingMessages
+from headgate.streams.write.pending import PendingBatch, PendingMessages
 from headgate.streams.write.publishing_ids import last_ids
 
 A, B, C, D = (Message(name) for name in (b"a", b"b", b"c", b"d"))
@@ -40,7 +40,7 @@ def test_plain_messages_that_are_put_back_stay_plain():
 
 def test_messages_without_marks_can_be_put_back():
     pending = PendingMessages(10, 1000)
-    pending.put_back(Drained([A, B], ()))
+    pending.put_back(PendingBatch([A, B], ()))
     assert pending.drain() == ([A, B], [None, None], False)
 
 
@@ -86,7 +86,7 @@ def test_the_committer_is_woken_once_and_again_after_it_found_nothing():
 
 def test_messages_that_became_invalid_are_left_out():
     bad = Message(b"", headers={"a": 2**70})
-    drained = Drained([A, bad, B], [("p", 1), ("p", 2), ("p", 3)])
+    drained = PendingBatch([A, bad, B], [("p", 1), ("p", 2), ("p", 3)])
     assert drained.valid() == ([A, B], [("p", 1), ("p", 3)], False)
 
 

@@ -55,7 +55,7 @@ WITH queue_state AS MATERIALIZED (
         (random() * 9007199254740991)::bigint AS token,
         $8::boolean AND NOT q.paused AND EXISTS (SELECT 1 FROM delivery d WHERE d.queue = $1 AND d.state IN (1, 2)
             AND d.visible_at >= 0 AND d.visible_at <= coalesce($4::bigint, now_us())) AS due,
-        CASE WHEN cardinality($5::bigint[]) = 0 THEN set_config('synchronous_commit', 'off', true) END AS lasting,
+        CASE WHEN cardinality($5::bigint[]) = 0 THEN set_config('synchronous_commit', 'off', true) END AS relaxed,
         (SELECT version FROM catalog) AS version
     FROM (SELECT) one LEFT JOIN queue q ON q.id = $1
 ), acked AS (
