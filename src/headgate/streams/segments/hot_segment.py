@@ -87,15 +87,20 @@ class HotSegment:
             return  # chunks that a dead writer left count as committed since they were found
         uncommitted = not finished and (index.uncommitted or size > end_of(entries, self.head))
         self._seen = None if uncommitted else state  # it may become committed where it is
-        # Entries of the index are only ever added to; others may be replaced.
-        grown = self._index is not None and self._index.inode == index.inode
-        grown = grown and self._entries is self._index.entries and entries is index.entries
+        known = self._columns if self._is_grown(index, entries) else NO_COLUMNS
         self._index, self._entries, self.shape = index, entries, index.shape
         # Only the settled part is never cut off, whatever happens.
         mapped = min(index.settled, size)
         if mapped > self._data.size:
             self._data = map_beginning(self._fd, mapped)
-        self._columns = read_columns(entries, self._columns if grown else NO_COLUMNS)
+        self._columns = read_columns(entries, known)
+
+    def _is_grown(self, index: HotIndex, entries: Entries) -> bool:
+        """Whether the entries are those known and more: entries of an index are only added to, others may be replaced."""
+        before = self._index
+        if before is None or before.inode != index.inode:
+            return False
+        return self._entries is before.entries and entries is index.entries
 
     def _read_tail(self, start: int, size: int, index: HotIndex) -> tuple[pa.Buffer, bool]:
         """Read the committed bytes from `start` on that have no entry; return them and whether there is no writer.
