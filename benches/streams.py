@@ -26,6 +26,7 @@ import pyarrow as pa
 from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
+from stream_history import bench_history
 
 from headgate.filters.compile.python import compile_predicate
 from headgate.filters.parser import parse
@@ -401,6 +402,10 @@ def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     shutil.rmtree(place / "wake")
 
 
+def bench_growth(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    bench_history(bench, place, quick)
+
+
 def bench_memory(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     size = (1 if quick else 5) * 10**9
     rows_a_table, payload = 20_000, 1000
@@ -440,6 +445,7 @@ PARTS: dict[str, Callable[[Bench, Data, Path, bool], None]] = {
     "rabbitmq": bench_rabbitmq,
     "single": bench_single,
     "wake": bench_wake,
+    "history": bench_growth,
     "memory": bench_memory,
 }
 

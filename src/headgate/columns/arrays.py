@@ -38,7 +38,7 @@ class Column(NamedTuple):
     rows: list[int] | None = None
 
 
-class Transposed(NamedTuple):
+class MessageColumns(NamedTuple):
     """Every field of many messages but their payloads."""
 
     topic: Column
@@ -51,9 +51,9 @@ class Transposed(NamedTuple):
     properties: dict[str, Column]
 
 
-def transpose(messages: Sequence[Message]) -> Transposed:
+def transpose(messages: Sequence[Message]) -> MessageColumns:
     """Turn messages into columns."""
-    return Transposed(
+    return MessageColumns(
         make_column([m.topic for m in messages]),
         make_column([m.priority for m in messages]),
         make_column([m.timestamp for m in messages]),

@@ -17,7 +17,7 @@ from headgate.columns.arrays import (
     ABSENT,
     ARRAY_OF,
     Column,
-    Transposed,
+    MessageColumns,
     byte_array,
     encoded_text_array,
     int_array,
@@ -37,7 +37,7 @@ from headgate.message import HeaderValue, Message, validate
 
 Arrays: TypeAlias = dict[str, pa.Array]  # columns by name
 Check: TypeAlias = Callable[
-    [Transposed, Sequence[Message]], None
+    [MessageColumns, Sequence[Message]], None
 ]  # raises what is wrong with messages
 
 _COMPARABLE: Final = frozenset(KIND_OF)
@@ -78,12 +78,12 @@ def _shred_columns(columns: Mapping[str, Column], scope: Scope) -> Arrays:
     }
 
 
-def _shred(columns: Transposed, messages: Sequence[Message]) -> pa.RecordBatch:
+def _shred(columns: MessageColumns, messages: Sequence[Message]) -> pa.RecordBatch:
     arrays = _shred_arrays(columns, messages)
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
-def _shred_arrays(columns: Transposed, messages: Sequence[Message]) -> Arrays:
+def _shred_arrays(columns: MessageColumns, messages: Sequence[Message]) -> Arrays:
     try:
         return {
             **_system_arrays(columns),
@@ -96,7 +96,7 @@ def _shred_arrays(columns: Transposed, messages: Sequence[Message]) -> Arrays:
         raise
 
 
-def _system_arrays(columns: Transposed) -> Arrays:
+def _system_arrays(columns: MessageColumns) -> Arrays:
     arrays = {
         "topic": _topic_array(columns.topic),
         "priority": byte_array(columns.priority.values),

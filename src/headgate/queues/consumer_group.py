@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from headgate.errors import QueueOptionsError
-from headgate.filters import Filter, FilterLike, Or, as_filter, joined
+from headgate.filters import Filter, FilterLike, Or, as_filter, join_terms
 from headgate.filters.compile import compile_predicate
 from headgate.message import Message
 
@@ -117,4 +117,4 @@ def _union(filters: Sequence[FilterLike | None]) -> Filter | None:
     trees = [as_filter(filter) for filter in filters if filter is not None]
     if len(trees) < len(filters):
         return None
-    return trees[0] if len(trees) == 1 else joined(Or, trees)
+    return trees[0] if len(trees) == 1 else join_terms(Or, trees)

@@ -95,10 +95,10 @@ class Listener:
 
     def _wake_named(self, payloads: list[bytes]) -> None:
         if payloads:
-            self._wakers.wake(_queues_named(payloads))
+            self._wakers.wake(_parse_queue_ids(payloads))
 
 
-def _queues_named(payloads: list[bytes]) -> frozenset[int] | None:
+def _parse_queue_ids(payloads: list[bytes]) -> frozenset[int] | None:
     """The ids of the queues; None, for all queues, when a payload is no id: any program may notify this channel."""
     if not all(payload.isdigit() and len(payload) < _LONGEST_ID for payload in payloads):
         return None

@@ -21,7 +21,7 @@ from typing import Final
 
 from headgate.clock import now_us
 from headgate.errors import QueueError, SchemaTooNew
-from headgate.filters import TRUE, And, Filter, joined
+from headgate.filters import TRUE, And, Filter, join_terms
 from headgate.filters.compile.sql import Layout, Sql, SqlDialect, all_of, compile_sql
 from headgate.queues.engine import ForEach, SqlValue, Statement
 from headgate.queues.sql.message_rows import columns_of
@@ -131,7 +131,7 @@ class QueueDialect(ABC):
             all_of(parts),
             bool(residual) or branch.on_message != TRUE,
             branch.probe is None and (branch.on_delivery, branch.on_message) != (TRUE, TRUE),
-            joined(And, residual) if residual else None,
+            join_terms(And, residual) if residual else None,
             tuple(reason for plan in plans for reason in plan.reasons),
             branch.probe,
             ranged_header(branch) if self.has_ranges else None,

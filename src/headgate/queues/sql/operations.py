@@ -20,13 +20,12 @@ from headgate.queues.engine import (
 )
 from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
-from headgate.queues.sql.claim import Claims
+from headgate.queues.sql.claim import Claims, ScanMemory
 from headgate.queues.sql.declare import Declarations
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Acks, Leases, Settlement
 from headgate.queues.sql.publish import Publisher
 from headgate.queues.sql.route import SubscriptionRouter
-from headgate.queues.sql.scan_memory import ScanMemory
 from headgate.queues.sql.search import Planner
 
 

@@ -17,6 +17,7 @@ from headgate.queues.engine import (
     Transaction,
     TransactionMode,
 )
+from headgate.queues.sql.backlog import Backlogs
 from headgate.queues.sql.catalog import CatalogCache, QueueCatalog
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import MessageRow, read_messages
@@ -29,6 +30,7 @@ _LEFTOVERS: Final = (
     "delete_batches",
     "delete_archive",
     "delete_usage",
+    "delete_backlog",
     "forget_deleted_queue",
 )
 
@@ -69,18 +71,25 @@ class SubscriptionRouter:
         dialect: QueueDialect,
         catalog: CatalogCache,
         deletion: QueueDeletion,
+        backlogs: Backlogs,
         lock: Statement | None = None,
     ) -> None:
         self._dialect, self._catalog, self._deletion = dialect, catalog, deletion
-        self._lock = lock
+        self._backlogs, self._lock = backlogs, lock
 
     def route(self) -> Operation[int]:
-        """Make deliveries of all unrouted messages for the subscriptions that match them; how many."""
+        """Make deliveries of all unrouted messages for the subscriptions that match them; how many.
+
+        Also continues with stored messages that nobody is delivering any more.
+        """
         if self._dialect.is_read_only:
             return 0
-        for id, _ in (yield self._dialect.statement("expired_queues", self._dialect.now_us())):
-            yield from self._deletion.delete(id)
         made = 0
+        for kind, id in (yield self._dialect.statement("upkeep", self._dialect.now_us())):
+            if kind == "expired":
+                yield from self._deletion.delete(id)
+            else:
+                made += yield from self._backlogs.deliver_some(id)
         while (yield self._dialect.statement("has_unrouted")):
             made += yield Transaction(TransactionMode.WRITE, self._route_some)
         return made

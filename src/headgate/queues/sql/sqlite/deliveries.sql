@@ -38,6 +38,17 @@ WHERE d.queue = ?1 AND d.state = 0 AND {where}
         WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))
 ORDER BY d.rank, d.message LIMIT ?2
 
+-- name: first_candidates
+-- As candidates, among the first {most} ready deliveries.
+SELECT d.message, d.rank, d.grp, d.doubt FROM (
+    SELECT message, rank, grp, doubt, keys FROM headgate_delivery {index} WHERE queue = ?1 AND state = 0
+    ORDER BY rank, message LIMIT {most}) d{join}
+WHERE {where}
+    AND (d.grp IS NULL OR NOT EXISTS (
+        SELECT 1 FROM headgate_delivery b
+        WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))
+ORDER BY d.rank, d.message LIMIT ?2
+
 -- name: range_candidates
 -- Queue, limit, then the parameters of the gap. As candidates, but unordered, so that the index on the header can be used.
 SELECT d.message, d.rank, d.grp, d.doubt FROM headgate_delivery d{join}
