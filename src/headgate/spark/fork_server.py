@@ -1,0 +1,256 @@
+"""A process that has imported PySpark, Arrow and Headgate, and forks itself for each Python process that Spark wants.
+
+Spark starts about eight Python processes for the first query of a session, and each would import a second of modules. The
+session starts this server before its JVM, so that the imports happen while the JVM boots. `worker_launcher` stands in for
+Python and asks here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import selectors
+import shlex
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Final, NoReturn
+
+from headgate.spark import worker_launcher
+from headgate.spark.worker_launcher import PYTHON_VARIABLE, SERVER_VARIABLE, without_archive
+
+_MODULES: Final = (
+    "pyspark.daemon",
+    "pyspark.worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.data_source_pushdown_filters",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.connect.conversion",
+    "numpy",
+    "pyarrow",
+    "pyarrow.compute",
+    "pandas",
+    "headgate.spark.datasource",
+)
+_LENGTH: Final = struct.Struct("<I")
+_NUMBER: Final = struct.Struct("<q")
+_MOST_BYTES: Final = 1 << 24
+
+
+# ---- the session's side ------------------------------------------------------------------------------
+
+
+def start() -> dict[str, str]:
+    """Start a fork server for this process; returns the variables that Spark's JVM must find in its environment."""
+    folder = Path(tempfile.mkdtemp(prefix="headgate-fork-"))
+    path = folder / "socket"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))  # bound here, so that the launcher never finds nothing to connect to
+    os.chmod(path, 0o600)
+    listener.listen(64)
+    environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "headgate.spark.fork_server", str(listener.fileno())],
+        stdin=subprocess.PIPE,
+        pass_fds=[listener.fileno()],
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for the program, which then stops its workers
+    )
+    listener.close()
+    atexit.register(_stop, server, folder)
+    return {
+        "PYSPARK_PYTHON": str(write_script(folder)),
+        SERVER_VARIABLE: str(path),
+        PYTHON_VARIABLE: sys.executable,
+    }
+
+
+def write_script(folder: Path) -> Path:
+    """An executable that Spark can call as it calls Python."""
+    script = folder / "python"
+    launcher = shlex.quote(str(Path(worker_launcher.__file__)))
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {launcher} "$@"\n')
+    script.chmod(0o700)
+    return script
+
+
+def _stop(server: subprocess.Popen[bytes], folder: Path) -> None:
+    assert server.stdin is not None
+    server.stdin.close()
+    with suppress(OSError):
+        for name in ("socket", "python"):
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+# ---- the server --------------------------------------------------------------------------------------
+
+
+def serve(listener: socket.socket) -> None:
+    """Fork for each request until standard input ends and no child is left."""
+    children: dict[int, socket.socket] = {}
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(woken)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    selector = selectors.DefaultSelector()
+    for waited_for in (listener, sys.stdin, wake):
+        selector.register(waited_for, selectors.EVENT_READ)
+    wanted = True
+    while wanted or children:
+        for key, _ in selector.select():
+            if key.fileobj is listener:
+                accept(listener, children, selector)
+            elif key.fileobj is sys.stdin:
+                wanted = bool(os.read(0, 4096))
+                if not wanted:
+                    selector.unregister(sys.stdin)
+            elif key.fileobj == wake:
+                os.read(wake, 4096)
+                report_ended(children, selector)
+            else:  # the launcher was killed: its child goes with it
+                selector.unregister(key.fileobj)
+                kill_child_of(key.fileobj, children)
+
+
+def accept(
+    listener: socket.socket, children: dict[int, socket.socket], selector: selectors.BaseSelector
+) -> None:
+    """Fork a child for the next request; a request that cannot be served is refused, and its launcher starts Python itself."""
+    connection, _ = listener.accept()
+    connection.settimeout(10)
+    files: list[int] = []
+    try:
+        request = receive(connection, files)
+        if not fits(request["environment"]):
+            raise ValueError("another environment")
+    except (OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError):
+            connection.sendall(_NUMBER.pack(0))
+        connection.close()
+    else:
+        child = os.fork()
+        if child == 0:
+            run(request, files)
+        connection.sendall(_NUMBER.pack(child))
+        children[child] = connection
+        selector.register(connection, selectors.EVENT_READ)
+    for file in files:
+        os.close(file)
+
+
+def receive(connection: socket.socket, files: list[int]) -> dict[str, object]:
+    head, received, _, _ = socket.recv_fds(connection, _LENGTH.size, 3)
+    files += received
+    (length,) = _LENGTH.unpack(head)
+    if len(files) != 3 or length > _MOST_BYTES:
+        raise ValueError("no request")
+    with connection.makefile("rb") as stream:
+        request: dict[str, object] = json.loads(stream.read(length))
+    return request
+
+
+def fits(environment: dict[str, str]) -> bool:
+    """Whether Python would have started with the settings that this process was started with."""
+    return all(
+        environment.get(name) == os.environ.get(name)
+        for name in environment.keys() | os.environ.keys()
+        if name.startswith("PYTHON")
+        and not name.startswith("PYTHON_")
+        and name not in ("PYTHONPATH", "PYTHONUNBUFFERED")
+    )
+
+
+def run(request: dict[str, object], files: list[int]) -> NoReturn:
+    """Run the module of a request, in the child."""
+    status = 1
+    try:
+        arguments, environment = request["arguments"], request["environment"]
+        assert isinstance(arguments, list)
+        assert isinstance(environment, dict)
+        become(files, environment, str(request["directory"]))
+        sys.argv[1:] = arguments[1:]
+        sys.orig_argv[1:] = ["-m", *arguments]
+        gc.unfreeze()
+        sys.modules.pop(arguments[0], None)  # else runpy warns that it is there already
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with suppress(BaseException):
+            sys.stdout.flush()
+        with suppress(BaseException):
+            sys.stderr.flush()
+        os._exit(status & 0xFF)
+
+
+def become(files: list[int], environment: dict[str, str], directory: str) -> None:
+    """Take over the files, environment and folder of the process that asked."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for standard, file in enumerate(files):
+        os.dup2(file, standard)
+    os.closerange(3, max(os.sysconf("SC_OPEN_MAX"), 3) if os.sysconf("SC_OPEN_MAX") < 65536 else 65536)
+    server_path = sys.path[1:]
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    asked = without_archive(environment.get("PYTHONPATH", ""))
+    sys.path[:] = [directory, *asked, *(entry for entry in server_path if entry not in asked)]
+
+
+def report_ended(children: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
+    while children:
+        try:
+            child, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if child == 0:
+            return
+        connection = children.pop(child, None)
+        if connection is not None:
+            with suppress(KeyError, ValueError):
+                selector.unregister(connection)
+            with suppress(OSError):
+                connection.sendall(_NUMBER.pack(status))
+            connection.close()
+
+
+def kill_child_of(connection: object, children: dict[int, socket.socket]) -> None:
+    for child, asked in children.items():
+        if asked is connection:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+def main() -> None:
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    for module in _MODULES:
+        with suppress(ImportError):
+            import_module(module)
+    gc.collect()
+    gc.freeze()  # what is imported stays shared memory
+    serve(listener)
+
+
+if __name__ == "__main__":
+    main()
