@@ -7,13 +7,13 @@ Python and asks here.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import json
 import os
 import runpy
 import selectors
 import shlex
+import shutil
 import signal
 import socket
 import struct
@@ -23,7 +23,7 @@ import tempfile
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypedDict
 
 from headgate.spark import worker_launcher
 from headgate.spark.worker_launcher import PYTHON_VARIABLE, SERVER_VARIABLE, without_archive
@@ -52,50 +52,59 @@ _NUMBER: Final = struct.Struct("<q")
 _MOST_BYTES: Final = 1 << 24
 
 
+class Request(TypedDict):
+    """What a launcher asks for: a module and its arguments, run with this environment in this folder."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    directory: str
+
+
 # ---- the session's side ------------------------------------------------------------------------------
 
 
-def start() -> dict[str, str]:
-    """Start a fork server for this process; returns the variables that Spark's JVM must find in its environment."""
-    folder = Path(tempfile.mkdtemp(prefix="headgate-fork-"))
-    path = folder / "socket"
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))  # bound here, so that the launcher never finds nothing to connect to
-    os.chmod(path, 0o600)
-    listener.listen(64)
-    environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
-    server = subprocess.Popen(
-        [sys.executable, "-m", "headgate.spark.fork_server", str(listener.fileno())],
-        stdin=subprocess.PIPE,
-        pass_fds=[listener.fileno()],
-        env=environment,
-        start_new_session=True,  # Ctrl-C is for the program, which then stops its workers
-    )
-    listener.close()
-    atexit.register(_stop, server, folder)
-    return {
-        "PYSPARK_PYTHON": str(write_script(folder)),
-        SERVER_VARIABLE: str(path),
-        PYTHON_VARIABLE: sys.executable,
-    }
+class ForkServer:
+    """A fork server that runs as long as this object is open, and longer while one of its children runs."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="headgate-fork-"))
+        path = self._folder / "socket"
+        # Bound here, so that a launcher never finds nothing to connect to; made private by its folder.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(path))
+            listener.listen(64)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "headgate.spark.fork_server", str(listener.fileno())],
+                stdin=subprocess.PIPE,
+                pass_fds=[listener.fileno()],
+                env={"PYTHONHASHSEED": "0", **os.environ},  # as Spark starts its workers
+                start_new_session=True,  # Ctrl-C is for the program, which then stops its workers
+            )
+        self.python = write_launcher(self._folder)
+        self.variables = {
+            "PYSPARK_PYTHON": str(self.python),
+            SERVER_VARIABLE: str(path),
+            PYTHON_VARIABLE: sys.executable,
+        }  # what Spark's JVM must find in its environment
+
+    def close(self) -> None:
+        """Ask the server to end when its last child has ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def wait(self, timeout: float) -> int:
+        """Wait for the end of the server's process."""
+        return self._process.wait(timeout)
 
 
-def write_script(folder: Path) -> Path:
-    """An executable that Spark can call as it calls Python."""
+def write_launcher(folder: Path) -> Path:
+    """Write an executable that Spark can call as it calls Python."""
     script = folder / "python"
     launcher = shlex.quote(str(Path(worker_launcher.__file__)))
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {launcher} "$@"\n')
     script.chmod(0o700)
     return script
-
-
-def _stop(server: subprocess.Popen[bytes], folder: Path) -> None:
-    assert server.stdin is not None
-    server.stdin.close()
-    with suppress(OSError):
-        for name in ("socket", "python"):
-            (folder / name).unlink(missing_ok=True)
-        folder.rmdir()
 
 
 # ---- the server --------------------------------------------------------------------------------------
@@ -155,14 +164,15 @@ def accept(
         os.close(file)
 
 
-def receive(connection: socket.socket, files: list[int]) -> dict[str, object]:
+def receive(connection: socket.socket, files: list[int]) -> Request:
+    """Read a request; its three files are added to `files`."""
     head, received, _, _ = socket.recv_fds(connection, _LENGTH.size, 3)
     files += received
     (length,) = _LENGTH.unpack(head)
     if len(files) != 3 or length > _MOST_BYTES:
         raise ValueError("no request")
     with connection.makefile("rb") as stream:
-        request: dict[str, object] = json.loads(stream.read(length))
+        request: Request = json.loads(stream.read(length))
     return request
 
 
@@ -177,14 +187,12 @@ def fits(environment: dict[str, str]) -> bool:
     )
 
 
-def run(request: dict[str, object], files: list[int]) -> NoReturn:
+def run(request: Request, files: list[int]) -> NoReturn:
     """Run the module of a request, in the child."""
     status = 1
     try:
-        arguments, environment = request["arguments"], request["environment"]
-        assert isinstance(arguments, list)
-        assert isinstance(environment, dict)
-        become(files, environment, str(request["directory"]))
+        arguments = request["arguments"]
+        become(files, request["environment"], request["directory"])
         sys.argv[1:] = arguments[1:]
         sys.orig_argv[1:] = ["-m", *arguments]
         gc.unfreeze()
@@ -209,7 +217,7 @@ def become(files: list[int], environment: dict[str, str], directory: str) -> Non
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for standard, file in enumerate(files):
         os.dup2(file, standard)
-    os.closerange(3, max(os.sysconf("SC_OPEN_MAX"), 3) if os.sysconf("SC_OPEN_MAX") < 65536 else 65536)
+    os.closerange(3, 1024)  # the server's own, which has few
     server_path = sys.path[1:]
     os.chdir(directory)
     os.environ.clear()
@@ -219,6 +227,7 @@ def become(files: list[int], environment: dict[str, str], directory: str) -> Non
 
 
 def report_ended(children: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
+    """Tell the launcher of each child that has ended its wait status."""
     while children:
         try:
             child, status = os.waitpid(-1, os.WNOHANG)
@@ -236,6 +245,7 @@ def report_ended(children: dict[int, socket.socket], selector: selectors.BaseSel
 
 
 def kill_child_of(connection: object, children: dict[int, socket.socket]) -> None:
+    """Kill the child whose launcher is gone."""
     for child, asked in children.items():
         if asked is connection:
             with suppress(ProcessLookupError):

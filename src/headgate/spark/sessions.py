@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
-from headgate.spark import fork_server
+from headgate.spark.fork_server import ForkServer
 from headgate.spark.java import java_home
 from headgate.spark.masters import check_master
 
@@ -73,7 +73,9 @@ def _release_output(spark: SparkSession) -> None:
     """Let go of standard output and error in the JVM, which may be busy for seconds after its program has ended: whoever reads
     them would wait for it. (Java points the files 1 and 2 to /dev/null when they are closed.)"""
     with suppress(Exception):
-        system = spark.sparkContext._gateway.jvm.java.lang.System
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None
+        system = gateway.jvm.java.lang.System
         system.out.close()
         system.err.close()
 
@@ -188,6 +190,7 @@ def _place_settings(place: Place | None, cores: int, scratch: Path) -> dict[str,
     small = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        "spark.python.unix.domain.socket.enabled": "true",  # a third faster than TCP, and private
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.enabled": "false",
@@ -231,7 +234,9 @@ def _launch_variables(place: Place | None) -> dict[str, str]:
     variables = {} if SparkContext._gateway is not None else {"JAVA_HOME": str(java_home())}
     if place.url.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         # Spark would take the PATH's python3, which need not be the one that runs this.
-        variables |= fork_server.start()
+        server = ForkServer()
+        atexit.register(server.close)
+        variables |= server.variables
     return variables
 
 

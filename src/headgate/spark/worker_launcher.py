@@ -10,7 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False  # importing `typing` would take as long as all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
 
 SERVER_VARIABLE = "HEADGATE_FORK_SERVER"  # the path of the fork server's socket
 PYTHON_VARIABLE = "HEADGATE_WORKER_PYTHON"  # the Python to become without a fork server
@@ -46,7 +50,7 @@ def without_archive(python_path: str) -> list[str]:
 def run_in_fork(server: str, arguments: list[str]) -> int:
     """Have the fork server run a module with this process's files and environment; returns its exit status when it has ended."""
     import json
-    from socket import AF_UNIX, SCM_RIGHTS, SOL_SOCKET, SOCK_STREAM, socket
+    from socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
     from struct import pack
 
     request = json.dumps(
@@ -71,31 +75,31 @@ def run_in_fork(server: str, arguments: list[str]) -> int:
         return 1
 
 
-def read_number(receive) -> int:  # type: ignore[no-untyped-def]
-    from struct import unpack
-
+def read_number(receive: Callable[[int], bytes]) -> int:
+    """Read eight bytes as a number; raises EOFError when the connection ends before."""
     raw = b""
     while len(raw) < 8:
         part = receive(8 - len(raw))
         if not part:
             raise EOFError
         raw += part
-    number: int = unpack("<q", raw)[0]
-    return number
+    return int.from_bytes(raw, "little", signed=True)
 
 
 def kill(child: int, number: int) -> None:
-    try:
+    """Pass a signal on to the child, unless it has ended."""
+    from contextlib import suppress
+
+    with suppress(ProcessLookupError):
         os.kill(child, number)
-    except ProcessLookupError:
-        pass
 
 
 def exit_with(status: int) -> NoReturn:
     """End as the process of that wait status ended."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
