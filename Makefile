@@ -9,7 +9,7 @@ TESTS  ?= tests
 SHARED := -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench bench-quick docs clean
+.PHONY: help demo test test-full check generate bench bench-quick docs clean
 
 help:  ## print this
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ check: $(READY)  ## formatting, lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+generate: $(READY)  ## write the sync face of queues from the asyncio face
+	$(BIN)/python tools/generate_sync.py
 
 bench: $(BENCH)/.ready  ## measure beside what a user would use instead, write the table in README.md: an hour (ONLY=spark)
 	$(BENCH)/bin/headgate bench --json $(FOUND) --readme README.md $(addprefix --only ,$(ONLY))

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from figures import CPU_RATE, Figure, Recorder, at_least, timed
 from reports import options, recorded
 
-from headgate.columns.batch import BatchColumns
-from headgate.columns.shredder import shred, shred_valid
+from headgate.columns.decode import BatchColumns
+from headgate.columns.shred import shred_messages, shred_valid
 from headgate.columns.validate import validate_batch
 from headgate.filters.compile.arrow import compile_mask
 from headgate.filters.compile.arrow.dictionaries import forget
@@ -108,7 +108,7 @@ def make_messages(rng: random.Random, count: int) -> list[Message]:
 
 
 def record_batches(messages: Sequence[Message], size: int) -> list[pa.RecordBatch]:
-    return [shred(messages[at : at + size]) for at in range(0, len(messages), size)]
+    return [shred_messages(messages[at : at + size]) for at in range(0, len(messages), size)]
 
 
 # ---- measuring ---------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def bench_shredding(bench: Bench, messages: list[Message]) -> None:
     parts = [few[at : at + 4096] for at in range(0, len(few), 4096)]
     bench.measure("validate, one by one", lambda: [validate(m) for m in few], len(few))
     bench.measure("validate_batch", lambda: [validate_batch(p) for p in parts], len(few))
-    bench.measure("shred", lambda: [shred(p) for p in parts], len(few))
+    bench.measure("shred", lambda: [shred_messages(p) for p in parts], len(few))
     bench.measure("shred_valid", lambda: [shred_valid(p) for p in parts], len(few))
 
 

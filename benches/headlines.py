@@ -37,7 +37,7 @@ HEADLINES = (
     ),
     *_of(
         "streams",
-        ("send, one by one", "JSON lines", "publish, message by message"),
+        ("publish, one by one", "JSON lines", "publish, message by message"),
         ("Arrow tables appended", "", "append Arrow tables"),
         ("bytes a message, sealed", "JSON lines", "a message on disk: 100 bytes of payload, 3 headers"),
         ("exact, no message matches", FASTEST, "filter where no summary helps"),

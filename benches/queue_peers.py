@@ -52,7 +52,7 @@ def ours(url: str, *, filtered: bool = False, **options: Any) -> Iterator[Peer]:
                 queue.publish_many([body] * count)
 
         yield Peer(put, take)
-        db.drop("bench")
+        db.delete("bench")
 
 
 # ---- PostgreSQL ----------------------------------------------------------------------------------------

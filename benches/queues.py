@@ -136,7 +136,7 @@ def cliffs(bench: Recorder, engine: str, url: str, rows: int) -> None:
         _seeds_table(bench, engine, queue)
         _delayed(bench, engine, queue, rows)
         _stats(bench, engine, queue)
-        db.drop("orders")
+        db.delete("orders")
 
 
 def _claim(bench: Recorder, engine: str, queue: Queue, name: str) -> float:
@@ -324,7 +324,7 @@ def wake(bench: Recorder, engine: str, url: str, count: int) -> None:
             command = [sys.executable, "-c", WRITER, url, str(count)]
             told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             time.sleep(0.5)
-        db.drop("wake")
+        db.delete("wake")
     sent = dict(json.loads(line) for line in told.splitlines())
     late = sorted((seen[n] - sent[n]) / 1e6 for n in sent if n in seen)
     p50, p95 = statistics.median(late), late[int(len(late) * 0.95)]

@@ -26,7 +26,7 @@ import pyarrow as pa
 from figures import CPU_RATE, Figure, Recorder, at_least, at_most, timed
 from reports import options, recorded
 
-from headgate.columns.shredder import shred
+from headgate.columns.shred import shred_messages
 from headgate.filters.compile.python import predicate
 from headgate.filters.nodes import And, Compare, Exists, Field, Filter, In, Like, Literal, Not
 from headgate.filters.topics import compile_pattern
@@ -445,7 +445,7 @@ def bench_batches(bench: Bench, rng: random.Random, size: int, rows: int) -> Non
     topology = build(bench, "headers", pairs, ", for batches")
     combinations = messages(rng, 10_000)
     for count in (16_384, rows):
-        drawn = [shred([rng.choice(combinations) for _ in range(count)]) for _ in range(6)]
+        drawn = [shred_messages([rng.choice(combinations) for _ in range(count)]) for _ in range(6)]
         topology.route_batch("x", drawn[0])
         rounds = [lambda b=b: topology.route_batch("x", b).unroutable for b in drawn[1:]]
         name = f"batch, {size:,} bindings" if count == rows else f"batch of {count:,} rows"

@@ -326,7 +326,7 @@ def _send(producer: object, rate: int, seconds: float) -> None:
     while sent < rate * seconds:
         now = time.time_ns()
         some = [Message(b"x" * 100, headers={"region": WORDS[n], "sent": now}) for n in range(20)]
-        producer.send_many(some)  # type: ignore[attr-defined]
+        producer.publish_many(some)  # type: ignore[attr-defined]
         sent += len(some)
         time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
 

@@ -82,21 +82,21 @@ def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     messages = data.messages(count)
     places = (place / f"publish-{i}" for i in range(1000))
 
-    def send() -> None:
+    def publish() -> None:
         with (
             Stream.create(next(places), indexed=["region"]) as stream,
             stream.producer() as producer,
         ):
             for message in messages:
-                producer.send(message)
+                producer.publish(message)
 
-    def send_many() -> None:
+    def publish_many() -> None:
         with (
             Stream.create(next(places), indexed=["region"]) as stream,
             stream.producer() as producer,
         ):
             for first in range(0, count, 4096):
-                producer.send_many(messages[first : first + 4096])
+                producer.publish_many(messages[first : first + 4096])
 
     def write_json() -> None:
         with open(next(places), "w") as file:
@@ -104,8 +104,8 @@ def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
                 line = {"topic": m.topic, "headers": m.headers, "payload": m.payload.hex()}
                 file.write(json.dumps(line) + "\n")
 
-    single = bench.rate("send, one by one", send, count, 500_000)
-    many = bench.rate("send_many, 4,096 at a time", send_many, count, 500_000)
+    single = bench.rate("publish, one by one", publish, count, 500_000)
+    many = bench.rate("publish_many, 4,096 at a time", publish_many, count, 500_000)
     lines = bench.rate("JSON lines, nothing checked", write_json, count)
     for ours in (single, many):
         bench.versus(ours, "JSON lines", lines.value)
@@ -131,7 +131,7 @@ def print_sizes(bench: Bench, data: Data, place: Path, messages: list[Message]) 
     plain = bench.add("bytes a message, JSON lines", lines / 1000, "B", note=note)
     with Stream.create(place / "sizes", indexed=["region"]) as stream:
         with stream.producer() as producer:
-            producer.send_many(messages)
+            producer.publish_many(messages)
         bench.add("bytes a message, hot", _bytes(stream.path) / len(messages), "B")
         stream.seal(all=True)
         ours = bench.add("bytes a message, sealed", _bytes(stream.path) / len(messages), "B")
@@ -139,7 +139,7 @@ def print_sizes(bench: Bench, data: Data, place: Path, messages: list[Message]) 
     with Stream.create(place / "single", filter_size=16) as stream:
         with stream.producer() as producer:
             for message in messages[:1000]:
-                producer.send(message)
+                producer.publish(message)
                 producer.flush()
         bench.add("bytes a message, hot, one message a chunk", _bytes(stream.path) / 1000, "B")
     shutil.rmtree(place / "sizes")
@@ -296,7 +296,7 @@ def bench_single(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench.part(f"{count:,} chunks of one message")
     stream = Stream.create(place / "single", fsync="never", chunk_messages=1)
     with stream.producer() as producer:
-        producer.send_many(data.messages(count))
+        producer.publish_many(data.messages(count))
     spent = timed(lambda: run(stream.scan("amount > 1000")))
     hot = bench.took("chunks of one message, hot scan", spent, count)
     spent = timed(lambda: stream.seal(all=True))
@@ -376,7 +376,7 @@ def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
             assert tail.stdout is not None
             tail.stdout.readline()
             for _ in range(count):
-                producer.send(Message(headers={"n": time.time_ns()}))
+                producer.publish(Message(headers={"n": time.time_ns()}))
                 producer.flush()
                 time.sleep(data.rng.uniform(0.002, 0.01))
             late = sorted(json.loads(tail.stdout.readline()))

@@ -16,6 +16,8 @@ from tests.postgres_server import running_server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["headgate.testing.fixtures"]
+
 FULL = os.environ.get("HEADGATE_FULL") == "1"
 SEED = int(os.environ.get("HEADGATE_SEED") or random.SystemRandom().randrange(2**32))
 os.environ["HEADGATE_SEED"] = str(SEED)  # for the processes that share the work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from headgate.columns.decoder import Record, decode_records
+from headgate.columns.decode import Record, decode_records
 from headgate.columns.names import MAX_HEADER_COLUMNS
 from headgate.message import OPAQUE, Message
 from headgate.streams.cold.compaction import compact
@@ -40,7 +40,7 @@ def chill(path: Path, before: int) -> None:
 def publish(stream: Stream, messages: list[Message]) -> None:
     with stream.producer() as producer:
         for number, message in enumerate(messages):
-            producer.send(message)
+            producer.publish(message)
             if number % 40 == 0:
                 producer.flush()
 

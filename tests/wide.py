@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from headgate.columns import overflow
-from headgate.columns.shredder import shred
+from headgate.columns.overflow import cap_columns, narrow_headers
+from headgate.columns.shred import shred_messages
 from headgate.message import Message
 from headgate.spark.pipeline.windows import combined
 
@@ -23,9 +23,9 @@ def widen(messages: Sequence[Message]) -> list[Message]:
 
 def overflowing_batch(messages: Sequence[Message]) -> pa.RecordBatch:
     """The columns a stream would store, payloads left out: 128 of headers, the others in `overflow`."""
-    narrowed, rest = overflow.narrow(messages, ())
-    batch = shred(narrowed)
-    arrays = overflow.cap(dict(zip(batch.schema.names, batch.columns, strict=True)), rest, ())
+    narrowed, rest = narrow_headers(messages, ())
+    batch = shred_messages(narrowed)
+    arrays = cap_columns(dict(zip(batch.schema.names, batch.columns, strict=True)), rest, ())
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
@@ -36,11 +36,11 @@ def all_overflowing(messages: Sequence[Message]) -> pa.RecordBatch:
 def half_overflowing(messages: Sequence[Message]) -> pa.RecordBatch:
     """The first half has its headers in columns, the other in the overflow."""
     middle = len(messages) // 2
-    return combined([shred(messages[:middle]), all_overflowing(messages[middle:])])
+    return combined([shred_messages(messages[:middle]), all_overflowing(messages[middle:])])
 
 
 LAYOUTS: dict[str, Callable[[Sequence[Message]], pa.RecordBatch]] = {
-    "columns": shred,
+    "columns": shred_messages,
     "overflow": all_overflowing,
     "both": half_overflowing,
 }

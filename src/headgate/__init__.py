@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    __version__: str
     from headgate.errors import FilterError as FilterError
     from headgate.errors import FilterLimitError as FilterLimitError
     from headgate.errors import FilterSyntaxError as FilterSyntaxError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from headgate.streams import Stream as Stream
     from headgate.streams import SuperStream as SuperStream
 else:
-    __getattr__, __dir__ = front_door(
+    _load, __dir__ = front_door(
         __name__,
         {
             "errors": [
@@ -48,6 +49,14 @@ else:
             "streams": ["Stream", "SuperStream"],
         },
     )
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("headgate")
+        return _load(name)
+
 
 __all__ = [
     "OPAQUE",

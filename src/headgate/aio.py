@@ -1,5 +1,28 @@
-"""The asyncio face of queues: `await headgate.aio.connect(url)`. See `headgate.queues.aio`."""
+"""The asyncio face for users: `async with await headgate.aio.connect(url) as db:`. See `headgate.queues.aio`."""
 
-from headgate.queues.aio import Consumer, Database, Delivery, Member, Queue, Subscription, connect
+from headgate.queues import Member, Publication, Retry, State
+from headgate.queues.aio import (
+    AsyncConsumer,
+    AsyncDatabase,
+    AsyncDelivery,
+    AsyncOutbox,
+    AsyncQueue,
+    AsyncRelay,
+    AsyncSubscription,
+    connect,
+)
 
-__all__ = ["Consumer", "Database", "Delivery", "Member", "Queue", "Subscription", "connect"]
+__all__ = [
+    "AsyncConsumer",
+    "AsyncDatabase",
+    "AsyncDelivery",
+    "AsyncOutbox",
+    "AsyncQueue",
+    "AsyncRelay",
+    "AsyncSubscription",
+    "Member",
+    "Publication",
+    "Retry",
+    "State",
+    "connect",
+]

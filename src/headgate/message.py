@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, TypedDict, cast
 
 from headgate.errors import InvalidMessage
 
@@ -22,6 +22,35 @@ INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 MAX_NAME_BYTES: Final = 255  # AMQP's short string, so that every message can leave over AMQP
 MAX_PRIORITY: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class SystemField:
+    """A field of the message itself: an attribute of `Message`, a column of a stream, `sys.<name>` in a filter."""
+
+    name: str
+    kind: Literal["string", "int"]
+    required: bool = False  # every message has a value
+    sql_column: str = ""  # in the tables of queues, where it is not called `name`
+    aliases: tuple[str, ...] = ()  # what AMQP's filter language calls it
+
+    @property
+    def column(self) -> str:
+        """The column that holds it in the tables of queues."""
+        return self.sql_column or self.name
+
+
+# The only list of them: filters, columns, streams, queues and Spark derive theirs from it.
+SYSTEM_FIELDS: Final = (
+    SystemField("topic", "string", required=True),
+    SystemField("priority", "int", required=True, aliases=("header.priority", "h.priority")),
+    SystemField("timestamp", "int"),
+    SystemField(
+        "id", "string", sql_column="message_id", aliases=("properties.message_id", "p.message_id")
+    ),
+    SystemField("filter_value", "string"),
+    SystemField("key", "string"),
+)
 
 # The standard properties of AMQP 1.0 and 0-9-1 that are not fields of their own here.
 PROPERTY_NAMES: Final = frozenset(
@@ -142,6 +171,45 @@ class Message:
         return json.loads(self.payload)
 
 
+class MessageFields(TypedDict, total=False):
+    """The keywords of `publish(payload, …)`: what `Message` takes after the payload."""
+
+    topic: str
+    headers: Mapping[str, HeaderValue] | None
+    priority: int
+    timestamp: int | None
+    id: str | None
+    filter_value: str | None
+    key: str | None
+    properties: Mapping[str, HeaderValue] | None
+    user_id: HeaderValue
+    to: HeaderValue
+    subject: HeaderValue
+    reply_to: HeaderValue
+    correlation_id: HeaderValue
+    content_type: HeaderValue
+    content_encoding: HeaderValue
+    absolute_expiry_time: HeaderValue
+    creation_time: HeaderValue
+    group_id: HeaderValue
+    group_sequence: HeaderValue
+    reply_to_group_id: HeaderValue
+    expiration: HeaderValue
+    type: HeaderValue
+    app_id: HeaderValue
+
+
+def as_message(message: Message | bytes, fields: MessageFields) -> Message:
+    """Build the message of a payload and its fields; return a Message as it is."""
+    if not isinstance(message, Message):
+        return Message(message, **fields)
+    if fields:
+        raise InvalidMessage(
+            min(fields), "a Message has fields of its own; leave it out, or publish the payload"
+        )
+    return message
+
+
 def _own_bytes(payload: Any) -> Any:
     """A copy of bytes that their owner may change; anything else as it is, for `validate` to refuse."""
     return bytes(payload) if isinstance(payload, bytearray | memoryview) else payload
@@ -197,6 +265,9 @@ def _gather_properties(
 # What no engine, file or protocol stores in a text, and what no name may hold besides.
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 CONTROL: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_OPTIONAL_TEXTS: Final = tuple(
+    field.name for field in SYSTEM_FIELDS if field.kind == "string" and not field.required
+)
 
 
 def validate(message: Message) -> None:
@@ -213,7 +284,7 @@ def validate(message: Message) -> None:
         )
     if message.timestamp is not None:
         _check_int("timestamp", message.timestamp, "microseconds since 1970 UTC, as an integer")
-    for field in ("id", "filter_value", "key"):
+    for field in _OPTIONAL_TEXTS:
         value = getattr(message, field)
         if value is not None:
             _check_name(field, value)

@@ -54,7 +54,7 @@ def test_results_are_of_every_bench_and_no_figure_is_there_twice(benches):
 
 
 def test_what_is_saved_is_loaded_again(benches, bench, tmp_path):
-    sent = bench.add("send", 2e6, "/s CPU", benches.figures.at_least(1e6), clock=1.5e6, note="x")
+    sent = bench.add("publish", 2e6, "/s CPU", benches.figures.at_least(1e6), clock=1.5e6, note="x")
     bench.versus(sent, "JSON lines", 5e5)
     report = report_of(benches, bench)
     benches.reports.save(report, tmp_path / "figures.json")
@@ -62,17 +62,17 @@ def test_what_is_saved_is_loaded_again(benches, bench, tmp_path):
 
 
 def test_a_ratio_says_how_many_times_better_ours_is(benches, bench):
-    rate = bench.add("send", 2e6, "/s CPU")
+    rate = bench.add("publish", 2e6, "/s CPU")
     size = bench.add("bytes", 100.0, "B")
     assert bench.versus(rate, "JSON lines", 5e5).ratio == 4
     assert bench.versus(size, "JSON lines", 250.0).ratio == 2.5
 
 
 def test_a_missed_target_is_marked_wherever_figures_are_shown(benches, bench, capsys):
-    bench.add("send, one by one", 1e5, "/s CPU", benches.figures.at_least(5e5))
+    bench.add("publish, one by one", 1e5, "/s CPU", benches.figures.at_least(5e5))
     bench.add("publish to wake, p50", 1.0, "ms", benches.figures.at_most(5))
     assert "MISSED" in capsys.readouterr().out.splitlines()[0]
-    assert benches.reports.verdict(bench.figures) == "1 of 2 targets missed: send, one by one"
+    assert benches.reports.verdict(bench.figures) == "1 of 2 targets missed: publish, one by one"
     missed, met = benches.headlines.table(bench.figures).splitlines()[2:]
     assert "**missed**" in missed
     assert "missed" not in met
@@ -104,11 +104,11 @@ def test_a_part_measured_again_replaces_only_its_own_figures(benches, bench):
 def test_a_bench_that_fails_keeps_what_it_found(benches, bench, tmp_path):
     options = benches.reports.options("A bench.", seed=1)
     given = options.parse_args(["--json", str(tmp_path / "figures.json")])
-    bench.add("send", 1.0, "/s")
+    bench.add("publish", 1.0, "/s")
     with pytest.raises(SystemExit), benches.reports.recorded(bench, given):
         sys.exit("wrong answer")
     found = benches.reports.load(tmp_path / "figures.json")
-    assert [figure.name for figure in found.figures] == ["send"]
+    assert [figure.name for figure in found.figures] == ["publish"]
     assert not found.runs["streams"].finished
 
 

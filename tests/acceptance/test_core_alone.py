@@ -36,7 +36,7 @@ from headgate import Message, Stream, Topology
 
 with Stream.create("events", indexed=["region"]) as stream:
     with stream.producer() as producer:
-        producer.send_many([Message(b"%d" % n, "orders", {"region": "EU", "n": n}) for n in range(9)])
+        producer.publish_many([Message(b"%d" % n, "orders", {"region": "EU", "n": n}) for n in range(9)])
     stream.seal(all=True)
     assert [m.headers["n"] for m in stream.consume("region = 'EU' AND n > 6")] == [7, 8]
 

@@ -10,7 +10,7 @@ import pytest
 from headgate.cli.app import run
 from headgate.cli.demo.cast import READERS, ROUTED
 from headgate.cli.demo.orders import order_events
-from headgate.cli.demo.reference import messages_of
+from headgate.cli.demo.story import messages_of
 
 
 @pytest.mark.spark

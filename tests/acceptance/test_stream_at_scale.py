@@ -118,7 +118,7 @@ def test_a_message_of_64_megabytes_goes_in_and_comes_out_hot_and_sealed(tmp_path
     with Stream.create(tmp_path / "s", fsync="never") as stream:
         with stream.producer() as producer:
             for payload in (b"before", large, b"after"):
-                producer.send(Message(payload, headers={"size": len(payload)}))
+                producer.publish(Message(payload, headers={"size": len(payload)}))
         for _ in range(2):
             assert [len(m.payload) for m in stream.consume()] == [6, 64 << 20, 5]
             (found,) = stream.consume("size > 1000")

@@ -1,4 +1,4 @@
-"""The asyncio face, called from a thread that blocks: so the tests of the sync face can be asked of it too."""
+"""The asyncio face, called from a thread that blocks: so it passes the tests of the sync face."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate import aio
 
 
 class Loop:
-    """An event loop in a thread of its own, which ends with the process."""
+    """An event loop in a thread of its own, until the process ends."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -34,7 +34,7 @@ class Loop:
         return self.call(everything())
 
     def make(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Called inside the loop, awaited where that is needed."""
+        """Call it inside the loop, and await what it returns if that is needed."""
 
         async def made() -> Any:
             answer = function(*args, **options)
@@ -44,7 +44,7 @@ class Loop:
 
 
 class Blocking:
-    """Any object of the asyncio face; what its methods give is wrapped too."""
+    """An object of the asyncio face; what its methods return is wrapped, too."""
 
     def __init__(self, loop: Loop, inner: Any) -> None:
         self._inner_loop, self._inner = loop, inner
@@ -75,7 +75,7 @@ class BlockingContext(Blocking):
 
 @cache
 def the_loop() -> Loop:
-    """One for all databases."""
+    """The event loop of all databases."""
     return Loop()
 
 
@@ -87,17 +87,19 @@ def connect(url: str, **options: Any) -> BlockingContext:
 def wrapped(loop: Loop, value: Any) -> Any:
     if isinstance(value, list):
         return [wrapped(loop, each) for each in value]
-    if isinstance(value, aio.Consumer):
+    if isinstance(value, aio.AsyncConsumer | aio.AsyncRelay):
         return BlockingContext(loop, value)
     if hasattr(value, "__aiter__"):
         return iter(loop.collect(value))
-    if isinstance(value, aio.Queue | aio.Delivery) or hasattr(value, "operations"):
+    if isinstance(value, aio.AsyncQueue | aio.AsyncDelivery | aio.AsyncOutbox) or hasattr(
+        value, "operations"
+    ):
         return Blocking(loop, value)
     return value
 
 
 def unwrapped(loop: Loop, value: Any) -> Any:
-    """What the asyncio face takes: its own objects, and callbacks that do not block the loop."""
+    """An argument for the asyncio face: its own objects, and callbacks that do not block the loop."""
     if isinstance(value, Blocking):
         return value._inner
     if isinstance(value, list | tuple):
@@ -116,7 +118,7 @@ def _is_callback(value: Any) -> bool:
 
 
 def _in_thread(loop: Loop, callback: Callable[[Any], object]) -> Callable[[Any], Any]:
-    """A callback may block forever: its thread is one that nobody waits for."""
+    """A coroutine function that runs a callback in a daemon thread: it may block forever."""
 
     async def called(argument: Any) -> None:
         done: Future[BaseException | None] = Future()
@@ -132,12 +134,12 @@ def _in_thread(loop: Loop, callback: Callable[[Any], object]) -> Callable[[Any],
 def _settle(
     done: Future[BaseException | None], callback: Callable[[Any], object], argument: Any
 ) -> None:
-    # Running, it cannot be cancelled any more: a result that comes late is nobody's, but no error.
+    # A future that runs cannot be cancelled any more, so that a late result is no error.
     if not done.set_running_or_notify_cancel():
         return
     try:
         callback(argument)
-    except BaseException as problem:  # raised again where it is awaited, whatever it is
+    except BaseException as problem:  # raised again where it is awaited
         done.set_result(problem)
     else:
         done.set_result(None)

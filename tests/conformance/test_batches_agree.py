@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headgate.columns.batch import BatchColumns
+from headgate.columns.decode import BatchColumns
 from headgate.errors import InvalidMessage
 from headgate.filters.compile.arrow import compile_mask
 from headgate.filters.logic import matches_filter
@@ -56,7 +56,7 @@ def test_a_scan_finds_headers_that_have_no_column(seed, tmp_path, sealed):
     messages = widen(generate.messages(rng, 60))
     with Stream.create(tmp_path / "s", chunk_messages=25) as stream:
         with stream.producer() as producer:
-            producer.send_many(messages)
+            producer.publish_many(messages)
         if sealed:
             stream.seal(all=True)
         trees = [generate.timeless(rng) for _ in range(30)]
@@ -93,7 +93,7 @@ def test_what_was_scanned_can_be_appended_again(seed, tmp_path):
     messages = generate.messages(Random(seed), 60)  # some values among them no filter compares
     with Stream.create(tmp_path / "a") as first, Stream.create(tmp_path / "b") as second:
         with first.producer() as producer:
-            producer.send_many(messages)
+            producer.publish_many(messages)
         second.append(first.scan().to_table())
         assert [m.headers for m in second.consume()] == [m.headers for m in first.consume()]
 

@@ -1,4 +1,4 @@
-"""Every engine takes the tests of queue_behaviour.py."""
+"""The in-memory engine and SQLite pass the tests of queue_behaviour."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 
 from headgate.clock import now_us
-from headgate.queues.database import Database
-from headgate.queues.database import connect as connect_to
+from headgate.queues import Database
+from headgate.queues import connect as connect_to
 from headgate.queues.memory.engine import MemoryEngine, MemoryStore
+from headgate.testing import ManualClock
 from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour, QueueBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
-from tests.manual_clock import ManualClock
 
 
 class TestMemory(QueueBehaviour):
@@ -25,7 +25,7 @@ class TestMemory(QueueBehaviour):
 class TestSqlite(DatabaseBehaviour):
     @pytest.fixture
     def connect(self, time: ManualClock, tmp_path) -> Connect:
-        time.wall_us = now_us()  # the door knows the time of day
+        time.wall_us = now_us()  # plain SQL uses the time of day
         url = f"sqlite:///{tmp_path}/queues.db?synchronous=OFF"
         return lambda: connect_to(url, clock=time.clock)
 

@@ -1,4 +1,4 @@
-"""PostgreSQL, and the asyncio face on every engine, take the tests of queue_behaviour.py."""
+"""PostgreSQL, and the asyncio face on PostgreSQL and SQLite, pass the tests of queue_behaviour."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from headgate.queues.database import connect as connect_to
 from headgate.queues.engine import Operation, Publication, Statement, Transaction
 from headgate.queues.postgres.dialect import index_name
 from headgate.queues.postgres.engine import AsyncPostgresEngine
+from headgate.testing import ManualClock
 from tests.conformance import blocking_aio
 from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
-from tests.manual_clock import ManualClock
 
 _numbers = itertools.count()
 
@@ -78,7 +78,7 @@ _ADVISORY_LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
 
 
 @pytest.mark.postgres
-def test_an_index_that_cannot_be_built_leaves_the_lock_to_the_next_builder(postgres_url, schema):
+def test_a_failed_index_build_releases_its_advisory_lock(postgres_url, schema):
     with (
         connect_to(postgres_url, schema=schema) as db,
         psycopg.connect(postgres_url, autocommit=True) as other,
@@ -93,7 +93,7 @@ def test_an_index_that_cannot_be_built_leaves_the_lock_to_the_next_builder(postg
 
 
 @pytest.mark.postgres
-def test_an_operation_that_is_cancelled_takes_its_last_step(postgres_url, schema):
+def test_a_cancelled_operation_runs_its_last_step(postgres_url, schema):
     async def cancelled() -> None:
         engine = await AsyncPostgresEngine(postgres_url, schema=schema).open()
         try:
@@ -117,7 +117,7 @@ def test_an_operation_that_is_cancelled_takes_its_last_step(postgres_url, schema
 
 
 @pytest.mark.postgres
-def test_a_call_that_is_cancelled_twice_leaves_its_connection_to_nobody(postgres_url, schema):
+def test_the_connection_of_a_call_that_was_cancelled_twice_is_not_used_again(postgres_url, schema):
     def slow(begun: asyncio.Event) -> Operation[None]:
         yield Transaction.WRITE
         begun.set()
@@ -163,7 +163,7 @@ class TestAsyncPostgres(DatabaseBehaviour):
 class TestAsyncSqlite(DatabaseBehaviour):
     @pytest.fixture
     def connect(self, time: ManualClock, tmp_path) -> Connect:
-        time.wall_us = now_us()  # the door knows the time of day
+        time.wall_us = now_us()  # plain SQL uses the time of day
         url = f"sqlite:///{tmp_path}/queues.db?synchronous=OFF"
         return lambda: blocking_aio.connect(url, clock=time.clock)
 

@@ -8,11 +8,18 @@ from random import Random
 import pytest
 
 from headgate.message import InvalidMessage, validate
-from headgate.queues.engine import Claimed, Engine, Publication, QueueOptions, Receipt, Standing
+from headgate.queues.engine import (
+    ClaimedMessage,
+    DeliverySnapshot,
+    Engine,
+    Publication,
+    QueueOptions,
+    Receipt,
+)
 from headgate.queues.memory.engine import MemoryEngine
 from headgate.queues.sqlite.engine import SqliteEngine
+from headgate.testing import ManualClock
 from tests import generate
-from tests.manual_clock import ManualClock
 
 LEASE_US = 1_000_000
 DECLARED = tuple(generate.HEADERS[:2])
@@ -102,7 +109,7 @@ def _valid_message(rng: Random):
 def _comparable(answer):
     """Without what engines may choose: tokens are theirs alone only in name, they count alike here too."""
     match answer:
-        case Claimed() | Standing():
+        case ClaimedMessage() | DeliverySnapshot():
             return repr(answer)
         case list() | tuple():
             return [_comparable(one) for one in answer]

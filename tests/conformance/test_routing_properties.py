@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyarrow import RecordBatch
 
-from headgate.columns.shredder import shred
+from headgate.columns import shred_messages
 from headgate.filters.nodes import depends_on_time
 from headgate.matching import batch as batches
 from headgate.matching import cache as memory
@@ -115,7 +115,9 @@ class Pair:
                 assert len(found.via) == len(set(found.via))
 
     def assert_batch_agrees(
-        self, messages: list[Message], layout: Callable[[list[Message]], RecordBatch] = shred
+        self,
+        messages: list[Message],
+        layout: Callable[[list[Message]], RecordBatch] = shred_messages,
     ) -> None:
         batch = layout(messages)
         for exchange in self.exchanges:
@@ -240,7 +242,7 @@ def test_the_index_and_the_scan_agree_on_small_worlds(rng):
 def test_a_batch_is_routed_as_its_messages_are(seed, monkeypatch, worth_a_mask, layout):
     monkeypatch.setattr(batches, "WORTH_A_MASK", worth_a_mask)
     rng = Random(seed)
-    for _ in range(15 if layout is shred or FULL else 5):
+    for _ in range(15 if layout is shred_messages or FULL else 5):
         pair = Pair(rng)
         for _ in range(40):
             pair.change()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.columns.shredder import shred
+from headgate.columns.shred import shred_messages
 from headgate.errors import UnknownExchange
 from headgate.filters.parser import parse
 from headgate.matching.matcher import Matcher
@@ -128,7 +128,7 @@ class Performance:
         return at, frozenset(routed.queues)
 
     def route_batch(self, exchange: str, rng: Random) -> tuple[None, list[frozenset[str]]]:
-        routed = self.story.topology.route_batch(exchange, shred(self.story.messages))
+        routed = self.story.topology.route_batch(exchange, shred_messages(self.story.messages))
         rows: list[set[str]] = [set() for _ in self.story.messages]
         for queue, found in routed.selections().items():
             for at in found.tolist():

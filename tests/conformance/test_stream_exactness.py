@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headgate.columns.decoder import Record, decode_records
+from headgate.columns.decode import Record, decode_records
 from headgate.filters.logic import matches_filter
 from headgate.filters.normal import bind_now
 from headgate.message import OPAQUE, Message
@@ -64,7 +64,7 @@ class History:
         batch = [self._message() for _ in range(self.rng.choice((1, 3, 20, 60)))]
         with self.stream.producer() as producer:
             for message in batch:
-                producer.send(message)
+                producer.publish(message)
                 if self.rng.random() < 0.05:
                     producer.flush()
         self.messages += batch

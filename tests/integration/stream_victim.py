@@ -110,10 +110,10 @@ class Victim:
         keys = [f"{name}:{i}" for i in range(first, first + count)]
         with self.stream.producer(name) as producer:
             if self.rng.random() < 0.5:
-                producer.send_many(map(self.message, keys), first_publishing_id=first)
+                producer.publish_many(map(self.message, keys), first_publishing_id=first)
             else:
                 for publishing_id, key in enumerate(keys, first):
-                    producer.send(self.message(key), publishing_id=publishing_id)
+                    producer.publish(self.message(key), publishing_id=publishing_id)
             producer.flush()
         self.ids[name] = max(self.ids.get(name, -1), first + count - 1)
         self.tell(*keys)
@@ -122,7 +122,7 @@ class Victim:
         keys = [self.key("u") for _ in range(self.rng.randint(1, 20))]
         with self.stream.producer() as producer:
             for key in keys:
-                producer.send(self.message(key))
+                producer.publish(self.message(key))
         self.tell(*keys)
 
     def append(self) -> None:

@@ -20,18 +20,17 @@ from pyarrow import fs
 
 from headgate.errors import StreamCorrupt, StreamError
 from headgate.message import OPAQUE, Message
-from headgate.streams.cold import compaction, tier, write
-from headgate.streams.cold.compaction import compact, compacting, sources
+from headgate.streams.cold import compaction, manifest, write
+from headgate.streams.cold.compaction import compact, list_candidates, run_compaction
 from headgate.streams.cold.location import ColdFile
-from headgate.streams.cold.manifest import read_manifest, read_note
-from headgate.streams.cold.names import parquet_name, stream_name
-from headgate.streams.cold.segment import ColdSegment
+from headgate.streams.cold.manifest import delete_cold, list_manifests, read_manifest, read_note
+from headgate.streams.cold.segment import ColdSegment, parquet_name, stream_name
 from headgate.streams.format import segment_files
-from headgate.streams.read.catalog import Catalog
-from headgate.streams.read.entry_filter import Decision
+from headgate.streams.read.catalog import SegmentCatalog
+from headgate.streams.read.entry_filters import Decision
 from headgate.streams.segments.segment import ChunkMetadata
 from headgate.streams.stream import Stream
-from headgate.streams.upkeep.dump import dump_segment, lines
+from headgate.streams.upkeep.dump import dump_lines, dump_segment
 from headgate.streams.upkeep.verification import repair, verify
 
 CLOCK = 1_750_000_000_000_000
@@ -69,7 +68,7 @@ def stream(tmp_path: Path) -> Path:
 def publish(made: Stream, messages: list[Message]) -> None:
     with made.producer("p") as producer:
         for start in range(0, len(messages), 100):
-            producer.send_many(messages[start : start + 100])
+            producer.publish_many(messages[start : start + 100])
             producer.flush()
             made.seal(all=True)
 
@@ -171,7 +170,7 @@ def test_headers_of_every_kind_and_name_come_back(tmp_path: Path) -> None:
     ]
     with Stream.create(tmp_path, indexed=["x-match.any"]) as opened:
         with opened.producer() as producer:
-            producer.send_many(odd)
+            producer.publish_many(odd)
         before = list(opened.consume())
         opened.seal(all=True)
     compact(tmp_path, created_us=CLOCK)
@@ -201,7 +200,7 @@ def test_publishing_ids_are_remembered_from_the_cold_tier(stream: Path) -> None:
 
 def test_a_segment_shows_its_row_groups_to_a_human(stream: Path) -> None:
     compact(stream, created_us=CLOCK)
-    shown = list(lines(dump_segment(segment_files(stream)[0].path, sample=1)))
+    shown = list(dump_lines(dump_segment(segment_files(stream)[0].path, sample=1)))
     assert "cold, offsets 0 to 399" in shown[0]
     assert any("data: cold/" in line for line in shown)
     assert any("h.s.region" in line and "crc ok" in line for line in shown)
@@ -231,7 +230,7 @@ def test_what_ends_after_the_offset_stays_sealed(stream: Path) -> None:
 
 def test_while_somebody_writes_the_sealed_files_stay_and_are_hidden(stream: Path) -> None:
     with Stream.open(stream) as opened, opened.producer() as producer:
-        producer.send(MESSAGES[0])
+        producer.publish(MESSAGES[0])
         done = compact(stream, created_us=CLOCK)
         assert done.holder is not None
         assert done.holder["purpose"] == "an unnamed producer"
@@ -256,8 +255,8 @@ def test_a_reader_goes_on_while_its_segment_becomes_cold_and_is_dropped(stream: 
 
 
 def test_what_retention_dropped_is_not_brought_back(stream: Path) -> None:
-    with compacting(stream, "cold") as run:
-        written = [write.write_cold(task) for task in run.tasks(sources(stream), CLOCK)]
+    with run_compaction(stream, "cold") as run:
+        written = [write.write_cold(task) for task in run.tasks(list_candidates(stream), CLOCK)]
         with Stream.open(stream) as opened:
             opened.trim(before_offset=100)
         assert [run.commit(one) for one in written] == [False]
@@ -267,7 +266,10 @@ def test_what_retention_dropped_is_not_brought_back(stream: Path) -> None:
 
 
 def test_one_compaction_at_a_time(stream: Path) -> None:
-    with compacting(stream, "cold"), pytest.raises(StreamError, match=r"compacted already \(pid"):
+    with (
+        run_compaction(stream, "cold"),
+        pytest.raises(StreamError, match=r"compacted already \(pid"),
+    ):
         compact(stream, created_us=CLOCK)
 
 
@@ -292,7 +294,7 @@ def test_data_may_be_elsewhere_and_goes_with_the_stream(stream: Path, tmp_path: 
 
 
 def test_a_place_nobody_can_open_is_refused_before_anything_is_written(stream: Path) -> None:
-    with pytest.raises(StreamError, match=r"is no place pyarrow\.fs can open"):
+    with pytest.raises(StreamError, match=r"pyarrow\.fs cannot open gopher"):
         compact(stream, to="gopher://cold", created_us=CLOCK)
     assert tiers(stream)[:4] == [".arrow"] * 4
 
@@ -302,7 +304,7 @@ def test_orphans_elsewhere_are_collected_and_other_streams_files_are_not(
 ) -> None:
     place = (tmp_path / "lake").as_uri()
 
-    def dies(tasks: Sequence[write.ColdTask]) -> Iterator[write.Written]:
+    def dies(tasks: Sequence[write.ColdTask]) -> Iterator[write.WrittenColdFile]:
         for task in tasks:
             write.write_cold(task)
         raise KeyboardInterrupt
@@ -322,7 +324,7 @@ def test_a_drop_that_was_interrupted_is_finished_by_the_next_writer(
 ) -> None:
     compact(stream, created_us=CLOCK)
     with monkeypatch.context() as dying:
-        dying.setattr(tier, "_finish_drop", lambda path: None)
+        dying.setattr(manifest, "_finish_delete", lambda path: None)
         with Stream.open(stream) as opened:
             opened.trim(before_offset=400)
     assert len(parquet_files(stream)) == 1
@@ -425,7 +427,7 @@ def test_whatever_step_retention_dies_at_cold_segments_go_as_a_whole(
 
 def assert_tidy(path: Path) -> None:
     """Every Parquet file belongs to a manifest, and nothing is left of what is cold."""
-    known = {read_note(manifest).file for manifest in tier.manifests(path)}
+    known = {read_note(manifest).file for manifest in list_manifests(path)}
     assert {f"cold/{file.name}" for file in parquet_files(path)} == known
     assert not [*path.glob("*.arrow"), *path.glob("*.dropped"), *path.glob(".*")]
     assert verify(path).fine
@@ -500,7 +502,7 @@ def test_the_manifest_says_what_the_format_says(stream: Path) -> None:
     rows = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
     assert summary.column("rows").to_pylist() == rows
     assert all(40 <= count <= 80 for count in rows)
-    assert Catalog(stream).first_offset() == 0
+    assert SegmentCatalog(stream).first_offset() == 0
 
 
 # ---- an object store ---------------------------------------------------------------------------------
@@ -538,8 +540,8 @@ def test_an_object_store_is_asked_for_data_only(stream: Path, bucket: Path) -> N
 def test_a_reader_is_told_when_retention_was_faster(stream: Path, bucket: Path) -> None:
     compact(stream, to="s3://bucket/events/", created_us=CLOCK)
     segment = cold_segment(stream)
-    tier.drop_cold(segment.path)
-    with pytest.raises(StreamError, match="is gone: if retention has dropped it"):
+    delete_cold(segment.path)
+    with pytest.raises(StreamError, match="no longer exists: if retention has deleted it"):
         segment.chunk(0).offsets()
     assert read(stream) == []
 

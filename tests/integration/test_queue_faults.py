@@ -33,10 +33,10 @@ from headgate.errors import (
 )
 from headgate.message import Message
 from headgate.queues.database import Database, connect
-from headgate.queues.engine import Claimed, Publication, State
-from headgate.queues.sql.search import Unwanted
+from headgate.queues.engine import ClaimedMessage, Publication, State
+from headgate.queues.sql.search import RejectedIds
 from headgate.queues.sql.statements import migrations_of
-from tests.manual_clock import ManualClock
+from headgate.testing import ManualClock
 
 VICTIM = Path(__file__).with_name("queue_victim.py")
 SECOND = timedelta(seconds=1)
@@ -190,9 +190,9 @@ def test_a_predicate_reaches_what_it_wants_behind_any_number_that_it_rejects(pla
 def test_what_a_predicate_rejected_is_forgotten_when_somebody_else_has_consumed_it(place):
     with place.connect() as db:
         orders = db.queue("orders")
-        rejected = Unwanted(orders.publish_many([b"no"] * 3_000))
+        rejected = RejectedIds(orders.publish_many([b"no"] * 3_000))
 
-        def claim() -> list[Claimed]:
+        def claim() -> list[ClaimedMessage]:
             operation = db.engine.operations.claim(orders.info, 10, 1_000_000, skip=rejected)
             return db.engine.run(operation)[0]
 

@@ -1,4 +1,4 @@
-"""A process that forks while a database is open: both go on with connections of their own."""
+"""A process that forks while a database is open: parent and child use connections of their own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import psycopg
 import pytest
 
 from headgate import aio
-from headgate.queues.database import Database, connect
-from headgate.queues.parked import only_relay_of
+from headgate.queues import Database, connect
+from headgate.queues.engine import Operation, Statement
+from headgate.queues.outbox_file import OutboxFile
 from headgate.queues.postgres.connections import Pool, open_connection
 from headgate.queues.postgres.target import target_of
 from headgate.queues.sqlite.engine import SqliteEngine
@@ -39,7 +40,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
-def test_a_child_publishes_and_claims_with_what_it_inherited_and_so_does_its_parent(
+def test_a_child_and_its_parent_both_use_a_database_that_was_open_at_the_fork(
     db: Database,
 ) -> None:
     queue = db.queue("orders")
@@ -58,23 +59,19 @@ def test_a_child_publishes_and_claims_with_what_it_inherited_and_so_does_its_par
 
 
 def test_a_consumer_is_still_woken_after_its_process_forked(db: Database) -> None:
-    queue, told, seen = db.queue("orders"), threading.Semaphore(0), []
+    queue, called = db.queue("orders"), threading.Semaphore(0)
 
-    def handle(message: object) -> None:
-        seen.append(message)
-        told.release()
-
-    with queue.consumer(handle, poll=timedelta(hours=1)):
+    with queue.consumer(lambda delivery: called.release(), poll=timedelta(hours=1)):
         queue.publish(b"first")
-        assert told.acquire(timeout=PATIENCE)
+        assert called.acquire(timeout=PATIENCE)
         assert in_child(lambda: 1) == "1"
         with connect_again(db) as other:
             other.queue("orders").publish(b"second")
-        assert told.acquire(timeout=PATIENCE)
+        assert called.acquire(timeout=PATIENCE)
 
 
 def connect_again(db: Database) -> Database:
-    """A second engine, whose commits the first learns of by its watcher alone."""
+    """A second engine, whose commits only the watcher of the first can see."""
     engine = db.engine
     if isinstance(engine, SqliteEngine):
         return connect(f"sqlite:///{engine.path}")
@@ -88,7 +85,7 @@ def test_a_child_inherits_no_connection_of_sqlite(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_a_child_and_its_parent_talk_to_postgresql_over_connections_of_their_own(
+def test_a_child_and_its_parent_use_different_connections_to_postgresql(
     postgres_url: str,
 ) -> None:
     pool = Pool(lambda: open_connection(target_of(postgres_url, None)), 2)
@@ -104,27 +101,36 @@ def test_a_child_and_its_parent_talk_to_postgresql_over_connections_of_their_own
     pool.close()
 
 
-def test_a_file_that_another_thread_uses_is_refused_in_the_child_and_says_what_to_do(
+def test_a_child_refuses_a_file_that_another_thread_was_using_at_the_fork(
     tmp_path: Path,
 ) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
+    begun, go_on = threading.Event(), threading.Event()
     with connect(url) as db:
-        queue, engine = db.queue("orders"), db.engine
-        assert isinstance(engine, SqliteEngine)
-        busy = engine._borrow()  # as another thread does
+        queue = db.queue("orders")
+        other = threading.Thread(target=db.engine.run, args=(hold_connection(begun, go_on),))
+        other.start()
+        assert begun.wait(PATIENCE)
         for refused in (lambda: queue.publish(b"x"), lambda: connect(url)):
             said = in_child(refused)
             assert said.startswith("DatabaseUnavailable")
             assert "fork before other threads use the database" in said
-        engine._give_back(busy)
+        go_on.set()
+        other.join()
         queue.publish(b"parent")
 
 
+def hold_connection(begun: threading.Event, go_on: threading.Event) -> Operation[None]:
+    yield Statement("SELECT 1")
+    begun.set()
+    go_on.wait(PATIENCE)
+
+
 def test_a_database_of_the_asyncio_face_works_in_a_child(tmp_path: Path) -> None:
-    async def opened() -> aio.Database:
+    async def opened() -> aio.AsyncDatabase:
         return await aio.connect(f"sqlite:///{tmp_path}/q.db")
 
-    async def published(db: aio.Database) -> int:
+    async def published(db: aio.AsyncDatabase) -> int:
         queue = await db.queue("orders")
         return await asyncio.wait_for(queue.publish(b"x"), PATIENCE)
 
@@ -135,17 +141,18 @@ def test_a_database_of_the_asyncio_face_works_in_a_child(tmp_path: Path) -> None
     asyncio.run(db.close())
 
 
-def test_a_relay_is_not_kept_out_by_a_child_that_was_forked_while_another_moved(tmp_path: Path):
+def test_a_child_forked_while_a_relay_moved_entries_does_not_hold_its_lock(tmp_path: Path):
     read, write = os.pipe()
-    with only_relay_of(tmp_path / "app.db") as is_ours:
-        assert is_ours
+    file = OutboxFile(tmp_path / "app.db")
+    with file.lock() as is_locked:
+        assert is_locked
         child = os.fork()
         if child == 0:  # which lives on, with the lock's file open
             os.read(read, 1)
             os._exit(0)
     try:
-        with only_relay_of(tmp_path / "app.db") as is_ours:
-            assert is_ours
+        with file.lock() as is_locked:
+            assert is_locked
     finally:
         os.write(write, b"x")
         os.waitpid(child, 0)

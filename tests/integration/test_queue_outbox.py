@@ -1,4 +1,4 @@
-"""The outbox: published with the caller's own transaction or not at all, moved on exactly once."""
+"""The outbox: messages are published with the caller's own transaction or not at all, and moved exactly once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ import sqlalchemy
 from headgate import aio
 from headgate.errors import QueueOptionsError
 from headgate.message import Message
-from headgate.queues.database import Database, connect
-from headgate.queues.engine import Publication
-from headgate.queues.outbox import COLUMNS, entry_of, inserter
-from headgate.queues.queue import Queue
-from headgate.queues.relay import Relay
+from headgate.queues import Database, Publication, Queue, Relay, connect
+from headgate.queues.outbox_table import COLUMNS, entry_values, inserter
+from tests.conformance import blocking_aio
 
 PATIENCE = 20
 _numbers = itertools.count()
@@ -57,7 +55,11 @@ class OutboxBehaviour:
     def orders(self, db: Database) -> Queue:
         return db.queue("orders", filter_headers=["type", "region"])
 
-    def test_what_is_committed_is_published(self, db, orders, begin, relay):
+    @pytest.fixture
+    def seen(self) -> queues.Queue[bytes]:
+        return queues.Queue()
+
+    def test_a_committed_message_is_published(self, db, orders, begin, relay):
         with begin() as connection:
             db.outbox(connection).publish(
                 "orders",
@@ -73,7 +75,7 @@ class OutboxBehaviour:
         assert (message.headers, message.id) == ({"type": "created", "n": 1, "f": 1.0}, "m")
         assert isinstance(message.headers["f"], float)
 
-    def test_what_is_rolled_back_is_never_published(self, db, orders, begin, relay):
+    def test_a_message_that_was_rolled_back_is_never_published(self, db, orders, begin, relay):
         def fail() -> None:
             with begin() as connection:
                 db.outbox(connection).publish("orders", b"a")
@@ -84,22 +86,21 @@ class OutboxBehaviour:
         assert relay().run_once() == 0
         assert orders.claim() == []
 
-    def test_what_is_not_committed_yet_is_not_moved(self, db, orders, begin, relay):
+    def test_a_message_that_is_not_committed_yet_is_not_moved(self, db, orders, begin, relay):
         with begin() as connection:
             db.outbox(connection).publish("orders", b"a")
             assert orders.peek() == []
         relay().run_once()
         assert len(orders.claim()) == 1
 
-    def test_a_running_relay_is_woken_by_the_commit(self, db, orders, begin, relay):
-        seen: queues.Queue[bytes] = queues.Queue()
+    def test_a_running_relay_is_woken_by_the_commit(self, db, orders, begin, relay, seen):
         with relay(), orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
             for name in (b"a", b"b", b"c"):
                 with begin() as connection:
                     db.outbox(connection).publish("orders", name)
                 assert seen.get(timeout=PATIENCE) == name
 
-    def test_what_is_for_no_queue_waits_with_its_reason_and_stops_nobody(
+    def test_a_message_for_an_unknown_queue_is_parked_and_the_others_are_moved(
         self, db, orders, begin, relay
     ):
         with begin() as connection:
@@ -110,10 +111,9 @@ class OutboxBehaviour:
         assert [d.message.payload for d in orders.claim(5)] == [b"b"]
         assert relay().run_once() == 0
 
-    def test_a_row_written_by_hand_that_is_no_message_is_kept_and_stops_nobody(
-        self, db, orders, begin, relay, caplog
+    def test_a_row_that_is_no_valid_message_is_kept_and_the_others_are_moved(
+        self, db, orders, begin, relay, seen, caplog
     ):
-        seen: queues.Queue[bytes] = queues.Queue()
         wrong = {
             "headers": "[1]",
             "priority": -1,
@@ -126,7 +126,7 @@ class OutboxBehaviour:
         with relay(), orders.consumer(lambda d: seen.put(d.message.payload)):
             with begin() as connection:
                 for column, value in wrong.items():
-                    values = list(entry_of("orders", Publication(Message(b"bad", "orders"))))
+                    values = list(entry_values("orders", Publication(Message(b"bad", "orders"))))
                     values[COLUMNS.index(column)] = value
                     inserter(db.engine, connection)(tuple(values))
                 db.outbox(connection).publish("orders", b"good")
@@ -137,8 +137,8 @@ class OutboxBehaviour:
         assert caplog.text.count("cannot be published and is kept") == len(wrong)
         assert relay().run_once() == 0
 
-    def test_what_is_parked_is_said_listed_and_moved_when_it_is_tried_again(
-        self, db, orders, begin, relay, caplog
+    def test_parked_entries_are_logged_and_listed_and_moved_when_they_are_retried(
+        self, db, orders, begin, relay, seen, caplog
     ):
         with begin() as connection:
             keys = [db.outbox(connection).publish("nowhere", b"%d" % n) for n in range(2)]
@@ -152,25 +152,23 @@ class OutboxBehaviour:
         assert relay().retry([first.id]) == 1
         relay().run_once()
         assert [d.message.payload for d in nowhere.claim(5)] == [b"0"]
-        seen: queues.Queue[bytes] = queues.Queue()
         with relay() as running, nowhere.consumer(lambda d: seen.put(d.message.payload)):
             assert running.retry() == 1
             assert seen.get(timeout=PATIENCE) == b"1"
         assert relay().parked() == []
 
-    def test_what_is_for_a_subscription_is_parked(self, db, orders, begin, relay):
+    def test_a_message_for_a_subscription_is_parked(self, db, orders, begin, relay):
         db.subscription("eu", "region = 'EU'")
         with begin() as connection:
             db.outbox(connection).publish("eu", b"a")
         relay().run_once()
         assert ["is a subscription" in parked.problem for parked in relay().parked()] == [True]
 
-    def test_two_relays_move_everything_once(self, db, orders, begin, relay):
+    def test_two_relays_move_everything_once(self, db, orders, begin, relay, seen):
         with begin() as connection:
             outbox = db.outbox(connection)
             for at in range(300):
                 outbox.publish("orders", b"%d" % at)
-        seen: queues.Queue[bytes] = queues.Queue()
         with relay(), relay(), orders.consumer(lambda d: seen.put(d.message.payload)):
             found = sorted(seen.get(timeout=PATIENCE) for _ in range(300))
         assert found == sorted(b"%d" % at for at in range(300))
@@ -219,7 +217,7 @@ class SqliteOutboxBehaviour(OutboxBehaviour):
         "column", ["delivery_key", "queue", "topic", "dedup_key", "grp", "key"]
     )
     @pytest.mark.parametrize("written", ["x'61'", "CAST(x'61ff' AS TEXT)"])
-    def test_a_row_written_by_hand_that_is_no_text_is_kept_and_stops_nobody(
+    def test_a_row_whose_text_is_not_utf_8_is_kept_and_the_others_are_moved(
         self, db, orders, begin, relay, column, written
     ):
         with begin() as connection:
@@ -267,9 +265,7 @@ class FileOutboxBehaviour(SqliteOutboxBehaviour):
     def relay(self, db: Database, tmp_path) -> Callable[[], Relay]:
         return lambda: db.relay(tmp_path / "app.db")
 
-    def test_several_relays_move_everything_once_though_no_dedup_key_is_remembered(
-        self, db, begin, relay
-    ):
+    def test_several_relays_move_everything_once_without_a_dedup_window(self, db, begin, relay):
         hasty = db.queue("hasty", dedup_window=timedelta())
         with begin() as connection:
             outbox = db.outbox(connection)
@@ -289,7 +285,9 @@ class FileOutboxBehaviour(SqliteOutboxBehaviour):
         relays[0].run_once()
         assert hasty.stats().ready == 1000
 
-    def test_it_is_moved_once_even_when_the_relay_died_in_between(self, db, orders, begin, relay):
+    def test_an_entry_is_moved_once_even_when_its_relay_was_killed_in_between(
+        self, db, orders, begin, relay
+    ):
         with begin() as connection:
             key = db.outbox(connection).publish("orders", b"a")
         orders.publish(b"a", dedup_key=f"outbox:{key}")  # a relay published it, and died
@@ -307,6 +305,26 @@ class TestStdlibSqlite3(FileOutboxBehaviour):
                 closing(sqlite3.connect(tmp_path / "app.db", timeout=30)) as connection,
                 connection,
             ):
+                yield connection
+
+        return connected
+
+
+class TestAsyncRelayOfAFile(FileOutboxBehaviour):
+    """The asyncio face reads the application's file in a thread."""
+
+    @pytest.fixture
+    def db(self, tmp_path) -> Iterator[Database]:
+        with blocking_aio.connect(f"sqlite:///{tmp_path}/queues.db?synchronous=OFF") as db:
+            yield db
+
+    @pytest.fixture
+    def begin(self, tmp_path) -> Begin:
+        @contextmanager
+        def connected() -> Iterator[Any]:
+            file = tmp_path / "app.db"
+            opened = sqlite3.connect(file, timeout=30, check_same_thread=False)  # the loop's thread
+            with closing(opened) as connection, connection:
                 yield connection
 
         return connected
@@ -348,7 +366,7 @@ class TestSqlAlchemyOnPostgres(OutboxBehaviour):
 
 
 @pytest.mark.postgres
-def test_an_asyncio_transaction_has_an_outbox_too(postgres_url: str, postgres_db: Database):
+def test_an_asyncio_transaction_has_an_outbox(postgres_url: str, postgres_db: Database):
     schema = postgres_db.engine.target.schema
 
     async def publish_and_claim() -> list[bytes]:
@@ -364,7 +382,7 @@ def test_an_asyncio_transaction_has_an_outbox_too(postgres_url: str, postgres_db
     assert asyncio.run(asyncio.wait_for(publish_and_claim(), PATIENCE)) == [b"a"]
 
 
-def test_a_connection_of_something_else_is_refused(sqlite_db: Database):
+def test_a_connection_of_an_unknown_library_is_refused(sqlite_db: Database):
     with pytest.raises(QueueOptionsError, match="psycopg, sqlite3, apsw or SQLAlchemy"):
         sqlite_db.outbox(object())
 
@@ -374,7 +392,7 @@ def test_there_is_no_outbox_in_memory():
         db.relay()
 
 
-def test_the_queues_own_file_is_refused_to_the_standard_library(sqlite_db: Database, tmp_path):
+def test_a_sqlite3_connection_to_the_file_of_the_queues_is_refused(sqlite_db: Database, tmp_path):
     class Known(sqlite3.Connection):
         """Says it is connected to the queues' file, without opening it."""
 

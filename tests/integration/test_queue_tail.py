@@ -14,7 +14,7 @@ from tests.integration.test_queue_faults import wait_until
 TAIL = "import sys; from headgate.cli.app import run; sys.exit(run(sys.argv[1:]))"
 
 
-def test_tail_shows_what_matches_from_now_on_and_leaves_nothing_behind(tmp_path: Path):
+def test_tail_shows_new_messages_that_match_and_deletes_its_subscription(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/queues.db"
     command = ["queue", "tail", "orders", "--db", url, "--filter", "region = 'EU'", "--json"]
     with connect(url) as db:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.columns.decoder import decode_records
+from headgate.columns.decode import decode_records
 from headgate.errors import StreamCorrupt
 from headgate.filters.compile.verdict import judge
 from headgate.filters.nodes import Field
@@ -16,11 +16,10 @@ from headgate.filters.parser import parse
 from headgate.message import OPAQUE, Message
 from headgate.streams.format import log_path
 from headgate.streams.options import StreamOptions
-from headgate.streams.segments import clustering
-from headgate.streams.segments import seal as sealing
+from headgate.streams.segments import clustering, segment_rows
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.segments.sealed import SealedSegment
-from headgate.streams.segments.summary_build import LAST, MAX_BOUND
+from headgate.streams.segments.summary import LAST, MAX_BOUND
 from tests import generate
 from tests.unit.streams.written_segments import offsets_of, scan_all, seal_at, stamped, write_hot
 
@@ -236,8 +235,8 @@ def test_a_segment_of_which_nothing_is_left_can_be_sealed_too(tmp_path: Path) ->
 def test_many_tiny_chunks_are_read_in_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealing, "MOST_TINY", 4)
-    monkeypatch.setattr(sealing, "TINY_ROWS", 3)
+    monkeypatch.setattr(segment_rows, "MOST_TINY", 4)
+    monkeypatch.setattr(segment_rows, "TINY_ROWS", 3)
     rng, messages = Random(2), generate.messages(Random(1), 120)
     cuts, at = [], 0
     while at < len(messages):

@@ -156,12 +156,12 @@ def test_deleting_asks_first(filled, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "line 1 is no JSON"),
+        ("{", "line 1 is not valid JSON"),
         ("5", "line 1 must be an object"),
         ('{"colour": 1}', "no field 'colour'"),
         ('{"headers": {"x": [1]}}', "header 'x'"),
-        ('{"payload_base64": "a"}', "line 1: payload_base64 is no base64"),
-        ('{"payload_base64": 5}', "line 1: payload_base64 is no base64"),
+        ('{"payload_base64": "a"}', "line 1: payload_base64 is not valid base64"),
+        ('{"payload_base64": 5}', "line 1: payload_base64 is not valid base64"),
     ],
 )
 def test_a_bad_line_is_refused_and_nothing_of_its_batch_is_stored(

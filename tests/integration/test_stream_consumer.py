@@ -16,10 +16,10 @@ from headgate.streams.stream import Stream
 SECONDS = 30  # longer than anything here can take
 
 
-def send(stream: Stream, *messages: Message) -> None:
+def publish(stream: Stream, *messages: Message) -> None:
     with stream.producer() as producer:
         for message in messages:
-            producer.send(message)
+            producer.publish(message)
 
 
 def numbered(*numbers: int) -> list[Message]:
@@ -29,7 +29,7 @@ def numbered(*numbers: int) -> list[Message]:
 @pytest.fixture
 def stream(tmp_path: Path) -> Stream:
     made = Stream.create(tmp_path / "s")
-    send(made, *numbered(*range(10)))
+    publish(made, *numbered(*range(10)))
     return made
 
 
@@ -47,7 +47,7 @@ def regions(request: pytest.FixtureRequest, tmp_path: Path) -> Stream:
     headers = ["AMER", "APAC", "EMEA", "EMEA", "AMER", "AMER", None, None]
     with stream.producer(filter_value=lambda m: m.headers.get("region")) as producer:
         for i, region in enumerate(headers):
-            producer.send(Message(b"%d" % i, headers={"region": region} if region else {}))
+            producer.publish(Message(b"%d" % i, headers={"region": region} if region else {}))
             producer.flush()
     if request.param == "sealed":
         stream.seal(all=True)
@@ -124,7 +124,7 @@ def test_a_consumer_without_a_name_cannot_commit(stream: Stream) -> None:
 def test_without_follow_it_ends_where_the_stream_ended_when_it_began(stream: Stream) -> None:
     consumer = stream.consume()
     next(consumer)
-    send(stream, *numbered(10))
+    publish(stream, *numbered(10))
     assert len(list(consumer)) == 9
 
 
@@ -134,8 +134,8 @@ def test_without_follow_it_ends_where_the_stream_ended_when_it_began(stream: Str
 def test_following_waits_for_what_comes_in_this_process(stream: Stream) -> None:
     with ThreadPoolExecutor(1) as thread, stream.consume("even", start="next", follow=True) as tail:
         found = thread.submit(lambda: payloads(islice(tail, 2)))
-        send(stream, *numbered(11, 12, 13))
-        send(stream, *numbered(14))
+        publish(stream, *numbered(11, 12, 13))
+        publish(stream, *numbered(14))
         assert found.result(SECONDS) == [b"12", b"14"]
         assert tail.position == 14
 
@@ -145,7 +145,7 @@ import sys
 from headgate.message import Message
 from headgate.streams.stream import Stream
 with Stream.open(sys.argv[1]) as stream, stream.producer() as producer:
-    producer.send(Message(b"from afar", headers={"even": True}))
+    producer.publish(Message(b"from afar", headers={"even": True}))
 """
 
 
@@ -162,7 +162,7 @@ def test_following_crosses_segments_while_they_are_sealed(tmp_path: Path) -> Non
     with ThreadPoolExecutor(1) as thread, stream.consume(follow=True) as tail:
         found = thread.submit(lambda: payloads(islice(tail, 600)))
         for i in range(60):
-            send(stream, *numbered(*range(i * 10, i * 10 + 10)))
+            publish(stream, *numbered(*range(i * 10, i * 10 + 10)))
             if i % 10 == 9:
                 stream.seal(all=i % 20 == 9)
         assert found.result(SECONDS) == [b"%d" % i for i in range(600)]
@@ -171,7 +171,7 @@ def test_following_crosses_segments_while_they_are_sealed(tmp_path: Path) -> Non
 def test_following_ends_after_a_while_without_messages(stream: Stream) -> None:
     with stream.consume(follow=True, timeout=timedelta(milliseconds=1)) as tail:
         assert len(list(tail)) == 10
-        send(stream, *numbered(10))
+        publish(stream, *numbered(10))
         assert payloads(tail) == [b"10"]
 
 

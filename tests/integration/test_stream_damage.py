@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from headgate.clock import now_us
-from headgate.columns.decoder import Record
+from headgate.columns.decode import Record
 from headgate.errors import StreamCorrupt
 from headgate.message import Message
 from headgate.streams.cold import write
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
         for first, count, ago in ((0, 100, 3 * HOUR), (100, 100, 2 * HOUR), (200, 10, 0)):
             with stream.producer("p") as producer:
                 for i in range(first, first + count):
-                    producer.send(message(i, now - ago))
+                    producer.publish(message(i, now - ago))
                 producer.flush()
             if count == 100:
                 stream.seal(all=True)

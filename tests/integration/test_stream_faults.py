@@ -16,8 +16,7 @@ from random import Random
 import pytest
 
 from headgate.streams.cold.compaction import compact
-from headgate.streams.cold.manifest import read_note
-from headgate.streams.cold.tier import manifests
+from headgate.streams.cold.manifest import list_manifests, read_note
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import verify
 from tests.integration import stream_victim
@@ -132,4 +131,4 @@ def heir_finds_everything_in_order(path: Path, witness: Witness) -> None:
     compact(path, created_us=0)
     witness.check(stored_keys(path), first_offset)
     in_place = {f"cold/{file.name}" for file in (path / "cold").iterdir()}
-    assert in_place == {read_note(manifest).file for manifest in manifests(path)}
+    assert in_place == {read_note(manifest).file for manifest in list_manifests(path)}

@@ -41,7 +41,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 READER = """
 import json, sys
 from pathlib import Path
-from headgate.columns.decoder import decode_records
+from headgate.columns.decode import decode_records
 from headgate.streams.stream import Stream
 path, done, seen = sys.argv[1], Path(sys.argv[2]), {}
 print("ready", flush=True)

@@ -103,8 +103,8 @@ def test_many_that_are_sent_are_stored_all_or_not_at_all_wherever_that_is_interr
         save_options(path, options)
         with closing(Writer(path, options, "test")) as writer:
             producer = Producer(writer, None, None, lambda _: None)
-            came = interrupted_at(step, partial(producer.send_many, list(map(Message, sent))))
-            producer.send(Message(b"last"))
+            came = interrupted_at(step, partial(producer.publish_many, list(map(Message, sent))))
+            producer.publish(Message(b"last"))
         assert read(path) in ([b"last"], [*sent, b"last"]), step
         assert verify(path).fine, step
         if not came:

@@ -15,14 +15,14 @@ from headgate.errors import (
 )
 from headgate.message import Message
 from headgate.streams.format import segment_files
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.stream import Stream
 
 
-def send(stream, *payloads, **headers):
+def publish(stream, *payloads, **headers):
     with stream.producer() as producer:
         for payload in payloads:
-            producer.send(Message(payload, headers=headers))
+            producer.publish(Message(payload, headers=headers))
 
 
 def payloads(stream, *arguments):
@@ -43,7 +43,7 @@ def test_a_directory_with_other_things_in_it_does_not_become_a_stream(tmp_path):
 
 def test_what_is_left_of_a_deleted_stream_does_not_come_back_in_a_new_one(tmp_path):
     with Stream.create(tmp_path / "s") as stream:
-        send(stream, b"old")
+        publish(stream, b"old")
     (tmp_path / "s" / "stream.json").unlink()  # where a delete that was killed begins
     with pytest.raises(StreamExists, match=r"\.idx"):
         Stream.create(tmp_path / "s")
@@ -93,10 +93,10 @@ def test_an_empty_stream_reads_as_nothing(tmp_path):
 
 def test_segments_roll_at_their_size_and_offsets_go_on(tmp_path):
     with Stream.create(tmp_path / "s", segment_bytes=20_000, chunk_messages=10) as stream:
-        send(stream, *[b"x" * 500] * 200)
+        publish(stream, *[b"x" * 500] * 200)
         segments = segment_files(stream.path)
         assert len(segments) > 4
-        catalog = Catalog(stream.path)
+        catalog = SegmentCatalog(stream.path)
         opened = [catalog.open(file) for file in segments]
         assert [s.next_offset for s in opened[:-1]] == [s.first_offset for s in opened[1:]]
         assert all(file.path.stat().st_size < 20_000 for file in segments)
@@ -106,7 +106,7 @@ def test_segments_roll_at_their_size_and_offsets_go_on(tmp_path):
 
 def test_a_message_larger_than_a_segment_has_one_of_its_own(tmp_path):
     with Stream.create(tmp_path / "s", segment_bytes=10_000) as stream:
-        send(stream, b"small", b"x" * 50_000, b"small")
+        publish(stream, b"small", b"x" * 50_000, b"small")
         assert [len(p) for p in payloads(stream)] == [5, 50_000, 5]
 
 
@@ -116,12 +116,12 @@ def test_full_segments_are_sealed_and_the_one_being_written_is_not(tmp_path):
     ) as stream:
         with stream.producer() as producer:
             for i in range(100):
-                producer.send(Message(b"x" * 500, headers={"n": i % 5}))
+                producer.publish(Message(b"x" * 500, headers={"n": i % 5}))
             producer.flush()
             hot = len(segment_files(stream.path))
             assert len(stream.seal()) == hot - 1
             assert [f.sealed for f in segment_files(stream.path)] == [True] * (hot - 1) + [False]
-            producer.send(Message(b"after"))
+            producer.publish(Message(b"after"))
         assert len(payloads(stream)) == 101
         assert len(payloads(stream, "n = 3")) == 20
         stream.seal(all=True)
@@ -132,11 +132,11 @@ def test_full_segments_are_sealed_and_the_one_being_written_is_not(tmp_path):
 def test_indexed_headers_can_be_changed_between_writers(tmp_path):
     path = tmp_path / "s"
     with Stream.create(path, indexed=["a"]) as stream:
-        send(stream, b"1", a="x", b="y")
+        publish(stream, b"1", a="x", b="y")
     with Stream.open(path) as stream:
         stream.reconfigure(indexed=["b"], max_age=timedelta(days=1))
         assert stream.options.indexed == ("b",)
-        send(stream, b"2", a="x", b="y")
+        publish(stream, b"2", a="x", b="y")
         for query in ("a = 'x'", "b = 'y'"):
             assert payloads(stream, query) == [b"1", b"2"]
         for query in ("a = 'z'", "b = 'z'"):
@@ -153,7 +153,7 @@ def test_the_error_rates_of_seed_002_hold_for_the_chunks_of_a_stream(tmp_path, v
     stream = Stream.create(tmp_path / "s", filter_size=size, fsync="never")
     with stream, stream.producer() as producer:
         for chunk in range(150):
-            producer.send_many(Message(b"", filter_value=f"{chunk}-{i}") for i in range(values))
+            producer.publish_many(Message(b"", filter_value=f"{chunk}-{i}") for i in range(values))
             producer.flush()
         passed = 0
         for i in range(60):
@@ -168,7 +168,7 @@ def test_retention_drops_the_oldest_segments_while_writing(tmp_path):
     with Stream.create(
         tmp_path / "s", segment_bytes=20_000, max_bytes=50_000, chunk_messages=10
     ) as stream:
-        send(stream, *[b"x" * 500] * 400)
+        publish(stream, *[b"x" * 500] * 400)
     # The committer looks after each roll; closing does not wait for it, so look once more.
     with Stream.open(tmp_path / "s") as stream:
         stream.trim()
@@ -182,7 +182,7 @@ def test_the_example_of_the_documentation(tmp_path):
     with Stream.create(tmp_path / "events", indexed=["region", "type"]) as stream:
         with stream.producer("pos-1") as producer:
             for amount in (900, 1200):
-                producer.send(
+                producer.publish(
                     Message(
                         b"...",
                         topic="orders.eu.created",

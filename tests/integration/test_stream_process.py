@@ -24,11 +24,11 @@ _PREPARED = """
     from datetime import timedelta
     from headgate import Message, Stream
 
-    def send(number=100, name=None):
+    def publish(number=100, name=None):
         stream = Stream.open(sys.argv[1])
         producer = stream.producer(name)
         for i in range(number):
-            producer.send(Message(b"%d" % i))
+            producer.publish(Message(b"%d" % i))
         return stream, producer
 """
 
@@ -48,14 +48,14 @@ def payloads(path: Path) -> list[bytes]:
 # ---- the end -----------------------------------------------------------------------------------------
 
 ENDS = {
-    "its end": ("kept = send()", 0),
-    "its end, with nothing kept": ("send()", 0),
-    "an exception": ("kept = send()\nraise RuntimeError('over')", 1),
-    "sys.exit": ("kept = send(name='p')\nsys.exit(3)", 3),
-    "a thread": ("threading.Thread(target=send).start()", 0),
-    "a handler of atexit": ("atexit.register(lambda: send()[1].flush())", 0),
+    "its end": ("kept = publish()", 0),
+    "its end, with nothing kept": ("publish()", 0),
+    "an exception": ("kept = publish()\nraise RuntimeError('over')", 1),
+    "sys.exit": ("kept = publish(name='p')\nsys.exit(3)", 3),
+    "a thread": ("threading.Thread(target=publish).start()", 0),
+    "a handler of atexit": ("atexit.register(lambda: publish()[1].flush())", 0),
     "a forked process": (
-        "p = multiprocessing.get_context('fork').Process(target=send); p.start(); p.join()",
+        "p = multiprocessing.get_context('fork').Process(target=publish); p.start(); p.join()",
         0,
     ),
 }
@@ -74,7 +74,7 @@ def test_what_cannot_be_stored_at_the_end_is_said(tmp_path: Path) -> None:
     script = """
         import resource
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-        kept = send(1000)
+        kept = publish(1000)
     """
     done = run(tmp_path / "s", script)
     assert "1000 sent messages are not stored, the process ends" in done.stderr
@@ -88,7 +88,7 @@ def test_one_refused_message_does_not_keep_the_others_from_being_stored_at_close
     producer = stream.producer()
     bad = Message(b"bad", headers={"a": 1})
     for message in (Message(b"1"), bad, Message(b"2")):
-        producer.send(message)
+        producer.publish(message)
     bad.headers["a"] = 2**70  # type: ignore[index]
     assert stream._writer is not None
     with pytest.raises(Exception, match="header 'a'"):
@@ -107,35 +107,35 @@ def stream(tmp_path: Path) -> Stream:
 
 def test_an_inherited_producer_refuses_to_send_and_to_flush_and_says_why(stream: Stream) -> None:
     with stream, stream.producer("p") as producer, stream.producer() as unnamed:
-        unnamed.send(Message(b"a"))
+        unnamed.publish(Message(b"a"))
         for refused in (
-            lambda: producer.send(Message(b"x")),
-            lambda: unnamed.send(Message(b"x")),
-            lambda: unnamed.send_many([Message(b"x")] * 5000),
+            lambda: producer.publish(Message(b"x")),
+            lambda: unnamed.publish(Message(b"x")),
+            lambda: unnamed.publish_many([Message(b"x")] * 5000),
             unnamed.flush,
         ):
             said = in_child(refused)
             assert said.startswith(StreamClosed.__name__)
             assert f"belongs to process {os.getpid()}" in said
             assert "open the stream again here" in said
-        unnamed.send(Message(b"b"))
+        unnamed.publish(Message(b"b"))
     assert payloads(stream.path) == [b"a", b"b"]
 
 
 def test_a_child_may_close_what_it_inherited_and_the_parent_writes_on(stream: Stream) -> None:
     producer = stream.producer()
-    producer.send(Message(b"a"))
+    producer.publish(Message(b"a"))
     assert in_child(lambda: (producer.close(), stream.close())) == "(None, None)"
     with pytest.raises(StreamLocked):
         WriterLock(stream.path, "test")
-    producer.send(Message(b"b"))
+    producer.publish(Message(b"b"))
     stream.close()
     assert payloads(stream.path) == [b"a", b"b"]
 
 
 def test_a_child_that_inherited_a_stream_reads_it_and_is_refused_its_lock(stream: Stream) -> None:
     with stream, stream.producer() as producer:
-        producer.send(Message(b"a"))
+        producer.publish(Message(b"a"))
         producer.flush()
         assert in_child(lambda: [m.payload for m in stream.consume()]) == "[b'a']"
         assert in_child(stream.producer).startswith("StreamLocked")
@@ -161,14 +161,14 @@ def test_a_lock_ends_with_close_although_a_forked_child_lives_on(stream: Stream)
 
 def test_a_child_opens_the_stream_itself_once_its_parent_has_closed_it(stream: Stream) -> None:
     producer = stream.producer("p")
-    producer.send(Message(b"parent"))
+    producer.publish(Message(b"parent"))
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(write)
         os.read(read, 1)  # until the parent has closed
         with stream.producer("p") as own:
-            own.send(Message(b"child"))
+            own.publish(Message(b"child"))
         stream.close()
         os._exit(0)
     os.close(read)
@@ -181,11 +181,11 @@ def test_a_child_opens_the_stream_itself_once_its_parent_has_closed_it(stream: S
 def test_a_child_ends_normally_without_storing_what_its_parent_has_pending(tmp_path: Path) -> None:
     script = """
         import os
-        stream, producer = send(10)
+        stream, producer = publish(10)
         if os.fork() == 0:
             sys.exit(0)
         os.wait()
-        producer.send(Message(b"last"))
+        producer.publish(Message(b"last"))
     """
     done = run(tmp_path / "s", script)
     assert done.returncode == 0, done.stderr
@@ -203,7 +203,7 @@ def test_a_follower_used_in_a_child_takes_no_wake_up_from_its_parent(stream: Str
         assert next(consumer, None) is None  # it watches now
         watch = consumer._following._watch
         assert watch is not None
-        producer.send(Message(b"a"))
+        producer.publish(Message(b"a"))
         producer.flush()
         assert in_child(lambda: watch.wait(0)) == "False"
         assert watch.wait(0)

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamLocked
 from headgate.message import OPAQUE, Message
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.stream import Stream
 
 LATER = timedelta(hours=1)  # a linger no test waits for
@@ -24,7 +24,7 @@ def payloads(stream):
 
 
 def chunk_counts(stream):
-    catalog = Catalog(stream.path)
+    catalog = SegmentCatalog(stream.path)
     segments = [catalog.open(file) for file in catalog.files]
     return [segment.metadata(i).count for segment in segments for i in range(len(segment))]
 
@@ -35,17 +35,47 @@ def test_a_message_comes_back_as_it_was_sent(stream):
         "EU", "key", correlation_id="c", group_sequence=3,
     )  # fmt: skip
     with stream.producer() as producer:
-        producer.send(message)
+        producer.publish(message)
     assert list(stream.consume()) == [message]
+
+
+def test_a_payload_is_published_with_the_fields_of_its_message(stream):
+    fields = {"topic": "a.b", "headers": {"n": 1}, "priority": 9, "timestamp": 12, "id": "id"}
+    fields |= {"filter_value": "EU", "key": "key", "correlation_id": "c"}
+    with stream.producer() as producer:
+        assert producer.publish(b"1", **fields)
+        assert producer.publish(b"2")
+        assert producer.publish(bytearray(b"3"), topic="t")
+        assert producer.publish_many([b"4", Message(b"5", "t")]) == 2
+    first, second, *others = stream.consume()
+    assert first == Message(b"1", **fields)
+    assert (second.payload, second.topic, second.headers) == (b"2", "", {})
+    assert [(m.payload, m.topic) for m in others] == [(b"3", "t"), (b"4", ""), (b"5", "t")]
+
+
+def test_a_message_is_published_without_other_fields(stream):
+    with stream.producer() as producer:
+        with pytest.raises(
+            InvalidMessage, match="topic: a Message has fields of its own"
+        ) as raised:
+            producer.publish(Message(b"1"), topic="t")
+        assert raised.value.field == "topic"
+        with pytest.raises(InvalidMessage, match="payload: must be bytes, not str"):
+            producer.publish("text")
+        with pytest.raises(TypeError, match="tpic"):
+            producer.publish(b"1", tpic="t")
+        with pytest.raises(InvalidMessage, match="payload: must be bytes, not str"):
+            producer.publish_many([b"1", "text"])
+    assert payloads(stream) == []
 
 
 def test_flush_confirms_and_close_flushes(stream):
     producer = stream.producer()
-    producer.send(Message(b"1"))
+    producer.publish(Message(b"1"))
     assert payloads(stream) == []
     producer.flush()
     assert payloads(stream) == [b"1"]
-    producer.send(Message(b"2"))
+    producer.publish(Message(b"2"))
     producer.close()
     producer.close()
     assert payloads(stream) == [b"1", b"2"]
@@ -53,9 +83,9 @@ def test_flush_confirms_and_close_flushes(stream):
 
 def test_messages_wait_for_each_other_and_share_a_chunk(stream):
     with stream.producer() as one, stream.producer() as other:
-        one.send(Message(b"1"))
-        other.send(Message(b"2"))
-        one.send(Message(b"3"))
+        one.publish(Message(b"1"))
+        other.publish(Message(b"2"))
+        one.publish(Message(b"3"))
     assert payloads(stream) == [b"1", b"2", b"3"]
     assert chunk_counts(stream) == [3]
 
@@ -65,7 +95,7 @@ def test_a_message_is_committed_when_it_has_lingered(tmp_path):
         consumer = stream.consume(follow=True, timeout=timedelta(seconds=20))
         producer = stream.producer()
         for i in range(50):  # each finds the committer asleep, or about to be
-            producer.send(Message(b"%d" % i))
+            producer.publish(Message(b"%d" % i))
             assert next(consumer).payload == b"%d" % i
         consumer.close()
 
@@ -74,11 +104,11 @@ def test_a_full_chunk_is_written_at_once(tmp_path):
     with Stream.create(tmp_path / "s", linger=LATER, chunk_messages=3, chunk_bytes=100) as stream:
         producer = stream.producer()
         for i in range(7):
-            producer.send(Message(b"%d" % i))
+            producer.publish(Message(b"%d" % i))
         assert chunk_counts(stream) == [3, 3]
-        producer.send(Message(b"x" * 200))
+        producer.publish(Message(b"x" * 200))
         assert chunk_counts(stream) == [3, 3, 1, 1]
-        producer.send_many([Message(b"y" * 60)] * 5)
+        producer.publish_many([Message(b"y" * 60)] * 5)
         producer.flush()
         assert chunk_counts(stream)[4:] == [1] * 5
 
@@ -86,7 +116,7 @@ def test_a_full_chunk_is_written_at_once(tmp_path):
 def test_huge_headers_make_no_huge_chunk(tmp_path):
     with Stream.create(tmp_path / "s", chunk_bytes=10_000) as stream:
         with stream.producer("p") as producer:
-            producer.send_many(Message(b"", headers={"x": f"{i}" * 5000}) for i in range(10))
+            producer.publish_many(Message(b"", headers={"x": f"{i}" * 5000}) for i in range(10))
         assert max(chunk_counts(stream)) <= 4
         assert [message.headers["x"][0] for message in stream.consume()] == [
             str(i) for i in range(10)
@@ -97,9 +127,9 @@ def test_a_message_of_64_megabytes_works(tmp_path):
     large = bytes(64 << 20)
     with Stream.create(tmp_path / "s", fsync="never") as stream:
         with stream.producer() as producer:
-            producer.send(Message(b"before"))
-            producer.send(Message(large))
-            producer.send(Message(b"after"))
+            producer.publish(Message(b"before"))
+            producer.publish(Message(large))
+            producer.publish(Message(b"after"))
         assert [len(payload) for payload in payloads(stream)] == [6, 64 << 20, 5]
 
 
@@ -128,18 +158,18 @@ def test_a_message_of_64_megabytes_works(tmp_path):
 )
 def test_what_validate_refuses_is_refused_when_it_is_sent(stream, message, field):
     producer = stream.producer()
-    producer.send(
+    producer.publish(
         Message(b"known", headers={"a": 1, "b": "x"})
     )  # so that the names are known to be good
     with pytest.raises(InvalidMessage) as caught:
-        producer.send(message)
+        producer.publish(message)
     assert caught.value.field == field
     for filler in (3, 5000):
         with pytest.raises(InvalidMessage) as caught:
-            producer.send_many([*[Message(b"fine")] * filler, message])
+            producer.publish_many([*[Message(b"fine")] * filler, message])
         assert caught.value.field == field
     producer.flush()
-    assert payloads(stream) == [b"known"]  # of send_many, all or none
+    assert payloads(stream) == [b"known"]  # of publish_many, all or none
 
 
 @pytest.mark.parametrize(
@@ -165,8 +195,8 @@ def test_what_validate_refuses_is_refused_when_it_is_sent(stream, message, field
 def test_a_value_is_stored_whether_or_not_its_name_is_known(stream, value):
     message = Message(b"x", "a.b", {"h": value})
     with stream.producer() as producer:
-        assert producer.send(message)
-        assert producer.send(message)
+        assert producer.publish(message)
+        assert producer.publish(message)
     found = [m.headers.get("h") for m in stream.consume()]
     assert found == [value, value]
     assert {type(one) for one in found} == {type(value)}
@@ -178,9 +208,9 @@ def test_a_value_is_stored_whether_or_not_its_name_is_known(stream, value):
 def test_a_bad_value_under_a_known_name_is_refused_by_the_send_that_brings_it(stream, value):
     with stream.producer() as producer:
         for good in ("text", 7, 0.5, True):
-            producer.send(Message(b"x", "a.b", {"h": good}))
+            producer.publish(Message(b"x", "a.b", {"h": good}))
         with pytest.raises(InvalidMessage) as refused:
-            producer.send(Message(b"x", "a.b", {"h": value}))
+            producer.publish(Message(b"x", "a.b", {"h": value}))
     assert "'h'" in str(refused.value)
     assert stream.next_offset == 4
 
@@ -193,7 +223,7 @@ def test_payloads_fill_a_chunk_by_their_bytes_too(tmp_path):
         stream.producer() as producer,
     ):
         for _ in range(11):
-            producer.send(Message(b"x" * 10_000, "a.b"))
+            producer.publish(Message(b"x" * 10_000, "a.b"))
         assert stream.next_offset == 10
 
 
@@ -203,9 +233,9 @@ def test_headers_and_payloads_can_be_used_again_as_soon_as_a_message_was_sent(st
     with stream.producer(name) as producer:
         for i in range(5):
             headers["n"], buffer[0] = i, i
-            producer.send(Message(buffer, headers=headers))
+            producer.publish(Message(buffer, headers=headers))
             headers["n"], buffer[0] = 10 + i, 10 + i
-            producer.send_many([Message(memoryview(buffer), headers=headers)])
+            producer.publish_many([Message(memoryview(buffer), headers=headers)])
             headers.clear()
     stored = [(message.payload, message.headers) for message in stream.consume()]
     wanted = [n for i in range(5) for n in (i, 10 + i)]
@@ -215,9 +245,9 @@ def test_headers_and_payloads_can_be_used_again_as_soon_as_a_message_was_sent(st
 def test_a_message_changed_after_it_was_sent_does_not_block_the_others(stream):
     changed = Message(b"2", headers={"a": 1})
     producer = stream.producer()
-    producer.send(Message(b"1"))
-    producer.send(changed)
-    producer.send(Message(b"3"))
+    producer.publish(Message(b"1"))
+    producer.publish(changed)
+    producer.publish(Message(b"3"))
     changed.headers["a"] = 2**70
     with pytest.raises(InvalidMessage):
         producer.flush()
@@ -228,8 +258,8 @@ def test_a_message_changed_after_it_was_sent_does_not_block_the_others(stream):
 def test_a_message_that_turns_bad_while_it_lingers_is_told_to_the_next_who_flushes(stream):
     changed = Message(b"2", headers={"a": 1})
     producer = stream.producer()
-    producer.send(Message(b"1"))
-    producer.send(changed)
+    producer.publish(Message(b"1"))
+    producer.publish(changed)
     changed.headers["a"] = 2**70
     stream._writer.commit_late()  # what the committer does
     with pytest.raises(InvalidMessage, match="header 'a'"):
@@ -244,11 +274,11 @@ def test_a_message_that_turns_bad_while_it_lingers_is_told_to_the_next_who_flush
 def test_a_publishing_id_is_stored_once(stream):
     with stream.producer("p") as producer:
         assert producer.last_publishing_id is None
-        assert producer.send(Message(b"a"))
-        assert producer.send(Message(b"b"), publishing_id=10)
-        assert not producer.send(Message(b"again"), publishing_id=10)
-        assert not producer.send(Message(b"older"), publishing_id=3)
-        assert producer.send(Message(b"c"))
+        assert producer.publish(Message(b"a"))
+        assert producer.publish(Message(b"b"), publishing_id=10)
+        assert not producer.publish(Message(b"again"), publishing_id=10)
+        assert not producer.publish(Message(b"older"), publishing_id=3)
+        assert producer.publish(Message(b"c"))
         assert (producer.last_publishing_id, producer.confirmed_publishing_id) == (11, None)
         producer.flush()
         assert producer.confirmed_publishing_id == 11
@@ -258,18 +288,18 @@ def test_a_publishing_id_is_stored_once(stream):
 def test_of_many_sent_again_only_the_new_ones_are_stored(stream):
     messages = [Message(b"%d" % i) for i in range(10_000)]
     with stream.producer("p") as producer:
-        assert producer.send_many(messages[:6000], first_publishing_id=0) == 6000
-        assert producer.send_many(messages[1000:], first_publishing_id=1000) == 4000
-        assert producer.send_many(messages[9990:], first_publishing_id=9990) == 0
+        assert producer.publish_many(messages[:6000], first_publishing_id=0) == 6000
+        assert producer.publish_many(messages[1000:], first_publishing_id=1000) == 4000
+        assert producer.publish_many(messages[9990:], first_publishing_id=9990) == 0
     assert payloads(stream) == [message.payload for message in messages]
 
 
 def test_names_are_apart_and_unnamed_ones_have_no_ids(stream):
     with stream.producer("a") as a, stream.producer("b") as b, stream.producer() as unnamed:
-        assert a.send(Message(b"1"), publishing_id=5)
-        assert b.send(Message(b"2"), publishing_id=5)
+        assert a.publish(Message(b"1"), publishing_id=5)
+        assert b.publish(Message(b"2"), publishing_id=5)
         with pytest.raises(InvalidMessage, match="only a named producer"):
-            unnamed.send(Message(b"3"), publishing_id=5)
+            unnamed.publish(Message(b"3"), publishing_id=5)
         with pytest.raises(StreamError, match="there is a producer 'a' already"):
             stream.producer("a")
 
@@ -283,13 +313,13 @@ def test_a_name_must_be_a_name(stream, name):
 @pytest.mark.parametrize("publishing_id", [-1, 2**63, 1.0, True])
 def test_a_publishing_id_must_be_one(stream, publishing_id):
     with stream.producer("p") as producer, pytest.raises(InvalidMessage, match="publishing_id"):
-        producer.send(Message(b""), publishing_id=publishing_id)
+        producer.publish(Message(b""), publishing_id=publishing_id)
 
 
 def test_ids_are_remembered_by_the_next_writer_after_sealing_and_trimming(tmp_path):
     path = tmp_path / "s"
     with Stream.create(path) as stream, stream.producer("p") as producer:
-        producer.send(Message(b"1"), publishing_id=41)
+        producer.publish(Message(b"1"), publishing_id=41)
     for change in ("reopened", "sealed", "trimmed", "sealed again"):
         with Stream.open(path) as stream:
             if "sealed" in change:
@@ -299,20 +329,20 @@ def test_ids_are_remembered_by_the_next_writer_after_sealing_and_trimming(tmp_pa
                 assert payloads(stream) == [b"other"]  # the newest segment stays
             with stream.producer("p") as producer:
                 assert producer.last_publishing_id == 41, change
-                assert not producer.send(Message(b"again"), publishing_id=41)
+                assert not producer.publish(Message(b"again"), publishing_id=41)
             with stream.producer("q") as producer:
-                producer.send(Message(b"other"))
+                producer.publish(Message(b"other"))
 
 
 def test_threads_share_a_named_producer_without_losing_a_message(stream):
     producer = stream.producer("p")
 
-    def send():
+    def publish():
         for _ in range(500):
-            assert producer.send(Message(b"x"))
-        assert producer.send_many([Message(b"y")] * 500) == 500
+            assert producer.publish(Message(b"x"))
+        assert producer.publish_many([Message(b"y")] * 500) == 500
 
-    threads = [threading.Thread(target=send) for _ in range(4)]
+    threads = [threading.Thread(target=publish) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -326,9 +356,9 @@ def test_threads_share_a_named_producer_without_losing_a_message(stream):
 
 def test_a_producer_gives_filter_values(stream):
     with stream.producer(filter_value=lambda message: message.headers.get("region")) as producer:
-        producer.send(Message(b"1", headers={"region": "AMER"}))
-        producer.send(Message(b"2"))
-        producer.send_many(
+        producer.publish(Message(b"1", headers={"region": "AMER"}))
+        producer.publish(Message(b"2"))
+        producer.publish_many(
             [Message(b"3", headers={"region": "EMEA"}), Message(b"4", filter_value="own")]
         )
     assert [message.filter_value for message in stream.consume()] == ["AMER", None, "EMEA", "own"]
@@ -337,7 +367,7 @@ def test_a_producer_gives_filter_values(stream):
 def test_a_filter_value_that_is_no_text_is_refused(stream):
     producer = stream.producer(filter_value=lambda message: 5)
     with pytest.raises(InvalidMessage, match="filter_value"):
-        producer.send(Message(b""))
+        producer.publish(Message(b""))
 
 
 # ---- one writer --------------------------------------------------------------------------------------
@@ -356,7 +386,7 @@ def test_a_second_writer_is_refused_by_the_name_of_the_first(stream):
 
 def test_reading_needs_no_lock(stream):
     with stream.producer() as producer:
-        producer.send(Message(b"1"))
+        producer.publish(Message(b"1"))
         producer.flush()
         with Stream.open(stream.path) as reader:
             assert payloads(reader) == [b"1"]
@@ -366,13 +396,13 @@ def test_reading_needs_no_lock(stream):
 def test_the_lock_is_free_when_the_stream_is_closed(tmp_path):
     first = Stream.create(tmp_path / "s")
     producer = first.producer()
-    producer.send(Message(b"1"))
+    producer.publish(Message(b"1"))
     first.close()
     first.close()
     with Stream.open(tmp_path / "s") as second, second.producer() as other:
-        other.send(Message(b"2"))
+        other.publish(Message(b"2"))
     assert payloads(Stream.open(tmp_path / "s")) == [b"1", b"2"]
     with pytest.raises(StreamClosed):
-        producer.send(Message(b"3"))
+        producer.publish(Message(b"3"))
     with pytest.raises(StreamClosed):
         first.producer()

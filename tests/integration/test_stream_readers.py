@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.columns.decoder import decode_records
+from headgate.columns.decode import decode_records
 from headgate.message import Message
 from headgate.streams.stream import Stream
 from tests.conftest import FULL
@@ -27,7 +27,7 @@ def write_all(stream: Stream) -> None:
     """Publish, seal every now and then, drop what is old."""
     with stream.producer() as producer:
         for n in range(0, MESSAGES, BATCH):
-            producer.send_many([message(i) for i in range(n, n + BATCH)])
+            producer.publish_many([message(i) for i in range(n, n + BATCH)])
             producer.flush()
             if n % 1200 == 0:
                 stream.seal(all=n % 2400 == 0)
@@ -83,11 +83,11 @@ def test_a_consumer_that_keeps_up_sees_every_message_once(stream: Stream) -> Non
     reader.start()
     with stream.producer() as producer:
         for n in range(0, MESSAGES // 2, BATCH):
-            producer.send_many([message(i) for i in range(n, n + BATCH)])
+            producer.publish_many([message(i) for i in range(n, n + BATCH)])
             if n % 1200 == 0:
                 stream.seal(all=n % 2400 == 0)
         for n in range(MESSAGES // 2, MESSAGES):
-            producer.send(message(n))
+            producer.publish(message(n))
         producer.flush()
     reader.join(60)
     assert not reader.is_alive()

@@ -32,7 +32,7 @@ def path(tmp_path):
     path = tmp_path / "s"
     with Stream.create(path, indexed=["r"]) as stream, stream.producer("p") as producer:
         for start in range(0, 60, 5):
-            producer.send_many(MESSAGES[start : start + 5])
+            producer.publish_many(MESSAGES[start : start + 5])
             producer.flush()
     return path
 
@@ -53,7 +53,7 @@ def read(path):
 def write_more(path, *payloads):
     with Stream.open(path) as stream, stream.producer("p") as producer:
         for payload in payloads:
-            producer.send(Message(payload))
+            producer.publish(Message(payload))
 
 
 def unsettle(path):
@@ -125,11 +125,11 @@ def test_an_index_that_cannot_be_trusted_is_rebuilt(path, tmp_path, damage, sett
                 Stream.create(other, indexed=["x"]) as stream,
                 stream.producer("named") as producer,
             ):
-                producer.send(Message(b"", headers={"x": 1}))
+                producer.publish(Message(b"", headers={"x": 1}))
                 producer.flush()
                 stream.seal(all=True)
             with Stream.open(other) as stream, stream.producer() as producer:
-                producer.send(Message(b"x"))
+                producer.publish(Message(b"x"))
             shutil.copy(index_path(other, 1), index)
     assert read(path) == MESSAGES
     report = verify(path)
@@ -176,7 +176,7 @@ def test_the_table_of_producers_is_rebuilt_from_the_log_alone(tmp_path):
     with Stream.create(path, segment_bytes=5000) as stream:
         for i in range(30):
             with stream.producer(f"p{i % 7}") as producer:
-                producer.send(Message(b"x" * 500), publishing_id=i * 10)
+                producer.publish(Message(b"x" * 500), publishing_id=i * 10)
     assert len(segment_files(path)) > 2
     for file in segment_files(path):
         index_path(path, file.first_offset).unlink()
@@ -315,8 +315,8 @@ def test_an_index_rebuilt_under_other_options_covers_only_what_it_saw(tmp_path):
     path = tmp_path / "s"
     with Stream.create(path) as stream, stream.producer() as producer:
         common = {f"h{i}": i for i in range(128)}
-        producer.send_many([Message(b"", headers=common)] * 5)
-        producer.send(Message(b"found", headers={**common, "rare": "x"}))
+        producer.publish_many([Message(b"", headers=common)] * 5)
+        producer.publish(Message(b"found", headers={**common, "rare": "x"}))
     with Stream.open(path) as stream:
         stream.reconfigure(indexed=["rare", "h5"])
     index_of(path).unlink()
@@ -369,7 +369,7 @@ def test_a_damaged_log_header_costs_nothing_but_the_ids_it_held(path):
     assert [problem.position for problem in verify(path).problems] == [0]
     with Stream.open(path) as stream, stream.producer("p") as producer:
         assert producer.last_publishing_id == 60
-        producer.send(Message(b"newer"))
+        producer.publish(Message(b"newer"))
     assert verify(path).fine
     assert [m.payload for m in read(path)][-2:] == [b"new", b"newer"]
 
@@ -379,7 +379,7 @@ def test_messages_missing_between_two_segments_are_reported_and_given_up_by_repa
     stream = Stream.create(path, segment_bytes=5000, chunk_messages=2)
     with stream, stream.producer() as producer:
         for i in range(40):
-            producer.send(Message(b"x" * 500, headers={"n": i}))
+            producer.publish(Message(b"x" * 500, headers={"n": i}))
     first = HotSegment(segment_files(path)[0].path)
     cut = int(first.entries["position"][-1])
     lost = int(first.entries["count"][-1])

@@ -15,7 +15,7 @@ import pyarrow as pa
 from headgate.clock import now_us
 from headgate.message import Message
 from headgate.streams.cold.compaction import compact
-from headgate.streams.read.consumer import Consumer
+from headgate.streams.read.consumer import StreamConsumer
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import verify
 
@@ -53,7 +53,7 @@ class Crew:
 class Witness:
     """Reads everything, and knows how far; what it has seen may be dropped."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: StreamConsumer) -> None:
         self.consumer, self.next_offset = consumer, 0
         self.seen: dict[str, list[int]] = {}
 
@@ -119,7 +119,7 @@ def _publish_while(
         assert writer is not None
         while len(seen) <= rolls and time.monotonic() < deadline and not crew.problems:
             for _ in range(rng.randrange(1, 600)):
-                producer.send(Message(b"%d" % sent, topic="sent", headers={"n": sent % 7}))
+                producer.publish(Message(b"%d" % sent, topic="sent", headers={"n": sent % 7}))
                 sent += 1
             seen.add(writer.active_first_offset)
     assert crew.problems == []

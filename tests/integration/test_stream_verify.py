@@ -28,7 +28,7 @@ from headgate.streams.stream import Stream
 with Stream.open(sys.argv[1]) as stream, stream.producer() as producer:
     print("ready", flush=True)
     for n in range(10**9):
-        producer.send_many([Message(b"%d" % n, headers={"n": n}) for _ in range(30)])
+        producer.publish_many([Message(b"%d" % n, headers={"n": n}) for _ in range(30)])
         producer.flush()
         if n % 40 == 0:
             stream.seal(all=n % 80 == 0)
@@ -69,7 +69,7 @@ def test_what_is_really_damaged_is_found_beside_a_writer(tmp_path: Path) -> None
     path = tmp_path / "s"
     with Stream.create(path, fsync="always") as stream, stream.producer() as producer:
         for i in range(10):
-            producer.send(Message(b"%010d" % i))
+            producer.publish(Message(b"%010d" % i))
             producer.flush()
         log = log_path(path, 0)
         at = log.read_bytes().index(b"%010d" % 4)

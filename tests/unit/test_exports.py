@@ -4,6 +4,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -29,6 +30,10 @@ def test_a_type_checker_sees_every_public_name():
         alias.asname for node in imports if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     assert set(headgate.__all__) <= seen
+
+
+def test_the_version_is_that_of_the_installed_package():
+    assert headgate.__version__ == version("headgate")
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -1,7 +1,9 @@
 """What a message holds, and what may be published."""
 
+import dataclasses
 import pickle
 from collections import UserDict
+from dataclasses import fields
 from enum import IntEnum
 
 import pytest
@@ -10,7 +12,10 @@ from headgate import OPAQUE, InvalidMessage, Message
 from headgate.message import (
     INT64_MAX,
     INT64_MIN,
+    PROPERTY_NAMES,
+    SYSTEM_FIELDS,
     HeaderValue,
+    MessageFields,
     message_of_fields,
     project_headers,
     validate,
@@ -30,6 +35,11 @@ def test_amqp_properties_are_given_by_name_and_read_as_attributes():
         "expiration": 60_000,
     }
     assert message.content_type is None
+
+
+def test_the_keywords_of_publish_are_the_fields_and_properties_of_a_message():
+    fields = {field.name for field in dataclasses.fields(Message)}
+    assert MessageFields.__annotations__.keys() | {"payload"} == fields | PROPERTY_NAMES
 
 
 def test_amqps_message_id_is_the_id():
@@ -167,3 +177,13 @@ def test_a_message_without_properties_gets_none_from_a_dict_that_is_used_again()
     message = Message(properties=given)
     given["subject"] = "late"
     assert message.properties == {}
+
+
+def test_every_system_field_is_an_attribute_of_a_message_and_of_its_kind():
+    message = Message(topic="t", priority=1, timestamp=2, id="i", filter_value="f", key="k")
+    kinds = {"string": str, "int": int}
+    others = {"payload", "headers", "properties"}
+    assert {field.name for field in SYSTEM_FIELDS} == {f.name for f in fields(Message)} - others
+    for field in SYSTEM_FIELDS:
+        assert type(getattr(message, field.name)) is kinds[field.kind]
+        assert (getattr(Message(), field.name) is not None) == field.required

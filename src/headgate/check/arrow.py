@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.check.engine import Question
-from headgate.columns import BatchColumns, shred
+from headgate.columns import BatchColumns, shred_messages
 from headgate.filters import Filter
 from headgate.filters.compile.arrow import compile_mask
 from headgate.message import Message
@@ -33,7 +33,9 @@ class ArrowEngine:
 
 def _batches(messages: list[Message]) -> list[BatchColumns]:
     starts = range(0, len(messages), ROWS_PER_BATCH)
-    return [BatchColumns(shred(messages[start : start + ROWS_PER_BATCH])) for start in starts]
+    return [
+        BatchColumns(shred_messages(messages[start : start + ROWS_PER_BATCH])) for start in starts
+    ]
 
 
 def _by_filter_and_batch(

@@ -14,25 +14,13 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from headgate.errors import CasesError, FilterError, InvalidMessage, TopicPatternError
-from headgate.filters import Filter, TopicMatch, parse
+from headgate.filters import SYS_KINDS, Filter, TopicMatch, parse
 from headgate.message import OPAQUE, HeaderValue, Message, validate
 
 Expected: TypeAlias = "bool | str"  # True, False or "error"
 
 ERROR: Final = "error"
-_FIELDS: Final = frozenset(
-    [
-        "topic",
-        "headers",
-        "priority",
-        "timestamp",
-        "id",
-        "filter_value",
-        "key",
-        "properties",
-        "payload",
-    ]
-)
+_FIELDS: Final = frozenset({"payload", "headers", "properties", *SYS_KINDS})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The command line: `headgate <noun> <verb>`. Exit code 0 is yes, 1 is no, 2 is a mistake in the asking."""
+"""The command line: `headgate <noun> <verb>`. Exit code 0 is yes, 1 is no, 2 is an error."""
 
 from __future__ import annotations
 

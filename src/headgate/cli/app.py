@@ -1,102 +1,81 @@
-"""All nouns under one roof, and how errors leave it."""
+"""The root of the command line: finds the command, runs it, and turns errors into a line and an exit code."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 import traceback
 from contextlib import suppress
 from importlib import import_module
-from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
-from headgate.cli.failures import describe_failure
+import headgate
+from headgate.errors import HeadgateError, MissingExtra
 
 NOUNS: Final = {
     "filter": "Work with filters: check them against every engine.",
-    "stream": "Work with streams: create, publish, tail, scan, seal, look after.",
-    "queue": "Work with queues: create, publish, claim, look, tidy.",
+    "stream": "Work with streams: create, publish, tail, scan, seal, verify, compact, replay.",
+    "queue": "Work with queues: create, publish, claim, inspect, purge.",
     "sub": "Work with durable subscriptions.",
     "pipeline": "Run pipelines on Spark: check, show, run.",
 }
 MORE_VERBS: Final = {  # of a noun, in modules of their own
-    "stream": ("stream_messages", "stream_care", "stream_jobs", "stream_compact"),
+    "stream": ("stream_messages", "stream_upkeep", "stream_jobs"),
     "queue": ("queue_messages",),
 }
-DEBUG: Final = "--debug"
-INTERRUPTED: Final = 130  # what shells say of a command that Ctrl-C ended
 VERBS: Final = ("explain", "route", "demo", "bench", "doctor")  # these need no noun
+DEBUG: Final = "--debug"
+INTERRUPTED: Final = 130  # the exit code of a command that Ctrl-C ended
 
 
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code: 0, 1 for a negative answer, 2 for an error."""
     debug, arguments = _without_debug(arguments)
     _open_missing_streams()
-    _print_any_character()
+    _escape_unprintable_output()
     try:
         try:
             app_of(arguments)(arguments, prog_name="headgate")
         finally:
-            sys.stdout.flush()  # here, where a failure has a place to go
+            sys.stdout.flush()  # here, where a failure can still be reported
     except SystemExit as finished:
         if isinstance(finished.__context__, BrokenPipeError):  # Typer makes a failure of it
-            _drop_output()
+            _discard_output()
             return 0
         return finished.code if isinstance(finished.code, int) else 0
     except KeyboardInterrupt:  # while the command was still being loaded
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has seen enough
-        _drop_output()
+    except BrokenPipeError:  # the reader of our output closed it, as `head` does
+        _discard_output()
         return 0
     except Exception as problem:
         if debug:
             traceback.print_exception(problem)
         stderr = Console(stderr=True, highlight=False, soft_wrap=True)
         stderr.print(f"error: {describe_failure(problem)}", markup=False, style="red")
-        _drop_output_that_fails()
+        _discard_output_that_fails()
         return 2
     return 0
 
 
 def _without_debug(arguments: list[str]) -> tuple[bool, list[str]]:
-    """Whether --debug was given, before or behind the command, and the arguments without it."""
+    """Whether --debug was given, before or after the command, and the arguments without it."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     own = [argument for argument in arguments[:end] if argument != DEBUG]
     return len(own) < end, [*own, *arguments[end:]]
 
 
-def _open_missing_streams() -> None:
-    """A command that was started with its input or output closed has nothing to read, and prints to nobody."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
-
-
-def _print_any_character() -> None:
-    """What the terminal's encoding lacks, or no encoding has, is printed as an escape and is no error."""
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _drop_output_that_fails() -> None:
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):  # a full disk, most likely
-        _drop_output()
-
-
-def _drop_output() -> None:
-    """Nobody reads it: Python must not try once more, and complain, when it ends."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+# ---- the commands --------------------------------------------------------------------------------------
 
 
 def app_of(arguments: list[str]) -> typer.Typer:
-    """The command line, with only the noun that was asked for loaded: most of a start is imports."""
+    """Build the command line with only the named noun loaded: most of the start-up time is imports."""
     app = typer.Typer(
         name="headgate",
         help="A message broker and data pipeline: say once what you want, and the filter is pushed as deep as it goes.",
@@ -105,16 +84,18 @@ def app_of(arguments: list[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
+    if arguments[:1] == ["--version"]:
+        return app
     every = (*NOUNS, *VERBS)
     for word in [word for word in arguments[:1] if word in every] or every:
         if word in NOUNS:
-            app.add_typer(_noun(word), name=word, help=NOUNS[word])
+            app.add_typer(_load_noun(word), name=word, help=NOUNS[word])
         else:
             app.command(name=word)(getattr(import_module(f"headgate.cli.{word}"), word))
     return app
 
 
-def _noun(word: str) -> typer.Typer:
+def _load_noun(word: str) -> typer.Typer:
     own: typer.Typer = import_module(f"headgate.cli.{word}").app
     if word not in MORE_VERBS:
         return own
@@ -125,9 +106,9 @@ def _noun(word: str) -> typer.Typer:
     return together
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"headgate {version('headgate')}")
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"headgate {headgate.__version__}")
         raise typer.Exit
 
 
@@ -143,3 +124,89 @@ def _common(
     ] = False,
 ) -> None:
     pass
+
+
+# ---- standard input and output -------------------------------------------------------------------------
+
+
+def _open_missing_streams() -> None:
+    """Give a command that was started with closed standard streams empty ones."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def _escape_unprintable_output() -> None:
+    """Print characters that the terminal's encoding lacks as escapes, instead of failing."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _discard_output_that_fails() -> None:
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # a full disk, most likely
+        _discard_output()
+
+
+def _discard_output() -> None:
+    """Redirect standard output to nowhere, so that Python does not fail again when it flushes at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# ---- failures ------------------------------------------------------------------------------------------
+
+_EXTRAS: Final = {
+    "pyspark": ("spark", "this command"),
+    "py4j": ("spark", "this command"),
+    "grpc": ("spark", "Spark Connect"),
+    "psycopg": ("postgres", "PostgreSQL"),
+}
+_REMEDIES: Final = {
+    errno.ENOSPC: "free some space and try again; what was confirmed is safe",
+    errno.EDQUOT: "free some space and try again; what was confirmed is safe",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EACCES: "let this user read and write there, or choose another place",
+    errno.EPERM: "let this user read and write there, or choose another place",
+    errno.EROFS: "choose a place that can be written",
+    errno.EMFILE: "raise the limit of open files: ulimit -n 65536",
+    errno.ENFILE: "too many files are open on this machine",
+}
+_SPARK: Final = ("pyspark", "py4j")
+_JAVA: Final = re.compile(r"^: [\w.$]+(?:Exception|Error): (.{1,500})", re.MULTILINE)
+
+
+def describe_failure(problem: BaseException) -> str:
+    """Say in a line or a few what failed, where, and what to do; never a traceback."""
+    if isinstance(problem, HeadgateError):
+        return str(problem)
+    if isinstance(problem, OSError) and problem.errno is not None:
+        return _describe_os_error(problem)
+    if isinstance(problem, ImportError) and (problem.name or "").split(".")[0] in _EXTRAS:
+        return str(MissingExtra(*_EXTRAS[(problem.name or "").split(".")[0]]))
+    if type(problem).__module__.startswith(_SPARK):
+        return f"Spark failed: {_spark_reason(problem)}; --debug prints the traceback"
+    kind = type(problem).__name__
+    return (
+        f"unexpected {kind}: {_first_line(problem)}; this should not happen: run the command again with --debug, "
+        "which prints the traceback, and report it"
+    )
+
+
+def _describe_os_error(problem: OSError) -> str:
+    where = f"{problem.filename}: " if problem.filename is not None else ""
+    remedy = _REMEDIES.get(problem.errno or 0)
+    return f"{where}{problem.strerror}" + (f"; {remedy}" if remedy else "")
+
+
+def _spark_reason(problem: BaseException) -> str:
+    """The message of the Java exception, which follows the name of the call that failed."""
+    found = _JAVA.search(str(problem))
+    return _first_line(problem) if found is None else found[1].rstrip(" .;:")
+
+
+def _first_line(problem: BaseException) -> str:
+    """The first line of a message that is not empty; Java's messages go on for pages."""
+    lines = (line.strip() for line in str(problem).splitlines())
+    return next((line for line in lines if line), "it has no message")[:500].rstrip(" .;:")

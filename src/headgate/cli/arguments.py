@@ -1,16 +1,113 @@
-"""What a person types, turned into values (headers, durations, sizes, restrictions), and back."""
+"""Arguments and options that commands share, and how their text becomes values."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, overload
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, overload
+
+import typer
 
 from headgate.errors import HeadgateError
 from headgate.message import HeaderValue
+
+if TYPE_CHECKING:
+    from headgate.queues import Access, Database
+
+# ---- declarations --------------------------------------------------------------------------------------
+
+StreamPath: TypeAlias = Annotated[
+    Path, typer.Argument(help="The stream's directory.", metavar="STREAM")
+]
+QueueName: TypeAlias = Annotated[str, typer.Argument(help="The queue's name.", metavar="QUEUE")]
+DatabaseUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        help="sqlite:///orders.db or postgresql://…; by default the setting `database`.",
+        metavar="URL",
+    ),
+]
+FilterText: TypeAlias = Annotated[
+    str,
+    typer.Option("--filter", "-f", help="Only messages that match this filter.", metavar="FILTER"),
+]
+From: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        help="Where to begin: first, last, next, an offset, a time (2026-01-31T12:00:00Z) or a duration ago (10m).",
+        metavar="START",
+    ),
+]
+OnLost: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="If retention has deleted the offset to begin at, or it is past the end: error, first or next.",
+        metavar="WHAT",
+    ),
+]
+SkipCorrupt: TypeAlias = Annotated[
+    bool,
+    typer.Option("--skip-corrupt", help="Skip chunks that cannot be read, and report each."),
+]
+Headers: TypeAlias = Annotated[
+    list[str],
+    typer.Option(
+        "--header",
+        "-H",
+        help="A header: name=text, or name:=json for numbers and booleans; may be repeated.",
+    ),
+]
+Priority: TypeAlias = Annotated[int, typer.Option(help="0 to 255, higher is more urgent.")]
+Limit: TypeAlias = Annotated[
+    int, typer.Option("-n", "--limit", help="The largest number of messages.")
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJsonLines: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print JSON, one object per line.")
+]
+HeadersOnly: TypeAlias = Annotated[
+    bool, typer.Option("--headers-only", help="Leave the payloads out.")
+]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+Master: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Where Spark runs: spark://host:7077, …; local[*,4] by default.",
+        envvar="HEADGATE_SPARK_MASTER",
+    ),
+]
+Conf: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="A setting of Spark, such as spark.executor.memory=4g; may be repeated.",
+    ),
+]
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Go on if --yes was given or the user answers yes; otherwise exit with code 1."""
+    if not yes and not typer.confirm(question):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def open_database(url: str | None, access: Access = "change") -> Iterator[Database]:
+    """The database at a URL, or the one in the settings. Only `create` makes one, so a typing error in a URL does not."""
+    from headgate.queues import connect
+    from headgate.settings import load_settings
+
+    with connect(load_settings(database=url).database, access=access) as database:
+        yield database
+
+
+# ---- from text to values -------------------------------------------------------------------------------
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -18,25 +115,27 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _POWER: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
-def parse_headers(given: Iterable[str]) -> dict[str, HeaderValue]:
+def parse_headers(pairs: Iterable[str]) -> dict[str, HeaderValue]:
     """`region=EU` is text; `amount:=1200`, `express:=true` are JSON and keep their kind."""
     headers: dict[str, HeaderValue] = {}
-    for pair in given:
+    for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise HeadgateError(f"a header is written name=text or name:=json, not {pair!r}")
         if name.endswith(":"):
-            headers[name[:-1]] = _json(pair, value)
+            headers[name[:-1]] = _parse_json(pair, value)
         else:
             headers[name] = value
     return headers
 
 
-def _json(pair: str, value: str) -> HeaderValue:
+def _parse_json(pair: str, value: str) -> HeaderValue:
     try:
         found: HeaderValue = json.loads(value)
     except (ValueError, RecursionError):
-        raise HeadgateError(f"{pair!r}: {value!r} is no JSON; for text write name=text") from None
+        raise HeadgateError(
+            f"{pair!r}: {value!r} is not valid JSON; for text write name=text"
+        ) from None
     return found
 
 
@@ -54,7 +153,7 @@ def parse_duration(text: str | None) -> timedelta | None:
         return None
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise HeadgateError(f"{text!r} is no duration; write it like 90s, 15m, 12h or 7d")
+        raise HeadgateError(f"{text!r} is not a duration; write it like 90s, 15m, 12h or 7d")
     try:
         return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
     except OverflowError:
@@ -67,34 +166,27 @@ def parse_size(text: str | None) -> int | None:
         return None
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise HeadgateError(f"{text!r} is no size; write it like 4096, 64MiB or 10GB")
+        raise HeadgateError(f"{text!r} is not a size; write it like 4096, 64MiB or 10GB")
     base = 1024 if found[3] else 1000
     return int(float(found[1]) * base ** _POWER[found[2].upper()])
 
 
 def parse_restriction(text: str) -> tuple[str, tuple[str, ...]]:
-    """`region=us,eu`: a header and the values batches are kept apart by."""
+    """`region=us,eu`: a header, and the values that batches are kept apart by."""
     name, equals, values = text.partition("=")
     if not equals or not values:
         raise HeadgateError(f"a restriction is written header=value,value, not {text!r}")
     return name, tuple(values.split(","))
 
 
-def write_text(path: Path, text: str) -> None:
-    """Into the file that was asked for."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise HeadgateError(
-            f"{path} cannot be written: {problem.strerror}; choose another place"
-        ) from problem
+def parse_conf(conf: Iterable[str] | None) -> dict[str, str]:
+    """The settings of Spark that --conf gave."""
+    pairs = [setting.partition("=") for setting in conf or ()]
+    for key, equals, value in pairs:
+        if not key.startswith("spark.") or not equals or not value:
+            from headgate.errors import SparkOptionsError
 
-
-def size_text(count: int) -> str:
-    """Bytes for a person: 1.5 MiB."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+            raise SparkOptionsError(
+                f"--conf {key}{equals}{value} is not a setting of Spark; write it as --conf spark.executor.memory=4g"
+            )
+    return {key: value for key, _, value in pairs}

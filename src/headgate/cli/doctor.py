@@ -1,8 +1,7 @@
-"""headgate doctor: is this machine fit for it, and what to do where it is not."""
+"""headgate doctor: check whether this machine has what Headgate needs."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -11,11 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.diagnosis import Finding, State, diagnose
-from headgate.cli.options import AsJson
+from headgate.cli.arguments import AsJson
+from headgate.cli.output import print_json
+from headgate.insights import Finding, Health, diagnose
 from headgate.settings import load_settings
 
-_MARKS: Final[dict[State, str]] = {
+_MARKS: Final[dict[Health, str]] = {
     "fine": "[green]✓[/]",
     "absent": "[dim]–[/]",
     "weak": "[yellow]![/]",
@@ -25,10 +25,10 @@ _MARKS: Final[dict[State, str]] = {
 
 def doctor(
     directory: Annotated[
-        Path, typer.Argument(help="Where streams and databases will live.")
+        Path, typer.Argument(help="Where streams and databases will be stored.")
     ] = Path(),
     database: Annotated[
-        str | None, typer.Option(help="A PostgreSQL server to look at: postgresql://…")
+        str | None, typer.Option(help="A PostgreSQL server to check: postgresql://…")
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Also start Spark and run a job.")] = False,
     as_json: AsJson = False,
@@ -38,11 +38,11 @@ def doctor(
     Exit code 1 when something is missing that keeps a part from working.
     """
     console = Console(highlight=False, stderr=as_json)
-    with console.status("looking …"):
+    with console.status("checking …"):
         url = database or load_settings().database
         findings = list(diagnose(directory, url, start_spark=deep))
     if as_json:
-        typer.echo(json.dumps([finding._asdict() for finding in findings], indent=2))
+        print_json([finding._asdict() for finding in findings])
     else:
         console.print(_table(findings))
         console.print(_summary(findings), markup=False)
@@ -53,8 +53,8 @@ def doctor(
 def _table(findings: list[Finding]) -> Table:
     table = Table("", "part", "found", "what to do", box=None, pad_edge=False)
     for finding in findings:
-        told = (finding.part, finding.found, finding.advice)
-        table.add_row(_MARKS[finding.state], *map(Text, told))
+        cells = (finding.part, finding.found, finding.advice)
+        table.add_row(_MARKS[finding.state], *map(Text, cells))
     return table
 
 

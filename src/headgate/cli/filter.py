@@ -1,8 +1,7 @@
-"""headgate filter: tables of cases against every engine."""
+"""headgate filter: run tables of cases through every engine."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -24,14 +23,15 @@ from headgate.check import (
     open_engine,
     unknown_engine,
 )
-from headgate.cli.options import AsJson
+from headgate.cli.arguments import AsJson
+from headgate.cli.output import print_json, print_table
 
 app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
 def _noun() -> None:
-    """Keeps `check` a verb of its own even while it is the only one."""
+    """Without a callback Typer would drop the name of an only verb."""
 
 
 @app.command()
@@ -42,19 +42,19 @@ def check(
         typer.Option(
             "--engine",
             "-e",
-            help=f"Which engine answers: {', '.join(ENGINES)} or all; may be repeated.",
+            help=f"An engine: {', '.join(ENGINES)}, or all; may be repeated.",
             show_default=", ".join(LOCAL),
         ),
     ] = list(LOCAL),  # noqa: B006  (typer reads the default, it never changes)
     postgres: Annotated[
         str | None,
         typer.Option(
-            help="The PostgreSQL server to ask; one is started if it is left out.", metavar="URL"
+            help="The PostgreSQL server to use; without it, one is started.", metavar="URL"
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run every case through the engines and print where one disagrees with what was expected.
+    """Run every case through the engines and print where an answer differs from the expected one.
 
     A case is {"expr": "region = 'EU'", "message": {"headers": {"region": "EU"}}, "expect": true}, or
     {"pattern": "orders.#", "topic": "orders.eu", "expect": true}; "expect": "error" means that the filter
@@ -62,31 +62,31 @@ def check(
     """
     table = load_cases(cases)
     report = Report(table, ())
-    for name in _chosen(engine):
-        with _busy(name, quiet=as_json), open_engine(name, postgres_url=postgres) as opened:
+    for name in _parse_engines(engine):
+        with _status(name, quiet=as_json), open_engine(name, postgres_url=postgres) as opened:
             report = report + check_cases(table, opened)
     if as_json:
-        typer.echo(json.dumps(_as_json(report), ensure_ascii=False))
+        print_json(_as_json(report))
     else:
         _print(report)
     raise typer.Exit(1 if report.failed else 0)
 
 
-def _chosen(names: list[str]) -> tuple[str, ...]:
-    wanted = [part for name in names for part in name.split(",") if part]
-    unknown = [name for name in wanted if name not in (*ENGINES, "all")]
+def _parse_engines(names: list[str]) -> tuple[str, ...]:
+    parts = [part for name in names for part in name.split(",") if part]
+    unknown = [name for name in parts if name not in (*ENGINES, "all")]
     if unknown:
         raise unknown_engine(unknown[0])
-    return ENGINES if "all" in wanted else tuple(dict.fromkeys(wanted))
+    return ENGINES if "all" in parts else tuple(dict.fromkeys(parts))
 
 
-def _busy(name: str, *, quiet: bool) -> Status:
-    return Console(stderr=True, quiet=quiet).status(f"asking {name} …")
+def _status(name: str, *, quiet: bool) -> Status:
+    return Console(stderr=True, quiet=quiet).status(f"running on {name} …")
 
 
 def _print(report: Report) -> None:
     if report.disagreements:
-        Console(highlight=False).print(_table(report.disagreements))
+        print_table(_table(report.disagreements))
     typer.echo(f"engines: {', '.join(report.engines)}")
     typer.echo(f"{report.passed} passed, {report.failed} failed")
 
@@ -95,12 +95,12 @@ def _table(disagreements: Iterable[Disagreement]) -> Table:
     columns = ("case", "engine", "expected", "got", "filter")
     table = Table(*columns, title="Disagreements", title_justify="left")
     for d in disagreements:
-        answers = (_answer(d.case.expected), _answer(d.got))
+        answers = (_answer_text(d.case.expected), _answer_text(d.got))
         table.add_row(*map(Text, (str(d.case.number), d.engine, *answers, d.case.text)))
     return table
 
 
-def _answer(value: Expected) -> str:
+def _answer_text(value: Expected) -> str:
     return str(value).lower() if isinstance(value, bool) else value
 
 

@@ -1,4 +1,4 @@
-"""Messages on the screen, and as JSON lines in and out."""
+"""Messages on the terminal, and as JSON lines in and out."""
 
 from __future__ import annotations
 
@@ -7,36 +7,35 @@ import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
+from headgate.cli.output import print_json
 from headgate.errors import HeadgateError
+from headgate.filters import SYS_KINDS
+from headgate.insights import time_text
 from headgate.message import OPAQUE, HeaderValue, Message
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FIELDS: Final = ("topic", "priority", "timestamp", "id", "filter_value", "key")
-_GIVEN: Final = ("payload", "payload_base64", *_FIELDS, "headers", "properties")
-_PRINTED: Final = ("offset", "delivery")  # what was printed with --json can be published again
+_FIELDS: Final = tuple(SYS_KINDS)
+_ACCEPTED: Final = ("payload", "payload_base64", *_FIELDS, "headers", "properties")
+_PRINTED: Final = ("offset", "delivery")  # printed with --json, and ignored when published again
 _EXAMPLE: Final = '{"payload": "…", "topic": "orders.eu"}'
 
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """How messages are printed: as lines of JSON or for a person, with their payloads or without."""
+    """How messages are printed: as JSON lines or for a person, with payloads or without."""
 
     as_json: bool
     headers_only: bool
 
     def print(self, message: Message, number: int, facts: Mapping[str, Any]) -> None:
-        """One line: a person sees the message under its number, JSON tells the facts besides."""
+        """Print a message on one line: a person sees its number, a program also the facts."""
         payload = not self.headers_only
         if self.as_json:
-            shown = {**facts, **as_json(message, payload=payload)}
-            typer.echo(json.dumps(shown, ensure_ascii=False))
+            print_json({**facts, **as_json(message, payload=payload)})
         else:
             line = message_text(message, number, payload=payload)
             Console(highlight=False, soft_wrap=True).print(line)
@@ -46,7 +45,7 @@ class Printer:
 
 
 def as_json(message: Message, *, payload: bool = True) -> dict[str, Any]:
-    """What `from_json_lines` reads back; a payload that is no UTF-8 is told apart as base64."""
+    """The object that `from_json_lines` reads back; a payload that is not UTF-8 becomes `payload_base64`."""
     shown: dict[str, Any] = {
         name: value for name in _FIELDS if (value := getattr(message, name)) not in (None, "", 0)
     }
@@ -68,22 +67,22 @@ def _payload_json(payload: bytes) -> dict[str, str]:
 
 
 def from_json_lines(
-    lines: Iterable[str], defaults: Mapping[str, Any], *, otherwise: str = ""
+    lines: Iterable[str], defaults: Mapping[str, Any], *, hint: str = ""
 ) -> Iterator[Message]:
-    """A message of each line that is not empty: {"payload": "…", "topic": "…", "headers": {…}, …}.
+    """One message for each line that is not empty: {"payload": "…", "topic": "…", "headers": {…}, …}.
 
-    Fields and headers that a line does not have are those of `defaults`. `otherwise` says what else can be done with a
-    line that is no JSON.
+    `defaults` fills in the fields and headers that a line does not have. `hint` ends the error about a line that
+    is not JSON.
     """
     for number, line in enumerate(lines, 1):
         if line.strip():
-            given = _from_json(line, number, otherwise)
-            headers = {**defaults.get("headers", {}), **_headers(given, number)}
-            yield Message(**{**defaults, **given, "headers": headers})
+            fields = _parse_line(line, number, hint)
+            headers = {**defaults.get("headers", {}), **_check_headers(fields, number)}
+            yield Message(**{**defaults, **fields, "headers": headers})
 
 
-def _headers(given: Mapping[str, Any], number: int) -> Mapping[str, HeaderValue]:
-    headers = given.get("headers") or {}
+def _check_headers(fields: Mapping[str, Any], number: int) -> Mapping[str, HeaderValue]:
+    headers = fields.get("headers") or {}
     if not isinstance(headers, dict):
         raise HeadgateError(
             f'line {number}: headers must be an object such as {{"amount": 1200}}, not {headers!r}'
@@ -91,54 +90,47 @@ def _headers(given: Mapping[str, Any], number: int) -> Mapping[str, HeaderValue]
     return headers
 
 
-def _from_json(line: str, number: int, otherwise: str) -> dict[str, Any]:
-    """The fields of a message that the line gives."""
+def _parse_line(line: str, number: int, hint: str) -> dict[str, Any]:
+    """The fields of a message that a line gives."""
     try:
-        fields = json.loads(line)
+        found = json.loads(line)
     except (ValueError, RecursionError) as problem:
         raise HeadgateError(
-            f"line {number} is no JSON: {problem}; write an object such as {_EXAMPLE}{otherwise}"
+            f"line {number} is not valid JSON: {problem}; write an object such as {_EXAMPLE}{hint}"
         ) from None
-    if not isinstance(fields, dict):
+    if not isinstance(found, dict):
         raise HeadgateError(
-            f"line {number} must be an object such as {_EXAMPLE}, not {type(fields).__name__}"
+            f"line {number} must be an object such as {_EXAMPLE}, not {type(found).__name__}"
         )
-    unknown = fields.keys() - {*_GIVEN, *_PRINTED}
+    unknown = found.keys() - {*_ACCEPTED, *_PRINTED}
     if unknown:
         raise HeadgateError(
-            f"line {number}: a message has no field {min(unknown)!r}; it has {', '.join(_GIVEN)}"
+            f"line {number}: a message has no field {min(unknown)!r}; it has {', '.join(_ACCEPTED)}"
         )
-    given = {name: value for name, value in fields.items() if name not in _PRINTED}
-    text, raw = given.pop("payload", ""), given.pop("payload_base64", None)
-    return {"payload": _payload(text) if raw is None else _decoded(raw, number), **given}
+    fields = {name: value for name, value in found.items() if name not in _PRINTED}
+    text, encoded = fields.pop("payload", ""), fields.pop("payload_base64", None)
+    payload = _encode_payload(text) if encoded is None else _decode_base64(encoded, number)
+    return {"payload": payload, **fields}
 
 
-def _payload(text: Any) -> bytes:
+def _encode_payload(text: Any) -> bytes:
     return text.encode() if isinstance(text, str) else json.dumps(text).encode()
 
 
-def _decoded(raw: Any, number: int) -> bytes:
+def _decode_base64(encoded: Any, number: int) -> bytes:
     try:
-        return base64.b64decode(raw)
+        return base64.b64decode(encoded)
     except (binascii.Error, TypeError, ValueError) as problem:
         raise HeadgateError(
-            f"line {number}: payload_base64 is no base64: {problem}; give text as payload"
+            f"line {number}: payload_base64 is not valid base64: {problem}; give text as payload"
         ) from None
 
 
 # ---- for a person ------------------------------------------------------------------------------------
 
 
-def time_text(microseconds: int | None) -> str:
-    """UTC to the millisecond."""
-    if microseconds is None:
-        return "-"
-    moment = _EPOCH + timedelta(microseconds=microseconds)
-    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
-
-
 def message_text(message: Message, number: int, *, payload: bool = True) -> Text:
-    """One message a line: offset or id, time, topic, headers, the beginning of the payload."""
+    """A message on one line: offset or id, time, topic, headers, the beginning of the payload."""
     line = Text.assemble(
         (f"{number:>10} ", "cyan"),
         (f"{time_text(message.timestamp)} ", "dim"),
@@ -151,11 +143,11 @@ def message_text(message: Message, number: int, *, payload: bool = True) -> Text
         )
     if payload and message.payload:
         line.append("  ")
-        line.append(_shortened(message.payload), "green")
+        line.append(_shorten(message.payload), "green")
     return line
 
 
-def _shortened(payload: bytes, most: int = 80) -> str:
+def _shorten(payload: bytes, most: int = 80) -> str:
     text = payload[: most * 4].decode("utf-8", "replace")
     shown = "".join(c if c.isprintable() else "·" for c in text[:most])
     return shown + ("…" if len(text) > most or len(payload) > most * 4 else "")

@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from headgate.cli.arguments import write_text
-from headgate.cli.on_spark import Conf, Master, settings_of
-from headgate.cli.pipeline_view import final_table, live_table
+from headgate.cli.arguments import Conf, Master, parse_conf
+from headgate.cli.output import print_table, write_text
 from headgate.errors import HeadgateError
+from headgate.insights import PipelineFacts, check_pipeline, pipeline_facts, size_text
 from headgate.pipelines import (
     Account,
     Batch,
@@ -32,19 +34,24 @@ from headgate.pipelines import (
 app = typer.Typer(no_args_is_help=True)
 
 File: TypeAlias = Annotated[Path, typer.Argument(help="The pipeline: a TOML file.", metavar="FILE")]
+ShowBatches: TypeAlias = Callable[[list[Batch]], None]
+
+_MOST_QUEUES: Final = 20  # shown while a pipeline runs
 
 
 @app.command()
 def run(
     file: File,
-    once: Annotated[bool, typer.Option("--once", help="Stop when all there is was read.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when everything stored was read.")
+    ] = False,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on until stopped, as fast as it goes.")
+        bool, typer.Option("--continuous", help="Run until stopped, one batch after the other.")
     ] = False,
     master: Master = None,
     conf: Conf = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON for every batch.")
+        bool, typer.Option("--json", help="Print JSON, one object per batch and line.")
     ] = False,
     metrics: Annotated[
         Path | None, typer.Option(help="Keep Prometheus metrics in this file.", metavar="FILE")
@@ -55,7 +62,7 @@ def run(
 ) -> None:
     """Run a pipeline on Spark: every message arrives at its places exactly once.
 
-    Ctrl-C or SIGTERM stops it; the next run goes on where it stood.
+    Ctrl-C or SIGTERM stops it; the next run continues at the same position.
     """
     if once and continuous:
         raise HeadgateError("--once and --continuous exclude each other; give one of them")
@@ -65,13 +72,14 @@ def run(
     account = Account(pipeline.name)
     started = time.monotonic()
     with ExitStack() as stack:
-        tell = stack.enter_context(_telling(account, as_json))
+        show_batches = stack.enter_context(_open_display(account, as_json))
         if metrics_port is not None:
-            stack.enter_context(_served(account, metrics_port))
-        settings = {**_java(pipeline, master), **settings_of(conf)}
-        _run(pipeline, master, settings, account, _also_written(tell, account, metrics))
+            stack.enter_context(_serve_metrics(account, metrics_port))
+        settings = {**_java_settings(pipeline, master), **parse_conf(conf)}
+        show_and_write = _write_metrics_too(show_batches, account, metrics)
+        _run(pipeline, master, settings, account, show_and_write)
     if not as_json:
-        Console(highlight=False).print(final_table(account, time.monotonic() - started))
+        print_table(final_table(pipeline_facts(account, time.monotonic() - started)))
 
 
 def _run(
@@ -79,7 +87,7 @@ def _run(
     master: str | None,
     settings: Mapping[str, str],
     account: Account,
-    tell: Callable[[list[Batch]], None],
+    show_batches: ShowBatches,
 ) -> None:
     from headgate.spark import running_session, session
     from headgate.spark.pipeline import check, follow, refuse_locked, start, stop
@@ -87,49 +95,49 @@ def _run(
     # Both before Spark is started, which takes seconds.
     check(pipeline)
     refuse_locked(pipeline.checkpoint)
-    with _asked_to_stop() as stopping:
+    with _watch_stop_signals() as stop_requested:
         ours = running_session() is None
         spark = session(f"headgate pipeline {pipeline.name}", master, **settings)
         try:
             query = start(pipeline, spark)
-            for fresh in follow(query, account, stopping):
-                tell(fresh)
+            for fresh in follow(query, account, stop_requested):
+                show_batches(fresh)
             if ours and hasattr(spark, "sparkContext"):
-                spark.sparkContext.setLogLevel("OFF")  # that a batch is cut off is no error
+                spark.sparkContext.setLogLevel("OFF")  # an interrupted batch is not an error
             stop(query)
         finally:
             if ours:
                 spark.stop()
 
 
-def _java(pipeline: Pipeline, master: str | None) -> dict[str, str]:
-    """Java compiles quickly instead of well where it only passes descriptors on."""
+def _java_settings(pipeline: Pipeline, master: str | None) -> dict[str, str]:
+    """Let Java compile quickly instead of well where it only passes descriptors on."""
     ours = isinstance(pipeline.source, StreamSource | QueueSource)
     small = ours and (master or "local").startswith("local")
     return {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"} if small else {}
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Whether somebody pressed Ctrl-C or sent SIGTERM; a second time ends at once."""
-    asked: list[int] = []
+def _watch_stop_signals() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C or SIGTERM arrived; the second one ends the command at once."""
+    received: list[int] = []
 
     def note(number: int, frame: object) -> None:
-        asked.append(number)
-        if len(asked) > 1:
+        received.append(number)
+        if len(received) > 1:
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(received)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def _telling(account: Account, as_json: bool) -> Iterator[Callable[[list[Batch]], None]]:
-    """How batches are told: as lines of JSON, or as a table that changes in place where there is a terminal."""
+def _open_display(account: Account, as_json: bool) -> Iterator[ShowBatches]:
+    """Batches as JSON lines, as a table that changes in place, or not at all where there is no terminal."""
     if as_json:
         yield _print_lines
         return
@@ -138,12 +146,12 @@ def _telling(account: Account, as_json: bool) -> Iterator[Callable[[list[Batch]]
     if not console.is_terminal:
         yield lambda fresh: None
         return
-    with Live(
-        live_table(account, 0.0), console=console, transient=True, auto_refresh=False
-    ) as live:
-        yield lambda fresh: live.update(
-            live_table(account, time.monotonic() - started), refresh=True
-        )
+
+    def draw() -> Table:
+        return live_table(pipeline_facts(account, time.monotonic() - started))
+
+    with Live(draw(), console=console, transient=True, auto_refresh=False) as live:
+        yield lambda fresh: live.update(draw(), refresh=True)
 
 
 def _print_lines(fresh: list[Batch]) -> None:
@@ -152,41 +160,85 @@ def _print_lines(fresh: list[Batch]) -> None:
     sys.stdout.flush()
 
 
-def _also_written(
-    tell: Callable[[list[Batch]], None], account: Account, file: Path | None
-) -> Callable[[list[Batch]], None]:
+def _write_metrics_too(
+    show_batches: ShowBatches, account: Account, file: Path | None
+) -> ShowBatches:
     if file is None:
-        return tell
+        return show_batches
     from headgate.spark.pipeline import write_metrics
 
     def both(fresh: list[Batch]) -> None:
-        tell(fresh)
+        show_batches(fresh)
         write_metrics(account, file)
 
     return both
 
 
 @contextmanager
-def _served(account: Account, port: int) -> Iterator[None]:
+def _serve_metrics(account: Account, port: int) -> Iterator[None]:
     from headgate.spark.pipeline import serving_metrics
 
-    with serving_metrics(account, port) as chosen:
-        typer.echo(f"metrics: http://127.0.0.1:{chosen}/metrics", err=True)
+    with serving_metrics(account, port) as bound:
+        typer.echo(f"metrics: http://127.0.0.1:{bound}/metrics", err=True)
         yield
+
+
+# ---- tables ------------------------------------------------------------------------------------------
+
+
+def live_table(facts: PipelineFacts) -> Table:
+    """A pipeline that is running."""
+    table = _table(facts, _MOST_QUEUES)
+    last = facts.last
+    table.caption = (
+        "waiting for the first batch …"
+        if last is None
+        else f"batch {last.number}: {last.seconds:.2f} s, {last.messages_per_second:,.0f} messages/s"
+    )
+    return table
+
+
+def final_table(facts: PipelineFacts) -> Table:
+    """A run that has ended."""
+    table = _table(facts, len(facts.queues))
+    table.caption = f"{facts.batches:,} batches in {facts.seconds:.1f} s"
+    return table
+
+
+def _table(facts: PipelineFacts, most_queues: int) -> Table:
+    table = Table("", title=Text(facts.pipeline), title_justify="left", caption_justify="left")
+    table.add_column("messages", justify="right")
+    table.add_column("")
+    table.add_row("scanned", f"{facts.scanned:,}", f"{facts.messages_per_second:,.0f}/s")
+    table.add_row("passed the filter", f"{facts.passed:,}")
+    table.add_row("routed", f"{facts.routed:,}")
+    style = "red" if facts.unroutable else ""
+    table.add_row("unroutable", f"{facts.unroutable:,}", style=style)
+    if facts.malformed:
+        table.add_row("malformed", f"{facts.malformed:,}", style="red")
+    if facts.lag is not None:
+        table.add_row("lag", f"{facts.lag:,}")
+    if facts.bytes_total:
+        unread = f"{size_text(facts.bytes_skipped)} of {size_text(facts.bytes_total)} not read"
+        table.add_row("chunks skipped", f"{facts.chunks_skipped:,}", unread)
+    table.add_section()
+    for queue, count in facts.queues[:most_queues]:
+        table.add_row(Text(f"→ {queue}"), f"{count:,}")
+    if rest := facts.queues[most_queues:]:
+        table.add_row(f"→ {len(rest):,} more queues", f"{sum(count for _, count in rest):,}")
+    return table
+
+
+# ---- check and show ----------------------------------------------------------------------------------
 
 
 @app.command()
 def check(file: File) -> None:
-    """Say everything that would keep a pipeline from running. Nothing is changed."""
-    from headgate.spark.pipeline import check as check_pipeline
-    from headgate.spark.pipeline import notes_on
-
-    pipeline = read_pipeline(file)
-    check_pipeline(pipeline)
-    for note in notes_on(pipeline):
+    """Report everything that would keep a pipeline from running. Nothing is changed."""
+    found = check_pipeline(read_pipeline(file))
+    for note in found.notes:
         typer.echo(f"note: {note}")
-    bindings, places = len(pipeline.topology), len(pipeline.places())
-    typer.echo(f"{file}: can run ({bindings:,} bindings, {places:,} places)")
+    typer.echo(f"{file}: can run ({found.bindings:,} bindings, {found.places:,} places)")
 
 
 @app.command()
@@ -197,7 +249,7 @@ def show(
     ] = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print it as Mermaid.")] = False,
 ) -> None:
-    """Draw source, exchanges, queues and places, and what has to hold on the way."""
+    """Draw the source, exchanges, queues and places of a pipeline, with the conditions between them."""
     from headgate.pipelines import figure, to_lines, to_mermaid, to_svg
 
     drawn = figure(read_pipeline(file))

@@ -1,27 +1,34 @@
-"""headgate queue: create, ls, info, stats, index. What is done with messages is in queue_messages."""
+"""headgate queue: create, ls, info, stats, index, outbox. Commands on messages are in queue_messages."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.arguments import parse_duration
-from headgate.cli.database import DatabaseUrl, opened
-from headgate.cli.options import AsJson, AsJsonLines, QueueName
-from headgate.queues import Advice, QueueInfo, QueueStats, Usage
+from headgate.cli.arguments import (
+    AsJson,
+    AsJsonLines,
+    DatabaseUrl,
+    QueueName,
+    open_database,
+    parse_duration,
+)
+from headgate.cli.output import print_json, print_json_lines, print_table
+from headgate.insights import QueueFacts, list_queues, queue_facts
+from headgate.queues import IndexAdvice, Usage
 
 app = typer.Typer(no_args_is_help=True)
 index_app = typer.Typer(no_args_is_help=True)
 outbox_app = typer.Typer(no_args_is_help=True)
-app.add_typer(outbox_app, name="outbox", help="What relays could not move: list it, try again.")
-app.add_typer(index_app, name="index", help="What makes filtered claims cheap.")
+app.add_typer(
+    outbox_app, name="outbox", help="Entries that relays could not move: list and retry them."
+)
+app.add_typer(index_app, name="index", help="Indexes for claims with a filter.")
 
 
 @app.command()
@@ -33,17 +40,18 @@ def create(
         typer.Option(help="A header that claims filter by, copied and indexed; may be repeated."),
     ] = [],  # noqa: B006
     max_attempts: Annotated[
-        int | None, typer.Option(help="Claims before a message is a dead letter; 0: never.")
+        int | None,
+        typer.Option(help="Claims before a message becomes a dead letter; 0: never."),
     ] = None,
     dedup_window: Annotated[
         str | None, typer.Option(help="How long a dedup key is remembered, for example 5m.")
     ] = None,
     archive: Annotated[
-        bool | None, typer.Option(help="Keep what was acked until it is pruned.")
+        bool | None, typer.Option(help="Keep acknowledged messages until they are pruned.")
     ] = None,
 ) -> None:
     """Create a queue, or change the options of one."""
-    with opened(db, "create") as database:
+    with open_database(db, "create") as database:
         database.queue(
             queue,
             filter_headers=filter_header or None,
@@ -55,72 +63,56 @@ def create(
 
 
 @app.command(name="ls")
-def list_queues(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
+def list_all(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
     """List queues and durable subscriptions."""
-    with opened(db, "look") as database:
-        found = [database.find(info.name).stats() for info in database.queues()]
+    with open_database(db, "look") as database:
+        found = list_queues(database)
     if as_json:
-        for stats in found:
-            typer.echo(json.dumps({**info_json(stats.info), **_counts(stats)}, ensure_ascii=False))
+        print_json_lines(map(facts_json, found))
         return
     table = Table("name", "kind", "ready", "delayed", "leased", "dead", "filter headers", "filter")
-    for stats in found:
-        info = stats.info
-        counts = (f"{count:,}" for count in _counts(stats).values())
-        headers = ", ".join(info.options.filter_headers)
-        table.add_row(*map(Text, (info.name, info.kind, *counts, headers, info.filter)))
-    Console(highlight=False).print(table)
+    for facts in found:
+        counts = (f"{n:,}" for n in (facts.ready, facts.delayed, facts.leased, facts.dead))
+        headers = ", ".join(facts.filter_headers)
+        table.add_row(*map(Text, (facts.name, facts.kind, *counts, headers, facts.filter or "")))
+    print_table(table)
 
 
-def info_json(info: QueueInfo) -> dict[str, Any]:
-    """What a queue or subscription is, for a program."""
-    options = info.options
-    shown: dict[str, Any] = {"name": info.name, "kind": info.kind, "paused": info.paused}
-    if info.kind == "subscription":
-        shown |= {"filter": info.filter, "version": info.version}
-    return shown | {
-        "filter_headers": list(options.filter_headers),
-        "max_attempts": options.max_attempts,
-        "dedup_window_s": options.dedup_window_us / 1e6,
-        "archive": options.archive,
-    }
-
-
-def _counts(stats: QueueStats) -> dict[str, int]:
-    return {name: getattr(stats, name) for name in ("ready", "delayed", "leased", "dead")}
+def facts_json(facts: QueueFacts) -> dict[str, Any]:
+    """A queue or subscription for a program; a queue has no filter and no version."""
+    return {name: value for name, value in asdict(facts).items() if value is not None}
 
 
 @app.command()
 def info(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Show a queue: its options and how much is in it."""
-    with opened(db, "look") as database:
-        stats = database.find(queue).stats()
-    shown = {**info_json(stats.info), **_counts(stats)}
-    if stats.oldest_ready_us is not None:
-        shown["oldest_ready_s"] = stats.oldest_ready_us / 1e6
+    """Show a queue: its options, and how many messages are in it."""
+    with open_database(db, "look") as database:
+        shown = facts_json(queue_facts(database, queue))
     if as_json:
-        typer.echo(json.dumps(shown, ensure_ascii=False))
+        print_json(shown)
         return
     table = Table(show_header=False)
     for name, value in shown.items():
-        table.add_row(name.replace("_", " "), Text(str(value)))
-    Console(highlight=False).print(table)
+        if name != "consumers":
+            table.add_row(name.replace("_", " "), Text(str(value)))
+    print_table(table)
 
 
 @app.command()
 def stats(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Show what consumers of a queue did: claims, empty claims, time, failures."""
-    with opened(db, "look") as database:
-        found = database.find(queue).stats()
+    with open_database(db, "look") as database:
+        facts = queue_facts(database, queue)
     if as_json:
-        usage = {name: asdict(used) for name, used in found.usage.items()}
-        shown = {**info_json(found.info), **_counts(found), "consumers": usage}
-        typer.echo(json.dumps(shown, ensure_ascii=False))
+        print_json(facts_json(facts))
         return
     table = Table("consumer", *(name.replace("_", " ") for name in Usage.__dataclass_fields__))
-    for name, used in found.usage.items():
+    for name, used in facts.consumers.items():
         table.add_row(Text(name), *(f"{count:,}" for count in asdict(used).values()))
-    Console(highlight=False).print(table)
+    print_table(table)
+
+
+# ---- indexes -------------------------------------------------------------------------------------------
 
 
 @index_app.command()
@@ -129,8 +121,8 @@ def add(
     header: Annotated[str, typer.Argument(help="The header that claims filter by.")],
     db: DatabaseUrl = None,
 ) -> None:
-    """Declare one more filter header: it is copied for what is there, and indexed."""
-    with opened(db) as database:
+    """Declare one more filter header: it is copied from the stored messages, and indexed."""
+    with open_database(db) as database:
         database.find(queue).index_add(header)
     typer.echo(f"claims on {queue} can look up {header}")
 
@@ -143,16 +135,16 @@ def advise(
     as_json: AsJson = False,
 ) -> None:
     """Say how a claim with this filter is answered, and which headers to declare. Exit code 1: it scans."""
-    with opened(db, "look") as database:
+    with open_database(db, "look") as database:
         advice = database.find(queue).index_advise(filter)
     if as_json:
-        typer.echo(json.dumps(asdict(advice), ensure_ascii=False))
+        print_json(asdict(advice))
     else:
         _print_advice(queue, advice)
     raise typer.Exit(1 if advice.scans and advice.suggestions else 0)
 
 
-def _print_advice(queue: str, advice: Advice) -> None:
+def _print_advice(queue: str, advice: IndexAdvice) -> None:
     for line in advice.plan:
         typer.echo(f"  {line}")
     for reason in advice.residual:
@@ -164,9 +156,11 @@ def _print_advice(queue: str, advice: Advice) -> None:
         typer.echo(f"would help: headgate queue index add {queue} {header}")
 
 
+# ---- the outbox ----------------------------------------------------------------------------------------
+
 OutboxFile = Annotated[
     Path | None,
-    typer.Option("--file", help="The SQLite file of an application whose outbox is meant."),
+    typer.Option("--file", help="The SQLite file of the application that has the outbox."),
 ]
 
 
@@ -174,25 +168,24 @@ OutboxFile = Annotated[
 def list_outbox(
     db: DatabaseUrl = None, file: OutboxFile = None, as_json: AsJsonLines = False
 ) -> None:
-    """List what relays could not move, and why."""
-    with opened(db) as database:
+    """List the entries that relays could not move, and why."""
+    with open_database(db) as database:
         found = database.relay(file).parked()
     if as_json:
-        for entry in found:
-            typer.echo(json.dumps(entry._asdict(), ensure_ascii=False))
+        print_json_lines(entry._asdict() for entry in found)
         return
     table = Table("id", "queue", "topic", "problem")
     for entry in found:
         table.add_row(*map(Text, (str(entry.id), entry.queue, entry.topic, entry.problem)))
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 @outbox_app.command(name="retry")
 def retry_outbox(
-    ids: Annotated[list[int] | None, typer.Argument(help="Which; without any, all.")] = None,
+    ids: Annotated[list[int] | None, typer.Argument(help="The entries; without any, all.")] = None,
     db: DatabaseUrl = None,
     file: OutboxFile = None,
 ) -> None:
-    """Let relays try again to move what they could not."""
-    with opened(db) as database:
+    """Let relays try again to move the entries they could not."""
+    with open_database(db) as database:
         typer.echo(f"to be moved again: {database.relay(file).retry(ids or None):,} entries")

@@ -13,25 +13,28 @@ from uuid import uuid4
 
 import typer
 
-from headgate.cli.arguments import parse_duration, parse_headers
-from headgate.cli.database import DatabaseUrl, opened
-from headgate.cli.messages import Printer, from_json_lines
-from headgate.cli.options import (
+from headgate.cli.arguments import (
     AsJsonLines,
+    DatabaseUrl,
     FilterText,
     Headers,
     HeadersOnly,
+    Limit,
     Priority,
     QueueName,
     Yes,
-    ask,
+    confirm,
+    open_database,
+    parse_duration,
+    parse_headers,
 )
+from headgate.cli.messages import Printer, from_json_lines
 from headgate.errors import HeadgateError
-from headgate.queues import Delivery, Publication, Queue, Standing, State, microseconds
+from headgate.queues import Delivery, DeliverySnapshot, Publication, Queue, State, microseconds
 
 app = typer.Typer()
 dead_app = typer.Typer(no_args_is_help=True)
-app.add_typer(dead_app, name="dead", help="Dead letters: look at them, give them another life.")
+app.add_typer(dead_app, name="dead", help="Dead letters: list and requeue them.")
 
 _BATCH: Final = 1000  # lines published in one transaction
 
@@ -40,7 +43,7 @@ _BATCH: Final = 1000  # lines published in one transaction
 def publish(
     queue: QueueName,
     payload: Annotated[
-        str | None, typer.Argument(help="The payload; without it, lines are read.")
+        str | None, typer.Argument(help="The payload; without it, JSON lines are read.")
     ] = None,
     db: DatabaseUrl = None,
     topic: Annotated[
@@ -48,14 +51,20 @@ def publish(
     ] = None,
     header: Headers = [],  # noqa: B006
     priority: Priority = 0,
-    delay: Annotated[str | None, typer.Option(help="Not before so long, for example 30s.")] = None,
-    dedup_key: Annotated[str | None, typer.Option(help="Published once under this key.")] = None,
-    group: Annotated[str | None, typer.Option(help="One message of a group at a time.")] = None,
+    delay: Annotated[
+        str | None, typer.Option(help="Deliver it after this time, for example 30s.")
+    ] = None,
+    dedup_key: Annotated[
+        str | None, typer.Option(help="Publish only one message with this key in the dedup window.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Messages of a group are claimed one at a time, in order.")
+    ] = None,
 ) -> None:
     """Publish one message, or every JSON line of standard input.
 
-    What `claim`, `peek` and `browse` print with --json can be published again. --topic, --header and --priority are for
-    lines that do not say otherwise; --delay and --group are for every line.
+    What `claim`, `peek` and `browse` print with --json can be published again. --topic, --header and --priority fill in
+    what a line does not have; --delay and --group apply to every line.
     """
     common: dict[str, Any] = {
         "topic": queue if topic is None else topic,
@@ -63,7 +72,7 @@ def publish(
         "priority": priority,
     }
     span = parse_duration(delay)
-    with opened(db) as database:
+    with open_database(db) as database:
         found = database.find(queue)
         if payload is not None:
             id = found.publish(
@@ -93,16 +102,18 @@ def _publish_all(queue: Queue, publications: Iterator[Publication]) -> int:
 def claim(
     queue: QueueName,
     db: DatabaseUrl = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", help="So many at most.")] = 1,
-    lease: Annotated[str, typer.Option(help="How long they are ours.")] = "30s",
+    limit: Limit = 1,
+    lease: Annotated[str, typer.Option(help="How long the claim lasts.")] = "30s",
     filter: FilterText = "",
-    ack: Annotated[bool, typer.Option("--ack", help="Ack what was printed.")] = False,
+    ack: Annotated[
+        bool, typer.Option("--ack", help="Acknowledge each message after printing it.")
+    ] = False,
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Claim messages and print them; without --ack they come back when the lease ends. Exit code 1: none."""
+    """Claim messages and print them; without --ack they are ready again when the lease ends. Exit code 1: none."""
     printer = Printer(as_json, headers_only)
-    with opened(db) as database:
+    with open_database(db) as database:
         found = database.find(queue).claim(limit, parse_duration(lease), filter or None)
         for delivery in found:
             _print_claimed(delivery, printer)
@@ -120,13 +131,13 @@ def _print_claimed(delivery: Delivery, printer: Printer) -> None:
 def peek(
     queue: QueueName,
     db: DatabaseUrl = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", help="So many at most.")] = 10,
+    limit: Limit = 10,
     filter: FilterText = "",
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Show what a claim would take first; nothing changes."""
-    with opened(db, "look") as database:
+    """Show the messages that a claim would take first; nothing changes."""
+    with open_database(db, "look") as database:
         found = database.find(queue).peek(limit, filter or None)
         _print_standings(found, Printer(as_json, headers_only))
 
@@ -136,22 +147,23 @@ def browse(
     queue: QueueName,
     db: DatabaseUrl = None,
     state: Annotated[
-        str | None, typer.Option(help="Only those that are ready, delayed, leased or dead.")
+        str | None, typer.Option(help="Only messages that are ready, delayed, leased or dead.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("-n", "--limit", min=0, max=2**31 - 1, help="So many at most.")
+        int | None,
+        typer.Option("-n", "--limit", min=0, max=2**31 - 1, help="The largest number of messages."),
     ] = None,
     filter: FilterText = "",
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
     """Show everything in a queue, in the order it was published."""
-    with opened(db, "look") as database:
-        found = database.find(queue).browse(_state(state), filter or None)
+    with open_database(db, "look") as database:
+        found = database.find(queue).browse(_parse_state(state), filter or None)
         _print_standings(islice(found, limit), Printer(as_json, headers_only))
 
 
-def _state(name: str | None) -> State | None:
+def _parse_state(name: str | None) -> State | None:
     if name is None:
         return None
     try:
@@ -161,7 +173,7 @@ def _state(name: str | None) -> State | None:
         raise HeadgateError(f"there is no state {name!r}; there are {known}") from None
 
 
-def _print_standings(found: Iterable[Standing], printer: Printer) -> None:
+def _print_standings(found: Iterable[DeliverySnapshot], printer: Printer) -> None:
     for standing in found:
         facts = {
             "id": standing.id,
@@ -181,18 +193,18 @@ def tail(
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Show what is published to a queue from now on, whoever consumes it, until interrupted."""
+    """Show messages as they are published to a queue, until interrupted; its consumers get them as well."""
     name = f"tail-{uuid4().hex[:12]}"
-    with opened(db) as database:
-        watching = database.subscription(name, filter, queue=database.find(queue).name)
+    with open_database(db) as database:
+        tailed = database.subscription(name, filter, queue=database.find(queue).name)
         try:
-            _follow(watching, Printer(as_json, headers_only))
+            _follow(tailed, Printer(as_json, headers_only))
         finally:
-            database.drop(name)
+            database.delete(name)
 
 
-def _follow(watching: Queue, printer: Printer) -> None:
-    with suppress(KeyboardInterrupt), watching.consumer(partial(_print_claimed, printer=printer)):
+def _follow(tailed: Queue, printer: Printer) -> None:
+    with suppress(KeyboardInterrupt), tailed.consumer(partial(_print_claimed, printer=printer)):
         Event().wait()
 
 
@@ -201,14 +213,17 @@ def purge(
     queue: QueueName,
     db: DatabaseUrl = None,
     state: Annotated[
-        str | None, typer.Option(help="Everything that is ready, delayed, leased or dead.")
+        str | None,
+        typer.Option(
+            help="Messages that are ready, delayed, leased or dead; without it, all that are ready or delayed."
+        ),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Delete what waits in a queue, or everything in one state."""
-    ask(f"Purge {queue}?", yes)
-    with opened(db) as database:
-        typer.echo(f"purged {database.find(queue).purge(_state(state)):,} messages")
+    """Delete the waiting messages of a queue, or all in one state."""
+    confirm(f"Purge {queue}?", yes)
+    with open_database(db) as database:
+        typer.echo(f"purged {database.find(queue).purge(_parse_state(state)):,} messages")
 
 
 @dead_app.command(name="ls")
@@ -220,16 +235,16 @@ def list_dead(
     headers_only: HeadersOnly = False,
 ) -> None:
     """Show the dead letters of a queue."""
-    with opened(db, "look") as database:
+    with open_database(db, "look") as database:
         _print_standings(database.find(queue).dead(filter or None), Printer(as_json, headers_only))
 
 
 @dead_app.command()
 def requeue(
     queue: QueueName,
-    ids: Annotated[list[int] | None, typer.Argument(help="Which; without any, all.")] = None,
+    ids: Annotated[list[int] | None, typer.Argument(help="Their ids; without any, all.")] = None,
     db: DatabaseUrl = None,
 ) -> None:
-    """Give dead letters another life: ready again, with no attempts counted."""
-    with opened(db) as database:
+    """Make dead letters ready again, with their attempts counted from zero."""
+    with open_database(db) as database:
         typer.echo(f"requeued {database.find(queue).requeue(ids or None):,} messages")

@@ -13,10 +13,11 @@ from headgate.cli.app import app_of
 HEAD = """\
 # The command line
 
-Written by `make docs` from the commands themselves; `headgate NOUN VERB --help` says the same. Exit codes: 0, 1 for a
-negative answer, 2 for an error, which is told in a line; `--debug`, with any command, prints its traceback too.
-Commands that look (`ls`, `info`, `stats`, `peek`, `browse`, `tail` of a stream, `scan`, `dump`, `verify`, `check`, `show`) write
-nothing, and need no right to. `headgate --install-completion` teaches your shell the words.
+Written by `make docs` from the commands themselves; `headgate NOUN VERB --help` prints the same text. Exit codes: 0, 1 for a
+negative answer, 2 for an error, which is printed on one line; with `--debug`, any command prints the traceback too.
+Commands that only read (`ls`, `info`, `stats`, `peek`, `browse`, `tail` of a stream, `scan`, `dump`, `verify`, `check`, `show`)
+write nothing, and need no right to write. `--json` prints one JSON document, or one per line where a command lists things.
+`headgate --install-completion` installs completion for your shell.
 """
 
 

@@ -1,22 +1,34 @@
-"""headgate stream: create, set, ls, info. What is done with messages, with files and on Spark has its own modules."""
+"""headgate stream: create, set, ls, info. Commands on messages, on files and on Spark have modules of their own."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.arguments import parse_duration, parse_restriction, parse_size, size_text
-from headgate.cli.options import AsJson, AsJsonLines, StreamPath
-from headgate.cli.stream_facts import facts, summary
+from headgate.cli.arguments import (
+    AsJson,
+    AsJsonLines,
+    StreamPath,
+    parse_duration,
+    parse_restriction,
+    parse_size,
+)
+from headgate.cli.output import print_json, print_json_lines, print_table
 from headgate.errors import HeadgateError
+from headgate.insights import (
+    CursorFacts,
+    StreamDetails,
+    list_streams,
+    size_text,
+    stream_details,
+    time_text,
+)
 from headgate.streams import OPTIONS_FILE, Stream
 
 app = typer.Typer(no_args_is_help=True)
@@ -24,7 +36,9 @@ app = typer.Typer(no_args_is_help=True)
 MaxAge: TypeAlias = Annotated[
     str | None, typer.Option(help="Keep messages this long, for example 7d.")
 ]
-MaxSize: TypeAlias = Annotated[str | None, typer.Option(help="Keep this much, for example 10GB.")]
+MaxSize: TypeAlias = Annotated[
+    str | None, typer.Option(help="Keep at most this much, for example 10GB.")
+]
 
 
 @app.command()
@@ -32,22 +46,26 @@ def create(
     stream: StreamPath,
     indexed: Annotated[
         list[str],
-        typer.Option(help="A header the chunks' summaries know by value; may be repeated."),
+        typer.Option(help="A header whose values the chunk summaries hold; may be repeated."),
     ] = [],  # noqa: B006
     filter_size: Annotated[
-        int, typer.Option(help="Bytes of a chunk's Bloom filter; 0 chooses.")
+        int, typer.Option(help="Bytes of a chunk's Bloom filter; 0 for the default.")
     ] = 0,
     restrict: Annotated[
         list[str],
-        typer.Option(help="Batches hold equal values of a header: region=us,eu; may be repeated."),
+        typer.Option(
+            help="Keep messages with these values of a header in separate chunks: region=us,eu; may be repeated."
+        ),
     ] = [],  # noqa: B006
     fsync: Annotated[
         str, typer.Option(help="When bytes reach the disk: always, interval or never.")
     ] = "interval",
-    chunk_messages: Annotated[int, typer.Option(help="Messages in a chunk at most.")] = 4096,
-    chunk_size: Annotated[str, typer.Option(help="Bytes in a chunk at most.")] = "1MiB",
+    chunk_messages: Annotated[
+        int, typer.Option(help="The largest number of messages in a chunk.")
+    ] = 4096,
+    chunk_size: Annotated[str, typer.Option(help="The largest size of a chunk.")] = "1MiB",
     segment_size: Annotated[
-        str, typer.Option(help="Bytes in a segment before the next begins.")
+        str, typer.Option(help="The size at which a segment ends and the next begins.")
     ] = "64MiB",
     max_age: MaxAge = None,
     max_size: MaxSize = None,
@@ -76,19 +94,19 @@ def set_options(
         typer.Option(help="Index these headers and no others; repeat it, or give '' for none."),
     ] = None,
     filter_size: Annotated[
-        int | None, typer.Option(help="Bytes of a chunk's Bloom filter; 0 chooses.")
+        int | None, typer.Option(help="Bytes of a chunk's Bloom filter; 0 for the default.")
     ] = None,
     restrict: Annotated[
         list[str] | None,
         typer.Option(
-            help="Batches hold equal values of a header: region=us,eu; repeat it, or give '' for none."
+            help="Keep messages with these values of a header in separate chunks: region=us,eu; repeat it, or give '' for none."
         ),
     ] = None,
     max_age: MaxAge = None,
     max_size: MaxSize = None,
 ) -> None:
-    """Change a stream's options; what says how messages are stored holds from the next segment on, and for seal."""
-    given: dict[str, Any] = {
+    """Change a stream's options; those about storage apply from the next segment on, and to sealing."""
+    values: dict[str, Any] = {
         "indexed": None if indexed is None else tuple(name for name in indexed if name),
         "filter_size": filter_size,
         "restrict_same_values": None
@@ -97,9 +115,11 @@ def set_options(
         "max_age": parse_duration(max_age),
         "max_bytes": parse_size(max_size),
     }
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = {name: value for name, value in values.items() if value is not None}
     if not changes:
-        raise HeadgateError("say what to change, for example --indexed region; --help lists it all")
+        raise HeadgateError(
+            "say what to change, for example --indexed region; --help lists all options"
+        )
     with Stream.open(stream) as opened:
         opened.reconfigure(**changes)
     shown = ", ".join(f"{name} = {value!r}" for name, value in changes.items())
@@ -107,67 +127,73 @@ def set_options(
 
 
 @app.command(name="ls")
-def list_streams(
-    directory: Annotated[Path, typer.Argument(help="Where to look.")] = Path(),
+def list_all(
+    directory: Annotated[Path, typer.Argument(help="The directory to search.")] = Path(),
     as_json: AsJsonLines = False,
 ) -> None:
     """List the streams in a directory."""
-    if not os.access(directory, os.R_OK | os.X_OK) or not directory.is_dir():
-        raise HeadgateError(
-            f"{directory} is no directory that this user can read; name one with streams in it"
-        )
-    found = [path.parent for path in sorted(directory.glob(f"**/{OPTIONS_FILE}"))]
-    rows = [summary(path, directory) for path in found]
+    found = list_streams(directory)
     if as_json:
-        for row in rows:
-            typer.echo(json.dumps(row, ensure_ascii=False))
+        print_json_lines(map(asdict, found))
         return
     table = Table(
         "stream", "messages", "first offset", "segments", "sealed", "cold", "size", "indexed"
     )
-    for row in rows:
+    for facts in found:
         table.add_row(
-            Text(row["stream"]),
-            f"{row['messages']:,}",
-            f"{row['first_offset']:,}",
-            str(row["segments"]),
-            str(row["sealed"]),
-            str(row["cold"]),
-            size_text(row["bytes"]),
-            Text(", ".join(row["indexed"])),
+            Text(facts.stream),
+            f"{facts.messages:,}",
+            f"{facts.first_offset:,}",
+            str(facts.segments),
+            str(facts.sealed),
+            str(facts.cold),
+            size_text(facts.bytes),
+            Text(", ".join(facts.indexed)),
         )
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 @app.command()
 def info(stream: StreamPath, as_json: AsJson = False) -> None:
-    """Show a stream: its options, its segments, and where its consumers stand."""
-    found = facts(stream)
+    """Show a stream: its options, its segments, and how far its consumers have read."""
+    details = stream_details(stream)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, default=str))
+        print_json(_details_json(details))
         return
-    console = Console(highlight=False)
-    console.print(_options_table(stream, found))
-    if found["cursors"]:
-        console.print(_cursors_table(found["cursors"]))
+    print_table(_options_table(stream, details))
+    if details.cursors:
+        print_table(_cursors_table(details.cursors))
 
 
-def _options_table(stream: Path, found: Mapping[str, Any]) -> Table:
+def _details_json(details: StreamDetails) -> dict[str, Any]:
+    cursors = [
+        {
+            "name": cursor.name,
+            "position": cursor.position,
+            "lag": cursor.lag,
+            "updated": time_text(cursor.updated_us),
+        }
+        for cursor in details.cursors
+    ]
+    return {**asdict(details.facts), "options": details.options, "cursors": cursors}
+
+
+def _options_table(stream: Path, details: StreamDetails) -> Table:
     table = Table(title=Text(str(stream)), title_justify="left", show_header=False)
     for name in ("messages", "first_offset", "next_offset", "segments", "sealed", "cold"):
-        table.add_row(name.replace("_", " "), f"{found[name]:,}")
-    table.add_row("size", size_text(found["bytes"]))
+        table.add_row(name.replace("_", " "), f"{getattr(details.facts, name):,}")
+    table.add_row("size", size_text(details.facts.bytes))
     table.add_section()
-    for name, value in found["options"].items():
+    for name, value in details.options.items():
         table.add_row(name.replace("_", " "), Text(str(value)))
     return table
 
 
-def _cursors_table(cursors: Iterable[Mapping[str, Any]]) -> Table:
+def _cursors_table(cursors: Iterable[CursorFacts]) -> Table:
     table = Table(
         "cursor", "position", "lag", "last commit", title="Consumers", title_justify="left"
     )
     for cursor in cursors:
-        numbers = (f"{cursor['position']:,}", f"{cursor['lag']:,}")
-        table.add_row(Text(cursor["name"]), *numbers, cursor["updated"])
+        numbers = (f"{cursor.position:,}", f"{cursor.lag:,}")
+        table.add_row(Text(cursor.name), *numbers, time_text(cursor.updated_us))
     return table

@@ -1,8 +1,7 @@
-"""headgate stream stats, advise and replay: the verbs that run on Spark."""
+"""headgate stream stats, advise and replay: commands that run on Spark."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headgate.cli.arguments import write_text
-from headgate.cli.on_spark import Conf, Master, on_spark
-from headgate.cli.options import AsJson, FilterText, From, StreamPath
+from headgate.cli.arguments import AsJson, Conf, FilterText, From, Master, StreamPath
+from headgate.cli.output import print_json, print_table, spark_with_progress, write_text
 from headgate.errors import HeadgateError
+from headgate.insights import describe_advice, describe_stats
 from headgate.pipelines import without_password
 from headgate.streams import load_options
 
@@ -26,15 +25,15 @@ def stats(
 ) -> None:
     """Measure a stream on Spark: messages, sizes, and every header's values."""
     load_options(stream)
-    with on_spark("measuring", master, conf) as (spark, on_progress):
-        from headgate.cli.stream_stats import stats_json, stats_tables
+    with spark_with_progress("measuring", master, conf) as (spark, on_progress):
+        from headgate.cli.stream_tables import stats_tables
         from headgate.spark.jobs import stream_stats
 
         found = stream_stats(spark, stream, on_progress)
     if as_json:
-        typer.echo(json.dumps(stats_json(found), ensure_ascii=False))
+        print_json(describe_stats(found))
     else:
-        Console(highlight=False).print(stats_tables(str(stream), found))
+        print_table(stats_tables(str(stream), found))
 
 
 @app.command()
@@ -43,15 +42,20 @@ def advise(
     filter: Annotated[
         list[str],
         typer.Option(
-            "--filter", "-f", help="A filter you care about; may be repeated.", metavar="FILTER"
+            "--filter", "-f", help="A filter that you use; may be repeated.", metavar="FILTER"
         ),
     ] = [],  # noqa: B006
     sample: Annotated[
-        int, typer.Option(help="Try it on so many segments, spread over the stream; 0 for all.")
+        int,
+        typer.Option(
+            help="The number of segments to simulate on, spread over the stream; 0 for all."
+        ),
     ] = 16,
     weigh: Annotated[
         str,
-        typer.Option(help="Without --filter: values asked for evenly (uniform) or as used (use)."),
+        typer.Option(
+            help="Without --filter: weigh all values equally (uniform) or by their number of messages (use)."
+        ),
     ] = "uniform",
     svg: Annotated[
         Path | None, typer.Option(help="Draw a chart into this SVG file.", metavar="FILE")
@@ -60,16 +64,16 @@ def advise(
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find out, on the stream's own messages, which headers to index and how large a filter to keep.
+    """Find out on the stream's own messages which headers to index, and how large a Bloom filter to keep.
 
     Every design is simulated on Spark with the real summaries: what each filter skips now, and what it would skip
-    before and after sealing. Without --filter, equality on each header is looked at.
+    before and after sealing. Without --filter, equality on each header is simulated.
     """
     if weigh not in ("uniform", "use"):
         raise HeadgateError(f"--weigh is uniform or use, not {weigh!r}")
     load_options(stream)
-    with on_spark("trying designs", master, conf) as (spark, on_progress):
-        from headgate.cli.stream_advice import advice_json, print_advice
+    with spark_with_progress("trying designs", master, conf) as (spark, on_progress):
+        from headgate.cli.stream_tables import print_advice
         from headgate.spark.jobs import advise as find_advice
         from headgate.spark.jobs import chart
 
@@ -84,7 +88,7 @@ def advise(
     if svg is not None:
         write_text(svg, chart.svg(found))
     if as_json:
-        typer.echo(json.dumps(advice_json(found), ensure_ascii=False))
+        print_json(describe_advice(found))
     else:
         print_advice(found, Console(highlight=False))
 
@@ -101,22 +105,27 @@ def replay(
     filter: FilterText = "",
     start: From = "first",
     until: Annotated[
-        str, typer.Option(help="Where to stop, not included; next is the end as it is now.")
+        str,
+        typer.Option(
+            help="Where to stop, not included; next is the end of the stream when the run begins."
+        ),
     ] = "next",
     run_id: Annotated[
         str | None,
-        typer.Option("--id", help="The same id again goes on, and replays nothing twice."),
+        typer.Option(
+            "--id", help="The id of a run; with the id of an earlier run, that one is continued."
+        ),
     ] = None,
     master: Master = None,
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send the messages a filter selects from all history to a stream, a queue or Parquet files, each exactly once.
+    """Publish the messages that a filter selects to a stream, a queue or Parquet files, each exactly once.
 
-    A run that was stopped goes on under the same --id; what it had sent is not sent again.
+    A run that was stopped continues under the same --id, and publishes no message twice.
     """
     load_options(stream)
-    with on_spark("replaying", master, conf) as (spark, on_progress):
+    with spark_with_progress("replaying", master, conf) as (spark, on_progress):
         from headgate.spark.jobs import replay as run_replay
 
         def show(messages: int, done: int, of: int) -> None:
@@ -127,7 +136,7 @@ def replay(
             spark, stream, filter, to, start=start, until=until, run_id=run_id, on_progress=show
         )
     if as_json:
-        typer.echo(json.dumps(asdict(found)))
+        print_json(asdict(found))
         return
     typer.echo(f"replayed {found.messages:,} messages to {without_password(to)}")
     typer.echo(f"run {found.run_id}: {found.batches} batches, {found.batches_before} done before")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
 
@@ -11,9 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headgate.cli.arguments import parse_headers, size_text
-from headgate.cli.messages import Printer, from_json_lines
-from headgate.cli.options import (
+from headgate.cli.arguments import (
     AsJsonLines,
     FilterText,
     From,
@@ -23,11 +21,14 @@ from headgate.cli.options import (
     Priority,
     SkipCorrupt,
     StreamPath,
+    parse_headers,
 )
-from headgate.cli.progress import spinner
+from headgate.cli.messages import Printer, from_json_lines
+from headgate.cli.output import spinner
 from headgate.errors import HeadgateError, StreamCorrupt
+from headgate.insights import find_last_matches, size_text
 from headgate.message import Message
-from headgate.streams import Stream, segment_files
+from headgate.streams import Stream
 from headgate.streams.read import ScanStats
 
 app = typer.Typer()
@@ -37,7 +38,8 @@ app = typer.Typer()
 def publish(
     stream: StreamPath,
     payload: Annotated[
-        str | None, typer.Argument(help="The payload; without it, lines are read.")
+        str | None,
+        typer.Argument(help="The payload; without it, lines of standard input are read."),
     ] = None,
     topic: Annotated[str, typer.Option(help="The topic.")] = "",
     header: Headers = [],  # noqa: B006
@@ -57,7 +59,7 @@ def publish(
     """Publish one message, or every line of standard input.
 
     A line is a JSON object such as {"payload": "…", "topic": "orders.eu", "headers": {"amount": 1200}}; what
-    `scan --json` prints can be published again. --topic, --header and --priority are for lines that do not say otherwise.
+    `scan --json` prints can be published again. --topic, --header and --priority fill in what a line does not have.
     With --raw a line is a payload. A file that is published again after a failure, with the same --producer and
     --first-id 0, is stored once.
     """
@@ -76,15 +78,15 @@ def publish(
     elif raw:
         source = (Message(line.rstrip("\n").encode(), **common) for line in sys.stdin)
     else:
-        raw_hint = ", or send lines as they are with --raw"
-        source = from_json_lines(sys.stdin, common, otherwise=raw_hint)
+        raw_hint = ", or publish lines as they are with --raw"
+        source = from_json_lines(sys.stdin, common, hint=raw_hint)
     count = fresh = 0
     with Stream.open(stream) as opened, spinner("publishing") as progress:
         task = progress.add_task("messages", total=None)
         with opened.producer(producer) as out:
             while batch := list(islice(source, 4096)):
                 number = None if first_id is None else first_id + count
-                fresh += out.send_many(batch, first_publishing_id=number)
+                fresh += out.publish_many(batch, first_publishing_id=number)
                 count += len(batch)
                 progress.update(task, completed=count, description=f"{count:,} messages")
             out.flush()
@@ -101,45 +103,30 @@ def tail(
         int, typer.Option("-n", "--number", help="How many of the last messages to show.")
     ] = 10,
     follow: Annotated[
-        bool, typer.Option("--follow", "-F", help="Go on with what is published.")
+        bool, typer.Option("--follow", "-F", help="Continue with messages as they are published.")
     ] = False,
     on_lost: OnLost = "error",
     skip_corrupt: SkipCorrupt = False,
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Show the last messages, and with --follow those to come."""
+    """Show the last messages, and with --follow new ones as they are published."""
     printer = Printer(as_json, headers_only)
-    missing = _missing(on_lost, skip_corrupt)
+    missing = _missing_options(on_lost, skip_corrupt)
     with Stream.open(stream) as opened:
-        begin = start or str(_last(opened, filter, number, missing))
+        begin = start or str(find_last_matches(opened, filter, number, **missing))
         with opened.consume(filter, start=begin, follow=follow, **missing) as consumer:
             for record in consumer.records():
                 printer.print(record.message, record.offset, {"offset": record.offset})
 
 
-def _missing(on_lost: str, skip_corrupt: bool) -> dict[str, Any]:
-    """What to do about messages that are gone or damaged, as a consumer is told it."""
-    return {"on_lost": on_lost, "on_corrupt": _say_skipped if skip_corrupt else "error"}
+def _missing_options(on_lost: str, skip_corrupt: bool) -> dict[str, Any]:
+    """The options of a consumer for messages that are deleted or damaged."""
+    return {"on_lost": on_lost, "on_corrupt": _report_skipped if skip_corrupt else "error"}
 
 
-def _say_skipped(damage: StreamCorrupt) -> None:
+def _report_skipped(damage: StreamCorrupt) -> None:
     typer.echo(f"skipped: {damage}", err=True)
-
-
-def _last(stream: Stream, filter: str, number: int, missing: Mapping[str, Any]) -> int:
-    """The offset of the n-th last match; segments are looked at from the newest back."""
-    needed, end = number, stream.next_offset
-    if needed <= 0:
-        return end
-    for file in reversed(segment_files(stream.path)):
-        start = max(file.first_offset, stream.first_offset)  # retention goes on
-        scan = stream.scan(filter, start=start, end=end, columns=["offset"], **missing)
-        offsets = [offset for batch in scan for offset in batch.column("offset").to_pylist()]
-        if len(offsets) >= needed:
-            return int(offsets[-needed])
-        needed, end = needed - len(offsets), file.first_offset
-    return stream.first_offset
 
 
 @app.command()
@@ -148,10 +135,14 @@ def scan(
     filter: FilterText = "",
     start: From = "first",
     limit: Annotated[
-        int | None, typer.Option(min=0, max=2**31 - 1, help="Stop after so many messages.")
+        int | None, typer.Option(min=0, max=2**31 - 1, help="Stop after this number of messages.")
     ] = None,
-    count: Annotated[bool, typer.Option("--count", help="Print only how many match.")] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Say what was skipped and read.")] = False,
+    count: Annotated[
+        bool, typer.Option("--count", help="Print only the number of matches.")
+    ] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Print what was skipped and read.")
+    ] = False,
     on_lost: OnLost = "error",
     skip_corrupt: SkipCorrupt = False,
     as_json: AsJsonLines = False,
@@ -159,7 +150,7 @@ def scan(
 ) -> None:
     """Print the messages a filter selects, in the order of their offsets."""
     printer = Printer(as_json, headers_only)
-    missing = _missing(on_lost, skip_corrupt)
+    missing = _missing_options(on_lost, skip_corrupt)
     with Stream.open(stream) as opened:
         if count:
             counting = opened.scan(filter, start=start, columns=["offset"], **missing)
@@ -176,7 +167,7 @@ def scan(
 
 def _stats_table(stats: ScanStats) -> Table:
     table = Table(
-        "chunks skipped", "passed whole", "looked into", "bytes read", "rows examined", "matched"
+        "chunks skipped", "passed whole", "masked", "bytes read", "rows examined", "matched"
     )
     share = stats.bytes_read / stats.bytes_total if stats.bytes_total else 0
     table.add_row(

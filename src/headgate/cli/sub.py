@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.database import DatabaseUrl, opened
-from headgate.cli.options import AsJsonLines, Yes, ask
-from headgate.cli.queue import info_json
+from headgate.cli.arguments import AsJsonLines, DatabaseUrl, Yes, confirm, open_database
+from headgate.cli.output import print_json_lines, print_table
+from headgate.cli.queue import facts_json
+from headgate.insights import list_subscriptions
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -20,34 +19,27 @@ SubscriptionName: TypeAlias = Annotated[
     str, typer.Argument(help="The subscription's name.", metavar="SUBSCRIPTION")
 ]
 Filter: TypeAlias = Annotated[
-    str | None, typer.Argument(help="What it wants, in quotes.", metavar="FILTER")
+    str | None, typer.Argument(help="The filter, in quotes.", metavar="FILTER")
 ]
 Pattern: TypeAlias = Annotated[
-    str | None, typer.Option(help="A topic pattern, instead of a filter or on top of it.")
+    str | None, typer.Option(help="A topic pattern, instead of a filter or in addition to it.")
 ]
 
 
 @app.command(name="ls")
-def list_subscriptions(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
-    """List durable subscriptions with their filters and what waits for them."""
-    with opened(db, "look") as database:
-        found = [
-            database.find(info.name).stats()
-            for info in database.queues()
-            if info.kind == "subscription"
-        ]
+def list_all(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
+    """List durable subscriptions with their filters and the messages that wait for them."""
+    with open_database(db, "look") as database:
+        found = list_subscriptions(database)
     if as_json:
-        for stats in found:
-            typer.echo(
-                json.dumps({**info_json(stats.info), "ready": stats.ready}, ensure_ascii=False)
-            )
+        print_json_lines(map(facts_json, found))
         return
-    table = Table("subscription", "filter", "version", "waiting", "dead", "state")
-    for stats in found:
-        info, state = stats.info, "paused" if stats.info.paused else "active"
-        counts = (str(info.version), f"{stats.ready:,}", f"{stats.dead:,}")
-        table.add_row(Text(info.name), Text(info.filter), *counts, state)
-    Console(highlight=False).print(table)
+    table = Table("subscription", "filter", "version", "ready", "dead", "state")
+    for facts in found:
+        counts = (str(facts.version), f"{facts.ready:,}", f"{facts.dead:,}")
+        state = "paused" if facts.paused else "active"
+        table.add_row(Text(facts.name), Text(facts.filter or ""), *counts, state)
+    print_table(table)
 
 
 @app.command()
@@ -56,24 +48,26 @@ def add(
     filter: Filter = None,
     db: DatabaseUrl = None,
     pattern: Pattern = None,
-    queue: Annotated[str | None, typer.Option(help="Only what is published to this queue.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="Only messages that are published to this queue.")
+    ] = None,
     start: Annotated[
         str,
         typer.Option(
-            "--from", help="Where to begin: next, or first for what is stored already too."
+            "--from", help="Where to begin: next, or first to include the stored messages."
         ),
     ] = "next",
 ) -> None:
-    """Subscribe: from now on it gets a delivery of its own of every message that matches."""
-    with opened(db, "create") as database:
-        made = database.subscription(
+    """Create a subscription: it gets its own delivery of every message that matches."""
+    with open_database(db, "create") as database:
+        created = database.subscription(
             subscription,
             filter or ("" if pattern is None else None),
             pattern=pattern,
             queue=queue,
             start=start,  # type: ignore[arg-type]  # refused when it is neither
         )
-    typer.echo(f"{subscription} gets {made.filter}")
+    typer.echo(f"{subscription} gets {created.filter}")
 
 
 @app.command(name="set-filter")
@@ -83,8 +77,8 @@ def set_filter(
     db: DatabaseUrl = None,
     pattern: Pattern = None,
 ) -> None:
-    """Change what a subscription wants, in place: what it holds stays, nothing is lost or repeated."""
-    with opened(db) as database:
+    """Change a subscription's filter in place: its deliveries stay, and no message is lost or repeated."""
+    with open_database(db) as database:
         found = database.subscription(subscription)
         found.set_filter(filter or ("" if pattern is None else None), pattern=pattern)
         typer.echo(f"{subscription} gets {found.filter}")
@@ -92,28 +86,28 @@ def set_filter(
 
 @app.command()
 def pause(subscription: SubscriptionName, db: DatabaseUrl = None) -> None:
-    """Pause a subscription: claims find nothing until it is resumed; messages keep arriving."""
-    with opened(db) as database:
+    """Pause a subscription: claims return nothing until it is resumed; messages keep arriving."""
+    with open_database(db) as database:
         database.subscription(subscription).pause()
     typer.echo(f"paused {subscription}")
 
 
 @app.command()
 def resume(subscription: SubscriptionName, db: DatabaseUrl = None) -> None:
-    """Go on with a paused subscription."""
-    with opened(db) as database:
+    """Resume a paused subscription."""
+    with open_database(db) as database:
         database.subscription(subscription).resume()
     typer.echo(f"resumed {subscription}")
 
 
 @app.command()
-def rm(
+def delete(
     subscription: SubscriptionName,
     db: DatabaseUrl = None,
     yes: Yes = False,
 ) -> None:
-    """Remove a subscription with everything that waits for it."""
-    ask(f"Remove {subscription}?", yes)
-    with opened(db) as database:
-        database.drop(database.subscription(subscription).name)
-    typer.echo(f"removed {subscription}")
+    """Delete a subscription and its deliveries."""
+    confirm(f"Delete {subscription}?", yes)
+    with open_database(db) as database:
+        database.delete(database.subscription(subscription).name)
+    typer.echo(f"deleted {subscription}")

@@ -1,42 +1,137 @@
-"""Python values -> Arrow arrays: typed by kind, strings as a dictionary where that is smaller."""
+"""Messages -> Python columns -> Arrow arrays.
+
+A Python column is one list of values for one field of many messages, so that a batch is checked and stored by column.
+Nearly always all messages of a batch have the same headers. Then a column is one pass at C speed; otherwise values are
+put in place one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import itemgetter
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from headgate.columns.transposed import Column
 from headgate.filters import KIND_OF, Kind
+from headgate.message import HeaderValue, Message
 
+ABSENT: Final = frozenset({NoneType})
 _SAMPLE: Final = 256
 _INDEX_TYPES: Final = ((1 << 7, pa.int8()), (1 << 15, pa.int16()))
 
 
+# ---- messages -> Python columns ----------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """The values of a field, None where a message has none, and the types that occur."""
+
+    values: list[Any]
+    types: frozenset[type]
+
+
+class Transposed(NamedTuple):
+    """Every field of many messages but their payloads."""
+
+    topic: Column
+    priority: Column
+    timestamp: Column
+    id: Column
+    filter_value: Column
+    key: Column
+    headers: dict[str, Column]
+    properties: dict[str, Column]
+
+
+def transpose(messages: Sequence[Message]) -> Transposed:
+    """Turn messages into columns."""
+    return Transposed(
+        make_column([m.topic for m in messages]),
+        make_column([m.priority for m in messages]),
+        make_column([m.timestamp for m in messages]),
+        make_column([m.id for m in messages]),
+        make_column([m.filter_value for m in messages]),
+        make_column([m.key for m in messages]),
+        transpose_headers([m.headers for m in messages]),
+        transpose_headers([m.properties for m in messages]),
+    )
+
+
+def make_column(values: list[Any]) -> Column:
+    """Pair the values with the types that occur in them."""
+    if values and values[0] is None and values.count(None) == len(values):
+        # Most fields are unused: counting is much faster than looking at every type.
+        return Column(values, ABSENT)
+    return Column(values, frozenset(map(type, values)))
+
+
+def transpose_headers(
+    rows: Sequence[Mapping[str, HeaderValue]], only: Collection[str] | None = None
+) -> dict[str, Column]:
+    """Make one column for each name, in order of appearance; `only` keeps a hostile batch from making thousands."""
+    if not any(rows):
+        return {}
+    found = transpose_uniform(rows)
+    if found is None:
+        found = _transpose_mixed(rows, only)
+    return {name: make_column(v) for name, v in found.items() if only is None or name in only}
+
+
+def transpose_uniform(rows: Sequence[Mapping[str, HeaderValue]]) -> dict[str, list[Any]] | None:
+    """Return the values of each name if all rows have the same names, else None."""
+    names = list(rows[0])
+    if list(map(len, rows)).count(len(names)) != len(rows):
+        return None
+    try:
+        # A row with as many names as the first, and all names of the first, has no other.
+        return {name: list(map(itemgetter(name), rows)) for name in names}
+    except KeyError:
+        return None
+
+
+def _transpose_mixed(
+    rows: Sequence[Mapping[str, HeaderValue]], only: Collection[str] | None
+) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for at, row in enumerate(rows):
+        for name, value in row.items():
+            values = found.get(name)
+            if values is None:
+                if only is not None and name not in only:
+                    continue
+                values = found[name] = [None] * len(rows)
+            values[at] = value
+    return found
+
+
+# ---- Python columns -> Arrow arrays ------------------------------------------------------------------
+
+
 def text_array(column: Column) -> pa.Array:
-    """Strings, as a dictionary when at most half as many are distinct."""
-    texts = plain_text(column)
+    """Store strings, as a dictionary when at most half of them are distinct."""
+    texts = plain_text_array(column)
     if not _seems_to_repeat(column):
         return texts
     encoded = texts.dictionary_encode()
-    return _narrowed(encoded) if len(encoded.dictionary) * 2 <= len(encoded) else texts
+    return _narrow_codes(encoded) if len(encoded.dictionary) * 2 <= len(encoded) else texts
 
 
-def plain_text(column: Column) -> pa.Array:
+def plain_text_array(column: Column) -> pa.Array:
+    """Store strings without a dictionary."""
     if not all(issubclass(kind, str | NoneType) for kind in column.types):
         raise TypeError("a text column holds something else")  # Arrow would let bytes pass
     return pa.array(column.values, pa.string())
 
 
-def encoded_text(column: Column) -> pa.DictionaryArray:
-    """Strings as a dictionary, with codes as narrow as they can be."""
-    return _narrowed(plain_text(column).dictionary_encode())
+def encoded_text_array(column: Column) -> pa.DictionaryArray:
+    """Store strings as a dictionary, with codes as narrow as possible."""
+    return _narrow_codes(plain_text_array(column).dictionary_encode())
 
 
-def _narrowed(encoded: pa.DictionaryArray) -> pa.DictionaryArray:
+def _narrow_codes(encoded: pa.DictionaryArray) -> pa.DictionaryArray:
     for size, index_type in _INDEX_TYPES:
         if len(encoded.dictionary) <= size:
             codes = encoded.indices.cast(index_type)
@@ -45,21 +140,24 @@ def _narrowed(encoded: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def int_array(column: Column) -> pa.Array:
+    """Store 64-bit integers."""
     if column.types == {int}:  # numpy reads a list of ints twice as fast as Arrow
         return pa.array(np.fromiter(column.values, np.int64, len(column.values)))
     return pa.array(column.values, pa.int64())
 
 
 def byte_array(values: list[int]) -> pa.Array:
-    """Small unsigned integers, one byte each."""
+    """Store small unsigned integers, one byte each."""
     return pa.Array.from_buffers(pa.uint8(), len(values), [None, pa.py_buffer(bytes(values))])
 
 
 def float_array(column: Column) -> pa.Array:
+    """Store doubles."""
     return pa.array(column.values, pa.float64())
 
 
 def bool_array(column: Column) -> pa.Array:
+    """Store booleans."""
     return pa.array(column.values, pa.bool_())
 
 
@@ -71,22 +169,22 @@ ARRAY_OF: Final[dict[Kind, Callable[[Column], pa.Array]]] = {
 }
 
 
-def values_of_type(column: Column, wanted: type) -> Column:
-    """The column with everything of another type left out."""
-    if column.types <= {wanted, NoneType}:
+def select_type(column: Column, type_: type) -> Column:
+    """Return the column with None in place of every value of another type."""
+    if column.types <= {type_, NoneType}:
         return column
-    values: list[Any] = [v if type(v) is wanted else None for v in column.values]
-    return Column(values, frozenset({wanted, NoneType}))
+    values: list[Any] = [v if type(v) is type_ else None for v in column.values]
+    return Column(values, frozenset({type_, NoneType}))
 
 
-def marks(column: Column) -> pa.BooleanArray:
-    """True where the value is none a filter can compare, and yet there."""
+def opaque_array(column: Column) -> pa.BooleanArray:
+    """Mark the values that exist but that no filter can compare."""
     comparable = {*KIND_OF, NoneType}
     return pa.array([type(value) not in comparable for value in column.values], pa.bool_())
 
 
 def _seems_to_repeat(column: Column) -> bool:
-    """False when more than half are distinct; if the first few repeat, the others are not counted."""
+    """Return False when more than half are distinct; if the first few repeat, the others are not counted."""
     values, absent = column.values, NoneType in column.types
     first = values[:_SAMPLE]
     if len(set(first)) * 2 <= len(first):

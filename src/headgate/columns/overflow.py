@@ -1,102 +1,99 @@
-"""Headers past the cap of a chunk's columns: they travel as JSON in one `overflow` column.
+"""Headers beyond the limit of a chunk's columns: as JSON in one `overflow` column.
 
-A typed column is either there as a whole or not at all; what has no column sits in the overflow of its row:
-`{"amount":12,"note":"x","table":[]}`, keys sorted, `[]` for an opaque value. `headgate.columns.overflow_views` reads
-a view of such a header back from there, slower and just as exact.
+A typed column is there as a whole or not at all. A header without a column is in the overflow of its row:
+`{"amount":12,"note":"x","table":[]}`, keys sorted, `[]` for an opaque value. Rows of one batch may keep a header in
+different places, a column or their overflow; a row keeps it in one of them. Reading a view from the overflow is slower
+than reading a column, and just as exact.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headgate.columns.names import MAX_HEADER_COLUMNS
-from headgate.columns.overflow_views import OVERFLOW as OVERFLOW
-from headgate.columns.overflow_views import joined as joined
-from headgate.columns.overflow_views import overflowing as overflowing
-from headgate.columns.overflow_views import view_of as view_of
+from headgate.columns.arrays import ARRAY_OF, make_column, opaque_array
+from headgate.columns.names import (
+    MAX_HEADER_COLUMNS,
+    header_of,
+    is_header_column,
+    view_of,
+)
+from headgate.filters import KIND_OF, View
 from headgate.message import OPAQUE, HeaderValue, Message
 
-_HEADER_PREFIX: Final = "h."
+OVERFLOW: Final = "overflow"
 
-Rest = list[dict[str, HeaderValue] | None]
+Rest = list[dict[str, HeaderValue] | None]  # what overflows, for each row
 
 
-def narrow(
+# ---- writing -----------------------------------------------------------------------------------------
+
+
+def narrow_headers(
     messages: Sequence[Message], indexed: Collection[str]
 ) -> tuple[Sequence[Message], Rest | None]:
-    """The messages with no more header names than there can be columns, and what was taken out of each."""
-    names = Counter[str]()
+    """Take out headers until there are no more names than columns; return the messages and what was taken out."""
     if len(set().union(*[m.headers for m in messages])) <= MAX_HEADER_COLUMNS:
         return messages, None
+    counts = Counter[str]()
     for message in messages:
-        names.update(message.headers.keys())
-    kept = set(_most_wanted(names, indexed))
-    narrowed = [replace(m, headers=_only(m.headers, kept)) for m in messages]
+        counts.update(message.headers.keys())
+    # Indexed ones first, then the most frequent.
+    ranked = sorted(counts, key=lambda name: (name not in indexed, -counts[name], name))
+    kept = set(ranked[:MAX_HEADER_COLUMNS])
+    narrowed = [
+        replace(m, headers={n: v for n, v in m.headers.items() if n in kept}) for m in messages
+    ]
     return narrowed, [{n: v for n, v in m.headers.items() if n not in kept} for m in messages]
 
 
-def _most_wanted(counts: Mapping[str, int], indexed: Collection[str]) -> list[str]:
-    """Indexed ones first, then the most frequent."""
-    wanted = sorted(counts, key=lambda name: (name not in indexed, -counts[name], name))
-    return wanted[:MAX_HEADER_COLUMNS]
-
-
-def _only(headers: Mapping[str, HeaderValue], kept: set[str]) -> dict[str, HeaderValue]:
-    return {name: value for name, value in headers.items() if name in kept}
-
-
-def cap(
+def cap_columns(
     arrays: dict[str, pa.Array], rest: Rest | None, indexed: Collection[str]
 ) -> dict[str, pa.Array]:
-    """At most as many header columns as there can be; the others are moved to the overflow column."""
-    headers = [name for name in arrays if name.startswith(_HEADER_PREFIX)]
+    """Keep at most as many header columns as a chunk may have; move the others to the overflow column."""
+    headers = [name for name in arrays if is_header_column(name)]
     if len(headers) <= MAX_HEADER_COLUMNS and rest is None:
         return arrays
     if OVERFLOW in arrays:
-        rest = [dict(row) for row in overflowing(arrays[OVERFLOW])]
-    wanted = sorted(headers, key=lambda name: _eagerness(name, arrays[name], indexed))
+        rest = [dict(row) for row in read_overflow(arrays[OVERFLOW])]
+    ranked = sorted(headers, key=lambda name: _rank(name, arrays[name], indexed))
     rows = rest or [None] * len(next(iter(arrays.values())))
-    return _with_overflow(arrays, wanted[MAX_HEADER_COLUMNS:], rows)
+    return _add_to_overflow(arrays, ranked[MAX_HEADER_COLUMNS:], rows)
 
 
-def moved(arrays: Mapping[str, pa.Array], names: Collection[str]) -> dict[str, pa.Array]:
-    """The columns with these headers' among them moved to the overflow."""
+def move_to_overflow(arrays: Mapping[str, pa.Array], names: Collection[str]) -> dict[str, pa.Array]:
+    """Move these header columns to the overflow column."""
     if not names:
         return dict(arrays)
     before = arrays.get(OVERFLOW)
     rows: Rest = (
-        [None] * len(next(iter(arrays.values()))) if before is None else list(overflowing(before))
+        [None] * len(next(iter(arrays.values()))) if before is None else list(read_overflow(before))
     )
-    return _with_overflow(arrays, names, rows)
+    return _add_to_overflow(arrays, names, rows)
 
 
-def _with_overflow(
+def _add_to_overflow(
     arrays: Mapping[str, pa.Array], names: Collection[str], rows: Rest
 ) -> dict[str, pa.Array]:
-    """The columns without these, which join what overflows in the rows already."""
     for name in names:
-        _move(name, arrays[name], rows)
+        _move_column(name, arrays[name], rows)
     kept = {name: array for name, array in arrays.items() if name not in names}
-    return {**kept, OVERFLOW: pa.array([_json(row) for row in rows], pa.binary())}
+    return {**kept, OVERFLOW: pa.array([_to_json(row) for row in rows], pa.binary())}
 
 
-def _eagerness(name: str, array: pa.Array, indexed: Collection[str]) -> tuple[bool, int, str]:
+def _rank(name: str, array: pa.Array, indexed: Collection[str]) -> tuple[bool, int, str]:
+    """Order columns by what they are worth: indexed ones first, then the fullest."""
     return header_of(name) not in indexed, array.null_count - len(array), name
 
 
-def header_of(column_name: str) -> str:
-    """The header a column `h.<view>.<header>` belongs to."""
-    return column_name.split(".", 2)[2]
-
-
-def _move(name: str, array: pa.Array, rows: Rest) -> None:
-    header, opaque = header_of(name), name.startswith("h.o.")
+def _move_column(name: str, array: pa.Array, rows: Rest) -> None:
+    header, opaque = header_of(name), view_of(name) == "opaque"
     for at, value in enumerate(array.to_pylist()):
         if value is None or (opaque and not value):
             continue
@@ -106,7 +103,7 @@ def _move(name: str, array: pa.Array, rows: Rest) -> None:
         row[header] = OPAQUE if opaque else value
 
 
-def _json(row: Mapping[str, HeaderValue] | None) -> bytes | None:
+def _to_json(row: Mapping[str, HeaderValue] | None) -> bytes | None:
     present = {name: value for name, value in (row or {}).items() if value is not None}
     if not present:
         return None
@@ -117,6 +114,75 @@ def _json(row: Mapping[str, HeaderValue] | None) -> bytes | None:
     return text.encode()
 
 
-def names_in(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Every header name that occurs in the overflow."""
-    return iter(sorted({name for row in rows for name in row}))
+# ---- reading -----------------------------------------------------------------------------------------
+
+
+class Overflow:
+    """The overflow column of a batch; decoded when the first header is read."""
+
+    __slots__ = ("_array", "_names", "_rows", "_views")
+
+    def __init__(self, array: pa.Array) -> None:
+        self._array = array
+        self._rows: list[dict[str, HeaderValue]] | None = None
+        self._names: frozenset[str] = frozenset()
+        self._views: dict[tuple[str, View], pa.Array | None] = {}
+
+    @property
+    def rows(self) -> list[dict[str, HeaderValue]]:
+        """The headers in the overflow of every row."""
+        if self._rows is None:
+            self._rows = read_overflow(self._array)
+            self._names = frozenset().union(*self._rows)
+        return self._rows
+
+    def complete_view(self, array: pa.Array | None, header: str, view: View) -> pa.Array | None:
+        """Return the view of a header with the values of its column, if it has one, and of the overflow."""
+        rows = self.rows
+        if header not in self._names:
+            return array
+        if (header, view) not in self._views:
+            self._views[header, view] = join_views(array, overflow_view(rows, header, view), view)
+        return self._views[header, view]
+
+
+def read_overflow(array: pa.Array) -> list[dict[str, HeaderValue]]:
+    """Decode the headers in the overflow of every row."""
+    return [_from_json(text) for text in array.to_pylist()]
+
+
+def _from_json(text: bytes | None) -> dict[str, HeaderValue]:
+    if text is None:
+        return {}
+    return {name: OPAQUE if value == [] else value for name, value in json.loads(text).items()}
+
+
+def overflow_view(
+    rows: Sequence[Mapping[str, HeaderValue]], header: str, view: View
+) -> pa.Array | None:
+    """Make one typed view of a header in the overflow; None when no row holds one."""
+    values = [row.get(header) for row in rows]
+    if view == "opaque":
+        return opaque_array(make_column(values)) if any(v is OPAQUE for v in values) else None
+    of_kind = [v if KIND_OF.get(type(v)) == view else None for v in values]
+    if all(v is None for v in of_kind):
+        return None
+    return ARRAY_OF[view](make_column(of_kind))
+
+
+def join_views(array: pa.Array | None, more: pa.Array | None, view: View) -> pa.Array | None:
+    """Join the two parts of a view: rows that have the header in a column and rows that have it in their overflow."""
+    if array is None or more is None:
+        return more if array is None else array
+    if view == "opaque":
+        return pc.or_(array.fill_null(False), more.fill_null(False))
+    return pc.coalesce(_decode_dictionary(array), _decode_dictionary(more))
+
+
+def _decode_dictionary(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def overflow_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """List every header name that occurs in the overflow, sorted."""
+    return sorted({name for row in rows for name in row})

@@ -1,19 +1,19 @@
-"""Arrow tables -> the columns of chunks, under the same rules as messages.
+"""Arrow tables -> the columns of chunks. A row that makes no valid message is refused.
 
-A column is taken by its name:
+The name of a column says what it holds:
 
-    timestamp, topic, filter_value, key, priority, id, payload    the field of the message; any may be missing
-    h.s.region, h.i.amount, p.s.subject, …                        one typed view, as in `filters.columns`
-    overflow                                                      as in a scan of a stream with very many headers
-    offset                                                        ignored: the stream gives its own
-    anything else                                                 a header of that name, of the column's own type
+    timestamp, topic, filter_value, key, priority, id, payload    that field of the message; each is optional
+    h.s.region, h.i.amount, p.s.subject, …                        one kind of a header, see `columns.names`
+    overflow                                                      see `columns.overflow`
+    offset                                                        ignored: the stream assigns offsets
+    anything else                                                 a header of that name, of the column's type
 
 A null is an absent header. Strings, integers, floats and booleans become headers; other types are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,10 +21,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import overflow
-from headgate.columns.rows import SYSTEM_ORDER, Arrays, in_order, stamped
+from headgate.columns.names import (
+    SYSTEM_COLUMNS,
+    TEXT_COLUMNS,
+    header_of,
+    is_header_column,
+    is_typed_name,
+    parse_column_name,
+    typed_name,
+    view_of,
+)
+from headgate.columns.overflow import OVERFLOW, overflow_names, read_overflow
+from headgate.columns.shred import Arrays, fill_timestamps, order_columns
 from headgate.errors import InvalidMessage
-from headgate.filters import VIEWS, View
+from headgate.filters import Field, View
 from headgate.message import (
     MAX_NAME_BYTES,
     MAX_PRIORITY,
@@ -40,13 +50,14 @@ _TYPE_OF: Final[dict[View, pa.DataType]] = {
     "bool": pa.bool_(),
     "opaque": pa.bool_(),
 }
-_VIEW_OF_LETTER: Final[dict[str, View]] = {view[0]: view for view in VIEWS}
-SMALL_BATCH: Final = 4096  # rows; many smaller ones are put together first
-_SHORT_TEXTS: Final = ("topic", "filter_value", "key", "id")
+SMALL_BATCH: Final = 4096  # rows; many smaller batches of a table are combined first
+# Small batches are joined until they have so many rows or bytes.
+ENOUGH_ROWS: Final = 8192
+ENOUGH_BYTES: Final = 8 << 20
 
 
-def batches_of(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The record batches of what was given."""
+def split_table(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Split a table into its record batches; many small ones are combined first."""
     if isinstance(table, pa.RecordBatch):
         yield table
     elif isinstance(table, pa.Table):
@@ -59,46 +70,53 @@ def batches_of(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         )
 
 
-def columns_of(batch: pa.RecordBatch, now_us: int) -> Arrays:
-    """The batch as columns of messages; refuses what `validate` would refuse in a message."""
+def read_table(batch: pa.RecordBatch, now_us: int) -> Arrays:
+    """Turn a record batch into columns of messages; refuses what `validate` refuses in a message."""
     found: Arrays = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if name == "offset":
             continue
-        column, canonical = _canonical(name, array)
+        column, converted = _convert(name, array)
         if column in found:
-            raise InvalidMessage(f"column {name!r}", f"is there twice, as {column!r}")
-        if canonical is not None:
-            found[column] = canonical
+            raise InvalidMessage(
+                f"column {name!r}", f"exists twice, as {column!r}; drop or rename one of them"
+            )
+        if converted is not None:
+            found[column] = converted
     _check_one_value_each(found)
-    return in_order(_with_defaults(found, batch.num_rows, now_us))
+    return order_columns(_fill_defaults(found, batch.num_rows, now_us))
 
 
-def _canonical(name: str, array: pa.Array) -> tuple[str, pa.Array | None]:
-    """The column's name in a chunk and its array there; None when it says nothing."""
+def _convert(name: str, array: pa.Array) -> tuple[str, pa.Array | None]:
+    """Return the name and the array of the column in a chunk; None when it is all null."""
     where = f"column {name!r}"
-    if name in SYSTEM_ORDER:
+    if name in SYSTEM_COLUMNS:
         return name, _system_array(where, name, array)
-    if name == overflow.OVERFLOW:
+    if name == OVERFLOW:
         return name, _overflow_array(where, array)
-    view = _VIEW_OF_LETTER.get(name[2:3]) if name[1:2] == name[3:4] == "." else None
-    if view is not None and name[0] in "hp":
-        _check_field(where, name[0], name[4:])
-        return name, _typed(where, array, view)
+    if is_typed_name(name):
+        return name, _typed_array(where, array, _check_typed_name(where, name))
     check_header_name(name)
-    view = _view_of(where, array.type)
-    return (name, None) if view is None else (f"h.{view[0]}.{name}", _typed(where, array, view))
+    view = _view_of_type(where, array.type)
+    return (
+        (name, None)
+        if view is None
+        else (typed_name("header", view, name), _typed_array(where, array, view))
+    )
 
 
-def _check_field(where: str, scope: str, name: str) -> None:
-    if scope == "h":
-        check_header_name(name)
-    elif name not in PROPERTY_NAMES:
-        raise InvalidMessage(where, f"{name!r} is not an AMQP property; use a header")
+def _check_typed_name(where: str, name: str) -> View:
+    """Return the view that a typed column holds; refuse a header or property that no message can have."""
+    field_name = header_of(name)
+    if is_header_column(name):
+        check_header_name(field_name)
+    elif field_name not in PROPERTY_NAMES:
+        raise InvalidMessage(where, f"{field_name!r} is not an AMQP property; use a header")
+    return view_of(name)
 
 
-def _view_of(where: str, kind: pa.DataType) -> View | None:
-    """What kind of header a column of this type is; None for a column of nulls."""
+def _view_of_type(where: str, kind: pa.DataType) -> View | None:
+    """Return the view that a column of this type holds; None for a column of nulls."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_null(kind):
@@ -112,16 +130,16 @@ def _view_of(where: str, kind: pa.DataType) -> View | None:
     if pa.types.is_boolean(kind):
         return "bool"
     raise InvalidMessage(
-        where, f"{kind} is no type of a header; cast it to a string, integer, float or boolean"
+        where, f"{kind} is not a type of a header; cast it to a string, integer, float or boolean"
     )
 
 
-def _typed(where: str, array: pa.Array, view: View) -> pa.Array | None:
-    """The array in the one type its view has; None when it is all null."""
+def _typed_array(where: str, array: pa.Array, view: View) -> pa.Array | None:
+    """Cast the array to the type of its view; None when it is all null."""
     if array.null_count == len(array):
         return None
     if view == "string":
-        return _texts(where, array)
+        return _encode_texts(where, array)
     array = _cast(where, array, _TYPE_OF[view])
     if view == "float" and not np.isfinite(pc.fill_null(array, 0.0).to_numpy()).all():
         raise InvalidMessage(where, "holds NaN or an infinity; put a null there instead")
@@ -141,8 +159,8 @@ def _cast(where: str, array: pa.Array, to: pa.DataType) -> pa.Array:
         raise InvalidMessage(where, f"cannot be stored as {to}: {problem}") from None
 
 
-def _texts(where: str, array: pa.Array) -> pa.Array:
-    """Strings, as a dictionary when at most half as many are distinct."""
+def _encode_texts(where: str, array: pa.Array) -> pa.Array:
+    """Encode strings as a dictionary, and check them."""
     if not pa.types.is_dictionary(array.type) or array.dictionary.null_count:
         array = _cast(where, array, pa.string()).dictionary_encode()
     texts = _cast(where, array.dictionary, pa.string())
@@ -154,9 +172,11 @@ def _check_texts(where: str, texts: pa.StringArray) -> None:
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid as problem:
-        raise InvalidMessage(where, f"is no UTF-8 text: {problem}") from None
+        raise InvalidMessage(
+            where, f"is not valid UTF-8: {problem}; move it to the payload"
+        ) from None
     content = texts.buffers()[2]
-    # Rows outside a slice are searched too; only a find is worth a closer look.
+    # The buffer also holds rows outside of a slice: a NUL in it is only a hint.
     suspicious = content is not None and b"\0" in content.to_pybytes()
     if suspicious and pc.any(pc.match_substring(texts, "\0")).as_py():
         raise InvalidMessage(where, "text cannot hold NUL; move it to the payload")
@@ -165,9 +185,9 @@ def _check_texts(where: str, texts: pa.StringArray) -> None:
 def _overflow_array(where: str, array: pa.Array) -> pa.Array | None:
     array = _cast(where, array, pa.binary())
     try:
-        rows = overflow.overflowing(array)
+        rows = read_overflow(array)
     except (ValueError, AttributeError) as problem:
-        raise InvalidMessage(where, f"holds no JSON objects: {problem}") from None
+        raise InvalidMessage(where, f"must hold JSON objects: {problem}") from None
     for row in rows:
         for name, value in row.items():
             check_header_name(name)
@@ -181,20 +201,20 @@ def _overflow_array(where: str, array: pa.Array) -> pa.Array | None:
 def _system_array(where: str, name: str, array: pa.Array) -> pa.Array | None:
     if array.null_count == len(array):
         return None
-    if name in _SHORT_TEXTS:
+    if name in TEXT_COLUMNS:
         return _short_texts(where, array)
     if name == "payload":
         payloads = _cast(where, array, pa.binary())
         return pc.fill_null(payloads, b"") if payloads.null_count else payloads
     if name == "timestamp":
-        return _cast(where, _in_microseconds(array), pa.int64())
+        return _cast(where, _to_microseconds(array), pa.int64())
     numbers = pc.fill_null(_cast(where, array, pa.int64()), 0)
     if not 0 <= pc.min(numbers).as_py() <= pc.max(numbers).as_py() <= MAX_PRIORITY:
         raise InvalidMessage(where, f"must hold integers from 0 to {MAX_PRIORITY}")
     return numbers.cast(pa.uint8())
 
 
-def _in_microseconds(array: pa.Array) -> pa.Array:
+def _to_microseconds(array: pa.Array) -> pa.Array:
     return (
         array.cast(pa.timestamp("us", array.type.tz))
         if pa.types.is_timestamp(array.type)
@@ -203,16 +223,16 @@ def _in_microseconds(array: pa.Array) -> pa.Array:
 
 
 def _short_texts(where: str, array: pa.Array) -> pa.Array:
-    encoded = _texts(where, array)
+    encoded = _encode_texts(where, array)
     if pc.max(pc.binary_length(encoded.dictionary)).as_py() > MAX_NAME_BYTES:
         raise InvalidMessage(where, f"holds text longer than {MAX_NAME_BYTES} bytes")
     return encoded
 
 
-def _with_defaults(found: Arrays, rows: int, now_us: int) -> Arrays:
-    found["timestamp"] = stamped(found.get("timestamp"), rows, now_us)
+def _fill_defaults(found: Arrays, rows: int, now_us: int) -> Arrays:
+    found["timestamp"] = fill_timestamps(found.get("timestamp"), rows, now_us)
     topics = found.get("topic")
-    found["topic"] = _no_topics(rows) if topics is None else _filled_topics(topics)
+    found["topic"] = _empty_topics(rows) if topics is None else _fill_topics(topics)
     if "priority" not in found:
         found["priority"] = pa.array(np.zeros(rows, np.uint8))
     if "payload" not in found:
@@ -221,11 +241,11 @@ def _with_defaults(found: Arrays, rows: int, now_us: int) -> Arrays:
     return found
 
 
-def _no_topics(rows: int) -> pa.Array:
+def _empty_topics(rows: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([""]))
 
 
-def _filled_topics(topics: pa.Array) -> pa.Array:
+def _fill_topics(topics: pa.Array) -> pa.Array:
     if not topics.null_count:
         return topics
     if pa.types.is_dictionary(topics.type):
@@ -235,45 +255,47 @@ def _filled_topics(topics: pa.Array) -> pa.Array:
 
 def _check_one_value_each(arrays: Arrays) -> None:
     """A header holds one value: no row may have it in two columns, or in a column and in its overflow."""
-    columns: dict[str, list[pa.Array]] = {}
+    columns: dict[Field, list[pa.Array]] = {}
     for name, array in arrays.items():
-        if name[1:2] == ".":
-            array = pc.if_else(array, True, None) if name[2] == "o" else array
-            columns.setdefault(name[0] + name[3:], []).append(array)
-    if overflow.OVERFLOW in arrays:
-        rows = overflow.overflowing(arrays[overflow.OVERFLOW])
-        for name in columns.keys() & {f"h.{name}" for name in overflow.names_in(rows)}:
-            columns[name].append(pa.array([True if name[2:] in row else None for row in rows]))
-    for name, views in columns.items():
+        field, view = parse_column_name(name)
+        if field is not None and field.scope != "sys":
+            values = pc.if_else(array, True, None) if view == "opaque" else array
+            columns.setdefault(field, []).append(values)
+    if OVERFLOW in arrays:
+        rows = read_overflow(arrays[OVERFLOW])
+        for name in overflow_names(rows):
+            if (field := Field("header", name)) in columns:
+                columns[field].append(pa.array([True if name in row else None for row in rows]))
+    for field, views in columns.items():
         if len(views) > 1 and np.sum([_present(view) for view in views], axis=0).max() > 1:
-            raise InvalidMessage(f"header {name[2:]!r}", "has two values in one row")
+            raise InvalidMessage(f"header {field.name!r}", "has two values in one row")
 
 
 def _present(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False), np.bool_)
 
 
-# ---- cutting -----------------------------------------------------------------------------------------
+# ---- cutting and joining chunks -----------------------------------------------------------------------------------------
 
 
-def cut(arrays: Arrays, start: int, rows: int) -> Arrays:
-    """Some rows as a chunk of their own: without columns that are empty there, dictionaries just as needed."""
+def cut_rows(arrays: Arrays, start: int, rows: int) -> Arrays:
+    """Cut out some rows as a chunk: without columns that are empty there, dictionaries with the words that occur."""
     found = {}
     for name, array in arrays.items():
         part = array.slice(start, rows)
         if part.null_count == rows:
             continue
-        found[name] = _tightened(part) if isinstance(part, pa.DictionaryArray) else part
+        found[name] = _shrink_dictionary(part) if isinstance(part, pa.DictionaryArray) else part
     return found
 
 
-def _tightened(array: pa.DictionaryArray) -> pa.Array:
-    """Only the words that occur; no dictionary at all when most of them are different."""
+def _shrink_dictionary(array: pa.DictionaryArray) -> pa.Array:
+    """Keep only the words that occur; drop the dictionary when most of them are different."""
     indices, words = array.indices, array.dictionary
     if len(words) == 1 < len(array):
-        return array  # as the topic often is: no need to look
+        return array  # the usual topic column: nothing to drop
     present = indices.drop_null() if array.null_count else indices
-    used = _used(present.to_numpy(), len(words))
+    used = _used_words(present.to_numpy(), len(words))
     if len(used) * 2 > len(array):
         return array.dictionary_decode()
     if len(used) == len(words):
@@ -286,8 +308,56 @@ def _tightened(array: pa.DictionaryArray) -> pa.Array:
     return pa.DictionaryArray.from_arrays(renumbered, words.take(pa.array(used)), safe=False)
 
 
-def _used(codes: npt.NDArray[Any], words: int) -> npt.NDArray[np.intp]:
-    """Which words occur; counting beats sorting unless there are far more words than rows."""
+def _used_words(codes: npt.NDArray[Any], words: int) -> npt.NDArray[np.intp]:
+    """Find the words that occur; counting beats sorting unless there are far more words than rows."""
     if words > 4 * len(codes) + 1024:
         return np.unique(codes).astype(np.intp)
     return np.flatnonzero(np.bincount(codes, minlength=words))
+
+
+def join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Combine small batches into few large ones: chunks of a handful of rows would prune nothing and cost the most."""
+    pending: list[Arrays] = []
+    rows = nbytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        arrays = _shrink_batch(batch)
+        pending.append(arrays)
+        rows += batch.num_rows
+        nbytes += sum(array.nbytes for array in arrays.values())
+        if rows >= ENOUGH_ROWS or nbytes >= ENOUGH_BYTES:
+            yield _join_parts(pending)
+            pending, rows, nbytes = [], 0, 0
+    if pending:
+        yield _join_parts(pending)
+
+
+def _shrink_batch(batch: pa.RecordBatch) -> Arrays:
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    return cut_rows(arrays, 0, batch.num_rows) or {batch.schema.names[0]: batch.column(0)}
+
+
+def _join_parts(parts: Sequence[Arrays]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return pa.record_batch(parts[0])
+    lengths = [len(next(iter(part.values()))) for part in parts]
+    names = dict.fromkeys(name for part in parts for name in part)
+    return pa.record_batch(
+        {name: _join_column([part.get(name) for part in parts], lengths) for name in names}
+    )
+
+
+def _join_column(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> pa.Array:
+    kinds = {part.type for part in parts if part is not None}
+    kind = next(iter(kinds))
+    if len(kinds) > 1:
+        # Text, with and without a dictionary, or dictionaries with codes of two widths.
+        kind = pa.string()
+        parts = [None if part is None else part.cast(kind) for part in parts]
+    arrays = [
+        pa.nulls(n, kind) if part is None else part for part, n in zip(parts, lengths, strict=True)
+    ]
+    if not pa.types.is_dictionary(kind):
+        return pa.concat_arrays(arrays)
+    return pa.chunked_array(arrays).unify_dictionaries().combine_chunks()

@@ -1,7 +1,8 @@
-"""The rules of `message.validate` for a whole batch, column by column.
+"""Validate a whole batch column by column.
 
-The common case is that everything is fine, so that is all the fast check tells. When it is not sure, every
-message is checked on its own: that finds the first one at fault and raises its exact error, or nothing.
+`message.validate` is the definition. Most batches are valid, and the check by columns only has to recognize those;
+when it does not, every message is validated on its own, which raises the exact error of the first one at fault, or
+none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.columns.transposed import ABSENT, Column, Transposed, transpose
+from headgate.columns.arrays import ABSENT, Column, Transposed, transpose
 from headgate.errors import InvalidMessage
 from headgate.message import (
     MAX_NAME_BYTES,
@@ -30,33 +31,33 @@ _VALUES: Final = frozenset({str, int, float, bool, Opaque, NoneType})
 
 
 def validate_batch(messages: Sequence[Message]) -> None:
-    """Refuse the first message that `validate` refuses, with the same error."""
+    """Refuse a batch in which `validate` refuses a message, with the error of the first."""
     validate_transposed(transpose(messages), messages)
 
 
 def validate_transposed(columns: Transposed, messages: Sequence[Message]) -> None:
-    """The same for messages that are transposed already."""
+    """Refuse messages, given with their columns, of which `validate` refuses one."""
     payload_types = {type(message.payload) for message in messages}
-    if not (payload_types <= _BYTES and _is_fine(columns)):
+    if not (payload_types <= _BYTES and _is_valid(columns)):
         for message in messages:
             validate(message)
 
 
-def _is_fine(columns: Transposed) -> bool:
+def _is_valid(columns: Transposed) -> bool:
     return (
         columns.topic.types <= {str}
-        and all(map(_short_text, (columns.topic, columns.id, columns.filter_value, columns.key)))
+        and all(map(_is_short_text, (columns.topic, columns.id, columns.filter_value, columns.key)))
         and columns.priority.types <= {int}
         and _are_bytes(columns.priority.values)
         and columns.timestamp.types <= {int, NoneType}
-        and all(map(_storable, (columns.timestamp, *columns.headers.values())))
-        and all(map(_good_name, columns.headers))
+        and all(map(_is_storable, (columns.timestamp, *columns.headers.values())))
+        and all(map(_is_valid_name, columns.headers))
         and columns.properties.keys() <= PROPERTY_NAMES
-        and all(map(_storable, columns.properties.values()))
+        and all(map(_is_storable, columns.properties.values()))
     )
 
 
-def _good_name(name: object) -> bool:
+def _is_valid_name(name: object) -> bool:
     try:
         check_header_name(name)
     except InvalidMessage:
@@ -64,8 +65,8 @@ def _good_name(name: object) -> bool:
     return True
 
 
-def _short_text(column: Column) -> bool:
-    """Text of at most 255 bytes, or none."""
+def _is_short_text(column: Column) -> bool:
+    """Check for text of at most 255 bytes, or None."""
     if column.types <= ABSENT:
         return True
     if not column.types <= {str, NoneType}:
@@ -81,7 +82,7 @@ def _are_short(texts: list[str]) -> bool:
     return max(len(text.encode("utf-8", "surrogatepass")) for text in texts) <= MAX_NAME_BYTES
 
 
-def _storable(column: Column) -> bool:
+def _is_storable(column: Column) -> bool:
     types = column.types
     return (
         types <= _VALUES
@@ -119,7 +120,7 @@ def _are_bytes(values: list[int]) -> bool:
     return True
 
 
-def _of_type(column: Column, wanted: type) -> list[Any]:
+def _of_type(column: Column, type_: type) -> list[Any]:
     if len(column.types) == 1:
         return column.values
-    return [value for value in column.values if type(value) is wanted]
+    return [value for value in column.values if type(value) is type_]

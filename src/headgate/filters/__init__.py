@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headgate.filters.builder import compile_filter as compile_filter
     from headgate.filters.builder import header as header
     from headgate.filters.builder import topic as topic
+    from headgate.filters.compile.arrow.rows import Columns as Columns
     from headgate.filters.cost import cheapest_first as cheapest_first
     from headgate.filters.explanation import DIALECTS as DIALECTS
     from headgate.filters.explanation import Explanation as Explanation
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from headgate.filters.nodes import MAX_IN_ITEMS as MAX_IN_ITEMS
     from headgate.filters.nodes import SYS_KINDS as SYS_KINDS
     from headgate.filters.nodes import TRUE as TRUE
+    from headgate.filters.nodes import VIEWS as VIEWS
     from headgate.filters.nodes import And as And
     from headgate.filters.nodes import Arith as Arith
     from headgate.filters.nodes import ArithOp as ArithOp
@@ -59,11 +61,13 @@ if TYPE_CHECKING:
     from headgate.filters.nodes import Or as Or
     from headgate.filters.nodes import Scope as Scope
     from headgate.filters.nodes import TopicMatch as TopicMatch
+    from headgate.filters.nodes import View as View
     from headgate.filters.nodes import depends_on_time as depends_on_time
     from headgate.filters.nodes import fields_read as fields_read
     from headgate.filters.nodes import joined as joined
     from headgate.filters.nodes import walk as walk
     from headgate.filters.normal import EXACT_AS_DOUBLE as EXACT_AS_DOUBLE
+    from headgate.filters.normal import NormalFilter as NormalFilter
     from headgate.filters.normal import bind_now as bind_now
     from headgate.filters.normal import conjuncts as conjuncts
     from headgate.filters.normal import normalize as normalize
@@ -77,11 +81,6 @@ if TYPE_CHECKING:
     from headgate.filters.topics import matches as matches
     from headgate.filters.topics import regex as regex
     from headgate.filters.topics import words_of as words_of
-    from headgate.filters.views import VIEWS as VIEWS
-    from headgate.filters.views import Columns as Columns
-    from headgate.filters.views import View as View
-    from headgate.filters.views import column_name as column_name
-    from headgate.filters.views import typed_name as typed_name
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -96,6 +95,7 @@ else:
                 "header",
                 "topic",
             ],
+            "compile.arrow.rows": ["Columns"],
             "cost": ["cheapest_first"],
             "explanation": ["DIALECTS", "Explanation", "explain"],
             "facts": [
@@ -139,15 +139,16 @@ else:
                 "Scope",
                 "TRUE",
                 "TopicMatch",
+                "VIEWS",
+                "View",
                 "depends_on_time",
                 "fields_read",
                 "joined",
                 "walk",
             ],
-            "normal": ["EXACT_AS_DOUBLE", "bind_now", "conjuncts", "normalize"],
+            "normal": ["EXACT_AS_DOUBLE", "NormalFilter", "bind_now", "conjuncts", "normalize"],
             "parser": ["parse"],
             "printer": ["operand_text", "to_text"],
             "topics": ["MANY", "ONE", "canonical", "check_pattern", "matches", "regex", "words_of"],
-            "views": ["Columns", "VIEWS", "View", "column_name", "typed_name"],
         },
     )

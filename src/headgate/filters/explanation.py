@@ -35,10 +35,9 @@ from headgate.filters.nodes import (
     Or,
     TopicMatch,
     children,
-    depends_on_time,
     walk,
 )
-from headgate.filters.normal import bind_now, conjuncts, normalize
+from headgate.filters.normal import conjuncts, normalize
 from headgate.filters.printer import operand_text, to_text
 from headgate.message import Scalar
 
@@ -70,7 +69,7 @@ class Explanation:
 
 
 def explain(node: Filter, *, now_us: int = 0) -> Explanation:
-    normal = normalize(node)
+    normal = normalize(node).tree
     plans = {dialect: compile_sql(normal, dialect, now_us=now_us) for dialect in DIALECTS}
     headers = indexed_headers(normal)
     return Explanation(
@@ -210,7 +209,7 @@ def _probes(normal: Filter) -> Iterator[str]:
 
 
 def warnings(node: Filter) -> Iterator[str]:
-    normal = normalize(bind_now(node, 0)) if depends_on_time(node) else normalize(node)
+    normal = normalize(node).at(0).tree
     if normal == FALSE and node != FALSE:
         yield "the filter can never be TRUE: it matches nothing"
     if normal == TRUE and node != TRUE:

@@ -18,27 +18,29 @@ from typing import Literal as OneOf
 
 from headgate.errors import FilterLimitError, FilterTypeError, InvalidMessage
 from headgate.filters.topics import check_pattern
-from headgate.message import INT64_MAX, INT64_MIN, UNSTORABLE, Scalar, check_header_name
+from headgate.message import (
+    INT64_MAX,
+    INT64_MIN,
+    SYSTEM_FIELDS,
+    UNSTORABLE,
+    Scalar,
+    check_header_name,
+)
 
 Kind: TypeAlias = OneOf["string", "int", "float", "bool"]
+View: TypeAlias = Kind | OneOf["opaque"]  # one kind of a field's values, or where they are opaque
 Scope: TypeAlias = OneOf["header", "sys", "property"]
 CompareOp: TypeAlias = OneOf["=", "<>", "<", "<=", ">", ">="]
 ArithOp: TypeAlias = OneOf["+", "-", "*", "/", "%"]
 LiteralForm: TypeAlias = OneOf["", "timestamp", "interval"]
 
 KINDS: Final[tuple[Kind, ...]] = ("string", "int", "float", "bool")
+VIEWS: Final[tuple[View, ...]] = (*KINDS, "opaque")
 KIND_OF: Final[dict[type, Kind]] = {str: "string", int: "int", float: "float", bool: "bool"}
 COMPARE_OPS: Final[tuple[CompareOp, ...]] = ("=", "<>", "<", "<=", ">", ">=")
 ARITH_OPS: Final[tuple[ArithOp, ...]] = ("+", "-", "*", "/", "%")
 # Every system field has one kind, known beforehand.
-SYS_KINDS: Final[dict[str, Kind]] = {
-    "topic": "string",
-    "priority": "int",
-    "timestamp": "int",
-    "id": "string",
-    "filter_value": "string",
-    "key": "string",
-}
+SYS_KINDS: Final[dict[str, Kind]] = {system.name: system.kind for system in SYSTEM_FIELDS}
 
 MAX_DEPTH: Final = 64
 MAX_IN_ITEMS: Final = 1024

@@ -8,6 +8,7 @@ more. So a target only ever answers one question: is this leaf TRUE?
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, assert_never
 
@@ -38,18 +39,36 @@ from headgate.filters.nodes import (
     check_depth,
     depends_on_time,
 )
-from headgate.message import Message, Scalar
+from headgate.message import SYSTEM_FIELDS, Message, Scalar
 
 _NOBODY: Final = Message()  # what a constant is evaluated against
+_REQUIRED: Final = frozenset(field.name for field in SYSTEM_FIELDS if field.required)
 # Below this, a double equals one int at most, so one order holds for both.
 EXACT_AS_DOUBLE: Final = 2**53
 
 
+@dataclass(frozen=True, slots=True)
+class NormalFilter:
+    """A filter in normal form. Only `normalize` makes one, so a target compiles `tree` as it is."""
+
+    tree: Filter
+    depends_on_time: bool
+
+    def at(self, now_us: int) -> NormalFilter:
+        """Replace `UTC()` by a moment; a filter that does not ask for the time is returned as it is."""
+        return normalize(bind_now(self.tree, now_us)) if self.depends_on_time else self
+
+
+def normalize(node: Filter | NormalFilter) -> NormalFilter:
+    """Return the filter that is TRUE for the same messages and cheapest to compile."""
+    return node if isinstance(node, NormalFilter) else _normalize(node)
+
+
 @lru_cache(maxsize=4096)
-def normalize(node: Filter) -> Filter:
-    """The equivalent filter (it is TRUE for the same messages) that is cheapest to compile."""
+def _normalize(node: Filter) -> NormalFilter:
     check_depth(node)
-    return _simplify(push_negation(node))
+    tree = _simplify(push_negation(node))
+    return NormalFilter(tree, depends_on_time(tree))
 
 
 def bind_now(node: Filter, now_us: int) -> Filter:
@@ -228,9 +247,9 @@ def _simplify_leaf(leaf: Leaf) -> Filter:
         case Like(value=value, pattern=pattern, escape=escape, negated=negated):
             text = plain_text(pattern, escape)
             return leaf if text is None else Compare("<>" if negated else "=", value, Literal(text))
-        case IsNull(field=Field(scope="sys", name="topic" | "priority"), negated=negated):
+        case IsNull(field=Field(scope="sys", name=name), negated=negated) if name in _REQUIRED:
             return Constant(negated)
-        case Exists(field=Field(scope="sys", name="topic" | "priority"), negated=negated):
+        case Exists(field=Field(scope="sys", name=name), negated=negated) if name in _REQUIRED:
             return Constant(not negated)
         case TopicMatch(pattern="#", negated=negated):
             return Constant(not negated)

@@ -44,7 +44,7 @@ from headgate.filters.nodes import (
     negation,
 )
 from headgate.filters.scanner import scan
-from headgate.message import INT64_MAX, PROPERTY_NAMES
+from headgate.message import INT64_MAX, PROPERTY_NAMES, SYSTEM_FIELDS
 
 _MOST_DIGITS: Final = len(str(INT64_MAX))  # Python refuses to read thousands of them
 _TOO_LARGE: Final = "the integer does not fit into 64 bits; write it as a float"
@@ -304,33 +304,27 @@ def _unquoted(lexeme: Lexeme) -> str:
     return inner.replace(quote * 2, quote)
 
 
-_SECTIONS: Final = {
-    "application_properties": "header",
-    "a": "header",
-    "properties": "property",
-    "p": "property",
-    "header": "sys",
-    "h": "sys",
-    "sys": "sys",
+_HEADER_SECTIONS: Final = ("application_properties", "a")
+# Every qualified name that is not a header's.
+_QUALIFIED: Final[dict[str, Field]] = {
+    **{f"sys.{name}": Field("sys", name) for name in SYS_KINDS},
+    **{
+        f"{section}.{name}": Field("property", name)
+        for section in ("properties", "p")
+        for name in sorted(PROPERTY_NAMES)
+    },
+    **{alias: Field("sys", system.name) for system in SYSTEM_FIELDS for alias in system.aliases},
 }
 
 
 def _qualified(lexeme: Lexeme) -> Field:
     section, name = lexeme.text.split(".", 1)
-    scope = _SECTIONS.get(section)
-    if scope == "header":
+    if section in _HEADER_SECTIONS:
         return Field("header", name)
-    if scope == "property" and name == "message_id":
-        return Field("sys", "id")
-    if scope == "property" and name in PROPERTY_NAMES:
-        return Field("property", name)
-    if section == "sys" and name in SYS_KINDS:
-        return Field("sys", name)
-    if scope == "sys" and name == "priority":
-        return Field("sys", "priority")
-    known = {"sys": SYS_KINDS, "property": sorted(PROPERTY_NAMES | {"message_id"})}.get(scope or "")
-    if section in ("header", "h"):
-        known = ["priority"]
+    if lexeme.text in _QUALIFIED:
+        return _QUALIFIED[lexeme.text]
+    prefix = f"{section}."
+    known = [known.removeprefix(prefix) for known in _QUALIFIED if known.startswith(prefix)]
     hint = (
         f"{section} has {', '.join(known)}"
         if known

@@ -76,7 +76,7 @@ def key_of(value: object) -> Hashable:
 
 def paths(node: Filter) -> tuple[Path, ...]:
     """Every way into the filter; none when nothing can match it."""
-    tree = normalize(node)
+    tree = normalize(node).tree
     if tree == FALSE:
         return ()
     ways = tree.terms if isinstance(tree, Or) else (tree,)

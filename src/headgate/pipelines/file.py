@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.errors import HeadgateError, PipelineError, SparkOptionsError
-from headgate.filters import parse
+from headgate.filters import SYS_KINDS, parse
 from headgate.pipelines.definition import (
     DEAD_LETTER,
     MALFORMED,
@@ -48,7 +48,7 @@ from headgate.streams.read import parse_start
 TABLES: Final = (
     "pipeline", "source", "exchange", "topology", "binding", "sink", "dead_letter",
 )  # fmt: skip
-PARTS: Final = ("topic", "payload", "key", "id", "priority", "timestamp", "filter_value")
+PARTS: Final = ("payload", *SYS_KINDS)
 _LOSS: Final = "fail_on_data_loss"
 _STREAM_KEYS: Final = ("stream", "filter", "start", _LOSS)
 _QUEUE_KEYS: Final = ("queue", "states", "filter", _LOSS)

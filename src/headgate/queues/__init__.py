@@ -6,37 +6,48 @@ from headgate.lazy import front_door
 
 if TYPE_CHECKING:
     from headgate.queues.arguments import microseconds as microseconds
+    from headgate.queues.consumer import Consumer as Consumer
+    from headgate.queues.consumer_group import Member as Member
+    from headgate.queues.consumer_group import Retry as Retry
     from headgate.queues.database import Database as Database
     from headgate.queues.database import connect as connect
     from headgate.queues.delivery import Delivery as Delivery
     from headgate.queues.engine import Access as Access
-    from headgate.queues.engine import Advice as Advice
+    from headgate.queues.engine import DeliverySnapshot as DeliverySnapshot
+    from headgate.queues.engine import IndexAdvice as IndexAdvice
     from headgate.queues.engine import Publication as Publication
     from headgate.queues.engine import QueueInfo as QueueInfo
     from headgate.queues.engine import QueueStats as QueueStats
     from headgate.queues.engine import SqlValue as SqlValue
-    from headgate.queues.engine import Standing as Standing
     from headgate.queues.engine import State as State
     from headgate.queues.engine import Usage as Usage
+    from headgate.queues.outbox import Outbox as Outbox
+    from headgate.queues.outbox import Relay as Relay
+    from headgate.queues.outbox_table import ParkedEntry as ParkedEntry
     from headgate.queues.queue import Queue as Queue
+    from headgate.queues.queue import Subscription as Subscription
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
             "arguments": ["microseconds"],
+            "consumer": ["Consumer"],
+            "consumer_group": ["Member", "Retry"],
             "database": ["Database", "connect"],
             "delivery": ["Delivery"],
             "engine": [
                 "Access",
-                "Advice",
+                "IndexAdvice",
                 "Publication",
                 "QueueInfo",
                 "QueueStats",
                 "SqlValue",
-                "Standing",
+                "DeliverySnapshot",
                 "State",
                 "Usage",
             ],
-            "queue": ["Queue"],
+            "outbox": ["Outbox", "Relay"],
+            "outbox_table": ["ParkedEntry"],
+            "queue": ["Queue", "Subscription"],
         },
     )

@@ -1,11 +1,11 @@
-"""From what callers write to what operations take, for the sync and the asyncio face alike."""
+"""Checks what callers give, and turns it into what operations take, for the sync and the asyncio face alike."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from headgate.errors import QueueOptionsError, StaleLease
 from headgate.filters import And, Filter, FilterLike, TopicMatch, as_filter, joined
@@ -20,13 +20,40 @@ from headgate.message import (
 )
 from headgate.queues.engine import Outcome, Publication, QueueOptions, Receipt
 
-LONGEST_SPAN: Final = timedelta(days=365_000)  # as long as the SQL door takes
-_MOST_US: Final = LONGEST_SPAN // timedelta(microseconds=1)
-MOST: Final = 2**31 - 1  # what every engine can count to
+LEASE: Final = timedelta(seconds=30)  # unless the caller gives another
+LONGEST_SPAN: Final = timedelta(days=365_000)  # as the view `inbox` accepts it
+_LONGEST_SPAN_US: Final = LONGEST_SPAN // timedelta(microseconds=1)
+MOST: Final = 2**31 - 1  # an integer of every engine
+
+
+class MessageFields(TypedDict, total=False):
+    """The fields of Message that publish() takes by name, beside those it lists itself."""
+
+    timestamp: int | None
+    id: str | None
+    filter_value: str | None
+    key: str | None
+    properties: Mapping[str, HeaderValue] | None
+    message_id: HeaderValue
+    user_id: HeaderValue
+    to: HeaderValue
+    subject: HeaderValue
+    reply_to: HeaderValue
+    correlation_id: HeaderValue
+    content_type: HeaderValue
+    content_encoding: HeaderValue
+    absolute_expiry_time: HeaderValue
+    creation_time: HeaderValue
+    group_id: HeaderValue
+    group_sequence: HeaderValue
+    reply_to_group_id: HeaderValue
+    expiration: HeaderValue
+    type: HeaderValue
+    app_id: HeaderValue
 
 
 def microseconds(span: timedelta | None) -> int:
-    """A time span as a number; None is 0."""
+    """A time span in microseconds; None is 0."""
     if span is None:
         return 0
     if not isinstance(span, timedelta) or not timedelta() <= span <= LONGEST_SPAN:
@@ -37,41 +64,42 @@ def microseconds(span: timedelta | None) -> int:
 
 
 def lease_us(lease: timedelta) -> int:
-    """A lease as a number; it must last."""
+    """A lease in microseconds, which is not 0."""
     span = microseconds(lease)
     if not span:
         raise QueueOptionsError("a lease must be longer than nothing; try timedelta(seconds=30)")
     return span
 
 
-def limited(limit: int) -> int:
-    """How many at most."""
+def check_limit(limit: int) -> int:
+    """The limit, if it is a positive integer that every engine takes."""
     if type(limit) is not int or not 1 <= limit <= MOST:
         raise QueueOptionsError(f"the limit must be an integer from 1 to {MOST:,}, not {limit!r}")
     return limit
 
 
 def message_ids(ids: Iterable[int]) -> list[int]:
-    """Ids of messages, if they can be any."""
-    given = list(ids)
-    for id in given:
+    """The ids, if they are 64-bit integers."""
+    listed = list(ids)
+    for id in listed:
         if type(id) is not int or not INT64_MIN <= id <= INT64_MAX:
             raise QueueOptionsError(f"the id of a message is a 64-bit integer, not {id!r}")
-    return given
+    return listed
 
 
 def optional_filter(filter: FilterLike | None) -> Filter | None:
+    """The filter as a tree, if there is one."""
     return None if filter is None else as_filter(filter)
 
 
 def subscription_filter(filter: FilterLike | None, pattern: str | None) -> Filter:
-    """What matches the filter and whose topic matches the pattern; one of them may be left out."""
-    given = [as_filter(filter)] if filter is not None else []
+    """A filter for messages that match the filter and whose topic matches the pattern; one of them may be left out."""
+    terms = [as_filter(filter)] if filter is not None else []
     if pattern is not None:
-        given.append(TopicMatch(pattern))
-    if not given:
+        terms.append(TopicMatch(pattern))
+    if not terms:
         raise QueueOptionsError("a subscription needs a filter or a topic pattern; '#' takes all")
-    return joined(And, given)
+    return joined(And, terms)
 
 
 def queue_options(
@@ -82,7 +110,7 @@ def queue_options(
     *,
     otherwise: QueueOptions,
 ) -> QueueOptions:
-    """The options given; what is left out stays as it is."""
+    """The options given; those that are None stay as in `otherwise`."""
     if isinstance(filter_headers, str):
         raise QueueOptionsError(f"filter_headers is a list of names: [{filter_headers!r}]")
     return QueueOptions(
@@ -107,34 +135,34 @@ def publication(
     dedup_key: str | None,
     group: str | None,
     default_topic: str,
-    fields: Mapping[str, Any],
+    fields: MessageFields,
 ) -> Publication:
-    """A valid message and what the queue needs to know of it. A Message is taken as it is."""
-    alone = topic is None and headers is None and priority == 0 and not fields
-    if alone and type(payload) is bytes and type(priority) is int:
-        _check_topic(default_topic)  # nothing else can be wrong with it
+    """A valid message with its delay, dedup key and group. A Message is taken as it is."""
+    is_bare = topic is None and headers is None and priority == 0 and not fields
+    if is_bare and type(payload) is bytes and type(priority) is int:
+        _check_topic(default_topic)  # nothing else can be invalid
         message = message_of_fields(payload, default_topic, {})
     elif isinstance(payload, Message):
-        if not alone:
+        if not is_bare:
             raise QueueOptionsError(
                 "a Message has its own topic, headers and priority already; leave them out, or publish its payload"
             )
         validate(message := payload)
     else:
-        chosen = default_topic if topic is None else topic
-        validate(message := Message(payload, chosen, headers, priority, **fields))
+        topic = default_topic if topic is None else topic
+        validate(message := Message(payload, topic, headers, priority, **fields))
     if dedup_key is not None or group is not None:
         _check_keys(dedup_key, group)
     return Publication(message, 0 if delay is None else microseconds(delay), dedup_key, group)
 
 
-def checked(publication: Publication) -> Publication:
+def check_publication(publication: Publication) -> Publication:
     """The publication, if every engine can store it."""
     validate(publication.message)
     _check_keys(publication.dedup_key, publication.group)
-    if type(publication.delay_us) is not int or not 0 <= publication.delay_us <= _MOST_US:
+    if type(publication.delay_us) is not int or not 0 <= publication.delay_us <= _LONGEST_SPAN_US:
         raise QueueOptionsError(
-            f"delay_us must be an integer from 0 to {_MOST_US:,}, not {publication.delay_us!r}"
+            f"delay_us must be an integer from 0 to {_LONGEST_SPAN_US:,}, not {publication.delay_us!r}"
         )
     return publication
 
@@ -155,20 +183,22 @@ def storable_text(name: str, value: object) -> str:
 
 
 def storable_reason(reason: str | None) -> str | None:
-    """Why a message failed; what no engine can store of it is written out, for it may quote anything."""
+    """Why a message failed. It may quote anything: characters that an engine cannot store are escaped."""
     if reason is None:
         return None
     return UNSTORABLE.sub(lambda found: ascii(found[0])[1:-1], str(reason))
 
 
-def publications(given: Iterable[bytes | Message | Publication], topic: str) -> list[Publication]:
-    """Each as a Publication; bytes get the default topic."""
-    _check_topic(topic)  # so that bytes need no look of their own
+def publications(
+    messages: Iterable[bytes | Message | Publication], topic: str
+) -> list[Publication]:
+    """Each message as a valid Publication; bytes get the default topic."""
+    _check_topic(topic)  # once, for all that are only bytes
     return [
         Publication(message_of_fields(each, topic, {}))
         if type(each) is bytes
         else _as_publication(each, topic)
-        for each in given
+        for each in messages
     ]
 
 
@@ -177,16 +207,17 @@ def _check_topic(topic: str) -> None:
     validate(Message(topic=topic))
 
 
-def _as_publication(given: bytes | Message | Publication, topic: str) -> Publication:
-    if isinstance(given, Publication):
-        return checked(given)
-    return checked(Publication(given if isinstance(given, Message) else Message(given, topic)))
+def _as_publication(message: bytes | Message | Publication, topic: str) -> Publication:
+    if isinstance(message, Publication):
+        return check_publication(message)
+    message = message if isinstance(message, Message) else Message(message, topic)
+    return check_publication(Publication(message))
 
 
 def check_settled(
     queue: str, receipts: Sequence[Receipt], outcomes: Sequence[Outcome], verb: str
 ) -> None:
-    """StaleLease for those that were not ours any more: given to somebody else, acked by him, or purged."""
+    """Raise StaleLease for deliveries whose lease had ended: claimed again, acked by another consumer, or purged."""
     pairs = zip(receipts, outcomes, strict=True)
     lost = tuple(receipt.id for receipt, outcome in pairs if outcome is not Outcome.DONE)
     if lost:

@@ -1,43 +1,39 @@
-"""Consumers: threads that claim, call a handler, and settle what it made of it."""
+# Generated from headgate/queues/aio/consumer.py by tools/generate_sync.py: do not edit, run `make generate`.
+"""Consumers: threads that claim messages, call a handler for each, and settle them by what the handler did."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 
 from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
-from headgate.queues.consuming import (
+from headgate.queues.consumer_group import ConsumerGroup, Member, Mode, Retry, Strategy, check_mode
+from headgate.queues.delivery import Delivery
+from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Usage
+from headgate.queues.ledger import (
     RECONNECT_S,
     Ledger,
-    Mode,
-    Retry,
-    known_mode,
-    reason_of,
+    failure_reason,
+    warn_of_failure,
     warn_of_scans,
-    warn_of_trouble,
 )
-from headgate.queues.delivery import Delivery
-from headgate.queues.engine import Claimed, Engine, QueueInfo, Usage
-from headgate.queues.members import Group, Member, Strategy
-from headgate.queues.waiting import Waiting
-
-__all__ = ["Consumer", "Member", "Mode", "Retry", "Strategy"]
+from headgate.queues.threads import Event, Worker, call, ends_worker, join_all
+from headgate.queues.wakeup import Wakeup
 
 _log = logging.getLogger(__name__)
 
 
 class Consumer:
-    """Open, it consumes: `with queue.consumer(handler, threads=2): …`. Closing waits for the handlers at work.
+    """Consumes while it is open: `with queue.consumer(handler, threads=2): …`. Closing waits for running handlers.
 
-    mode     notify: woken by commits and due times; poll: looks every `poll`; hybrid: both
-    threads  each claims up to `batch` messages at a time, leased for `lease`
-    renew    leases of what waits or is being handled are extended while this process lives
+    mode     notify: woken by commits and due times; poll: claims every `poll`; hybrid: both
+    threads    each claims up to `batch` messages at a time, leased for `lease`
+    renew    leases of messages that wait or are being handled are extended while this process lives
     """
 
     def __init__(
@@ -57,45 +53,49 @@ class Consumer:
         name: str,
     ) -> None:
         self._engine, self._operations, self._queue = engine, engine.operations, queue
-        self._mode, self._group = known_mode(mode), Group(members, strategy)
-        self._batch, self._poll, self._retry = arguments.limited(batch), poll, retry
+        self._mode, self._group = check_mode(mode), ConsumerGroup(members, strategy)
+        self._batch, self._poll, self._retry = arguments.check_limit(batch), poll, retry
         self._lease_us, self._renew = arguments.lease_us(lease), renew
-        self._threads = arguments.limited(threads)
+        self._threads = arguments.check_limit(threads)
         self.name = arguments.storable_text("the name of a consumer", name)
         self._ledger = Ledger(queue.name)
-        self._stopping, self._handled = threading.Event(), threading.Event()
-        self._running: list[threading.Thread] = []
-        self._waiters: list[Waiting] = []
+        self._stopping, self._handled = Event(), Event()
+        self._workers: list[Worker] = []
+        self._wakeups: list[Wakeup] = []
+
+    @property
+    def leased(self) -> int:
+        """How many messages it holds: they wait for a handler, are being handled, or are to be acked."""
+        return len(self._ledger.leased())
 
     # -- opening and closing --
 
     def start(self) -> Consumer:
-        if self._running or self._stopping.is_set():
+        if self._workers or self._stopping.is_set():
             raise QueueOptionsError("a consumer is started once; make another one")
         self._warn_of_scans()
         poll = None if self._mode == "notify" else self._poll
         for _ in range(self._threads):
-            waiter = Waiting(self._engine, self._queue, notified=self._mode != "poll", poll=poll)
-            self._waiters.append(waiter)
-            self._launch(self._consume, waiter)
-        self._launch(self._ack_in_time)
+            wakeup = Wakeup(self._engine, self._queue, notified=self._mode != "poll", poll=poll)
+            self._wakeups.append(wakeup)
+            self._start_worker(Worker(self._consume, wakeup, name=self._next_name()))
+        self._start_worker(Worker(self._ack_in_time, name=self._next_name()))
         if self._renew:
-            self._launch(self._keep_leases)
+            self._start_worker(Worker(self._keep_leases, name=self._next_name()))
         return self
 
     def close(self) -> None:
-        """Handlers at work are waited for; what was claimed and not begun is given back. Called by a handler, it does not
+        """Wait for running handlers, and release what was claimed and not begun. A handler may call it: then it does not
         wait."""
         self._stopping.set()
         self._handled.set()
-        for waiter in self._waiters:
-            waiter.wake()
-        if threading.current_thread() in self._running:
+        for wakeup in self._wakeups:
+            wakeup.wake()
+        if any(worker.is_current() for worker in self._workers):
             return
-        for thread in self._running:
-            thread.join()
-        for waiter in self._waiters:
-            waiter.close()
+        join_all(self._workers)
+        for wakeup in self._wakeups:
+            wakeup.close()
         self._ack_the_rest()
         self._report()
 
@@ -110,30 +110,30 @@ class Consumer:
     ) -> None:
         self.close()
 
-    def _launch(self, target: Callable[..., None], *args: Waiting) -> None:
-        number = len(self._running)
-        name = f"headgate-{self._queue.name}-{self.name}-{number}"
-        thread = threading.Thread(target=target, args=args, name=name, daemon=True)
-        self._running.append(thread)
-        thread.start()
+    def _next_name(self) -> str:
+        return f"headgate-{self._queue.name}-{self.name}-{len(self._workers)}"
+
+    def _start_worker(self, worker: Worker) -> None:
+        self._workers.append(worker)  # first: a handler may call close()
+        worker.start()
 
     def _warn_of_scans(self) -> None:
         if self._group.filter is not None:
-            advice = self._engine.run(self._operations.advise(self._queue, self._group.filter))
-            warn_of_scans(self._queue.name, advice)
+            operation = self._operations.advise(self._queue, self._group.filter)
+            warn_of_scans(self._queue.name, self._engine.run(operation))
 
     # -- the loop of a thread --
 
-    def _consume(self, waiter: Waiting) -> None:
-        self._consume_until_stopped(waiter)
-        # If a handler closed it, nobody else may come to ack what that has handled.
+    def _consume(self, wakeup: Wakeup) -> None:
+        self._consume_until_stopped(wakeup)
+        # When a handler has closed the consumer, no other thread is left to ack its message.
         with suppress(QueueError):
             self._ack_handled()
 
-    def _consume_until_stopped(self, waiter: Waiting) -> None:
+    def _consume_until_stopped(self, wakeup: Wakeup) -> None:
         pause = RECONNECT_S[0]
         while not self._stopping.is_set():
-            waiter.prepare()
+            wakeup.prepare()
             try:
                 claimed = self._claim()
                 pause = RECONNECT_S[0]
@@ -141,16 +141,18 @@ class Consumer:
                     self._handle_all(claimed)
                 elif not self._stopping.is_set():
                     self._report_now_and_then()
-                    waiter.wait()
+                    wakeup.wait()
             except DatabaseClosed:
                 return
-            except BaseException as problem:  # nothing may end a consumer but closing it
-                warn_of_trouble(self._queue.name, problem)
-                waiter.nap(pause)
+            except BaseException as problem:  # only closing may end a consumer
+                if ends_worker(problem):
+                    raise
+                warn_of_failure(self._queue.name, problem)
+                wakeup.nap(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
 
-    def _claim(self) -> list[Claimed]:
-        """The next messages; with the claim, what was handled meanwhile is acked."""
+    def _claim(self) -> list[ClaimedMessage]:
+        """Claim the next messages, and ack in the same transaction what was handled meanwhile."""
         began = time.perf_counter_ns()
         with self._ledger.acking() as acks:
             claimed, outcomes = self._engine.run(
@@ -159,46 +161,52 @@ class Consumer:
                     self._batch,
                     self._lease_us,
                     filter=self._group.filter,
-                    skip=self._ledger.unwanted(),
+                    skip=self._ledger.rejected(),
                     acks=acks,
                     together=True,
                 )
             )
-        self._ledger.took(claimed, (time.perf_counter_ns() - began) // 1000)
-        self._ledger.acked(acks, outcomes)
+        self._ledger.add_claimed(claimed, (time.perf_counter_ns() - began) // 1000)
+        self._ledger.add_acked(acks, outcomes)
         return claimed
 
-    def _handle_all(self, claimed: Sequence[Claimed]) -> None:
-        chosen = [(one, self._group.choose(one.message)) for one in claimed]
-        self._reject([one for one, member in chosen if member is None])
-        wanted = [(one, member) for one, member in chosen if member is not None]
+    def _handle_all(self, claimed: Sequence[ClaimedMessage]) -> None:
+        pairs = [(one, self._group.choose(one.message)) for one in claimed]
+        self._reject([one for one, member in pairs if member is None])
+        accepted = [(one, member) for one, member in pairs if member is not None]
         reached = 0
         try:
-            for one, member in wanted:
+            for one, member in accepted:
                 reached += 1
                 if self._stopping.is_set():
-                    self._give_back([one])
+                    self._release([one])
                 else:
                     self._handle(one, member)
-        finally:  # what was not reached, because the database was not, is left to the end of its lease
-            self._ledger.forget(one.receipt for one, _ in wanted[reached:])
+        finally:  # the rest, when the database is out of reach, is left to the end of its lease
+            self._ledger.forget(one.receipt for one, _ in accepted[reached:])
 
-    def _reject(self, claimed: Sequence[Claimed]) -> None:
-        """Nobody here wants them: they are given back at once, and not claimed again."""
+    def _reject(self, claimed: Sequence[ClaimedMessage]) -> None:
+        """Release messages that no member accepts, and do not claim them again."""
         if not claimed:
             return
         self._ledger.reject(one.id for one in claimed)
         try:
-            self._give_back(claimed)
-        except QueueError as problem:  # their leases end; the others are handled all the same
-            warn_of_trouble(self._queue.name, problem)
+            self._release(claimed)
+        except (
+            QueueError
+        ) as problem:  # their leases end; the accepted ones are handled nevertheless
+            warn_of_failure(self._queue.name, problem)
 
-    def _handle(self, claimed: Claimed, member: Member[Delivery]) -> None:
-        """Call its handler; it is acked soon, unless the handler settled it or failed."""
+    def _handle(self, claimed: ClaimedMessage, member: Member[Delivery]) -> None:
+        """Call the member's handler; the message is acked soon, unless the handler settled it or failed."""
         delivery = Delivery(self._engine, self._queue, claimed)
         try:
-            member.handler(delivery)
-        except BaseException as problem:  # sys.exit too would end this thread in silence
+            call(member.handler, delivery)
+        except BaseException as problem:  # sys.exit too
+            if ends_worker(problem):
+                self._ledger.forget([claimed.receipt])
+                _log.warning("consumer of %r is cancelled at %r", self._queue.name, delivery)
+                raise
             self._fail(delivery, problem)
             return
         if delivery.settled is not None:
@@ -208,19 +216,21 @@ class Consumer:
         if not self._handled.is_set():
             self._handled.set()
 
-    def _give_back(self, claimed: Sequence[Claimed]) -> None:
+    def _release(self, claimed: Sequence[ClaimedMessage]) -> None:
         receipts = [one.receipt for one in claimed]
         try:
             self._engine.run(self._operations.release(self._queue, receipts))
-        finally:  # else they are left to the end of their lease
+        finally:  # when that fails, they are left to the end of their lease
             self._ledger.forget(receipts)
 
     def _fail(self, delivery: Delivery, problem: BaseException) -> None:
+        """Nack a message whose handler raised."""
         self._ledger.count(failures=1)
         _log.warning("handler failed on %r", delivery, exc_info=problem)
         try:
             if delivery.settled is None:
-                delivery.nack(self._retry.delay(delivery.attempts), reason=reason_of(problem))
+                delay = self._retry.delay(delivery.attempts)
+                delivery.nack(delay, reason=failure_reason(problem))
                 self._ledger.count(nacked=1)
         except StaleLease as stale:
             _log.warning("%s", stale)
@@ -230,7 +240,7 @@ class Consumer:
     # -- acks --
 
     def _ack_in_time(self) -> None:
-        """Ack what is handled while a handler takes long with the next message; else the next claim does it."""
+        """Ack what is handled while a handler takes long with the next message; otherwise the next claim does it."""
         while not self._stopping.is_set():
             self._handled.wait()
             self._handled.clear()
@@ -244,8 +254,8 @@ class Consumer:
                     self._ack_handled()
                 except DatabaseClosed:
                     return
-                except Exception as problem:  # the next claim tries again, and so do we
-                    warn_of_trouble(self._queue.name, problem)
+                except Exception as problem:  # retried here, or by the next claim
+                    warn_of_failure(self._queue.name, problem)
                     self._stopping.wait(RECONNECT_S[0])
 
     def _ack_handled(self) -> None:
@@ -253,13 +263,13 @@ class Consumer:
             if not acks:
                 return
             outcomes = self._engine.run(self._operations.ack(self._queue, acks))
-        self._ledger.acked(acks, outcomes)
+        self._ledger.add_acked(acks, outcomes)
 
     def _ack_the_rest(self) -> None:
         try:
             self._ack_handled()
         except QueueError as problem:
-            self._ledger.give_up_acking(problem)
+            self._ledger.give_up_acks(problem)
 
     # -- leases --
 
@@ -268,16 +278,17 @@ class Consumer:
             self.extend_leases()
 
     def extend_leases(self) -> None:
-        """What this consumer holds stays its own for another lease."""
-        held = self._ledger.held()
-        if not held:
+        """Extend the leases of all messages this consumer holds."""
+        receipts = self._ledger.leased()
+        if not receipts:
             return
         try:
-            self._engine.run(self._operations.extend(self._queue, held, self._lease_us))
-        except Exception as problem:  # this thread goes on
-            _log.warning("cannot extend %d leases of %r: %s", len(held), self._queue.name, problem)
+            self._engine.run(self._operations.extend(self._queue, receipts, self._lease_us))
+        except Exception as problem:  # the next round tries again
+            name = self._queue.name
+            _log.warning("cannot extend %d leases of %r: %s", len(receipts), name, problem)
 
-    # -- numbers --
+    # -- statistics --
 
     def _report_now_and_then(self) -> None:
         if self._ledger.is_report_due():

@@ -1,28 +1,33 @@
+# Generated from headgate/queues/aio/delivery.py by tools/generate_sync.py: do not edit, run `make generate`.
 """What a claim hands out."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Generic, TypeVar
 
 from headgate.message import Message
 from headgate.queues import arguments
-from headgate.queues.engine import Claimed, Engine, Operation, Outcome, QueueInfo, Receipt
+from headgate.queues.engine import (
+    ClaimedMessage,
+    Engine,
+    Operation,
+    Outcome,
+    QueueInfo,
+    Receipt,
+)
 
-E = TypeVar("E")
 
+class Delivery:
+    """A message that is leased to the caller. Exactly one of ack, nack and release ends the lease."""
 
-class Leased(Generic[E]):
-    """A message that is leased to the caller, and the engine it is settled by, at once or awaited."""
-
-    def __init__(self, engine: E, queue: QueueInfo, claimed: Claimed) -> None:
+    def __init__(self, engine: Engine, queue: QueueInfo, claimed: ClaimedMessage) -> None:
         self._engine, self._queue, self._claimed = engine, queue, claimed
         self.message: Message = claimed.message
         self.settled: str | None = None  # "acked", "nacked", "released"
 
     def __repr__(self) -> str:
         state = self.settled or "leased"
-        return f"<Delivery {self.id} of {self._queue.name!r}, attempt {self.attempts}, {state}>"
+        return f"<{type(self).__name__} {self.id} of {self._queue.name!r}, attempt {self.attempts}, {state}>"
 
     @property
     def id(self) -> int:
@@ -30,6 +35,7 @@ class Leased(Generic[E]):
 
     @property
     def token(self) -> int:
+        """The token of the lease; with the id it settles the delivery elsewhere, see Queue.delivery."""
         return self._claimed.token
 
     @property
@@ -45,12 +51,8 @@ class Leased(Generic[E]):
     def receipt(self) -> Receipt:
         return self._claimed.receipt
 
-
-class Delivery(Leased[Engine]):
-    """A message that is leased to the caller. Exactly one of ack, nack and release ends that."""
-
     def ack(self) -> None:
-        """Done with it. To say so twice of this object is harmless; when the lease is over, StaleLease."""
+        """The message is done. A second ack of this object does nothing; StaleLease when the lease has ended."""
         if self.settled != "acked":
             self._settle("ack", self._engine.operations.ack(self._queue, [self.receipt]))
             self.settled = "acked"
@@ -58,23 +60,24 @@ class Delivery(Leased[Engine]):
     def nack(
         self, delay: timedelta | None = None, *, reason: str | None = None, requeue: bool = True
     ) -> None:
-        """Failed: to be tried again, after the delay; without requeue, or when attempts are used up, a dead letter."""
+        """The message failed: retry it after the delay. Without requeue, or when attempts are used up, it is a dead letter."""
         operations, receipts = self._engine.operations, [self.receipt]
         reason = arguments.storable_reason(reason)
         if requeue:
-            span = arguments.microseconds(delay)
-            self._settle("nack", operations.nack(self._queue, receipts, span, reason))
+            delay_us = arguments.microseconds(delay)
+            self._settle("nack", operations.nack(self._queue, receipts, delay_us, reason))
         else:
             self._settle("nack", operations.bury(self._queue, receipts, reason))
         self.settled = "nacked"
 
     def extend(self, lease: timedelta) -> None:
-        """The lease ends that long from now, or when it would have ended anyway if that is later."""
-        span = arguments.lease_us(lease)
-        self._settle("extend", self._engine.operations.extend(self._queue, [self.receipt], span))
+        """Let the lease end that long from now, unless it ends later anyway."""
+        lease_us = arguments.lease_us(lease)
+        operation = self._engine.operations.extend(self._queue, [self.receipt], lease_us)
+        self._settle("extend", operation)
 
     def release(self) -> None:
-        """Give it back at once, as if it had never been claimed."""
+        """Give the message back at once; the claim is not counted."""
         self._settle("release", self._engine.operations.release(self._queue, [self.receipt]))
         self.settled = "released"
 

@@ -164,7 +164,7 @@ class Receipt(NamedTuple):
     token: int
 
 
-class Claimed(NamedTuple):
+class ClaimedMessage(NamedTuple):
     """What a claim hands out. `message.timestamp` is set; `message.id` is the publisher's, or None."""
 
     id: int
@@ -179,7 +179,7 @@ class Claimed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DeliverySnapshot:
     """A delivery as it stands, for those who only look."""
 
     id: int
@@ -218,7 +218,7 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class IndexAdvice:
     """How a claim with this filter would be answered, and what would make it cheaper."""
 
     plan: tuple[str, ...]  # the engine's own words, EXPLAIN
@@ -255,12 +255,12 @@ class Operations(Protocol):
         """All queues and subscriptions, by name."""
         ...
 
-    def remembered(self, queue: QueueInfo) -> QueueInfo:
+    def last_known(self, queue: QueueInfo) -> QueueInfo:
         """The queue of that name as the last operation saw it; the database is not asked."""
         ...
 
-    def drop(self, name: str) -> Operation[None]:
-        """The queue with everything in it, dead letters, archive and statistics too."""
+    def delete(self, name: str) -> Operation[None]:
+        """Delete the queue with everything in it: dead letters, archive and statistics too."""
         ...
 
     def pause(self, name: str, *, paused: bool) -> Operation[QueueInfo]:
@@ -319,7 +319,7 @@ class Operations(Protocol):
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
         together: bool = False,
-    ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
+    ) -> Operation[tuple[list[ClaimedMessage], list[Outcome]]]:
         """Up to `limit` READY deliveries that match, in order, leased; and what became of `acks`.
 
         It may find fewer than there are (groups, races), but nothing only when nothing was claimable. `skip` are ids
@@ -367,7 +367,7 @@ class Operations(Protocol):
 
     def peek(
         self, queue: QueueInfo, limit: int, filter: Filter | None = None
-    ) -> Operation[list[Standing]]:
+    ) -> Operation[list[DeliverySnapshot]]:
         """The READY deliveries a claim could take, in order, also several of one group; nothing changes."""
         ...
 
@@ -379,13 +379,13 @@ class Operations(Protocol):
         after: int = 0,
         state: State | None = None,
         filter: Filter | None = None,
-    ) -> Operation[list[Standing]]:
+    ) -> Operation[list[DeliverySnapshot]]:
         """Deliveries by id, from the one after `after` on, in whatever state or in the one given."""
         ...
 
     def archived(
         self, queue: QueueInfo, limit: int, *, after: int = 0
-    ) -> Operation[list[Standing]]:
+    ) -> Operation[list[DeliverySnapshot]]:
         """Acked messages, by id; their state is READY, `visible_at` the time of the ack."""
         ...
 
@@ -407,12 +407,12 @@ class Operations(Protocol):
 
     def add_usage(self, queue: QueueInfo, consumer: str, usage: Usage) -> Operation[None]: ...
 
-    def advise(self, queue: QueueInfo, filter: Filter) -> Operation[Advice]:
+    def advise(self, queue: QueueInfo, filter: Filter) -> Operation[IndexAdvice]:
         """What EXPLAIN says of a claim with this filter, and which headers to declare."""
         ...
 
 
-class Watch(Protocol):
+class CommitWatch(Protocol):
     """Until closed, wakes somebody."""
 
     def close(self) -> None: ...
@@ -439,7 +439,7 @@ class Engine(Protocol):
         """What `operations.publish` does with a single publication, by the engine's shortest way; its id."""
         ...
 
-    def watch(self, wake: Wake) -> Watch:
+    def watch(self, wake: Wake) -> CommitWatch:
         """Call `wake` after every commit that may have made something claimable, from any connection or process,
         also by plain SQL, and never for a rollback; also when a lost connection is back."""
         ...
@@ -447,3 +447,18 @@ class Engine(Protocol):
     def close(self) -> None:
         """Idempotent; operations afterwards raise DatabaseClosed."""
         ...
+
+
+class AsyncEngine(Protocol):
+    """An Engine whose verbs are awaited. `watch` calls back from another thread."""
+
+    @property
+    def operations(self) -> Operations: ...
+
+    async def run(self, operation: Operation[T]) -> T: ...
+
+    async def publish_one(self, queue: QueueInfo, publication: Publication) -> int: ...
+
+    def watch(self, wake: Wake) -> CommitWatch: ...
+
+    async def close(self) -> None: ...

@@ -1,70 +1,54 @@
+# Generated from headgate/queues/aio/outbox.py by tools/generate_sync.py: do not edit, run `make generate`.
 """The transactional outbox: publish inside the caller's own transaction, with it or not at all.
 
-    with psycopg.connect(…) as connection:                # or sqlite3, apsw, SQLAlchemy
+    with psycopg.Connection.connect(…) as connection:
         connection.execute("UPDATE account …")
         db.outbox(connection).publish("orders", b"…", headers={"type": "created"})
-                                                           # committed together
-    with db.relay(): …                                     # moves what was committed into the queues
 
-With psycopg and apsw the outbox is a table in the queues' own database, and the relay moves a message in one transaction:
-it is in the outbox or in its queue, never in both, never in none.
-
-With the standard library's sqlite3 (and SQLAlchemy on it) the outbox is a table in the application's own file, never the
-queues' file: two SQLite libraries in one process do not see each other's locks. `db.relay("app.db")` reads it through
-sqlite3, publishes with the delivery key as dedup key, and then deletes: what is published twice because a relay died in
-between is dropped, within the queue's dedup window. Of several relays one moves at a time.
-
-What is for a queue that is not there stays in the outbox with the reason: `Relay.parked()` lists it, `Relay.retry()` lets
-it be tried again.
+Both are committed together. A relay moves what was committed into the queues: `with db.relay(): …`. Which table that is, and what a relay promises: see `headgate.queues.outbox_table`. Entries that cannot be moved are parked:
+`relay.parked()` lists them, `relay.retry()` lets them be tried again.
 """
 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from itertools import groupby
-from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from types import TracebackType
+from typing import Any, Final, Unpack
 
-from headgate.errors import QueueNotFound, QueueOptionsError
+from headgate.errors import DatabaseClosed, QueueError, QueueNotFound, QueueOptionsError
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments
-from headgate.queues.engine import (
-    Engine,
-    Operation,
-    Operations,
-    Publication,
-    Row,
-    Rows,
-    Statement,
-    Step,
-    Transaction,
+from headgate.queues.arguments import MessageFields
+from headgate.queues.engine import Engine
+from headgate.queues.ledger import RECONNECT_S
+from headgate.queues.outbox_file import OutboxFile
+from headgate.queues.outbox_table import (
+    OUTBOX_QUEUE,
+    OutboxEntry,
+    ParkedEntry,
+    entry_values,
+    group_by_queue,
+    inserter,
+    list_parked,
+    log_parked,
+    move_entries,
+    require_outbox,
+    retry_parked,
+    with_delivery_key,
 )
-from headgate.queues.parked import log_parked
-from headgate.queues.sql.core import stepwise
-from headgate.queues.sql.dialect import Dialect
-from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.publish import check_is_queue
-from headgate.queues.sql.records import Undecodable, columns_of, message_of, row_of
-from headgate.queues.sql.statements import migrations_of
+from headgate.queues.threads import Event, Worker, call, join_all, run_blocking, setter
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-SQLITE_TABLE: Final = "headgate_outbox"
-COLUMNS: Final = (
-    "delivery_key", "queue", "topic", "headers", "properties", "priority", "timestamp", "message_id",
-    "filter_value", "key", "payload", "delay_us", "dedup_key", "grp",
-)  # fmt: skip
-Values = tuple[Any, ...]
+BATCH: Final = 500  # entries moved at a time
 
 
 class Outbox:
-    """Bound to one connection of the caller's; what it publishes commits or rolls back with it."""
+    """Publishes through one connection of the caller's; its entries commit or roll back with the caller's transaction."""
 
     def __init__(self, engine: Engine, connection: Any) -> None:
         self._insert = inserter(engine, connection)
@@ -80,254 +64,162 @@ class Outbox:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
-        **fields: Any,
+        **fields: Unpack[MessageFields],
     ) -> str:
-        """To the queue of that name, once the caller commits; its delivery key."""
-        values = entry_of(
-            queue,
-            arguments.publication(
-                payload,
-                topic=topic,
-                headers=headers,
-                priority=priority,
-                delay=delay,
-                dedup_key=dedup_key,
-                group=group,
-                default_topic=queue,
-                fields=fields,
-            ),
+        """Publish to the queue of that name, once the caller commits; returns the delivery key."""
+        publication = arguments.publication(
+            payload,
+            topic=topic,
+            headers=headers,
+            priority=priority,
+            delay=delay,
+            dedup_key=dedup_key,
+            group=group,
+            default_topic=queue,
+            fields=fields,
         )
-        self._insert(values)
+        values = entry_values(queue, publication)
+        call(self._insert, values)
         delivery_key: str = values[0]
         return delivery_key
 
 
-def with_outbox(operations: Operations) -> SqlOperations:
-    """The operations, if they are those of a database that has an outbox."""
-    if not isinstance(operations, SqlOperations):
-        raise QueueOptionsError("there is no outbox in memory; use SQLite or PostgreSQL")
-    return operations
+class Relay:
+    """Moves committed entries into the queues while it is open: `with db.relay(): …`.
+
+    Several relays may run; none moves what another is moving.
+    """
+
+    def __init__(
+        self,
+        source: TableSource | FileSource,
+        *,
+        poll: timedelta = timedelta(seconds=5),
+    ) -> None:
+        self._source, self._poll_s = source, poll.total_seconds()
+        self._woken, self._stopping = Event(), Event()
+        self._worker: Worker | None = None
+
+    def run_once(self) -> int:
+        """Move everything that is committed now; how many entries, parked ones included."""
+        moved = 0
+        while read := self._source.move_some():
+            moved += read
+        return moved
+
+    def parked(self) -> list[ParkedEntry]:
+        """The entries that could not be moved, and why: for example there is no such queue."""
+        return self._source.parked()
+
+    def retry(self, ids: Iterable[int] | None = None) -> int:
+        """Let parked entries be moved again, those named or all; how many. A running relay moves them."""
+        return self._source.retry(ids)
+
+    def start(self) -> Relay:
+        if self._worker is not None:
+            raise QueueOptionsError("a relay is started once; make another one")
+        self._unwatch = self._source.watch(setter(self._woken))
+        self._worker = Worker(self._run, name="headgate-relay")
+        self._worker.start()
+        return self
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._woken.set()
+        if self._worker is not None:
+            join_all([self._worker])
+            run_blocking(self._unwatch)
+
+    def __enter__(self) -> Relay:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        pause = RECONNECT_S[0]
+        while not self._stopping.is_set():
+            self._woken.clear()
+            try:
+                self.run_once()
+                pause = RECONNECT_S[0]
+                if not self._stopping.is_set():
+                    self._woken.wait(self._poll_s)
+            except DatabaseClosed:
+                return
+            except Exception as problem:  # only closing may end a relay
+                expected = isinstance(problem, QueueError)
+                _log.warning("relay of the outbox: %s; retrying", problem, exc_info=not expected)
+                self._stopping.wait(pause)
+                pause = min(pause * 2, RECONNECT_S[1])
 
 
-def entry_of(queue: str, publication: Publication) -> Values:
-    """What the outbox holds of a publication: COLUMNS."""
-    extra = (publication.delay_us, publication.dedup_key, publication.group)
-    return (uuid.uuid4().hex, queue, *row_of(publication.message, None), *extra)
+class TableSource:
+    """The outbox in the database of the queues: an entry is moved in one transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._operations = engine, require_outbox(engine.operations)
+
+    def move_some(self) -> int:
+        """Move some of the oldest entries; how many were read, parked ones included."""
+        return self._engine.run(move_entries(self._operations, BATCH))
+
+    def parked(self) -> list[ParkedEntry]:
+        return self._engine.run(list_parked(self._operations.dialect))
+
+    def retry(self, ids: Iterable[int] | None) -> int:
+        return self._engine.run(retry_parked(self._operations.dialect, ids))
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake`, from any thread, after commits, until the returned function is called."""
+
+        def wake_for_outbox(queues: frozenset[int] | None) -> None:
+            if queues is None or OUTBOX_QUEUE in queues:
+                wake()
+
+        return self._engine.watch(wake_for_outbox).close
 
 
-# ---- the caller's connection ---------------------------------------------------------------------------
+class FileSource:
+    """The outbox in an application's own SQLite file.
 
-# In an application's own file; the same as in the queues' own database.
-OWN_TABLE: Final = next(text for number, text in migrations_of("sqlite") if number == 2).replace(
-    " TABLE ", " TABLE IF NOT EXISTS ").replace(" INDEX ", " INDEX IF NOT EXISTS ")  # fmt: skip
+    Entries are published, then deleted; a dedup key tells those that a killed relay left in between.
+    """
 
+    def __init__(self, path: Path | str, engine: Engine) -> None:
+        self._file, self._engine, self._operations = OutboxFile(path), engine, engine.operations
+        self.watch = self._file.watch
 
-def inserter(engine: Any, connection: Any) -> Callable[[Values], Any]:
-    """How to insert into the outbox that a connection of this kind reaches."""
-    library = library_of(connection)
-    if library == "psycopg":
-        raw = insertion(_postgres_table(engine), [f"${n}" for n in range(1, len(COLUMNS) + 1)])
-        return lambda values: _raw_cursor(connection).execute(raw, values)
-    if library == "apsw":
-        _check_same_file(engine, connection.filename)
-    elif library == "sqlite3":
-        _prepare_file(engine, connection.execute)
-    elif library == "sqlalchemy":
-        return _sqlalchemy_inserter(engine, connection)
-    else:
-        raise QueueOptionsError(
-            f"an outbox takes a connection of psycopg, sqlite3, apsw or SQLAlchemy, not of {library}"
-        )
-    text = insertion(SQLITE_TABLE, ["?"] * len(COLUMNS))
-    return lambda values: connection.execute(text, values)
+    def move_some(self) -> int:
+        """Move some of the oldest entries; how many were read, parked ones included. 0 while another relay moves them."""
+        with self._file.lock() as is_locked:
+            return self._move_some() if is_locked else 0
 
+    def parked(self) -> list[ParkedEntry]:
+        return run_blocking(self._file.parked)
 
-def library_of(connection: Any) -> str:
-    """The package a connection comes from, also when its class was derived from the package's."""
-    known = ("psycopg", "sqlite3", "apsw", "sqlalchemy")
-    packages = [base.__module__.split(".")[0] for base in type(connection).__mro__]
-    return next((name for name in packages if name in known), packages[0])
+    def retry(self, ids: Iterable[int] | None) -> int:
+        return run_blocking(self._file.retry, ids)
 
+    def _move_some(self) -> int:
+        entries, unreadable = run_blocking(self._file.read, BATCH)
+        for name, group in group_by_queue(entries):
+            self._move(name, group)
+        return len(entries) + len(unreadable)
 
-def insertion(table: str, holes: Sequence[str]) -> str:
-    return f"INSERT INTO {table} ({', '.join(COLUMNS)}) VALUES ({', '.join(holes)})"
-
-
-def _sqlalchemy_inserter(engine: Any, connection: Any) -> Callable[[Values], Any]:
-    """Of a Connection or a Session, at once or awaited."""
-    from sqlalchemy import text
-
-    dialect = (
-        connection.get_bind().dialect if hasattr(connection, "get_bind") else connection.dialect
-    )
-    if dialect.name == "postgresql":
-        table = _postgres_table(engine)
-    elif dialect.name == "sqlite":
-        table = SQLITE_TABLE
-        _prepare_file(engine, lambda statement: connection.execute(text(statement)))
-    else:
-        raise QueueOptionsError(
-            f"an outbox is in SQLite or PostgreSQL; this connection is one to {dialect.name}"
-        )
-    statement = text(insertion(table, [f":{name}" for name in COLUMNS]))
-    return lambda values: connection.execute(statement, dict(zip(COLUMNS, values, strict=True)))
-
-
-def _raw_cursor(connection: Any) -> Any:
-    """Whatever cursors the caller's connection makes, this one takes $1, $2 …"""
-    import psycopg
-
-    if isinstance(connection, psycopg.AsyncConnection):
-        return psycopg.AsyncRawCursor(connection)
-    return psycopg.RawCursor(connection)
-
-
-def _postgres_table(engine: Any) -> str:
-    """The outbox in the engine's schema, as others must name it."""
-    target = getattr(engine, "target", None)
-    if target is None:
-        raise QueueOptionsError(
-            "the outbox of a PostgreSQL connection is in its database: connect Headgate to it, and relay from there"
-        )
-    return f'"{target.schema}".outbox'
-
-
-def _prepare_file(engine: Any, execute: Callable[[str], Any]) -> None:
-    """The outbox in the application's own file, which is not the queues'."""
-    file = next(row[2] for row in execute("PRAGMA database_list") if row[1] == "main")
-    if file and _is_file_of(engine, file):
-        raise QueueOptionsError(
-            f"{file} holds the queues: two SQLite libraries in one process would damage it. Keep your tables in a file of "
-            "their own and relay from it, or use an apsw connection"
-        )
-    for statement in filter(str.strip, OWN_TABLE.split(";")):
-        execute(statement)
-
-
-def _check_same_file(engine: Any, file: str) -> None:
-    if not _is_file_of(engine, file):
-        raise QueueOptionsError(
-            f"the outbox of an apsw connection is in the queues' own file, and {file or 'this one'} is not; "
-            "connect it to that file, or use sqlite3"
-        )
-
-
-def _is_file_of(engine: Any, file: str) -> bool:
-    path = getattr(engine, "path", None)
-    return path is not None and Path(path).exists() and Path(path).samefile(file)
-
-
-# ---- moving it on --------------------------------------------------------------------------------------
-
-
-class Entry(NamedTuple):
-    id: int
-    delivery_key: str
-    queue: str
-    publication: Publication
-
-
-class Unreadable(NamedTuple):
-    """A row that somebody wrote by hand, and that is no message."""
-
-    id: int
-    problem: str
-
-
-def read_outbox(dialect: Dialect, limit: int) -> Operation[tuple[list[Entry], list[Unreadable]]]:
-    """The oldest entries, in order, and what stands between them. Where SQLite cannot decode one of them, they are read
-    one at a time until it is found."""
-    try:
-        rows = yield dialect.statement("outbox_read", limit, columns=columns_of("o"))
-    except Undecodable as problem:
-        if limit > 1:
-            return (yield from read_outbox(dialect, 1))
-        [(id,)] = yield dialect.statement("outbox_first")
-        return [], [unreadable(id, problem)]
-    return entries_of(sorted(rows, key=itemgetter(0)))
-
-
-def entries_of(rows: Iterable[Row]) -> tuple[list[Entry], list[Unreadable]]:
-    """The rows that can be published, and those that cannot."""
-    entries, wrong = [], []
-    for row in rows:
+    def _move(self, queue: str, entries: Sequence[OutboxEntry]) -> None:
         try:
-            entries.append(entry(row))
-        except Exception as problem:  # whatever is in it, it must not stop the others
-            wrong.append(unreadable(row[0], problem))
-    return entries, wrong
-
-
-def unreadable(id: int, problem: Exception) -> Unreadable:
-    """Say that an entry is kept, and why."""
-    _log.warning("outbox: entry %s cannot be published and is kept: %s", id, problem)
-    reason = arguments.storable_reason(f"{type(problem).__name__}: {problem}")
-    assert reason is not None
-    return Unreadable(id, reason)
-
-
-def entry(row: Row) -> Entry:
-    """From id, delivery key, queue, delay, dedup key, group, then the message's columns."""
-    arguments.storable_text("the delivery key", row[1])
-    arguments.storable_text("the queue", row[2])
-    if not isinstance(row[-1], bytes):
-        raise Undecodable(f"the payload is not bytes but {type(row[-1]).__name__}")
-    publication = Publication(message_of(row[6:]), int(row[3]), row[4], row[5])
-    return Entry(row[0], row[1], row[2], arguments.checked(publication))
-
-
-def relay_within(operations: SqlOperations, limit: int) -> Operation[int]:
-    """Move the oldest entries into the queues of their own database; how many were looked at."""
-    dialect = operations.dialect
-    yield Transaction.WRITE
-    entries, wrong = yield from read_outbox(dialect, limit)
-    for one in wrong:
-        yield refuse(dialect, [one], one.problem)
-    for name, entries_of_one in by_queue(entries):
-        try:
-            info = yield from operations.find(name)
+            info = self._engine.run(self._operations.find(queue))
             check_is_queue(info)
         except (QueueNotFound, QueueOptionsError) as problem:
-            reason = log_parked(name, len(entries_of_one), problem)
-            yield refuse(dialect, entries_of_one, reason)
-            continue
-        publications = [entry.publication for entry in entries_of_one]
-        yield from without_transaction(operations.publish(info, publications))
-        yield drop(dialect, entries_of_one)
-    yield Transaction.COMMIT
-    return len(entries) + len(wrong)
-
-
-def by_queue(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
-    """The entries of each queue, each in their order."""
-    ordered = sorted(entries, key=attrgetter("queue"))
-    return [(name, list(group)) for name, group in groupby(ordered, key=attrgetter("queue"))]
-
-
-def abroad(entry: Entry) -> Publication:
-    """The publication for another database, where its key says whether it has been there before."""
-    publication = entry.publication
-    return Publication(
-        publication.message,
-        publication.delay_us,
-        publication.dedup_key or f"outbox:{entry.delivery_key}",
-        publication.group,
-    )
-
-
-def drop(dialect: Dialect, entries: Sequence[Entry]) -> Statement:
-    return dialect.statement("outbox_drop", [entry.id for entry in entries])
-
-
-def refuse(dialect: Dialect, entries: Sequence[Entry | Unreadable], problem: str) -> Statement:
-    """Keep them, with the reason; they stand in nobody's way."""
-    return dialect.statement("outbox_refuse", [entry.id for entry in entries], problem)
-
-
-def without_transaction(operation: Operation[T]) -> Operation[T]:
-    """The operation, inside the caller's transaction."""
-
-    def take(step: Step) -> Operation[Rows]:
-        return () if isinstance(step, Transaction) else (yield step)
-
-    return stepwise(operation, take)
+            reason = log_parked(queue, len(entries), problem)
+            run_blocking(self._file.park, entries, reason)
+            return
+        publications = [with_delivery_key(entry) for entry in entries]
+        self._engine.run(self._operations.publish(info, publications))
+        run_blocking(self._file.delete, entries)

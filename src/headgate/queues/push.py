@@ -1,262 +1,247 @@
-"""Push: callbacks for every message whose topic matches, from whatever connection or program it came.
+# Generated from headgate/queues/aio/push.py by tools/generate_sync.py: do not edit, run `make generate`.
+"""Callbacks for every message whose topic matches a pattern, whichever connection or program published it.
 
-Behind each callback stands a subscription of its own, which lives as long as the process keeps it alive. So a callback
-misses nothing that was published after it subscribed, however fast others consume it, and however slow it is itself:
-what it has not been told yet waits in the database, and one that hangs keeps nobody else waiting. A message is acked when
+Behind each callback stands a subscription of its own, which lives as long as this process renews it. So a callback
+misses no message that was published after it was added, however fast consumers ack and however slow it is itself: what it
+has not been called with yet waits in the database, and a callback that hangs delays no other. A message is acked when
 the callback has returned.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from headgate.errors import DatabaseClosed, QueueError, QueueNotFound
 from headgate.filters import FALSE, Filter, TopicMatch, check_pattern
 from headgate.message import Message
-from headgate.queues.engine import Engine, Operation, Operations, QueueInfo, QueueOptions, Receipt
-from headgate.queues.waiting import Waiting
+from headgate.queues.engine import Engine, Operation, QueueInfo, QueueOptions, Receipt
+from headgate.queues.threads import Event, Lock, Worker, call, ends_worker, join_all
+from headgate.queues.wakeup import Wakeup
 
 _log = logging.getLogger(__name__)
 
-Callback = Callable[[Message], object]
+Callback: TypeAlias = Callable[[Message], object]
 
-# A process that was stopped for less is told everything when it goes on; the messages for one that died are kept that long.
+# How long the messages for a process that died are kept, and how long a process may be stopped and still miss nothing.
 KEPT_US: Final = 3_600_000_000
 RENEW_S: Final = 20.0
 BATCH: Final = 200
-# Nobody else claims what a callback is to be told: its lease need not end before the subscription does.
+# No other consumer claims from the subscription of a callback, so its leases need not end before it does.
 LEASE_US: Final = 10 * 365 * 86_400_000_000
 STALLED_S: Final = 10.0  # how long closing waits for one call of a callback
 RETRY_S: Final = 1.0
 _OPTIONS: Final = QueueOptions(max_attempts=0)
 
 
-class Key(NamedTuple):
-    """A subscriber and one of its patterns."""
-
-    pattern: str
-    id: str
-
-
-def new_name() -> str:
-    """Of the subscription behind a callback."""
-    return f"push-{uuid.uuid4().hex}"
-
-
-def listen(operations: Operations, name: str, pattern: str) -> Operation[QueueInfo]:
-    """The subscription behind a callback; made, if there is none."""
-    return _subscribe(operations, name, TopicMatch(pattern))
-
-
-def stop_listening(operations: Operations, name: str) -> Operation[QueueInfo]:
-    """From now on it gets nothing more; it keeps what it has, also what came through the SQL door until now."""
-    yield from operations.route()
-    return (yield from _subscribe(operations, name, FALSE))
-
-
-def _subscribe(operations: Operations, name: str, filter: Filter) -> Operation[QueueInfo]:
-    return operations.subscribe(name, filter, options=_OPTIONS, lease_us=KEPT_US)
-
-
-def warn_of_failure(key: Key, message: Message) -> None:
-    """Of a callback, with its trace."""
-    _log.warning(
-        "subscriber %r failed on a message of topic %r", key.id, message.topic, exc_info=True
-    )
-
-
-def warn_of_absence(key: Key) -> None:
-    _log.warning(
-        "subscriber %r was away for too long: messages in between are lost to pattern %r",
-        key.id,
-        key.pattern,
-    )
-
-
-def warn_of_stall(key: Key) -> None:
-    _log.warning(
-        "subscriber %r has not returned for %.0f s: closing without telling it the rest",
-        key.id,
-        STALLED_S,
-    )
-
-
-class Pushes:
-    """The callbacks of one Database."""
+class Callbacks:
+    """The callbacks of one database, each with a subscription and a thread of its own."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._tellers: dict[Key, _Teller] = {}
-        self._lock = threading.RLock()
-        self._stopping = threading.Event()
-        self._keeper: threading.Thread | None = None
+        self._notifiers: dict[tuple[str, str], Notifier] = {}
+        self._lock = Lock()
+        self._stopping = Event()
+        self._renewer: Worker | None = None
 
-    def subscribe(self, pattern: str, callback: Callback, id: str) -> bool:
-        """Whether it is new. When this returns, everything published from now on will come."""
+    def add(self, pattern: str, callback: Callback, id: str) -> bool:
+        """Call it for everything published after this returns; False when that id has that pattern already."""
         check_pattern(pattern)
-        key = Key(pattern, id)
         with self._lock:
-            if key in self._tellers:
+            if (pattern, id) in self._notifiers:
                 return False
             if self._stopping.is_set():
                 raise DatabaseClosed("this database was closed; connect again")
-            self._tellers[key] = _Teller(self._engine, key, callback)
-            if self._keeper is None:
-                self._keeper = threading.Thread(
-                    target=self._keep_alive, name="headgate-push-keeper", daemon=True
-                )
-                self._keeper.start()
+            notifier = Notifier(self._engine, pattern, id, callback)
+            notifier.start()
+            self._notifiers[pattern, id] = notifier
+            if self._renewer is None:
+                self._renewer = Worker(self._renew_until_stopped, name="headgate-push-renewer")
+                self._renewer.start()
             return True
 
-    def unsubscribe(self, pattern: str, id: str) -> bool:
-        """Whether there was one. Nothing more is told; a callback at work is not waited for."""
-        return bool(self._remove([Key(pattern, id)]))
-
-    def unsubscribe_all(self, id: str) -> int:
-        """How many there were."""
+    def delete(self, pattern: str, id: str) -> bool:
+        """Stop calling it, without waiting for a call that is running; whether there was such a callback."""
         with self._lock:
-            return self._remove([key for key in self._tellers if key.id == id])
+            found = self._notifiers.pop((pattern, id), None)
+        self._end([] if found is None else [found])
+        return found is not None
 
-    def close(self) -> None:
-        """Everything published so far is told first. A callback that hangs is given up after a while."""
-        self._stopping.set()
+    def delete_all(self, id: str) -> int:
+        """Stop calling the callbacks of that id, whatever their pattern; how many there were."""
         with self._lock:
-            tellers = list(self._tellers.values())
-            keeper, self._keeper = self._keeper, None
-        for teller in tellers:
-            teller.finish()
-        for teller in tellers:
-            teller.wait_until_told()
-        self._tellers.clear()
-        if keeper is not None and keeper is not threading.current_thread():
-            keeper.join()
-
-    def renew(self) -> None:
-        """The subscriptions live on; where one is gone already, there is another from now on."""
-        with self._lock:
-            tellers = list(self._tellers.values())
-        for teller in tellers:
-            teller.renew()
-
-    def _remove(self, keys: Iterable[Key]) -> int:
-        with self._lock:
-            found = [self._tellers.pop(key) for key in keys if key in self._tellers]
-        for teller in found:
-            teller.end()
+            found = [self._notifiers.pop(key) for key in list(self._notifiers) if key[1] == id]
+        self._end(found)
         return len(found)
 
-    def _keep_alive(self) -> None:
+    def close(self) -> None:
+        """Call them with everything published so far, then stop. A callback that hangs is abandoned after a while."""
+        self._stopping.set()
+        with self._lock:
+            notifiers = list(self._notifiers.values())
+            renewer, self._renewer = self._renewer, None
+        for notifier in notifiers:
+            notifier.finish()
+        for notifier in notifiers:
+            notifier.wait_until_finished()
+        self._notifiers.clear()
+        if renewer is not None and not renewer.is_current():
+            join_all([renewer])
+
+    def renew(self) -> None:
+        """Renew the subscriptions, and subscribe again where one has expired."""
+        with self._lock:
+            notifiers = list(self._notifiers.values())
+        for notifier in notifiers:
+            notifier.renew()
+
+    def _end(self, notifiers: Iterable[Notifier]) -> None:
+        for notifier in notifiers:
+            notifier.end()
+
+    def _renew_until_stopped(self) -> None:
         while not self._stopping.wait(RENEW_S):
             try:
                 self.renew()
             except DatabaseClosed:
                 return
-            except Exception as problem:  # this thread goes on
-                _log.warning("cannot keep the subscribers alive: %s; trying again", problem)
+            except Exception as problem:  # the next round tries again
+                _log.warning("cannot renew the subscriptions of callbacks: %s; retrying", problem)
 
 
-class _Teller:
+class Notifier:
     """One callback, its subscription, and the thread that calls it."""
 
-    def __init__(self, engine: Engine, key: Key, callback: Callback) -> None:
+    def __init__(self, engine: Engine, pattern: str, id: str, callback: Callback) -> None:
         self._engine, self._operations = engine, engine.operations
-        self._key, self._callback, self._name = key, callback, new_name()
-        self._told: list[Receipt] = []
-        self._finishing, self._ended = threading.Event(), threading.Event()
+        self._pattern, self._id, self._callback = pattern, id, callback
+        self._name = f"push-{uuid.uuid4().hex}"
+        self._to_ack: list[Receipt] = []
+        self._finishing, self._ended = Event(), Event()
         self._progress_at = time.monotonic()
-        info = engine.run(listen(self._operations, self._name, key.pattern))
+        self._worker = Worker(self._notify_until_ended, name=f"headgate-push-{id}")
+
+    def start(self) -> None:
         try:
-            self._waiter = Waiting(engine, info, notified=True, poll=None)
+            info = self._subscribe()
+            self._wakeup = Wakeup(self._engine, info, notified=True, poll=None)
         except BaseException:
-            self._drop()
+            self._delete_subscription()
             raise
-        self._thread = threading.Thread(
-            target=self._tell, name=f"headgate-push-{key.id}", daemon=True
-        )
-        self._thread.start()
+        self._worker.start()
 
     def renew(self) -> None:
+        """Keep the subscription alive; when it has expired, subscribe again."""
         if self._engine.run(self._operations.keep_alive(self._name, KEPT_US)):
             return
         if not self._ended.is_set() and not self._finishing.is_set():
-            warn_of_absence(self._key)
-            self._waiter.turn_to(
-                self._engine.run(listen(self._operations, self._name, self._key.pattern))
+            _log.warning(
+                "callback %r was not renewed in time: messages in between are lost to pattern %r",
+                self._id,
+                self._pattern,
             )
+            self._wakeup.turn_to(self._subscribe())
 
     def end(self) -> None:
-        """Nothing more is told."""
+        """Stop calling it."""
         self._ended.set()
-        self._waiter.wake()
-        self._drop()
+        self._wakeup.wake()
+        self._delete_subscription()
 
     def finish(self) -> None:
-        """What was published so far is told, and then nothing more."""
+        """Call it with what was published so far, and then stop."""
         try:
-            self._engine.run(stop_listening(self._operations, self._name))
+            self._engine.run(self._stop_receiving())
         except QueueError as problem:
-            _log.warning("subscriber %r may be told less than all: %s", self._key.id, problem)
+            _log.warning("callback %r may not be called with everything: %s", self._id, problem)
         self._progress_at = time.monotonic()
         self._finishing.set()
-        self._waiter.wake()
+        self._wakeup.wake()
 
-    def wait_until_told(self) -> None:
-        while self._thread.is_alive() and self._thread is not threading.current_thread():
+    def wait_until_finished(self) -> None:
+        """Wait until it was called with everything, or hangs."""
+        while self._worker.is_alive() and not self._worker.is_current():
             left = self._progress_at + STALLED_S - time.monotonic()
             if left <= 0:
-                warn_of_stall(self._key)
+                _log.warning(
+                    "callback %r has not returned for %.0f s: closing without its other messages",
+                    self._id,
+                    STALLED_S,
+                )
+                self._worker.abandon()
                 break
-            self._thread.join(left)
+            self._worker.join(left)
         self._ended.set()
-        self._drop()
+        self._delete_subscription()
 
-    def _drop(self) -> None:
+    # -- its subscription --
+
+    def _subscribe(self) -> QueueInfo:
+        return self._engine.run(self._set_filter(TopicMatch(self._pattern)))
+
+    def _set_filter(self, filter: Filter) -> Operation[QueueInfo]:
+        return self._operations.subscribe(self._name, filter, options=_OPTIONS, lease_us=KEPT_US)
+
+    def _stop_receiving(self) -> Operation[QueueInfo]:
+        """Take in what was published until now, also with plain SQL, and nothing more."""
+        yield from self._operations.route()
+        return (yield from self._set_filter(FALSE))
+
+    def _delete_subscription(self) -> None:
         try:
-            self._engine.run(self._operations.drop(self._name))
-        except QueueNotFound:  # others drop what was away for too long
+            self._engine.run(self._operations.delete(self._name))
+        except QueueNotFound:  # it expired, and another process has deleted it
             return
         except QueueError as problem:
-            _log.warning("subscription %r stays for a while: %s", self._name, problem)
+            _log.warning("cannot delete subscription %r, it will expire: %s", self._name, problem)
 
-    def _tell(self) -> None:
-        with self._waiter as waiter:
+    # -- the loop of its thread --
+
+    def _notify_until_ended(self) -> None:
+        try:
             while not self._ended.is_set():
-                waiter.prepare()
+                self._wakeup.prepare()
                 try:
-                    if self._tell_some(waiter.queue) or self._ended.is_set():
+                    if self._notify_some(self._wakeup.queue) or self._ended.is_set():
                         continue
                     if self._finishing.is_set():
                         return
-                    waiter.wait()
+                    self._wakeup.wait()
                 except DatabaseClosed:
                     return
-                except Exception as problem:  # nothing may end this thread but closing it
+                except Exception as problem:  # only closing may end this thread
                     if self._ended.is_set():
                         return
-                    _log.warning("subscriber %r: %s; trying again", self._key.id, problem)
+                    _log.warning("callback %r: %s; retrying", self._id, problem)
                     self._ended.wait(RETRY_S)
+        finally:
+            self._wakeup.close()
 
-    def _tell_some(self, info: QueueInfo) -> int:
-        """The next messages; with the claim, those told before are acked."""
-        claimed, _ = self._engine.run(
-            self._operations.claim(info, BATCH, LEASE_US, acks=self._told)
-        )
-        self._told = []
+    def _notify_some(self, info: QueueInfo) -> int:
+        """Claim the next messages, ack in the same transaction those before, and call the callback for each."""
+        operation = self._operations.claim(info, BATCH, LEASE_US, acks=self._to_ack)
+        claimed, _ = self._engine.run(operation)
+        self._to_ack = []
         for one in claimed:
             if self._ended.is_set():
                 break
-            self._call(one.message)
-            self._told.append(one.receipt)
+            self._notify(one.message)
+            self._to_ack.append(one.receipt)
         return len(claimed)
 
-    def _call(self, message: Message) -> None:
+    def _notify(self, message: Message) -> None:
         try:
-            self._callback(message)
-        except BaseException:  # sys.exit too: it would end this thread, and nobody would know
-            warn_of_failure(self._key, message)
+            call(self._callback, message)
+        except BaseException as problem:  # sys.exit too
+            if ends_worker(problem):
+                raise
+            _log.warning(
+                "callback %r failed on a message of topic %r",
+                self._id,
+                message.topic,
+                exc_info=True,
+            )
         self._progress_at = time.monotonic()

@@ -1,28 +1,29 @@
-"""A queue: publish to it, claim from it, look at it, tidy it."""
+# Generated from headgate/queues/aio/queue.py by tools/generate_sync.py: do not edit, run `make generate`.
+"""A queue: publish to it, claim from it, browse it, tidy it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Unpack
 
 from headgate.filters import FilterLike, as_filter
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments, requests
-from headgate.queues.consumer import Consumer, Member, Mode, Retry, Strategy
+from headgate.queues.arguments import LEASE, MessageFields
+from headgate.queues.consumer import Consumer
+from headgate.queues.consumer_group import Member, Mode, Retry, Strategy
 from headgate.queues.delivery import Delivery
 from headgate.queues.engine import (
-    Advice,
-    Claimed,
+    ClaimedMessage,
+    DeliverySnapshot,
     Engine,
+    IndexAdvice,
     Publication,
     QueueInfo,
     QueueStats,
-    Standing,
     State,
 )
-
-LEASE: Final = timedelta(seconds=30)
 
 
 class Queue:
@@ -40,6 +41,8 @@ class Queue:
 
     # -- publishing --
 
+    # The call itself takes the message in: a dict of headers may be used again as soon as it has returned.
+
     def publish(
         self,
         payload: bytes | Message,
@@ -50,11 +53,11 @@ class Queue:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
-        **fields: Any,
+        **fields: Unpack[MessageFields],
     ) -> int:
-        """Store it durably; its id. The topic is the queue's name unless given; `fields` are Message's others.
+        """Store a message durably; returns its id. The topic is by default the queue's name; `fields` are the others of Message.
 
-        A dedup key seen within the queue's window publishes nothing and gives the first message's id.
+        A dedup key seen within the queue's window publishes nothing and returns the first message's id.
         """
         publication = arguments.publication(
             payload,
@@ -70,8 +73,10 @@ class Queue:
         return self._engine.publish_one(self.info, publication)
 
     def publish_many(self, messages: Iterable[bytes | Message | Publication]) -> list[int]:
-        """All of them or none, in one transaction; their ids."""
-        publications = arguments.publications(messages, self.name)
+        """Store all messages or none, in one transaction; returns their ids."""
+        return self._publish_many(arguments.publications(messages, self.name))
+
+    def _publish_many(self, publications: list[Publication]) -> list[int]:
         if len(publications) == 1:
             return [self._engine.publish_one(self.info, publications[0])]
         return self._engine.run(self._operations.publish(self.info, publications))
@@ -86,7 +91,7 @@ class Queue:
         *,
         skip: Iterable[int] = (),
     ) -> list[Delivery]:
-        """Up to `limit` messages that match, most urgent first, leased to the caller."""
+        """Lease up to `limit` messages that match to the caller, most urgent first; `skip` are ids not to take."""
         return self.ack_and_claim((), limit, lease, filter, skip=skip)
 
     def ack_and_claim(
@@ -98,17 +103,17 @@ class Queue:
         *,
         skip: Iterable[int] = (),
     ) -> list[Delivery]:
-        """Ack those and claim the next, in one transaction. Those that were stale raise after the claim was
-        given back."""
+        """Ack deliveries and claim the next messages in one transaction. When a lease had ended, the claimed messages are
+        released and StaleLease is raised."""
         claimed = self._engine.run(
             requests.ack_and_claim(self._operations, self.info, done, limit, lease, filter, skip)
         )
         return [Delivery(self._engine, self.info, one) for one in claimed]
 
     def delivery(self, id: int, token: int) -> Delivery:
-        """What was claimed elsewhere (another process, the command line), to be settled here."""
+        """A delivery that was claimed elsewhere (another process, the command line), to be settled here."""
         arguments.message_ids((id, token))
-        return Delivery(self._engine, self.info, Claimed(id, token, 0, Message()))
+        return Delivery(self._engine, self.info, ClaimedMessage(id, token, 0, Message()))
 
     def consumer(
         self,
@@ -116,14 +121,31 @@ class Queue:
         *,
         filter: FilterLike | None = None,
         predicate: Callable[[Message], bool] | None = None,
-        **settings: Any,
+        mode: Mode = "hybrid",
+        threads: int = 1,
+        batch: int = 10,
+        lease: timedelta = LEASE,
+        poll: timedelta = timedelta(seconds=5),
+        retry: Retry | None = None,
+        renew: bool = True,
+        name: str = "consumer",
     ) -> Consumer:
-        """Calls the handler for each message, in threads of its own, while it is open: `with queue.consumer(f):`.
+        """Call the handler for each message, in threads of its own, while it is open: `with queue.consumer(f):`.
 
-        A handler that returns acks, one that raises nacks. `predicate` is asked in Python, after the filter; what it
-        does not want is given back and not counted. For `settings`, see Consumer.
+        A handler that returns acks, one that raises nacks. `predicate` is asked in Python, after the filter; a message it
+        rejects is released and the claim not counted. The other settings are explained at Consumer.
         """
-        return self.consumer_group([Member("0", handler, filter, predicate)], **settings)
+        return self.consumer_group(
+            [Member("0", handler, filter, predicate)],
+            mode=mode,
+            threads=threads,
+            batch=batch,
+            lease=lease,
+            poll=poll,
+            retry=retry,
+            renew=renew,
+            name=name,
+        )
 
     def consumer_group(
         self,
@@ -139,7 +161,7 @@ class Queue:
         renew: bool = True,
         name: str = "consumer",
     ) -> Consumer:
-        """Several handlers that share what is claimed: each message goes to one that wants it."""
+        """A consumer with several handlers: each message goes to one member that accepts it."""
         return Consumer(
             self._engine,
             self.info,
@@ -155,22 +177,24 @@ class Queue:
             name=name,
         )
 
-    # -- looking and tidying --
+    # -- browsing --
 
-    def peek(self, limit: int = 10, filter: FilterLike | None = None) -> list[Standing]:
-        """What a claim would take first; nothing changes."""
-        chosen = arguments.optional_filter(filter)
-        return self._engine.run(self._operations.peek(self.info, arguments.limited(limit), chosen))
+    def peek(self, limit: int = 10, filter: FilterLike | None = None) -> list[DeliverySnapshot]:
+        """The messages a claim would take first; nothing changes."""
+        operation = self._operations.peek(
+            self.info, arguments.check_limit(limit), arguments.optional_filter(filter)
+        )
+        return self._engine.run(operation)
 
     def browse(
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
-    ) -> Iterator[Standing]:
-        """Every delivery by id, whatever its state, or those in one; read page by page."""
-        arguments.limited(page)
-        chosen, after = arguments.optional_filter(filter), 0
+    ) -> Iterator[DeliverySnapshot]:
+        """Every delivery by id, in whatever state or in the one given; read page by page."""
+        arguments.check_limit(page)
+        tree, after = arguments.optional_filter(filter), 0
         while True:
             operation = self._operations.browse(
-                self.info, page, after=after, state=state, filter=chosen
+                self.info, page, after=after, state=state, filter=tree
             )
             found = self._engine.run(operation)
             yield from found
@@ -178,62 +202,70 @@ class Queue:
                 return
             after = found[-1].id
 
-    def dead(self, filter: FilterLike | None = None) -> Iterator[Standing]:
+    def dead(self, filter: FilterLike | None = None) -> Iterator[DeliverySnapshot]:
         """The dead letters."""
         return self.browse(State.DEAD, filter)
 
-    def requeue(self, ids: Iterable[int] | None = None) -> int:
-        """Give dead letters another life: those named, or all; how many."""
-        chosen = None if ids is None else arguments.message_ids(ids)
-        return self._engine.run(self._operations.requeue(self.info, chosen))
-
-    def archived(self, *, page: int = 100) -> Iterator[Standing]:
-        """What was acked, where the queue keeps an archive."""
-        arguments.limited(page)
+    def archived(self, *, page: int = 100) -> Iterator[DeliverySnapshot]:
+        """The acked messages, if the queue keeps an archive."""
+        arguments.check_limit(page)
         after = 0
         while found := self._engine.run(self._operations.archived(self.info, page, after=after)):
             yield from found
             after = found[-1].id
 
+    # -- tidying --
+
+    def requeue(self, ids: Iterable[int] | None = None) -> int:
+        """Make dead letters claimable again, those named or all; how many."""
+        listed = None if ids is None else arguments.message_ids(ids)
+        return self._engine.run(self._operations.requeue(self.info, listed))
+
     def purge(self, state: State | None = None) -> int:
-        """Delete what waits, or everything in one state; how many."""
+        """Delete the messages that are ready or delayed, or all in one state; how many."""
         return self._engine.run(self._operations.purge(self.info, state))
 
     def prune(self, older_than: timedelta) -> int:
         """Delete what was published longer ago, except what is leased; how many."""
-        span = arguments.microseconds(older_than)
-        return self._engine.run(self._operations.prune(self.info, span))
+        span_us = arguments.microseconds(older_than)
+        return self._engine.run(self._operations.prune(self.info, span_us))
 
     def pause(self) -> None:
-        """Claims find nothing until `resume`; messages keep arriving."""
+        """Let claims find nothing until `resume`; messages keep arriving."""
         self.info = self._engine.run(self._operations.pause(self.name, paused=True))
 
     def resume(self) -> None:
+        """Let claims find messages again."""
         self.info = self._engine.run(self._operations.pause(self.name, paused=False))
 
-    # -- numbers and indexes --
+    def delete(self) -> None:
+        """Delete this queue or subscription with everything in it."""
+        self._engine.run(self._operations.delete(self.name))
+
+    # -- statistics and indexes --
 
     def stats(self) -> QueueStats:
+        """How many messages are in each state, and what consumers did."""
         return self._engine.run(self._operations.stats(self.info))
 
     def index_add(self, header: str) -> None:
-        """Declare one more filter header: it is copied for what is there, and indexed."""
+        """Declare one more filter header: its values are copied for the messages that are there, and indexed."""
         operation = requests.add_filter_header(self._operations, self.name, header)
         self.info = self._engine.run(operation)
 
-    def index_advise(self, filter: FilterLike) -> Advice:
+    def index_advise(self, filter: FilterLike) -> IndexAdvice:
         """How a claim with this filter is answered, and which headers to declare."""
         return self._engine.run(self._operations.advise(self.info, as_filter(filter)))
 
 
 class Subscription(Queue):
-    """A durable subscription: a queue that gets what its filter matches."""
+    """A durable subscription: a queue that receives what its filter matches."""
 
     @property
     def filter(self) -> str:
         return self.info.filter
 
     def set_filter(self, filter: FilterLike | None = None, *, pattern: str | None = None) -> None:
-        """Another filter from now on. What it holds stays; each message is judged by one version."""
+        """Change the filter from now on. What the subscription holds stays; each message is judged by one version."""
         operation = requests.set_filter(self._operations, self.info, filter, pattern)
         self.info = self._engine.run(operation)

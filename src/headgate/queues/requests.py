@@ -6,23 +6,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final, Protocol
 
 from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.filters import FilterLike
 from headgate.queues import arguments
-from headgate.queues.delivery import Leased
 from headgate.queues.engine import (
-    Claimed,
+    ClaimedMessage,
     Operation,
     Operations,
     Outcome,
     QueueInfo,
     QueueOptions,
+    Receipt,
     Start,
 )
 
 STARTS: Final = ("next", "first")
+
+
+class Settleable(Protocol):
+    """A delivery of the sync or the asyncio face."""
+
+    settled: str | None
+
+    @property
+    def receipt(self) -> Receipt: ...
 
 
 def declare(
@@ -98,18 +107,18 @@ def set_filter(
 def ack_and_claim(
     operations: Operations,
     info: QueueInfo,
-    done: Iterable[Leased[Any]],
+    done: Iterable[Settleable],
     limit: int,
     lease: timedelta,
     filter: FilterLike | None,
     skip: Iterable[int],
-) -> Operation[list[Claimed]]:
+) -> Operation[list[ClaimedMessage]]:
     """Ack those and claim the next, in one transaction; when one was stale, what was claimed is given back."""
     acked = [delivery for delivery in done if delivery.settled != "acked"]
     receipts = [delivery.receipt for delivery in acked]
     claimed, outcomes = yield from operations.claim(
         info,
-        arguments.limited(limit),
+        arguments.check_limit(limit),
         arguments.lease_us(lease),
         filter=arguments.optional_filter(filter),
         skip=frozenset(arguments.message_ids(skip)),

@@ -134,7 +134,7 @@ def problems(indexes: Mapping[str, Index]) -> Iterator[Problem]:
             )
         for binding in index.bindings:
             tree = index.filters.get(binding)
-            if tree is not None and normalize(tree) == FALSE:
+            if tree is not None and normalize(tree).tree == FALSE:
                 yield Problem(
                     f"binding {binding}", f"its filter never matches: {binding.filter_text}"
                 )

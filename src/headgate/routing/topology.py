@@ -79,7 +79,7 @@ class Topology(Declarations):
             return self._walk(index, answer, message)  # type: ignore[arg-type]
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
-        """Where each row of the batch goes; its columns are named as in `headgate.columns.shredder`."""
+        """Where each row of the batch goes; its columns are named as in `headgate.columns.names`."""
         with self._lock:
             index = self._doors.get(exchange)
             if index is None:

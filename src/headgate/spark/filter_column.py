@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from headgate.errors import MissingExtra
-from headgate.filters import SYS_KINDS, Field, Filter, View, bind_now, normalize
+from headgate.filters import SYS_KINDS, Field, Filter, View, normalize
 from headgate.message import Scalar
 from headgate.spark.filter_expression import Dialect, E, Resolve, Writer
 
@@ -52,7 +52,8 @@ def map_views(headers: str = "headers", properties: str = "properties") -> Resol
 
 
 def _prepared(node: Filter, now_us: int | None) -> Filter:
-    return normalize(node if now_us is None else bind_now(node, now_us))
+    normal = normalize(node)
+    return normal.tree if now_us is None else normal.at(now_us).tree
 
 
 class _MapViews(Generic[E]):

@@ -141,7 +141,7 @@ def default_cursor(paths: Iterable[str], filter: Filter) -> str:
     """A name that the same query has again after a restart; give two queries that are alike names of their own."""
     from headgate.filters import normalize, to_text
 
-    asked = json.dumps([sorted(paths), to_text(normalize(filter))])
+    asked = json.dumps([sorted(paths), to_text(normalize(filter).tree)])
     return f"spark-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
 
 

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from headgate.columns import OVERFLOW, field_and_view
+from headgate.columns import OVERFLOW, column_name, header_of, is_typed_name, parse_column_name
 from headgate.errors import InvalidMessage, SparkSchemaError
-from headgate.filters import SYS_KINDS, Field, Scope, View, column_name
-from headgate.message import PROPERTY_NAMES, check_header_name
+from headgate.filters import SYS_KINDS, Field, Scope, View
+from headgate.message import PROPERTY_NAMES, SYSTEM_FIELDS, check_header_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
@@ -38,23 +38,27 @@ if TYPE_CHECKING:
 STREAM: Final = "_stream"
 VALUES: Final = "map<string,struct<s:string,i:bigint,f:double,b:boolean>>"
 TEXTS: Final = "map<string,string>"
-_SYSTEM: Final = "offset bigint, timestamp timestamp, topic string, priority int, id string, filter_value string, key string"
-LOSSLESS: Final = f"{_SYSTEM}, headers {VALUES}, properties {VALUES}, payload binary"
-TEXTUAL: Final = f"{_SYSTEM}, headers {TEXTS}, properties {TEXTS}, payload binary"
 
 Holds: TypeAlias = Literal["offset", "stream", "standing", "system", "field", "values", "texts"]
 
+# The types that hold each field of a message, the usual one first.
+FIELD_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "timestamp": ("timestamp", "bigint"),
+    **{
+        field.name: ("string",) if field.kind == "string" else ("int", "bigint", "smallint")
+        for field in SYSTEM_FIELDS
+        if field.name != "timestamp"
+    },
+}
 _SYSTEM_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "offset": ("bigint",),
     STREAM: ("string",),
-    "timestamp": ("timestamp", "bigint"),
-    "topic": ("string",),
-    "id": ("string",),
-    "filter_value": ("string",),
-    "key": ("string",),
-    "priority": ("int", "bigint", "smallint"),
+    **FIELD_TYPES,
     "payload": ("binary",),
 }
+_FIELDS: Final = ", ".join(f"{name} {types[0]}" for name, types in FIELD_TYPES.items())
+LOSSLESS: Final = f"offset bigint, {_FIELDS}, headers {VALUES}, properties {VALUES}, payload binary"
+TEXTUAL: Final = f"offset bigint, {_FIELDS}, headers {TEXTS}, properties {TEXTS}, payload binary"
 # How a message stands in a queue. In a stream, these are names of headers like any others.
 STANDING: Final[dict[str, tuple[str, ...]]] = {
     "_state": ("string",),
@@ -63,7 +67,8 @@ STANDING: Final[dict[str, tuple[str, ...]]] = {
     "_reason": ("string",),
 }
 _ALWAYS_THERE: Final = frozenset(
-    {"offset", STREAM, "timestamp", "topic", "priority", "payload", "_state", "_attempts"}
+    {"offset", STREAM, "timestamp", "payload", "_state", "_attempts"}
+    | {field.name for field in SYSTEM_FIELDS if field.required}
 )
 _MAPS: Final[dict[str, Scope]] = {"headers": "header", "properties": "property"}
 _VIEWS_OF_TYPE: Final[dict[str, tuple[View, ...]]] = {
@@ -175,11 +180,11 @@ def _field_column(name: str, type_: str, nullable: bool) -> Column:
 
 
 def _is_full_name(name: str) -> bool:
-    return len(name) > 4 and name[0] in "hp" and name[2] in "sifbo" and name[1] == name[3] == "."
+    return is_typed_name(name) and header_of(name) != ""
 
 
 def _typed_column(name: str, type_: str, nullable: bool) -> Column:
-    field, view = field_and_view(name)
+    field, view = parse_column_name(name)
     assert field is not None
     assert view is not None
     if field.scope == "property" and field.name not in PROPERTY_NAMES:

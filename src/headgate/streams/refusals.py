@@ -12,7 +12,7 @@ from headgate.errors import StreamWriteError
 def write_error(directory: Path, problem: OSError) -> StreamWriteError:
     return StreamWriteError(
         f"{problem.filename or directory}: {problem.strerror or problem}; "
-        "nothing that was confirmed is lost, send the rest again when that is mended"
+        "nothing that was confirmed is lost; publish the rest again when that is mended"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.clock import now_us
-from headgate.columns import batches_of, columns_of
+from headgate.columns import read_table, split_table
 from headgate.errors import (
     StreamClosed,
     StreamError,
@@ -24,21 +24,26 @@ from headgate.errors import (
 )
 from headgate.filters import FilterLike
 from headgate.forks import call_in_child
-from headgate.streams.cold.tier import delete_data
+from headgate.streams.cold.manifest import delete_all_cold
 from headgate.streams.format import INBOX, LOCK_FILE, OPTIONS_FILE
 from headgate.streams.options import StreamOptions, changed, load_options, save_options
-from headgate.streams.read.catalog import Catalog, SealedSegments
-from headgate.streams.read.consumer import Consumer, PostFilter
+from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
+from headgate.streams.read.consumer import PostFilter, StreamConsumer
 from headgate.streams.read.cursors import Cursors
-from headgate.streams.read.entry_filter import EntryFilter, EntryFilters, entry_filters
-from headgate.streams.read.missing import OnCorrupt, OnLost, check_choices, kept_position
+from headgate.streams.read.entry_filters import EntryFilter, EntryFilters, resolve_entry_filters
 from headgate.streams.read.query import make_query
-from headgate.streams.read.scan import Scan
-from headgate.streams.read.start import Start, names_offset, resolve_start
+from headgate.streams.read.scan import OnCorrupt, Scan, check_on_corrupt
+from headgate.streams.read.start import (
+    OnLost,
+    Start,
+    check_on_lost,
+    names_offset,
+    resolve_position,
+    resolve_start,
+)
 from headgate.streams.record import COPY_SUFFIX
 from headgate.streams.refusals import raising_write_errors
-from headgate.streams.upkeep.maintenance import drop_segments, seal_segments
-from headgate.streams.upkeep.retention import SegmentInfo
+from headgate.streams.upkeep.retention import SegmentInfo, delete_expired, seal_segments
 from headgate.streams.write.adoption import adopt
 from headgate.streams.write.committer import Committer
 from headgate.streams.write.exits import close_at_exit
@@ -95,7 +100,7 @@ class Stream:
         directory = Path(path)
         load_options(directory)
         with WriterLock(directory, "delete"):
-            delete_data(directory)
+            delete_all_cold(directory)
             (directory / OPTIONS_FILE).unlink()
             shutil.rmtree(directory)
 
@@ -104,7 +109,7 @@ class Stream:
     def producer(
         self, name: str | None = None, *, filter_value: FilterValue | None = None
     ) -> Producer:
-        """Someone to send messages with. A name makes publishing ids count: no id is stored twice."""
+        """A producer for this stream. A name makes publishing ids count: no id is stored twice."""
         if name is not None:
             check_producer_name(name)
         with self._writing:
@@ -120,7 +125,7 @@ class Stream:
         with self._writing:
             writer = self._write("append")
         now = now_us()
-        return writer.append_columns(columns_of(b, now) for b in batches_of(table) if b.num_rows)
+        return writer.append_columns(read_table(b, now) for b in split_table(table) if b.num_rows)
 
     def deposit(self, producer: str, publishing_id: int, table: pa.Table | pa.RecordBatch) -> bool:
         """Append Arrow data although another process may be writing; durable when this returns.
@@ -130,9 +135,9 @@ class Stream:
         """
         check_producer_name(producer)
         check_publishing_id(publishing_id)
-        batches = list(batches_of(table))
+        batches = list(split_table(table))
         for batch in batches:
-            columns_of(batch, 0)  # refuse here what could not be adopted there
+            read_table(batch, 0)  # refuse here what could not be adopted there
         with raising_write_errors(self.path):
             write_deposit(self.path, producer, publishing_id, batches)
         return self._adopt()
@@ -173,13 +178,13 @@ class Stream:
             max_age, max_bytes = self.options.max_age, self.options.max_bytes
         limits = {"max_age": max_age, "max_bytes": max_bytes, "before_offset": before_offset}
         with self._lent("trim") as writer:
-            dropped = drop_segments(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
+            dropped = delete_expired(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
         self._forget_dropped()
         return dropped
 
     def _forget_dropped(self) -> None:
         """Let go of the files that are not there any more, so that their space is free."""
-        Catalog(self.path, self._sealed)
+        SegmentCatalog(self.path, self._sealed)
 
     def reconfigure(self, **changes: Any) -> None:
         """Change options; what says how chunks are written holds from the next segment on."""
@@ -207,7 +212,7 @@ class Stream:
         cursor: str | None = None,
         on_corrupt: OnCorrupt = "error",
         on_lost: OnLost = "error",
-    ) -> Consumer:
+    ) -> StreamConsumer:
         """The messages the filter selects, in offset order; with `follow`, also those yet to come.
 
         `on_corrupt` and `on_lost` say what to do about messages that cannot be read and offsets that are gone: see
@@ -220,7 +225,7 @@ class Stream:
             match_unfiltered=match_unfiltered,
             entry_filter=self._entry_filters(entry_filter),
         )
-        return Consumer(
+        return StreamConsumer(
             self.path,
             query,
             start=start,
@@ -252,7 +257,8 @@ class Stream:
         counted in `stats.messages_dropped`.
         """
         self._check_open()
-        check_choices(on_corrupt, on_lost)
+        check_on_corrupt(on_corrupt)
+        check_on_lost(on_lost)
         query = make_query(
             filter,
             filter_values=filter_values,
@@ -260,18 +266,18 @@ class Stream:
             entry_filter=self._entry_filters(entry_filter),
             columns=columns,
         )
-        catalog = Catalog(self.path, self._sealed)
+        catalog = SegmentCatalog(self.path, self._sealed)
         until = catalog.next_offset()
         first = resolve_start(start, catalog, now_us)
         if names_offset(start):
             who = f"{self.path}: the scan"
-            first = kept_position(who, first, catalog.first_offset(), until, on_lost)
+            first = resolve_position(who, first, catalog.first_offset(), until, on_lost)
         until = until if end is None else min(end, until)
         return Scan(catalog, query, first, until, on_corrupt=on_corrupt)
 
     def _entry_filters(self, given: EntryFilters) -> tuple[EntryFilter, ...]:
         """The stream's own, then the reader's."""
-        return (*entry_filters(self.options.entry_filters), *entry_filters(given))
+        return (*resolve_entry_filters(self.options.entry_filters), *resolve_entry_filters(given))
 
     def cursors(self) -> Cursors:
         """Where named consumers stand."""
@@ -280,12 +286,12 @@ class Stream:
     @property
     def first_offset(self) -> int:
         """The oldest offset that may still be there."""
-        return Catalog(self.path, self._sealed).first_offset()
+        return SegmentCatalog(self.path, self._sealed).first_offset()
 
     @property
     def next_offset(self) -> int:
         """The offset the next message will get."""
-        return Catalog(self.path, self._sealed).next_offset()
+        return SegmentCatalog(self.path, self._sealed).next_offset()
 
     # ---- the writer ----------------------------------------------------------------------------------
 

@@ -10,23 +10,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Unpack
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNotFound
 from headgate.filters import FilterLike
-from headgate.message import Message
+from headgate.message import Message, MessageFields, as_message
 from headgate.streams.format import FORMAT_VERSION, SUPER_FILE
-from headgate.streams.partition import partition_of
-from headgate.streams.read.consumer import Consumer
+from headgate.streams.read.consumer import StreamConsumer, Tail
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.scan import Scan
-from headgate.streams.read.tailing import Following
 from headgate.streams.record import mend_record, read_record, write_record
 from headgate.streams.stream import Stream
 from headgate.streams.write.producer import Producer
@@ -148,7 +147,7 @@ def _create_partition(directory: Path, partition: int, options: dict[str, Any]) 
         ) from problem
 
 
-def _close_all(things: Iterable[Stream | Producer | Consumer]) -> None:
+def _close_all(things: Iterable[Stream | Producer | StreamConsumer]) -> None:
     """Close every one, also when closing another one fails; then raise what failed."""
     with ExitStack() as closing:
         for thing in things:
@@ -166,8 +165,15 @@ class SuperProducer:
     producers: list[Producer]
     routing: RoutingKey
 
-    def send(self, message: Message, *, publishing_id: int | None = None) -> bool:
-        """Accept a message into the partition of its key."""
+    def publish(
+        self,
+        message: Message | bytes,
+        *,
+        publishing_id: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> bool:
+        """Accept a message, or a payload with Message's other fields, into the partition of its key."""
+        message = as_message(message, fields)
         key = self.routing(message)
         if key is None:
             raise InvalidMessage(
@@ -175,10 +181,10 @@ class SuperProducer:
                 "a super stream needs a key to choose the partition; set key=, or give routing=",
             )
         producer = self.producers[partition_of(key, len(self.producers))]
-        return producer.send(message, publishing_id=publishing_id)
+        return producer.publish(message, publishing_id=publishing_id)
 
     def flush(self) -> None:
-        """Wait until everything that was sent is confirmed."""
+        """Wait until everything that was published is confirmed."""
         for producer in self.producers:
             producer.flush()
 
@@ -225,14 +231,14 @@ class SuperConsumer(Iterator[Message]):
 
     def __init__(
         self,
-        consumers: list[Consumer],
+        consumers: list[StreamConsumer],
         directories: list[Path],
         follow: bool,
         timeout: timedelta | None,
     ) -> None:
         self.consumers = consumers
         self.partition: int | None = None  # of the message handed out last
-        self._following = Following(*directories, follow=follow, timeout=timeout)
+        self._tail = Tail(*directories, follow=follow, timeout=timeout)
         self._turn, self._running = 0, RLock()
 
     def __iter__(self) -> SuperConsumer:
@@ -244,7 +250,7 @@ class SuperConsumer(Iterator[Message]):
     def next_record(self) -> PartitionRecord:
         """The next message with its partition and offset; StopIteration at the end."""
         with self._running:
-            return self._following.next(self.poll)
+            return self._tail.next(self.poll)
 
     def poll(self) -> PartitionRecord | None:
         """A message that is there by now, from the next partition that has one; never waits."""
@@ -266,9 +272,9 @@ class SuperConsumer(Iterator[Message]):
         return sum(consumer.lag() for consumer in self.consumers)
 
     def close(self) -> None:
-        self._following.stop()
+        self._tail.stop()
         with self._running:
-            self._following.close()
+            self._tail.close()
             _close_all(self.consumers)
 
     def __enter__(self) -> SuperConsumer:
@@ -281,3 +287,42 @@ class SuperConsumer(Iterator[Message]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+# ---- the partition of a key ------------------------------------------------------------------------
+
+
+SEED: Final = 104729
+_MASK: Final = 0xFFFFFFFF
+
+
+@lru_cache(maxsize=1 << 16)
+def partition_of(key: str, partitions: int) -> int:
+    """The partition of a key, from 0 on."""
+    return murmur3_32(key.encode(), SEED) % partitions
+
+
+def murmur3_32(data: bytes, seed: int) -> int:
+    state = seed
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        state ^= _scrambled(int.from_bytes(data[at : at + 4], "little"))
+        state = (_rotated(state, 13) * 5 + 0xE6546B64) & _MASK
+    if whole < len(data):
+        state ^= _scrambled(int.from_bytes(data[whole:], "little"))
+    return _mixed(state ^ len(data))
+
+
+def _scrambled(block: int) -> int:
+    return _rotated(block * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+
+
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & _MASK
+
+
+def _mixed(state: int) -> int:
+    """Every bit of the input reaches every bit of the output."""
+    state = (state ^ state >> 16) * 0x85EBCA6B & _MASK
+    state = (state ^ state >> 13) * 0xC2B2AE35 & _MASK
+    return state ^ state >> 16

@@ -1,17 +1,17 @@
-"""What a queue does, written once; every engine takes the same tests, see test_queue_behaviour.py."""
+"""The behaviour of queues, written once: every engine runs these tests, see test_queue_behaviour.py."""
 
 from __future__ import annotations
 
-from tests.conformance.queue_behaviour.claiming import ClaimBehaviour, GroupBehaviour
-from tests.conformance.queue_behaviour.consuming import ConsumerBehaviour
-from tests.conformance.queue_behaviour.door import DoorBehaviour
-from tests.conformance.queue_behaviour.filtering import ExaminedBehaviour, FilterBehaviour
-from tests.conformance.queue_behaviour.handles import HandleBehaviour
-from tests.conformance.queue_behaviour.publishing import PublishBehaviour
-from tests.conformance.queue_behaviour.pushing import PushBehaviour
-from tests.conformance.queue_behaviour.subscribing import SubscriptionBehaviour
-from tests.conformance.queue_behaviour.surroundings import Connect
-from tests.conformance.queue_behaviour.tidying import DroppingBehaviour, TidyingBehaviour
+from tests.conformance.queue_behaviour.base import Connect
+from tests.conformance.queue_behaviour.callbacks import CallbackBehaviour
+from tests.conformance.queue_behaviour.claims import ClaimBehaviour, GroupBehaviour
+from tests.conformance.queue_behaviour.consumers import ConsumerBehaviour
+from tests.conformance.queue_behaviour.filters import FilterBehaviour, ScanBehaviour
+from tests.conformance.queue_behaviour.inbox import InboxBehaviour
+from tests.conformance.queue_behaviour.maintenance import DeletionBehaviour, MaintenanceBehaviour
+from tests.conformance.queue_behaviour.older_handles import OlderHandleBehaviour
+from tests.conformance.queue_behaviour.publish import PublishBehaviour
+from tests.conformance.queue_behaviour.subscriptions import SubscriptionBehaviour
 
 __all__ = ["Connect", "DatabaseBehaviour", "QueueBehaviour"]
 
@@ -20,16 +20,16 @@ class QueueBehaviour(
     PublishBehaviour,
     ClaimBehaviour,
     FilterBehaviour,
-    ExaminedBehaviour,
+    ScanBehaviour,
     GroupBehaviour,
-    TidyingBehaviour,
+    MaintenanceBehaviour,
     SubscriptionBehaviour,
-    HandleBehaviour,
+    OlderHandleBehaviour,
     ConsumerBehaviour,
-    PushBehaviour,
+    CallbackBehaviour,
 ):
-    """All of it."""
+    """What every engine does."""
 
 
-class DatabaseBehaviour(QueueBehaviour, DoorBehaviour, DroppingBehaviour):
-    """All of it, and what only a database does."""
+class DatabaseBehaviour(QueueBehaviour, InboxBehaviour, DeletionBehaviour):
+    """What every engine does, and what only a database does."""

@@ -100,12 +100,12 @@ class Pipelines:
         Stream.create(folder / "in", chunk_messages=20).close()
         return made
 
-    def send(self) -> None:
+    def publish(self) -> None:
         """Some more messages."""
         with Stream.open(self.folder / "in") as stream, stream.producer() as sender:
             first = stream.next_offset
             for n in range(first, first + ROUND):
-                sender.send(message(n))
+                sender.publish(message(n))
 
     @property
     def sent(self) -> int:

@@ -50,7 +50,7 @@ def stream(tmp_path: Path) -> Path:
     with Stream.create(path, indexed=["x-region", "user"], fsync="never") as made:
         for start in range(0, COUNT, 1000):
             with made.producer() as producer:
-                producer.send_many(MESSAGES[start : start + 1000])
+                producer.publish_many(MESSAGES[start : start + 1000])
             made.seal(all=True)
     return path
 

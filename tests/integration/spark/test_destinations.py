@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from headgate.columns.rows import arrays_of
+from headgate.columns.shred import shred_chunk
 from headgate.errors import (
     DatabaseUnavailable,
     QueueError,
@@ -80,7 +80,7 @@ everywhere = pytest.mark.parametrize("place", KINDS, indirect=True)
 
 def columns(*messages):
     payloads = [message.payload for message in messages]
-    return pa.record_batch(arrays_of(messages, payloads, (), 1))
+    return pa.record_batch(shred_chunk(messages, payloads, (), 1))
 
 
 def staged(place, *payloads):
@@ -315,7 +315,7 @@ def test_a_dropped_queue_forgets_its_batches(tmp_path):
     place.destination.open()
     place.destination.commit(FIRST, [staged(place, b"a")])
     with connect(place.destination.url) as database:
-        database.drop("orders")
+        database.delete("orders")
     place.destination.commit(FIRST, [staged(place, b"a")])
     assert place.payloads() == [b"a"]
 

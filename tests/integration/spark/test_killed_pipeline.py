@@ -69,7 +69,7 @@ def complete(pipelines: Pipelines, master: str) -> None:
 
 def kill_driver(pipelines: Pipelines, random: Random) -> bool | None:
     """False: there is more to do; None: it was done before it could be killed."""
-    pipelines.send()
+    pipelines.publish()
     with pipelines.running(LOCAL) as process:
         killed = after_some_batches(process, random)
         kill_session(process)
@@ -78,7 +78,7 @@ def kill_driver(pipelines: Pipelines, random: Random) -> bool | None:
 
 def kill_part(pipelines: Pipelines, random: Random, word: str, master: str) -> bool | None:
     """The same for a part of it. True when the query got over it; otherwise it is to be started again."""
-    pipelines.send()
+    pipelines.publish()
     with pipelines.running(master) as process:
         killed = after_some_batches(process, random) and kill_one(process, word, random)
         done = finish(process) == 0
@@ -121,7 +121,7 @@ def test_a_worker_of_a_standalone_cluster_that_is_killed_costs_nothing(pipelines
     if not full:
         pytest.skip("a cluster of processes takes its time: HEADGATE_FULL=1")
     random = Random(seed)
-    pipelines.send()
+    pipelines.publish()
     with standalone_cluster(pipelines.folder / "spark", workers=2) as (master, workers):
         with pipelines.running(master) as process:
             assert after_some_batches(process, random), pipelines.log()

@@ -101,7 +101,7 @@ def publish(path: Path, sent: Iterable[Message], *, seal: bool = False) -> None:
     stream = Stream.open(path) if path.exists() else Stream.create(path, indexed=["region"])
     with stream:
         with stream.producer() as producer:
-            producer.send_many(list(sent))
+            producer.publish_many(list(sent))
         if seal:
             stream.seal(all=True)
 
@@ -437,11 +437,11 @@ def test_what_retention_dropped_ends_a_pipeline_unless_its_file_says_to_go_on(
 ) -> None:
     with Stream.create(tmp_path / "events", segment_bytes=4096, chunk_messages=10) as stream:
         with stream.producer() as producer:
-            producer.send(Message(b"first"))
+            producer.publish(Message(b"first"))
         run_once(small(tmp_path), spark)
         with stream.producer() as producer:
             for n in range(400):
-                producer.send(Message(b"%d" % n + b"x" * 50))
+                producer.publish(Message(b"%d" % n + b"x" * 50))
                 producer.flush()
         stream.trim(before_offset=300)
         first = stream.first_offset

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from headgate.columns.decoder import Record
+from headgate.columns.decode import Record
 from headgate.errors import SparkSchemaError
 from headgate.message import OPAQUE, HeaderValue, Message
 from headgate.spark.schema import (

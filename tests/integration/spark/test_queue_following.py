@@ -315,7 +315,7 @@ def test_a_queue_that_was_made_again_is_another(url: str, database: Database, qu
     ack(queue, 3)
     made = reader(url)
     end = made.latestOffset(made.initialOffset(), EVERYTHING)
-    database.drop("orders")
+    database.delete("orders")
     database.queue("orders", archive=True)
     with pytest.raises(DataLost, match="new checkpoint"):
         made.latestOffset(end, EVERYTHING)

@@ -40,7 +40,7 @@ from headgate.filters.printer import to_text
 from headgate.message import OPAQUE, Message
 from headgate.pipelines.queue_url import STATES, states_of
 from headgate.queues.database import Database, connect
-from headgate.queues.engine import Operation, Publication, Rows, Standing, State, Statement
+from headgate.queues.engine import DeliverySnapshot, Operation, Publication, Rows, State, Statement
 from headgate.queues.queue import Queue
 from headgate.queues.sql.operations import SqlOperations
 from headgate.spark.datasource import HeadgateSource
@@ -95,7 +95,7 @@ def some_schema(rng: Random) -> StructType:
     return schema
 
 
-def reference(held: Iterable[Standing], filter: Any, columns: Any, conditions: Any) -> Any:
+def reference(held: Iterable[DeliverySnapshot], filter: Any, columns: Any, conditions: Any) -> Any:
     """What Spark has to show, worked out message by message."""
     for one in held:
         row = {column.name: in_spark(one.message, column) for column in columns[1:]}

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import LongType, StringType, StructType
 
-from headgate.columns.rows import arrays_of
+from headgate.columns.shred import shred_chunk
 from headgate.filters.logic import matches_filter
 from headgate.filters.normal import bind_now
 from headgate.filters.printer import to_text
@@ -127,7 +127,7 @@ def test_what_is_written_to_a_queue_is_read_back_the_same(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:
     with Stream.create(tmp_path / "in") as stream, stream.producer() as producer:
-        producer.send_many([message(n) for n in range(500)])
+        producer.publish_many([message(n) for n in range(500)])
     given = spark.read.format("headgate").option("partitions", "1").load(str(tmp_path / "in"))
     given.write.format("headgate").mode("append").save(f"queue:{url}#orders")
     found = reading(spark, url, partitions="2")
@@ -148,7 +148,7 @@ def test_a_batch_that_is_committed_again_is_not_read_twice(spark: SparkSession, 
     destination.open()
     for batch in (0, 0, 1, 0, 1):
         sent = [message(100 * batch + n) for n in range(100)]
-        columns = arrays_of(sent, [one.payload for one in sent], (), 1)
+        columns = shred_chunk(sent, [one.payload for one in sent], (), 1)
         staged = stage(destination.staging, [pa.record_batch(columns)])
         assert staged is not None
         destination.commit(BatchMark("query", batch), [staged])

@@ -7,8 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from headgate.columns.decoder import decode_records
+from headgate.columns.decode import decode_records
 from headgate.errors import StreamCorrupt
+from headgate.filters import normalize
 from headgate.filters.logic import matches_filter
 from headgate.message import Message
 from headgate.spark.source.ranges import (
@@ -25,13 +26,13 @@ from headgate.spark.source.ranges import (
     worthwhile,
 )
 from headgate.streams.format import sealed_path
-from headgate.streams.read.query import Query, make_query
+from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.stream import Stream
 from tests import generate
 from tests.mixed_stream import everything, mixed_stream, publish
 
 
-def offsets_in(tasks: list[tuple[Range, ...]], query: Query) -> list[tuple[str, int]]:
+def offsets_in(tasks: list[tuple[Range, ...]], query: StreamQuery) -> list[tuple[str, int]]:
     return sorted(
         (one.path, offset)
         for task in tasks
@@ -45,13 +46,13 @@ def offsets_in(tasks: list[tuple[Range, ...]], query: Query) -> list[tuple[str, 
 def test_the_ranges_of_a_plan_hold_every_match_once(round: int, seed: int, tmp_path: Path) -> None:
     rng = Random(seed + round)
     streams = {str(tmp_path / name): mixed_stream(tmp_path / name, rng, 150) for name in "ab"}
-    query = Query(generate.filter(rng)).at(generate.NOW_US)
+    query = StreamQuery(normalize(generate.filter(rng)).at(generate.NOW_US))
     tasks = plan(list(streams), query, parts=rng.randint(1, 9))
     expected = [
         (path, offset)
         for path, records in streams.items()
         for offset, message in records
-        if matches_filter(query.filter, message)
+        if matches_filter(query.filter.tree, message)
     ]
     assert offsets_in(tasks, query) == expected
 
@@ -59,7 +60,7 @@ def test_the_ranges_of_a_plan_hold_every_match_once(round: int, seed: int, tmp_p
 def test_a_segment_missing_in_the_middle_is_an_error_when_planned_scanned_and_swept(
     tmp_path: Path,
 ) -> None:
-    path, query = tmp_path / "s", Query()
+    path, query = tmp_path / "s", StreamQuery()
     with Stream.create(path) as stream:
         for start in range(0, 30, 10):
             publish(stream, [Message(b"%d" % i) for i in range(start, start + 10)])
@@ -82,7 +83,7 @@ def test_a_segment_missing_in_the_middle_is_an_error_when_planned_scanned_and_sw
 def test_a_sweep_finds_the_same_in_another_order(seed: int, tmp_path: Path) -> None:
     rng = Random(seed)
     mixed_stream(tmp_path / "s", rng, 200)
-    query = Query(generate.filter(rng)).at(generate.NOW_US)
+    query = StreamQuery(normalize(generate.filter(rng)).at(generate.NOW_US))
     whole = Range(str(tmp_path / "s"), 20, 180)
     swept = [row for batch in sweep(whole, query) for row in decode_records(batch)]
     scanned = [row for batch in scan(whole, query) for row in decode_records(batch)]
@@ -104,7 +105,7 @@ def test_a_plan_is_still_right_after_everything_was_sealed(seed: int, tmp_path: 
     with Stream.open(tmp_path / "s") as stream:
         stream.seal(all=True)
     found = [offset for _, offset in offsets_in(tasks, query)]
-    assert found == [r.offset for r in records if matches_filter(query.filter, r.message)]
+    assert found == [r.offset for r in records if matches_filter(query.filter.tree, r.message)]
 
 
 def test_ranges_without_a_match_are_not_planned(tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_a_larger_cluster_gets_more_tasks(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with Stream.create(path, chunk_messages=100) as stream:
         with stream.producer() as producer:
-            producer.send_many([Message(bytes(50_000)) for _ in range(200)])
+            producer.publish_many([Message(bytes(50_000)) for _ in range(200)])
     query = make_query("size > 0")
     assert len(plan([path], query, cores=2)) == 2
     assert len(plan([path], query, cores=7)) == 7

@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headgate.filters import VIEWS
 from headgate.filters.nodes import Field, fields_read
 from headgate.filters.parser import parse
-from headgate.filters.views import VIEWS
 from headgate.spark.jobs.rows import read_fields
 from headgate.spark.jobs.running import segment_ranges, segments
 from headgate.spark.jobs.simulate import Simulation, added
+from headgate.streams.segments import FILTER_VALUE, IndexShape
 from headgate.streams.segments.bloom import BloomShape
-from headgate.streams.segments.hot_index import FILTER_VALUE, IndexShape
 from headgate.streams.stream import Stream
 
 ROWS = 60_000

@@ -39,7 +39,7 @@ def source(tmp_path_factory):
     path = tmp_path_factory.mktemp("sink") / "in"
     with Stream.create(path, chunk_messages=50) as stream, stream.producer() as producer:
         for n in range(COUNT):
-            producer.send(message(n))
+            producer.publish(message(n))
     return path
 
 

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headgate.columns.decoder import Record
+from headgate.columns.decode import Record
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import Filter
 from headgate.filters.normal import bind_now
@@ -157,7 +157,7 @@ def test_spark_s_own_conditions_are_answered_inside_a_source_that_takes_them_ove
 def test_a_sql_user_reads_a_super_stream_as_a_view(spark: SparkSession, tmp_path: Path) -> None:
     with SuperStream.create(tmp_path / "many", 3) as streams, streams.producer() as producer:
         for i in range(30):
-            producer.send(Message(key=str(i), headers={"n": i}, topic="t"))
+            producer.publish(Message(key=str(i), headers={"n": i}, topic="t"))
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW many USING headgate OPTIONS (path '{tmp_path / 'many'}', filter 'n < 20')"
     )

@@ -2,8 +2,9 @@
 
 import pytest
 
-from headgate.cli.arguments import parse_duration, parse_headers, parse_size, size_text
+from headgate.cli.arguments import parse_duration, parse_headers, parse_size
 from headgate.errors import HeadgateError
+from headgate.insights import size_text
 
 
 def test_arguments_are_read_or_refused():

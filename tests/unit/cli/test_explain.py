@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import headgate
 from headgate.cli.app import run
 
 
@@ -79,4 +80,4 @@ def test_the_command_line_without_arguments_prints_its_nouns(capsys):
     captured = capsys.readouterr()
     assert "explain" in captured.out + captured.err
     assert run(["--version"]) == 0
-    assert "headgate 0." in capsys.readouterr().out
+    assert capsys.readouterr().out == f"headgate {headgate.__version__}\n"

@@ -11,8 +11,7 @@ import pytest
 import typer
 
 from headgate.cli import app as cli
-from headgate.cli.app import run
-from headgate.cli.failures import describe_failure
+from headgate.cli.app import describe_failure, run
 from headgate.errors import StreamLocked, StreamWriteError
 from headgate.message import Message
 from headgate.streams.stream import Stream
@@ -41,7 +40,7 @@ def failing(monkeypatch):
 
 PROBLEMS = [
     (OSError(errno.ENOSPC, "No space left on device", "/x/y"),
-     "error: /x/y: No space left on device; make room and try again; what was confirmed is safe"),
+     "error: /x/y: No space left on device; free some space and try again; what was confirmed is safe"),
     (OSError(errno.ENAMETOOLONG, "File name too long", LONG), f"error: {LONG}: File name too long; choose a shorter name"),
     (PermissionError(errno.EACCES, "Permission denied", "/x"), "error: /x: Permission denied; let this user"),
     (OSError(errno.EROFS, "Read-only file system", "/x"), "choose a place that can be written"),
@@ -51,7 +50,7 @@ PROBLEMS = [
     (ModuleNotFoundError("No module named 'x'", name="x"), "unexpected ModuleNotFoundError: No module named 'x'"),
     (KeyError("region"), "error: unexpected KeyError: 'region'; this should not happen"),
     (ValueError("first\nsecond"), "error: unexpected ValueError: first; this should not happen"),
-    (ValueError(), "error: unexpected ValueError: no more is known"),
+    (ValueError(), "error: unexpected ValueError: it has no message"),
     (RecursionError("maximum recursion depth exceeded"), "unexpected RecursionError"),
     (MemoryError(), "unexpected MemoryError"),
     (OSError("cannot load library"), "unexpected OSError: cannot load library"),
@@ -99,7 +98,7 @@ def test_what_java_says_is_told_and_not_what_was_called():
         ": org.apache.spark.SparkException: Could not parse Master URL: 'bogus://x'\n\tat org.apache"
     )
     assert describe_failure(problem) == (
-        "Spark failed: Could not parse Master URL: 'bogus://x'; --debug prints all of it"
+        "Spark failed: Could not parse Master URL: 'bogus://x'; --debug prints the traceback"
     )
 
 
@@ -224,7 +223,7 @@ def test_settings_that_no_parser_takes_are_named(tmp_path, monkeypatch, capsys):
 ODD_ARGUMENTS = [
     (["queue", "create", "\udcff"], "without NUL and lone surrogates"),
     (["queue", "publish", "q", "x", "--delay", "9" * 30 + "d"], "too long a duration"),
-    (["queue", "publish", "q", "x", "-H", f"a:={DEEP}"], "is no JSON"),
+    (["queue", "publish", "q", "x", "-H", f"a:={DEEP}"], "is not valid JSON"),
     (["queue", "browse", "q", "--limit", "-1"], "--limit"),
 ]
 
@@ -249,7 +248,7 @@ def test_what_the_terminal_cannot_show_is_printed_as_an_escape(tmp_path, monkeyp
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(printed, encoding="ascii"))
     path = tmp_path / "s"
     with Stream.create(path) as stream, stream.producer() as producer:
-        producer.send(Message("né 😀".encode()))
+        producer.publish(Message("né 😀".encode()))
     assert run(["stream", "scan", str(path)]) == 0
     assert rb"n\xe9 \U0001f600" in printed.getvalue()
 
@@ -275,7 +274,7 @@ def test_ctrl_c_while_a_command_is_loaded_prints_no_traceback(monkeypatch, capsy
 
 def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path):
     with Stream.create(tmp_path / "s") as stream, stream.producer() as producer:
-        producer.send_many([Message(b"x" * 100) for _ in range(5_000)])  # more than a pipe holds
+        producer.publish_many([Message(b"x" * 100) for _ in range(5_000)])  # more than a pipe holds
     command = [sys.executable, "-c", "from headgate.cli import main; main()", "stream", "scan", "s"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe) as scanning:

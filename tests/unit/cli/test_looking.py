@@ -37,7 +37,7 @@ CHANGING = {
     "pause": ["sub", "pause", "paid"],
     "resume": ["sub", "resume", "paid"],
     "set-filter": ["sub", "set-filter", "paid", "type = 'x'"],
-    "rm": ["sub", "rm", "paid", "--yes"],
+    "delete": ["sub", "delete", "paid", "--yes"],
 }
 looking = pytest.mark.parametrize("command", LOOKING.values(), ids=LOOKING)
 

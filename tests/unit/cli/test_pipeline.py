@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from headgate.cli.app import run
-from headgate.cli.pipeline_view import final_table, live_table
+from headgate.cli.pipeline import final_table, live_table
+from headgate.insights import pipeline_facts
 from headgate.pipelines.account import Account, Batch
 from headgate.pipelines.counters import Counters
 from headgate.pipelines.file import read_pipeline
@@ -98,9 +99,9 @@ def test_the_tables_say_what_was_read_routed_skipped_and_who_got_it() -> None:
     )  # fmt: skip
     account = Account("p[1]", 3, counted, 1000, 7, Batch(2, 0.5, counted, 1000, 7))
     console = Console(width=100, record=True, file=StringIO())
-    console.print(live_table(account, 2.0))
+    console.print(live_table(pipeline_facts(account, 2.0)))
     live = console.export_text()
-    console.print(final_table(account, 2.0))
+    console.print(final_table(pipeline_facts(account, 2.0)))
     final = console.export_text()
     assert "p[1]" in live
     assert "batch 2: 0.50 s, 2,000 messages/s" in live
@@ -117,5 +118,5 @@ def test_what_is_no_setting_of_spark_is_refused_before_spark_starts(
 ) -> None:
     assert run(["pipeline", "run", str(file), "--conf", setting]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"--conf {setting} is no setting of Spark" in said
+    assert f"--conf {setting} is not a setting of Spark" in said
     assert "spark.executor.memory=4g" in said

@@ -71,7 +71,7 @@ def test_what_was_printed_as_json_can_be_published_again(monkeypatch, capsys):
 def test_a_bad_line_is_named_by_its_number_in_the_input(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO('{"payload": "a"}\n\n{\n'))
     assert run(["queue", "publish", "orders"]) == 2
-    assert "line 3 is no JSON" in capsys.readouterr().err
+    assert "line 3 is not valid JSON" in capsys.readouterr().err
     assert answer(capsys, "queue", "peek", "orders") == []
 
 
@@ -147,7 +147,7 @@ def test_a_paused_subscription_keeps_what_arrives(capsys):
     assert answer(capsys, "queue", "claim", "all", code=1) == []
     assert run(["sub", "resume", "all"]) == 0
     assert len(answer(capsys, "queue", "claim", "all")) == 1
-    assert run(["sub", "rm", "all", "--yes"]) == 0
+    assert run(["sub", "delete", "all", "--yes"]) == 0
     assert answer(capsys, "sub", "ls") == []
 
 

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from headgate.cli.app import run
-from headgate.cli.stream_advice import advice_json, bar, commands, print_advice
-from headgate.cli.stream_stats import stats_json, stats_tables
+from headgate.cli.stream_tables import bar, print_advice, stats_tables
+from headgate.insights import advice_commands, describe_advice, describe_stats
 from headgate.message import Message
 from headgate.spark.jobs.advice import Advice, Outlook, RestrictionOutlook, SizeOutlook, Tried
 from headgate.spark.jobs.chart import svg
@@ -27,7 +27,7 @@ def stream(tmp_path):
     path = tmp_path / "my events"
     with Stream.create(path) as made, made.producer() as producer:
         for i in range(100):
-            producer.send(
+            producer.publish(
                 Message(b"x" * i, headers={"region": "EU" if i % 4 else "US", "n": i / 2})
             )
     return path
@@ -75,7 +75,7 @@ def test_stats_are_printed_for_people_and_for_programs(stream):
     text = printed(lambda console: console.print(stats_tables("events", stats)))
     assert "region" in text
     assert "EU 75.0%" in text
-    known = json.loads(json.dumps(stats_json(stats)))
+    known = json.loads(json.dumps(describe_stats(stats)))
     assert known["messages"] == 100
     assert known["fields"]["h.n"]["kinds"] == {"float": {"present": 100, "low": 0.0, "high": 49.5}}
     assert known["fields"]["h.region"]["top"][0] == {"value": "EU", "messages": 75}
@@ -84,7 +84,7 @@ def test_stats_are_printed_for_people_and_for_programs(stream):
 def test_advice_ends_with_commands_that_apply_it(stream):
     found = advice(stream)
     text = shown(found)
-    for line in commands(found):
+    for line in advice_commands(found):
         assert f"  {line}" in text
         assert run(shlex.split(line)[1:]) == 0
     options = load_options(stream)
@@ -96,18 +96,18 @@ def test_advice_ends_with_commands_that_apply_it(stream):
 
 def test_advice_that_changes_nothing_says_so(stream):
     current = StreamOptions(indexed=("x-kind", "region"), filter_size=256)
-    assert "set like this already" in shown(advice(stream, current=current))
+    assert "has these options already" in shown(advice(stream, current=current))
 
 
 def test_advice_says_what_sealing_cannot_change_any_more(stream):
     with Stream.open(stream) as opened:
         opened.seal(all=True)
     text = " ".join(shown(advice(stream)).split())
-    assert "1 of the segments looked at are sealed already" in text
+    assert "1 of the simulated segments are sealed already" in text
 
 
 def test_advice_for_programs_says_the_same(stream):
-    known = json.loads(json.dumps(advice_json(advice(stream))))
+    known = json.loads(json.dumps(describe_advice(advice(stream))))
     assert known["expected_skipped"] == 0.5
     assert known["filters"][1]["sealed"] == 0.75
     assert known["restrictions"][0]["advised"] is True

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.columns.tables import columns_of, cut
+from headgate.columns.tables import cut_rows, read_table
 from headgate.errors import InvalidMessage
 from headgate.message import OPAQUE, Message
 from headgate.streams.stream import Stream
@@ -76,7 +76,7 @@ def test_a_scan_can_be_appended_to_another_stream_unchanged(tmp_path, stream):
         ),
     ]
     with stream.producer() as producer:
-        producer.send_many(messages)
+        producer.publish_many(messages)
     with Stream.create(tmp_path / "copy") as copy:
         for batch in stream.scan():
             copy.append(batch)
@@ -86,8 +86,8 @@ def test_a_scan_can_be_appended_to_another_stream_unchanged(tmp_path, stream):
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ({"when": pa.array([dt.date(2026, 1, 1)])}, "is no type of a header; cast it"),
-        ({"tags": [["a"]]}, "is no type of a header"),
+        ({"when": pa.array([dt.date(2026, 1, 1)])}, "is not a type of a header; cast it"),
+        ({"tags": [["a"]]}, "is not a type of a header"),
         ({"x": [float("nan")]}, "NaN or an infinity"),
         ({"x": pa.array([2**63], pa.uint64())}, "cannot be stored as int64"),
         ({"x": ["a\0b"]}, "cannot hold NUL"),
@@ -95,10 +95,10 @@ def test_a_scan_can_be_appended_to_another_stream_unchanged(tmp_path, stream):
         ({"priority": [256]}, "from 0 to 255"),
         ({"priority": ["high"]}, "cannot be stored as int64"),
         ({"p.s.colour": ["red"]}, "is not an AMQP property"),
-        ({"h.s.a": ["x"], "a": ["y"]}, "is there twice"),
+        ({"h.s.a": ["x"], "a": ["y"]}, "exists twice"),
         ({"h.s.a": ["x"], "h.i.a": [1]}, "has two values in one row"),
         ({"bad\nname": ["x"]}, "control characters"),
-        ({"overflow": [b"not json"]}, "no JSON objects"),
+        ({"overflow": [b"not json"]}, "must hold JSON objects"),
         ({"overflow": [b'{"a":[1]}']}, "must be str, int, float or bool"),
     ],
 )
@@ -135,9 +135,9 @@ def test_a_table_is_cut_by_bytes_and_rows(tmp_path):
     with Stream.create(tmp_path / "s", chunk_messages=10, chunk_bytes=10_000) as stream:
         stream.append(pa.table({"payload": [b"x" * 1000] * 25, "n": range(25)}))
         stream.append(pa.table({"n": range(100)}))
-        from headgate.streams.read.catalog import Catalog
+        from headgate.streams.read.catalog import SegmentCatalog
 
-        catalog = Catalog(stream.path)
+        catalog = SegmentCatalog(stream.path)
         segment = catalog.open(catalog.files[0])
         counts = [segment.metadata(i).count for i in range(len(segment))]
     assert sum(counts) == 125
@@ -151,33 +151,33 @@ def test_a_table_of_many_tiny_batches_makes_no_tiny_chunks(stream):
     )
     stream.append(tiny)
     assert [h["n"] for h in headers_of(stream)] == list(range(300))
-    from headgate.streams.read.catalog import Catalog
+    from headgate.streams.read.catalog import SegmentCatalog
 
-    catalog = Catalog(stream.path)
+    catalog = SegmentCatalog(stream.path)
     assert len(catalog.open(catalog.files[0])) == 1
 
 
 def test_a_cut_keeps_only_the_words_it_needs():
     words = pa.array([f"w{i}" for i in range(100)])
     codes = pa.array([i % 100 if i % 7 else None for i in range(1000)], pa.int32())
-    arrays = columns_of(
+    arrays = read_table(
         pa.RecordBatch.from_arrays([pa.DictionaryArray.from_arrays(codes, words)], ["w"]), NOW
     )
-    part = cut(arrays, 100, 40)["h.s.w"]
+    part = cut_rows(arrays, 100, 40)["h.s.w"]
     assert part.to_pylist() == [f"w{i % 100}" if i % 7 else None for i in range(100, 140)]
     assert not pa.types.is_dictionary(part.type)  # most are different
-    repeated = columns_of(
+    repeated = read_table(
         pa.RecordBatch.from_arrays([pa.array(["a", "b"] * 50 + ["c"] * 100)], ["w"]), NOW
     )
-    part = cut(repeated, 90, 100)["h.s.w"]
+    part = cut_rows(repeated, 90, 100)["h.s.w"]
     assert part.to_pylist() == ["a", "b"] * 5 + ["c"] * 90
-    assert len(cut(repeated, 100, 50)["h.s.w"].dictionary) == 1
+    assert len(cut_rows(repeated, 100, 50)["h.s.w"].dictionary) == 1
 
 
 def test_a_cut_leaves_out_what_is_empty_there():
     table = pa.RecordBatch.from_pydict({"a": [None] * 5 + [1] * 5})
-    assert "h.i.a" not in cut(columns_of(table, NOW), 0, 5)
-    assert "h.i.a" in cut(columns_of(table, NOW), 0, 6)
+    assert "h.i.a" not in cut_rows(read_table(table, NOW), 0, 5)
+    assert "h.i.a" in cut_rows(read_table(table, NOW), 0, 6)
 
 
 def test_more_columns_than_the_cap_go_to_the_overflow(stream):
@@ -188,9 +188,9 @@ def test_more_columns_than_the_cap_go_to_the_overflow(stream):
 def test_restricted_values_cut_a_table(tmp_path):
     with Stream.create(tmp_path / "s", restrict_same_values={"r": ["a", "b"]}) as stream:
         stream.append(pa.table({"r": ["a", "a", "b", "c", "d", "a"]}))
-        from headgate.streams.read.catalog import Catalog
+        from headgate.streams.read.catalog import SegmentCatalog
 
-        catalog = Catalog(stream.path)
+        catalog = SegmentCatalog(stream.path)
         segment = catalog.open(catalog.files[0])
         found = [
             (segment.metadata(i).count, dict(segment.metadata(i).properties))

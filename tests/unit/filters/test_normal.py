@@ -73,14 +73,21 @@ from headgate.filters.printer import to_text
     ],
 )
 def test_normal_form(text, normal):
-    tree = normalize(parse(text))
+    tree = normalize(parse(text)).tree
     assert to_text(tree) == normal
-    assert normalize(tree) == tree
+    assert normalize(tree).tree == tree
     assert not any(isinstance(node, Not) for node in walk(tree))
 
 
 def test_the_moment_is_bound_once_for_the_whole_filter():
     tree = parse("UTC() < UTC() + 30000 AND a > -UTC()")
-    assert to_text(normalize(bind_now(tree, 1000))) == "a > -1000"
+    assert to_text(normalize(bind_now(tree, 1000)).tree) == "a > -1000"
+    assert to_text(normalize(tree).at(1000).tree) == "a > -1000"
     plain = parse("a = 1")
     assert bind_now(plain, 5) is plain
+
+
+def test_a_normal_filter_is_not_normalized_again():
+    normal = normalize(parse("NOT (a = 1 OR b = 2)"))
+    assert normalize(normal) is normal
+    assert normal.at(1000) is normal

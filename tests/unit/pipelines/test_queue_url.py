@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import QueueOptionsError, SparkOptionsError
 from headgate.pipelines.queue_url import queue_place, tables_of, without_password
-from headgate.queues.database import sqlite_path
+from headgate.queues.urls import sqlite_path
 
 
 def test_a_place_is_a_database_and_a_queue() -> None:

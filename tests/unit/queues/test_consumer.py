@@ -1,4 +1,4 @@
-"""What a consumer does when the database does not."""
+"""What a consumer of threads does when the database fails or its handler takes long."""
 
 import queue as queues
 import threading
@@ -6,30 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from headgate.errors import DatabaseUnavailable
-from headgate.queues.database import Database, connect
-from headgate.queues.engine import Operation
-from headgate.queues.memory.engine import MemoryEngine
+from headgate.queues import Database, connect
+from tests.unit.queues.outage import OutageEngine
 
 PATIENCE = 30
 
 
-class Outage(MemoryEngine):
-    """Out of reach for the next few operations."""
-
-    left = 0
-
-    def run(self, operation: Operation):
-        if self.left:
-            self.left -= 1
-            operation.close()
-            raise DatabaseUnavailable("nobody answers")
-        return super().run(operation)
-
-
 @pytest.fixture
 def engine():
-    return Outage()
+    return OutageEngine()
 
 
 @pytest.fixture
@@ -38,12 +23,12 @@ def queue(engine):
         yield db.queue("q")
 
 
-def test_an_ack_that_cannot_be_said_is_said_later(engine, queue):
+def test_an_ack_that_fails_is_retried(engine, queue):
     seen: queues.Queue[bytes] = queues.Queue()
 
     def handle(delivery):
         if delivery.message.payload == b"a":
-            engine.left = 2  # the ack, and the first try to say it again
+            engine.left = 2  # the ack, and its first retry
         seen.put(delivery.message.payload)
 
     queue.publish_many([b"a", b"b"])
@@ -55,11 +40,11 @@ def test_an_ack_that_cannot_be_said_is_said_later(engine, queue):
     assert list(queue.browse()) == []
 
 
-def test_what_could_not_be_settled_is_not_held_for_ever(engine, queue, caplog):
+def test_the_lease_of_a_message_whose_release_failed_is_not_extended(engine, queue, caplog):
     rejected = threading.Event()
 
     def reject(message):
-        engine.left = 1  # giving it back fails
+        engine.left = 1  # the release fails
         rejected.set()
         return False
 
@@ -67,14 +52,14 @@ def test_what_could_not_be_settled_is_not_held_for_ever(engine, queue, caplog):
     consumer = queue.consumer(print, predicate=reject, lease=timedelta(hours=1))
     with consumer:
         assert rejected.wait(PATIENCE)
-    assert "nobody answers" in caplog.text
-    assert consumer._ledger.held() == []
+    assert "no answer from the database" in caplog.text
+    assert consumer.leased == 0
 
 
 def test_closing_ends_every_thread(tmp_path):
     before = set(threading.enumerate())
     with connect(f"sqlite:///{tmp_path}/q.db") as db:
-        db.subscribe("#", print, id="s")
+        db.add_callback("#", print, id="s")
         with db.queue("q").consumer(print, threads=3):
             started = set(threading.enumerate()) - before
             assert len(started) >= 7
@@ -83,7 +68,7 @@ def test_closing_ends_every_thread(tmp_path):
     assert not [thread for thread in started if thread.is_alive()]
 
 
-def test_a_handler_that_is_at_work_is_waited_for(queue):
+def test_closing_waits_for_a_running_handler(queue):
     begun, finished = threading.Event(), threading.Event()
     go_on = threading.Event()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headgate.columns.shredder import shred
+from headgate.columns.shred import shred_messages
 from headgate.errors import NotPermitted, UnknownExchange
 from headgate.matching.batch import combined
 from headgate.message import Message
@@ -34,7 +34,7 @@ MESSAGES = [
 
 
 def test_each_queue_gets_its_rows_in_order(made):
-    routed = made.route_batch("orders", shred(MESSAGES))
+    routed = made.route_batch("orders", shred_messages(MESSAGES))
     found = {queue: rows.tolist() for queue, rows in routed.selections().items()}
     assert found == {"eu": [0, 3], "eu-large": [3], "topics": [1]}
     assert routed.rows_of("eu").tolist() == [0, 3]
@@ -45,7 +45,7 @@ def test_each_queue_gets_its_rows_in_order(made):
 
 
 def test_rows_that_look_alike_are_asked_about_once(made):
-    routed = made.route_batch("orders", shred(MESSAGES * 500))
+    routed = made.route_batch("orders", shred_messages(MESSAGES * 500))
     assert routed.combinations <= 4
     assert len(routed.rows_of("eu")) == 1000
 
@@ -55,7 +55,7 @@ def test_values_nobody_asks_for_make_no_difference():
     made.declare_exchange("x", "headers")
     made.declare_queue("q")
     made.bind("x", queue="q", arguments={"tenant": "acme"})
-    batch = shred(
+    batch = shred_messages(
         [Message(headers={"tenant": f"t{n}", "id": str(n)}) for n in range(999)]
         + [Message(headers={"tenant": "acme"})]
     )
@@ -65,7 +65,7 @@ def test_values_nobody_asks_for_make_no_difference():
 
 
 def test_an_empty_batch_goes_nowhere(made):
-    routed = made.route_batch("orders", shred(MESSAGES).slice(0, 0))
+    routed = made.route_batch("orders", shred_messages(MESSAGES).slice(0, 0))
     assert routed.selections() == {}
     assert routed.unroutable.tolist() == []
 
@@ -73,9 +73,9 @@ def test_an_empty_batch_goes_nowhere(made):
 def test_a_batch_needs_an_exchange_one_may_publish_to(made):
     made.declare_exchange("inner", internal=True)
     with pytest.raises(NotPermitted):
-        made.route_batch("inner", shred(MESSAGES))
+        made.route_batch("inner", shred_messages(MESSAGES))
     with pytest.raises(UnknownExchange):
-        made.route_batch("gone", shred(MESSAGES))
+        made.route_batch("gone", shred_messages(MESSAGES))
 
 
 def test_more_combinations_than_an_integer_holds_are_told_apart():

@@ -25,11 +25,11 @@ def files(tmp_path_factory):
         with stream.producer("pos-1") as producer:
             for i in range(40):
                 headers = {"r": "eu", "v": "1", "n": i, "w": i / 2}
-                producer.send(
+                producer.publish(
                     Message(b"payload %d" % i, "a.b", headers, i % 3, 1000 + i, filter_value="EU")
                 )
         with stream.producer() as producer:
-            producer.send(Message(b"last", headers={"n": True}))
+            producer.publish(Message(b"last", headers={"n": True}))
     return log_path(path, 0).read_bytes(), index_path(path, 0).read_bytes()
 
 

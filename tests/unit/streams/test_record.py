@@ -48,7 +48,7 @@ def test_the_copy_is_used_with_a_warning_and_the_next_writer_mends_the_file(
             assert stream.options.indexed == ("region",)
             assert file.read_bytes() != sound  # looking never writes
             with stream.producer() as producer:
-                producer.send(Message(b"x"))
+                producer.publish(Message(b"x"))
         assert file.read_bytes() == sound
     assert "stream.json.copy is used" in caplog.text
 

@@ -15,9 +15,8 @@ from headgate.errors import (
     StreamNotFound,
 )
 from headgate.message import Message
-from headgate.streams.partition import murmur3_32, partition_of
 from headgate.streams.stream import Stream
-from headgate.streams.superstream import SuperStream
+from headgate.streams.superstream import SuperStream, murmur3_32, partition_of
 from headgate.streams.write.lock import is_held
 
 SECONDS = 30
@@ -45,7 +44,7 @@ def invoices(tmp_path: Path) -> SuperStream:
     stream = SuperStream.create(tmp_path / "invoices", 3, indexed=["region"])
     with stream.producer("pos") as producer:
         for i in range(20):
-            producer.send(Message(b"%d" % i, headers={"region": "EU", "i": i}, key=f"hello{i}"))
+            producer.publish(Message(b"%d" % i, headers={"region": "EU", "i": i}, key=f"hello{i}"))
     return stream
 
 
@@ -90,7 +89,7 @@ def test_following_wakes_for_any_partition(invoices: SuperStream) -> None:
         found = thread.submit(lambda: [next(tail).payload for _ in range(3)])
         with invoices.producer() as producer:
             for key in ("hello1", "hello2", "hello4"):
-                producer.send(Message(key.encode(), key=key))
+                producer.publish(Message(key.encode(), key=key))
         assert sorted(found.result(SECONDS)) == [b"hello1", b"hello2", b"hello4"]
 
 
@@ -104,14 +103,21 @@ def test_routing_may_look_at_anything(tmp_path: Path) -> None:
         SuperStream.create(tmp_path / "s", 3) as stream,
         stream.producer(routing=lambda m: m.id) as producer,
     ):
-        producer.send(Message(b"", id="hello4"))
+        producer.publish(Message(b"", id="hello4"))
         producer.flush()
         assert [s.next_offset for s in stream.partitions] == [0, 0, 1]
 
 
+def test_a_payload_is_published_with_its_key(tmp_path: Path) -> None:
+    with SuperStream.create(tmp_path / "s", 3) as stream, stream.producer() as producer:
+        producer.publish(b"payload", key="hello4", topic="t")
+        producer.flush()
+        assert [m.key for m in stream.partitions[2].consume()] == ["hello4"]
+
+
 def test_a_message_without_a_key_is_refused(invoices: SuperStream) -> None:
     with invoices.producer() as producer, pytest.raises(InvalidMessage, match="routing="):
-        producer.send(Message(b""))
+        producer.publish(Message(b""))
 
 
 def test_sealing_seals_every_partition(invoices: SuperStream) -> None:

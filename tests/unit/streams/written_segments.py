@@ -8,17 +8,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from headgate.columns import overflow
-from headgate.columns.shredder import shred
+from headgate.columns.overflow import cap_columns, narrow_headers
+from headgate.columns.shred import shred_messages
 from headgate.message import Message, Scalar
 from headgate.streams.format import index_path, log_path
 from headgate.streams.options import StreamOptions
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.query import make_query
 from headgate.streams.read.scan import Scan
-from headgate.streams.segments.hot_chunk import ChunkMeta
-from headgate.streams.segments.hot_encode import encode_chunk
+from headgate.streams.segments.hot_chunk import ChunkMeta, encode_chunk
 from headgate.streams.segments.hot_index import IndexShape, index_entry
 from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.segments.hot_segment import HotSegment
@@ -29,13 +28,13 @@ CLOCK = 1_750_000_000_000_000
 
 def arrays_of(messages: Sequence[Message], indexed: Iterable[str] = ()) -> dict[str, pa.Array]:
     """The columns of a chunk; messages without a timestamp are stamped."""
-    narrowed, rest = overflow.narrow(messages, tuple(indexed))
-    batch = shred(narrowed)
+    narrowed, rest = narrow_headers(messages, tuple(indexed))
+    batch = shred_messages(narrowed)
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     stamps = [CLOCK if m.timestamp is None else m.timestamp for m in messages]
     arrays["timestamp"] = pa.array(stamps, pa.int64())
     arrays["payload"] = pa.array([bytes(m.payload) for m in messages], pa.binary())
-    return overflow.cap(arrays, rest, tuple(indexed))
+    return cap_columns(arrays, rest, tuple(indexed))
 
 
 def write_hot(
@@ -75,7 +74,7 @@ def scan_all(
 ) -> tuple[pa.Table, ScanStats]:
     """What a scan finds, and what it did."""
     query = make_query(filter, **more)  # type: ignore[arg-type]
-    scan = Scan(Catalog(directory), query, start, end)
+    scan = Scan(SegmentCatalog(directory), query, start, end)
     return scan.to_table(), scan.stats
 
 

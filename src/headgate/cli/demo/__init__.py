@@ -1,9 +1,8 @@
-"""headgate demo: half a million orders through every part, each number checked against the reference."""
+"""headgate demo: half a million orders through every part, each number checked against the reference predicate."""
 
 from __future__ import annotations
 
 import io
-import json
 import os
 import platform
 import shutil
@@ -19,46 +18,47 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
-from headgate.cli.arguments import write_text
+from headgate.cli.arguments import AsJson
 from headgate.cli.demo.figures import Findings
-from headgate.cli.options import AsJson
+from headgate.cli.output import print_json, write_text
 from headgate.errors import HeadgateError
+from headgate.insights import size_text
 
 
 def demo(
     messages: Annotated[int, typer.Option(help="How many orders to make.", min=1_000)] = 500_000,
     directory: Annotated[
-        Path | None, typer.Option(help="Keep the data here; else it is thrown away.")
+        Path | None, typer.Option(help="Keep the data here; by default it is deleted.")
     ] = None,
-    report: Annotated[Path, typer.Option(help="Where the page with the charts goes.")] = Path(
+    report: Annotated[Path, typer.Option(help="The file for the page with the charts.")] = Path(
         "demo-report.html"
     ),
     seed: Annotated[int, typer.Option(help="The same seed makes the same orders.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Publish orders, route them on Spark, be notified, read, seal, compact and replay; then check it all.
+    """Publish orders, route them on Spark, notify, read, seal, compact and replay; then check every number.
 
-    Exit code 1 when any subscriber got anything but what the reference predicate says.
+    Exit code 1 when any subscriber received anything other than the reference predicate selects.
     """
     console = Console(highlight=False, stderr=as_json)
-    with _place(directory) as place:
-        findings = _tell(console, place, messages, seed)
+    with _open_directory(directory) as place:
+        findings = _run_story(console, place, messages, seed)
     from headgate.cli.demo.page import page
 
-    write_text(report, page(findings, _machine(), datetime.now(UTC)))
+    write_text(report, page(findings, _describe_machine(), datetime.now(UTC)))
     if as_json:
-        typer.echo(json.dumps(asdict(findings), indent=2))
+        print_json(asdict(findings))
     else:
-        from headgate.cli.demo.terminal import show
-
-        show(console, findings)
-    console.print(f"The same with charts: {report}", markup=False)
+        _print(console, findings)
+    console.print(f"A page with charts: {report}", markup=False)
     if not findings.right:
         raise typer.Exit(1)
 
 
-def _tell(console: Console, place: Path, messages: int, seed: int) -> Findings:
+def _run_story(console: Console, place: Path, messages: int, seed: int) -> Findings:
     from headgate.cli.demo.cast import EU_LARGE
     from headgate.cli.demo.story import STEPS, Story
 
@@ -76,24 +76,24 @@ def _tell(console: Console, place: Path, messages: int, seed: int) -> Findings:
         progress.update(task, description="check       ", completed=len(STEPS))
         story.compare(lambda: progress.refresh())
         progress.update(task, description="done        ", completed=len(STEPS) + 1)
-    story.findings.explained = _explained(EU_LARGE.filter)
+    story.findings.explained = _explain_text(EU_LARGE.filter)
     story.findings.seconds = time.perf_counter() - began
     return story.findings
 
 
 @contextmanager
-def _place(directory: Path | None) -> Iterator[Path]:
+def _open_directory(directory: Path | None) -> Iterator[Path]:
     if directory is None:
         with tempfile.TemporaryDirectory(prefix="headgate-demo-") as place:
             yield Path(place)
         return
     if directory.exists() and any(directory.iterdir()):
-        raise HeadgateError(f"{directory} is not empty; choose another or remove it")
+        raise HeadgateError(f"{directory} is not empty; choose another directory or delete it")
     directory.mkdir(parents=True, exist_ok=True)
     yield directory.absolute()
 
 
-def _explained(filter: str) -> str:
+def _explain_text(filter: str) -> str:
     from headgate.cli.explain import explain
 
     with redirect_stdout(io.StringIO()) as written:
@@ -101,9 +101,64 @@ def _explained(filter: str) -> str:
     return written.getvalue().strip()
 
 
-def _machine() -> str:
+def _describe_machine() -> str:
     cores = os.cpu_count()
     disk = shutil.disk_usage(Path()).total >> 30
     return (
         f"Python {platform.python_version()}, {platform.system()}, {cores} cores, {disk} GiB disk"
     )
+
+
+# ---- tables ------------------------------------------------------------------------------------------
+
+
+def _print(console: Console, findings: Findings) -> None:
+    console.print()
+    console.print(_received_table(findings))
+    console.print(_skipped_table(findings))
+    console.print(_rates_table(findings))
+    console.print(findings.explained, markup=False)
+    verdict = (
+        "Every number equals the reference." if findings.right else "NOT equal to the reference."
+    )
+    style = "bold green" if findings.right else "bold red"
+    console.print(Text(f"\n{verdict} {findings.seconds:.0f} s in all.", style=style))
+
+
+def _received_table(findings: Findings) -> Table:
+    table = Table(
+        "subscriber", "way", "filter", title="What each subscriber got", title_justify="left"
+    )
+    table.add_column("reference", justify="right")
+    table.add_column("received", justify="right")
+    table.add_column("")
+    for entry in findings.received:
+        mark = Text("✓", style="green") if entry.right else Text("✗", style="bold red")
+        counts = (f"{entry.expected:,}", f"{entry.got:,}")
+        table.add_row(entry.subscriber, entry.way, Text(entry.filter), *counts, mark)
+    return table
+
+
+def _skipped_table(findings: Findings) -> Table:
+    table = Table("filter", "stream", title="What each layer skipped", title_justify="left")
+    for name in ("skipped", "passed whole", "masked", "bytes read", "ms"):
+        table.add_column(name, justify="right")
+    for entry in findings.skipped:
+        stats = entry.stats
+        counts = (stats.chunks_none, stats.chunks_all, stats.chunks_some)
+        table.add_row(
+            Text(entry.filter), entry.state, *map(str, counts),
+            f"{entry.share_read:.1%}", f"{entry.seconds * 1000:,.0f}",
+        )  # fmt: skip
+    return table
+
+
+def _rates_table(findings: Findings) -> Table:
+    table = Table("step", title="How fast", title_justify="left")
+    table.add_column("messages/s", justify="right")
+    table.add_column("seconds", justify="right")
+    for rate in findings.rates:
+        table.add_row(rate.step, f"{rate.per_second:,.0f}", f"{rate.seconds:.1f}")
+    sizes = ", ".join(f"{tier} {size_text(size)}" for tier, size in findings.sizes.items())
+    table.caption, table.caption_justify = f"on disk: {sizes}", "left"
+    return table

@@ -1,4 +1,4 @@
-"""Who wants which orders, and the pipeline that gives it to them."""
+"""The subscribers of the demonstration with their filters, and the pipeline that serves them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Subscriber(NamedTuple):
-    """Someone who said once what it wants."""
+    """A subscriber, the way its messages take, and its filter."""
 
     name: str
     way: str
@@ -24,7 +24,7 @@ FULFILMENT: Final = Subscriber(
     "fulfilment", "pipeline → stream", "type IN ('created', 'paid', 'shipped')"
 )
 ROUTED: Final = (EU_LARGE, DISPUTES, EXPRESS, FULFILMENT)
-NOBODY: Final = Subscriber("unrouted", "pipeline → dead letters", "what no binding wants")
+UNROUTED: Final = Subscriber("unrouted", "pipeline → dead letters", "no binding matches")
 
 CLERK: Final = Subscriber("clerk", "queue consumer", "type = 'disputed' AND amount > 50")
 PAGER: Final = Subscriber(

@@ -1,4 +1,4 @@
-"""What the demonstration found out: values only, for the terminal and the page alike."""
+"""The findings of the demonstration, as values for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headgate.streams.read import ScanStats
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a subscriber got, and what the reference predicate says it should have got."""
+    """How many messages a subscriber received, and how many the reference predicate selects."""
 
     subscriber: str
     way: str
     filter: str
     expected: int
     got: int
-    exact: bool  # the very messages, not only as many
+    exact: bool  # equal payloads, not only equal numbers
 
     @property
     def right(self) -> bool:
@@ -25,7 +25,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """How much of a stream one filter had to look at, in one state of its segments."""
+    """How much of a stream one filter read, in one state of its segments."""
 
     filter: str
     state: str
@@ -52,7 +52,7 @@ class Rate:
 
 @dataclass(slots=True)
 class Findings:
-    """Everything, as it comes in."""
+    """All findings of a run, added step by step."""
 
     messages: int
     received: list[Received] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """A shop's events: skewed regions and types, amounts with a long tail, few customers who buy most.
 
-Made column by column, so that half a million take a second; the same seed makes the same orders.
+They are made column by column, so that half a million take a second; a seed makes the same orders each time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def order_events(messages: int, seed: int = 1) -> Iterator[pa.RecordBatch]:
 
 def _burst(random: np.random.Generator, start: int, rows: int) -> pa.RecordBatch:
     numbers = np.arange(start, start + rows)
-    region, kind = _chosen(random, _REGIONS, rows), _chosen(random, _TYPES, rows)
-    customer = _named(np.minimum(random.zipf(1.3, rows), _CUSTOMERS), "c-")
+    region, kind = _draw(random, _REGIONS, rows), _draw(random, _TYPES, rows)
+    customer = _add_prefix(np.minimum(random.zipf(1.3, rows), _CUSTOMERS), "c-")
     amount = pa.array(np.minimum(random.lognormal(4.2, 1.3, rows), 1e6).astype(np.int64) + 1)
     columns = {
         "timestamp": pa.array(_START_US + numbers * 1_000),
@@ -50,17 +50,17 @@ def _burst(random: np.random.Generator, start: int, rows: int) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
-def _chosen(random: np.random.Generator, weights: dict[str, float], rows: int) -> pa.Array:
+def _draw(random: np.random.Generator, weights: dict[str, float], rows: int) -> pa.Array:
     shares = np.array(list(weights.values())) / sum(weights.values())
     return pa.array(list(weights)).take(pa.array(random.choice(len(weights), rows, p=shares)))
 
 
-def _named(numbers: npt.NDArray[np.int64], prefix: str) -> pa.Array:
+def _add_prefix(numbers: npt.NDArray[np.int64], prefix: str) -> pa.Array:
     return pc.binary_join_element_wise(prefix, pa.array(numbers).cast(pa.string()), "")
 
 
 def _weights(random: np.random.Generator, rows: int) -> pa.Array:
-    """Every third order is a service, and weighs nothing."""
+    """Every third order is a service, and has no weight."""
     weights = np.round(random.gamma(2.0, 1.5, rows), 3)
     return pa.array(weights, mask=random.random(rows) < 1 / 3)
 

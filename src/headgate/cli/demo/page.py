@@ -1,4 +1,4 @@
-"""demo-report.html: one page with its own style and charts, and nothing fetched from anywhere."""
+"""demo-report.html: one page with its own style and charts, which loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import datetime
 from html import escape
 from importlib.resources import files
 
-from headgate.cli.arguments import size_text
 from headgate.cli.demo.figures import Findings, Rate, Received, Skipped
+from headgate.insights import size_text
 
 LAYERS = (
     ("skip", "skipped by the summary", "chunks_none"),
     ("pass", "passed whole", "chunks_all"),
-    ("look", "looked into", "chunks_some"),
+    ("look", "masked row by row", "chunks_some"),
 )
 _BAR, _ROW, _LEFT, _RIGHT = 18, 30, 110, 160
 _WIDTH = 860
@@ -32,7 +32,9 @@ def page(findings: Findings, machine: str, made: datetime) -> str:
         f"<p class={'right' if findings.right else 'wrong'}>{verdict}</p>",
         f"<p class=note>{escape(machine)}; {made:%Y-%m-%d %H:%M} UTC; {findings.seconds:.0f} s in all.</p>",
         _section("What each subscriber got", _received_table(findings.received)),
-        _section("What each layer spared", _legend(), *map(_skipped, _by_filter(findings.skipped))),
+        _section(
+            "What each layer skipped", _legend(), *map(_skipped, _by_filter(findings.skipped))
+        ),
         _section("How fast", _rates(findings.rates)),
         _section("On disk", _sizes(findings)),
         _section("How one filter is understood", f"<pre>{escape(findings.explained)}</pre>"),

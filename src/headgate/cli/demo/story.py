@@ -1,13 +1,13 @@
-"""The demonstration, step by step: publish, route on Spark, be notified, read, seal, compact, replay.
+"""The demonstration, step by step: publish, route on Spark, notify, read, seal, compact, replay.
 
-Whatever a subscriber receives is kept by payload, which names its order, and compared with the reference at the end.
+The payloads that a subscriber receives are kept, and compared with those that the reference predicate selects.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,8 @@ from headgate.cli.demo import cast
 from headgate.cli.demo.cast import Subscriber
 from headgate.cli.demo.figures import Findings, Rate, Received, Skipped
 from headgate.cli.demo.orders import order_events
-from headgate.cli.demo.reference import Payloads, expected, left_over, messages_of
+from headgate.columns import header_of, is_header_column
+from headgate.filters import matches_filter, parse
 from headgate.message import Message
 from headgate.queues import Database, connect
 from headgate.streams import Stream
@@ -32,12 +33,13 @@ STEPS: Final = (
 )  # fmt: skip
 _PATIENCE_S: Final = 60
 
+Payloads = list[bytes]
 Advance = Callable[[], object]
 Announce = Callable[[str], object]
 
 
 class Story:
-    """One run in an empty directory."""
+    """One run of the demonstration, in an empty directory."""
 
     def __init__(self, directory: Path, messages: int, seed: int, announce: Announce) -> None:
         self.directory, self.seed, self.announce = directory, seed, announce
@@ -50,7 +52,7 @@ class Story:
         return self.directory / "orders"
 
     def run(self) -> Findings:
-        """Every step, then the comparison with the reference."""
+        """Run every step."""
         self.publish()
         with self.step("start Spark"):
             spark = self.start_spark()
@@ -85,7 +87,7 @@ class Story:
         )
 
     def route(self, spark: SparkSession) -> None:
-        """The pipeline, while a consumer and a push subscriber wait at the queue it fills."""
+        """Run the pipeline while a consumer and a push subscriber wait for messages of its queue."""
         from headgate.pipelines import Account, read_pipeline
         from headgate.spark.pipeline import follow, start
 
@@ -93,7 +95,7 @@ class Story:
         file.write_text(cast.PIPELINE)
         with ExitStack() as stack:
             database = stack.enter_context(connect(f"sqlite:///{self.directory}/shop.db"))
-            wait = stack.enter_context(self.waiting(database))
+            wait = stack.enter_context(self.start_subscribers(database))
             with self.step("pipeline", self.findings.messages):
                 pipeline = read_pipeline(file)
                 query = start(pipeline, spark, "once")
@@ -104,31 +106,31 @@ class Story:
         self.collect_routed()
 
     @contextmanager
-    def waiting(self, database: Database) -> Iterator[Callable[[], None]]:
-        """A clerk who takes disputes off the queue, and a pager that is only told; the result waits for both."""
+    def start_subscribers(self, database: Database) -> Iterator[Callable[[], None]]:
+        """Start a consumer of disputes and a push subscriber; the result waits until both have all their messages."""
         clerk, pager = Inbox(), Inbox()
         disputes = database.queue("disputes", filter_headers=["type", "region"], archive=True)
-        wanted = cast.CLERK.filter.partition(" AND ")[2]
+        condition = cast.CLERK.filter.partition(" AND ")[2]
         database.subscribe("orders.eu.#", pager.put, id="pager")
-        with disputes.consumer(lambda delivery: clerk.put(delivery.message), filter=wanted):
+        with disputes.consumer(lambda delivery: clerk.put(delivery.message), filter=condition):
 
             def wait() -> None:
-                stream_of = messages_of(self._bursts)
+                messages = messages_of(self._bursts)
                 for subscriber, inbox in ((cast.CLERK, clerk), (cast.PAGER, pager)):
-                    awaited = expected(stream_of, subscriber, lambda: None)
+                    awaited = select_payloads(messages, subscriber, lambda: None)
                     inbox.wait_for(len(awaited), _PATIENCE_S)
                     self.got[subscriber] = inbox.payloads
 
             yield wait
 
     def collect_routed(self) -> None:
-        for subscriber in (cast.EU_LARGE, cast.FULFILMENT, cast.NOBODY):
+        for subscriber in (cast.EU_LARGE, cast.FULFILMENT, cast.UNROUTED):
             self.got[subscriber] = _payloads(self.directory / subscriber.name)
         self.got[cast.EXPRESS] = _parquet_payloads(self.directory / "express")
         with connect(f"sqlite:///{self.directory}/shop.db") as database:
             disputes = database.find("disputes")
-            standing = [*disputes.browse(), *disputes.archived()]
-            self.got[cast.DISPUTES] = [one.message.payload for one in standing]
+            found = [*disputes.browse(), *disputes.archived()]
+            self.got[cast.DISPUTES] = [one.message.payload for one in found]
 
     def read(self, state: str) -> None:
         with Stream.open(self.orders) as stream, self.step(f"read {state}"):
@@ -163,19 +165,19 @@ class Story:
     # ---- the reference
 
     def compare(self, advance: Advance) -> None:
-        """Hold everything that was received against what should have been."""
+        """Compare every list of received payloads with the reference."""
         messages = messages_of(self._bursts)
-        routed = {who: expected(messages, who, advance) for who in cast.ROUTED}
+        routed = {who: select_payloads(messages, who, advance) for who in cast.ROUTED}
         known: dict[str, Payloads] = {who.filter: found for who, found in routed.items()}
-        known[cast.NOBODY.filter] = left_over(messages, routed.values())
+        known[cast.UNROUTED.filter] = left_over(messages, routed.values())
         for subscriber, got in self.got.items():
             if subscriber.filter not in known:
-                known[subscriber.filter] = expected(messages, subscriber, advance)
-            wanted = known[subscriber.filter]
+                known[subscriber.filter] = select_payloads(messages, subscriber, advance)
+            reference = known[subscriber.filter]
             self.findings.received.append(
                 Received(
                     subscriber.name, subscriber.way, subscriber.filter,
-                    len(wanted), len(got), sorted(wanted) == sorted(got),
+                    len(reference), len(got), sorted(reference) == sorted(got),
                 )
             )  # fmt: skip
 
@@ -189,7 +191,7 @@ class Story:
 
 
 class Inbox:
-    """What a subscriber was called with."""
+    """The payloads a subscriber was called with."""
 
     def __init__(self) -> None:
         self.payloads: Payloads = []
@@ -217,6 +219,43 @@ def _parquet_payloads(folder: Path) -> Payloads:
 
 
 def _size(directory: Path) -> int:
-    """Bytes of the messages' files."""
+    """The size of all data files."""
     data = (".log", ".idx", ".arrow", ".parquet")
     return sum(path.stat().st_size for path in directory.rglob("*") if path.suffix in data)
+
+
+# ---- the reference -----------------------------------------------------------------------------------
+
+
+def messages_of(batches: Iterable[pa.RecordBatch]) -> list[Message]:
+    """Make messages of the order columns, without a stream in between."""
+    return [
+        Message(
+            row["payload"],
+            topic=row["topic"],
+            timestamp=row["timestamp"],
+            headers={
+                header_of(name): value
+                for name, value in row.items()
+                if is_header_column(name) and value is not None
+            },
+        )
+        for batch in batches
+        for row in batch.to_pylist()
+    ]
+
+
+def select_payloads(
+    messages: Sequence[Message], subscriber: Subscriber, advance: Advance
+) -> Payloads:
+    """The payloads of the messages that match, in order."""
+    tree = parse(subscriber.filter)
+    found = [message.payload for message in messages if matches_filter(tree, message)]
+    advance()
+    return found
+
+
+def left_over(messages: Sequence[Message], routed: Iterable[Payloads]) -> Payloads:
+    """The payloads that are in none of the lists."""
+    taken = {payload for payloads in routed for payload in payloads}
+    return [message.payload for message in messages if message.payload not in taken]

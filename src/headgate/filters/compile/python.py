@@ -35,9 +35,8 @@ from headgate.filters.nodes import (
     Operand,
     Or,
     TopicMatch,
-    depends_on_time,
 )
-from headgate.filters.normal import EXACT_AS_DOUBLE, normalize
+from headgate.filters.normal import EXACT_AS_DOUBLE, NormalFilter, normalize
 from headgate.filters.topics import compile_pattern
 from headgate.message import Message, Scalar
 
@@ -45,15 +44,16 @@ Predicate: TypeAlias = Callable[[Message], bool]
 
 
 @lru_cache(maxsize=4096)
-def predicate(node: Filter, clock: Callable[[], int] = now_us) -> Predicate:
+def predicate(node: Filter | NormalFilter, clock: Callable[[], int] = now_us) -> Predicate:
     """A function that is True for exactly the messages the filter matches."""
-    tree = normalize(node)
+    normal = normalize(node)
+    tree = normal.tree
     if tree == TRUE:
         return lambda message: True
     code = _Code(clock)
     body = code.condition(tree)
     lines = ["def matches(m):", "    h = m.headers"]
-    if depends_on_time(tree):
+    if normal.depends_on_time:
         lines.append("    now = clock()")
     lines.append(f"    return {body}")
     # A copy: what the interpreter learns from running one filter must not be unlearnt by its twins.

@@ -41,7 +41,7 @@ from headgate.filters.nodes import (
     fields_read,
     walk,
 )
-from headgate.filters.normal import bind_now, normalize
+from headgate.filters.normal import NormalFilter, normalize
 from headgate.filters.topics import MANY, ONE, canonical
 from headgate.message import Message, Scalar
 
@@ -67,11 +67,18 @@ class Verdicts(NamedTuple):
         return Verdict.ALL if self.all[chunk] else Verdict.SOME
 
 
-def judge(node: Filter, facts: Facts, *, now: Callable[[], int] = now_us) -> Verdicts:
+def judge(
+    node: Filter | NormalFilter, facts: Facts, *, now: Callable[[], int] = now_us
+) -> Verdicts:
     """The verdict on every chunk. An empty chunk holds no match: NONE."""
-    judged = _judge(normalize(bind_now(node, now())), facts, np.arange(len(facts)))
+    judged = _judge(_bound_tree(node, now), facts, np.arange(len(facts)))
     filled = facts.rows > 0
     return Verdicts(judged.some & filled, judged.all & filled)
+
+
+def _bound_tree(node: Filter | NormalFilter, now: Callable[[], int]) -> Filter:
+    normal = normalize(node)
+    return normal.at(now()).tree if normal.depends_on_time else normal.tree
 
 
 def _judge(node: Filter, facts: Facts, chunks: Chunks) -> Verdicts:

@@ -1,16 +1,27 @@
-"""The asyncio face of connect(): the same verbs, awaited. Native on PostgreSQL, a worker thread on SQLite.
+"""The asyncio face of queues: the verbs of `headgate.queues`, awaited. Native on PostgreSQL, a worker thread on SQLite.
 
 async with await headgate.aio.connect("postgresql://…") as db:
     orders = await db.queue("orders", filter_headers=["type"])
     await orders.publish(b"…", headers={"type": "created"})
     for delivery in await orders.claim(limit=10, filter="type = 'created'"):
         await delivery.ack()
+
+The sync face is generated from this package: change it here, then run `make generate`.
 """
 
-from headgate.queues.aio.consumer import Consumer
-from headgate.queues.aio.database import Database, connect
-from headgate.queues.aio.delivery import Delivery
-from headgate.queues.aio.queue import Queue, Subscription
-from headgate.queues.members import Member
+from headgate.queues.aio.consumer import AsyncConsumer
+from headgate.queues.aio.database import AsyncDatabase, connect
+from headgate.queues.aio.delivery import AsyncDelivery
+from headgate.queues.aio.outbox import AsyncOutbox, AsyncRelay
+from headgate.queues.aio.queue import AsyncQueue, AsyncSubscription
 
-__all__ = ["Consumer", "Database", "Delivery", "Member", "Queue", "Subscription", "connect"]
+__all__ = [
+    "AsyncConsumer",
+    "AsyncDatabase",
+    "AsyncDelivery",
+    "AsyncOutbox",
+    "AsyncQueue",
+    "AsyncRelay",
+    "AsyncSubscription",
+    "connect",
+]

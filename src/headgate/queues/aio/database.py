@@ -1,34 +1,60 @@
-"""connect(), awaited."""
+"""connect(): a database of queues and subscriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
+from headgate.clock import Clock
 from headgate.filters import FilterLike
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments, requests
-from headgate.queues.aio.engines import AsyncEngine, open_async_engine
-from headgate.queues.aio.outbox import Outbox, Relay
-from headgate.queues.aio.push import Pushes
-from headgate.queues.aio.queue import Queue, Subscription
-from headgate.queues.engine import Publication, QueueInfo, Start
+from headgate.queues.aio.outbox import AsyncFileSource, AsyncOutbox, AsyncRelay, AsyncTableSource
+from headgate.queues.aio.push import AsyncCallbacks
+from headgate.queues.aio.queue import AsyncQueue, AsyncSubscription
+from headgate.queues.aio.urls import ConnectOptions, Synchronous, open_engine
+from headgate.queues.arguments import MessageFields
+from headgate.queues.engine import Access, AsyncEngine, Publication, QueueInfo, Start
 
 
-async def connect(url: str, **options: Any) -> Database:
-    """`sqlite:///orders.db`, `postgresql://…` or `memory:`; see headgate.connect."""
-    return Database(await open_async_engine(url, **options))
+async def connect(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    access: Access = "create",
+    synchronous: Synchronous | None = None,
+    schema: str | None = None,
+    most_connections: int | None = None,
+) -> AsyncDatabase:
+    """Open `sqlite:///orders.db`, `sqlite:////absolute/path.db`, `postgresql://…`, or `memory:` for tests.
+
+    access            change: the database must exist; look: nothing is ever written to it, not even messages that were
+                      inserted with plain SQL are passed on to subscriptions
+    synchronous       SQLite: with FULL, which is the default, what was confirmed survives a power cut
+    schema            PostgreSQL: where the tables are
+    most_connections  PostgreSQL: of its pool
+    clock             takes the place of the machine's clock or the server's, for tests
+    """
+    options = ConnectOptions(
+        clock=clock,
+        access=access,
+        synchronous=synchronous,
+        schema=schema,
+        most_connections=most_connections,
+    )
+    return AsyncDatabase(await open_engine(url, options))
 
 
-class Database:
-    """Queues, subscriptions and callbacks in one database, for the tasks of one event loop."""
+class AsyncDatabase:
+    """Queues, subscriptions and callbacks in one database."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
         self._operations = engine.operations
-        self._pushes = Pushes(engine)
+        self._callbacks = AsyncCallbacks(engine)
 
     # -- queues --
 
@@ -40,25 +66,31 @@ class Database:
         max_attempts: int | None = None,
         dedup_window: timedelta | None = None,
         archive: bool | None = None,
-    ) -> Queue:
-        """The queue of that name, created when there is none; options given change it, the others stay."""
+    ) -> AsyncQueue:
+        """The queue of that name, created when there is none; options given change it, the others stay.
+
+        filter_headers  copied next to each delivery and indexed, so that claims look them up; only ever added
+        max_attempts    claims after which a failed message is a dead letter (5); 0: never
+        dedup_window    how long a dedup key is remembered (5 minutes)
+        archive         acked messages are kept until pruned
+        """
         operation = requests.declare(
             self._operations, name, filter_headers, max_attempts, dedup_window, archive
         )
-        return self._face(await self.engine.run(operation))
+        return self._wrap(await self.engine.run(operation))
 
-    async def find(self, name: str) -> Queue:
+    async def find(self, name: str) -> AsyncQueue:
         """The queue or subscription of that name; QueueNotFound when there is none."""
-        return self._face(await self.engine.run(self._operations.find(name)))
+        return self._wrap(await self.engine.run(self._operations.find(name)))
 
     async def queues(self) -> list[QueueInfo]:
         """All queues and durable subscriptions, by name."""
         infos = await self.engine.run(self._operations.queues())
         return [info for info in infos if info.kind != "push"]
 
-    async def drop(self, name: str) -> None:
-        """The queue or subscription, with everything in it."""
-        await self.engine.run(self._operations.drop(name))
+    async def delete(self, name: str) -> None:
+        """Delete the queue or subscription of that name with everything in it."""
+        await self.engine.run(self._operations.delete(name))
 
     def publish(
         self,
@@ -69,9 +101,9 @@ class Database:
         priority: int = 0,
         delay: timedelta | None = None,
         group: str | None = None,
-        **fields: Any,
+        **fields: Unpack[MessageFields],
     ) -> Coroutine[Any, Any, int]:
-        """To whoever subscribes, and to no queue; its id, or 0 when nobody wants it."""
+        """Publish to all subscriptions that match and to no queue; returns the id, or 0 when no subscription matches."""
         publication = arguments.publication(
             payload,
             topic=topic,
@@ -102,11 +134,11 @@ class Database:
         filter_headers: Iterable[str] | None = None,
         max_attempts: int | None = None,
         archive: bool | None = None,
-    ) -> Subscription:
-        """A durable subscription: a delivery of its own of every message that matches, whoever else consumes it.
+    ) -> AsyncSubscription:
+        """A durable subscription: it receives its own delivery of every message that matches, and is claimed from like a queue.
 
-        `queue` takes only what is published there; `start="first"` also what is stored already. One of that
-        name gets the new filter in place. With neither filter nor pattern: the one that exists.
+        `queue` takes only what is published there; `start="first"` also what is stored already. A subscription of that
+        name gets the new filter in place. Without filter and pattern, it is the subscription that exists.
         """
         operation = requests.subscription(
             self._operations,
@@ -119,40 +151,52 @@ class Database:
             max_attempts=max_attempts,
             archive=archive,
         )
-        return Subscription(self.engine, await self.engine.run(operation))
+        return AsyncSubscription(self.engine, await self.engine.run(operation))
 
-    async def subscribe(
+    # -- callbacks --
+
+    async def add_callback(
         self, pattern: str, callback: Callable[[Message], object], *, id: str
     ) -> bool:
-        """Call or await it for every message published from now on whose topic matches, by whatever program; False
-        when that id has that pattern already. Each subscriber is told in a task of its own."""
-        return await self._pushes.subscribe(pattern, callback, id)
+        """Call it for every message published from now on, by any program, whose topic matches the pattern, for as long as this
+        database is open. False when that id has that pattern already. Each callback is called in a task of its own."""
+        return await self._callbacks.add(pattern, callback, id)
 
-    async def unsubscribe(self, pattern: str, id: str) -> bool:
-        """No more calls for that pattern; whether there was such a subscription."""
-        return await self._pushes.unsubscribe(pattern, id)
+    async def delete_callback(self, pattern: str, id: str) -> bool:
+        """Stop calling the callback of that pattern and id; whether there was one."""
+        return await self._callbacks.delete(pattern, id)
 
-    async def unsubscribe_all(self, id: str) -> int:
-        """No more calls to that subscriber; how many subscriptions it had."""
-        return await self._pushes.unsubscribe_all(id)
+    async def delete_callbacks(self, id: str) -> int:
+        """Stop calling the callbacks of that id; how many there were."""
+        return await self._callbacks.delete_all(id)
+
+    # The names these verbs have in MiniQ.
+    subscribe, unsubscribe, unsubscribe_all = add_callback, delete_callback, delete_callbacks
 
     # -- the outbox --
 
-    def outbox(self, connection: Any) -> Outbox:
-        """Publishes inside the transaction of a connection of yours to this database: psycopg or SQLAlchemy."""
-        return Outbox(self.engine, connection)
+    def outbox(self, connection: Any) -> AsyncOutbox:
+        """Publishes inside the transaction of a connection of yours: psycopg or apsw to this database, sqlite3 to a file of
+        your own, or SQLAlchemy on them. A relay moves the messages on once you have committed."""
+        return AsyncOutbox(self.engine, connection)
 
-    def relay(self, *, poll: timedelta = timedelta(seconds=5)) -> Relay:
-        """Moves what is committed in the outbox into the queues while it is open."""
-        return Relay(self.engine, poll=poll)
+    def relay(
+        self, file: Path | str | None = None, *, poll: timedelta = timedelta(seconds=5)
+    ) -> AsyncRelay:
+        """Moves what is committed in this database's outbox, or in that of your SQLite file, into the queues."""
+        source = (
+            AsyncTableSource(self.engine) if file is None else AsyncFileSource(file, self.engine)
+        )
+        return AsyncRelay(source, poll=poll)
 
     # -- closing --
 
     async def close(self) -> None:
-        await self._pushes.close()
+        """Call callbacks with what was published so far, then close the connections."""
+        await self._callbacks.close()
         await self.engine.close()
 
-    async def __aenter__(self) -> Database:
+    async def __aenter__(self) -> AsyncDatabase:
         return self
 
     async def __aexit__(
@@ -163,5 +207,6 @@ class Database:
     ) -> None:
         await self.close()
 
-    def _face(self, info: QueueInfo) -> Queue:
-        return Queue(self.engine, info) if info.kind == "queue" else Subscription(self.engine, info)
+    def _wrap(self, info: QueueInfo) -> AsyncQueue:
+        face = AsyncQueue if info.kind == "queue" else AsyncSubscription
+        return face(self.engine, info)

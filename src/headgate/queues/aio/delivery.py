@@ -1,20 +1,57 @@
-"""What a claim hands out, settled with await."""
+"""What a claim hands out."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
+from headgate.message import Message
 from headgate.queues import arguments
-from headgate.queues.aio.engines import AsyncEngine
-from headgate.queues.delivery import Leased
-from headgate.queues.engine import Operation, Outcome
+from headgate.queues.engine import (
+    AsyncEngine,
+    ClaimedMessage,
+    Operation,
+    Outcome,
+    QueueInfo,
+    Receipt,
+)
 
 
-class Delivery(Leased[AsyncEngine]):
-    """A message that is leased to the caller. Exactly one of ack, nack and release ends that."""
+class AsyncDelivery:
+    """A message that is leased to the caller. Exactly one of ack, nack and release ends the lease."""
+
+    def __init__(self, engine: AsyncEngine, queue: QueueInfo, claimed: ClaimedMessage) -> None:
+        self._engine, self._queue, self._claimed = engine, queue, claimed
+        self.message: Message = claimed.message
+        self.settled: str | None = None  # "acked", "nacked", "released"
+
+    def __repr__(self) -> str:
+        state = self.settled or "leased"
+        return f"<{type(self).__name__} {self.id} of {self._queue.name!r}, attempt {self.attempts}, {state}>"
+
+    @property
+    def id(self) -> int:
+        return self._claimed.id
+
+    @property
+    def token(self) -> int:
+        """The token of the lease; with the id it settles the delivery elsewhere, see Queue.delivery."""
+        return self._claimed.token
+
+    @property
+    def attempts(self) -> int:
+        """How often it was claimed, this time included."""
+        return self._claimed.attempts
+
+    @property
+    def group(self) -> str | None:
+        return self._claimed.group
+
+    @property
+    def receipt(self) -> Receipt:
+        return self._claimed.receipt
 
     async def ack(self) -> None:
-        """Done with it. To say so twice of this object is harmless; when the lease is over, StaleLease."""
+        """The message is done. A second ack of this object does nothing; StaleLease when the lease has ended."""
         if self.settled != "acked":
             await self._settle("ack", self._engine.operations.ack(self._queue, [self.receipt]))
             self.settled = "acked"
@@ -22,24 +59,24 @@ class Delivery(Leased[AsyncEngine]):
     async def nack(
         self, delay: timedelta | None = None, *, reason: str | None = None, requeue: bool = True
     ) -> None:
-        """Failed: to be tried again, after the delay; without requeue, or when attempts are used up, a dead letter."""
+        """The message failed: retry it after the delay. Without requeue, or when attempts are used up, it is a dead letter."""
         operations, receipts = self._engine.operations, [self.receipt]
         reason = arguments.storable_reason(reason)
         if requeue:
-            span = arguments.microseconds(delay)
-            await self._settle("nack", operations.nack(self._queue, receipts, span, reason))
+            delay_us = arguments.microseconds(delay)
+            await self._settle("nack", operations.nack(self._queue, receipts, delay_us, reason))
         else:
             await self._settle("nack", operations.bury(self._queue, receipts, reason))
         self.settled = "nacked"
 
     async def extend(self, lease: timedelta) -> None:
-        """The lease ends that long from now, or when it would have ended anyway if that is later."""
-        span = arguments.lease_us(lease)
-        operation = self._engine.operations.extend(self._queue, [self.receipt], span)
+        """Let the lease end that long from now, unless it ends later anyway."""
+        lease_us = arguments.lease_us(lease)
+        operation = self._engine.operations.extend(self._queue, [self.receipt], lease_us)
         await self._settle("extend", operation)
 
     async def release(self) -> None:
-        """Give it back at once, as if it had never been claimed."""
+        """Give the message back at once; the claim is not counted."""
         await self._settle("release", self._engine.operations.release(self._queue, [self.receipt]))
         self.settled = "released"
 

@@ -1,29 +1,53 @@
-"""The outbox and its relay, awaited."""
+"""The transactional outbox: publish inside the caller's own transaction, with it or not at all.
+
+    async with await psycopg.AsyncConnection.connect(…) as connection:
+        await connection.execute("UPDATE account …")
+        await db.outbox(connection).publish("orders", b"…", headers={"type": "created"})
+
+Both are committed together. A relay moves what was committed into the queues: `async with db.relay(): …`. Which table that is, and what a relay promises: see `headgate.queues.outbox_table`. Entries that cannot be moved are parked:
+`relay.parked()` lists them, `relay.retry()` lets them be tried again.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final, Unpack
 
-from headgate.errors import DatabaseClosed, QueueOptionsError
+from headgate.errors import DatabaseClosed, QueueError, QueueNotFound, QueueOptionsError
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments
-from headgate.queues.aio.engines import AsyncEngine
-from headgate.queues.consuming import RECONNECT_S
-from headgate.queues.outbox import entry_of, inserter, relay_within, with_outbox
-from headgate.queues.parked import OUTBOX_QUEUE, Parked, list_parked, retry_parked
-from headgate.queues.relay import BATCH, warn_of_waiting
+from headgate.queues.aio.tasks import Event, Worker, call, join_all, run_blocking, setter
+from headgate.queues.arguments import MessageFields
+from headgate.queues.engine import AsyncEngine
+from headgate.queues.ledger import RECONNECT_S
+from headgate.queues.outbox_file import OutboxFile
+from headgate.queues.outbox_table import (
+    OUTBOX_QUEUE,
+    OutboxEntry,
+    ParkedEntry,
+    entry_values,
+    group_by_queue,
+    inserter,
+    list_parked,
+    log_parked,
+    move_entries,
+    require_outbox,
+    retry_parked,
+    with_delivery_key,
+)
+from headgate.queues.sql.publish import check_is_queue
 
 _log = logging.getLogger(__name__)
 
+BATCH: Final = 500  # entries moved at a time
 
-class Outbox:
-    """Bound to one connection of the caller's, of psycopg's or SQLAlchemy's asyncio kind."""
+
+class AsyncOutbox:
+    """Publishes through one connection of the caller's; its entries commit or roll back with the caller's transaction."""
 
     def __init__(self, engine: AsyncEngine, connection: Any) -> None:
         self._insert = inserter(engine, connection)
@@ -39,9 +63,9 @@ class Outbox:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
-        **fields: Any,
+        **fields: Unpack[MessageFields],
     ) -> str:
-        """To the queue of that name, once the caller commits; its delivery key."""
+        """Publish to the queue of that name, once the caller commits; returns the delivery key."""
         publication = arguments.publication(
             payload,
             topic=topic,
@@ -53,54 +77,59 @@ class Outbox:
             default_topic=queue,
             fields=fields,
         )
-        values = entry_of(queue, publication)
-        answer = self._insert(values)
-        if inspect.isawaitable(answer):
-            await answer
+        values = entry_values(queue, publication)
+        await call(self._insert, values)
         delivery_key: str = values[0]
         return delivery_key
 
 
-class Relay:
-    """Open, it moves what is committed in the outbox into the queues of the same database: `async with db.relay():`."""
+class AsyncRelay:
+    """Moves committed entries into the queues while it is open: `async with db.relay(): …`.
 
-    def __init__(self, engine: AsyncEngine, *, poll: timedelta = timedelta(seconds=5)) -> None:
-        self._engine, self._operations = engine, with_outbox(engine.operations)
-        self._poll_s = poll.total_seconds()
-        self._woken, self._stopping = asyncio.Event(), asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+    Several relays may run; none moves what another is moving.
+    """
+
+    def __init__(
+        self,
+        source: AsyncTableSource | AsyncFileSource,
+        *,
+        poll: timedelta = timedelta(seconds=5),
+    ) -> None:
+        self._source, self._poll_s = source, poll.total_seconds()
+        self._woken, self._stopping = Event(), Event()
+        self._worker: Worker | None = None
 
     async def run_once(self) -> int:
-        """Move everything that is committed now; how much."""
+        """Move everything that is committed now; how many entries, parked ones included."""
         moved = 0
-        while looked_at := await self._engine.run(relay_within(self._operations, BATCH)):
-            moved += looked_at
+        while read := await self._source.move_some():
+            moved += read
         return moved
 
-    async def parked(self) -> list[Parked]:
-        """What could not be moved, and why: there is no such queue."""
-        return await self._engine.run(list_parked(self._operations.dialect))
+    async def parked(self) -> list[ParkedEntry]:
+        """The entries that could not be moved, and why: for example there is no such queue."""
+        return await self._source.parked()
 
     async def retry(self, ids: Iterable[int] | None = None) -> int:
-        """Let what is parked be moved again, those named or all; how many. A relay must run to do it."""
-        return await self._engine.run(retry_parked(self._operations.dialect, ids))
+        """Let parked entries be moved again, those named or all; how many. A running relay moves them."""
+        return await self._source.retry(ids)
 
-    async def start(self) -> Relay:
-        if self._task is not None:
+    async def start(self) -> AsyncRelay:
+        if self._worker is not None:
             raise QueueOptionsError("a relay is started once; make another one")
-        self._loop = asyncio.get_running_loop()
-        self._watch = self._engine.watch(self._wake)
-        self._task = asyncio.create_task(self._run())
+        self._unwatch = self._source.watch(setter(self._woken))
+        self._worker = Worker(self._run, name="headgate-relay")
+        self._worker.start()
         return self
 
     async def close(self) -> None:
         self._stopping.set()
         self._woken.set()
-        if self._task is not None:
-            await self._task
-            self._watch.close()
+        if self._worker is not None:
+            await join_all([self._worker])
+            await run_blocking(self._unwatch)
 
-    async def __aenter__(self) -> Relay:
+    async def __aenter__(self) -> AsyncRelay:
         return await self.start()
 
     async def __aexit__(
@@ -111,10 +140,6 @@ class Relay:
     ) -> None:
         await self.close()
 
-    def _wake(self, queues: frozenset[int] | None) -> None:
-        if (queues is None or OUTBOX_QUEUE in queues) and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._woken.set)
-
     async def _run(self) -> None:
         pause = RECONNECT_S[0]
         while not self._stopping.is_set():
@@ -122,19 +147,78 @@ class Relay:
             try:
                 await self.run_once()
                 pause = RECONNECT_S[0]
-                await self._wait(self._poll_s)
+                if not self._stopping.is_set():
+                    await self._woken.wait(self._poll_s)
             except DatabaseClosed:
                 return
-            except Exception as problem:  # nothing may end a relay but closing it
-                warn_of_waiting(problem)
-                await self._wait(pause)
+            except Exception as problem:  # only closing may end a relay
+                expected = isinstance(problem, QueueError)
+                _log.warning("relay of the outbox: %s; retrying", problem, exc_info=not expected)
+                await self._stopping.wait(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
 
-    async def _wait(self, seconds: float) -> None:
-        if self._stopping.is_set():
-            return
+
+class AsyncTableSource:
+    """The outbox in the database of the queues: an entry is moved in one transaction."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine, self._operations = engine, require_outbox(engine.operations)
+
+    async def move_some(self) -> int:
+        """Move some of the oldest entries; how many were read, parked ones included."""
+        return await self._engine.run(move_entries(self._operations, BATCH))
+
+    async def parked(self) -> list[ParkedEntry]:
+        return await self._engine.run(list_parked(self._operations.dialect))
+
+    async def retry(self, ids: Iterable[int] | None) -> int:
+        return await self._engine.run(retry_parked(self._operations.dialect, ids))
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake`, from any thread, after commits, until the returned function is called."""
+
+        def wake_for_outbox(queues: frozenset[int] | None) -> None:
+            if queues is None or OUTBOX_QUEUE in queues:
+                wake()
+
+        return self._engine.watch(wake_for_outbox).close
+
+
+class AsyncFileSource:
+    """The outbox in an application's own SQLite file.
+
+    Entries are published, then deleted; a dedup key tells those that a killed relay left in between.
+    """
+
+    def __init__(self, path: Path | str, engine: AsyncEngine) -> None:
+        self._file, self._engine, self._operations = OutboxFile(path), engine, engine.operations
+        self.watch = self._file.watch
+
+    async def move_some(self) -> int:
+        """Move some of the oldest entries; how many were read, parked ones included. 0 while another relay moves them."""
+        with self._file.lock() as is_locked:
+            return await self._move_some() if is_locked else 0
+
+    async def parked(self) -> list[ParkedEntry]:
+        return await run_blocking(self._file.parked)
+
+    async def retry(self, ids: Iterable[int] | None) -> int:
+        return await run_blocking(self._file.retry, ids)
+
+    async def _move_some(self) -> int:
+        entries, unreadable = await run_blocking(self._file.read, BATCH)
+        for name, group in group_by_queue(entries):
+            await self._move(name, group)
+        return len(entries) + len(unreadable)
+
+    async def _move(self, queue: str, entries: Sequence[OutboxEntry]) -> None:
         try:
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-        except TimeoutError:
+            info = await self._engine.run(self._operations.find(queue))
+            check_is_queue(info)
+        except (QueueNotFound, QueueOptionsError) as problem:
+            reason = log_parked(queue, len(entries), problem)
+            await run_blocking(self._file.park, entries, reason)
             return
+        publications = [with_delivery_key(entry) for entry in entries]
+        await self._engine.run(self._operations.publish(info, publications))
+        await run_blocking(self._file.delete, entries)

@@ -1,204 +1,246 @@
-"""Push: callbacks for every message whose topic matches, called or awaited in tasks of their own."""
+"""Callbacks for every message whose topic matches a pattern, whichever connection or program published it.
+
+Behind each callback stands a subscription of its own, which lives as long as this process renews it. So a callback
+misses no message that was published after it was added, however fast consumers ack and however slow it is itself: what it
+has not been called with yet waits in the database, and a callback that hangs delays no other. A message is acked when
+the callback has returned.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 import time
-from collections.abc import Iterable
-from typing import Any
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
 
 from headgate.errors import DatabaseClosed, QueueError, QueueNotFound
-from headgate.filters import check_pattern
+from headgate.filters import FALSE, Filter, TopicMatch, check_pattern
 from headgate.message import Message
-from headgate.queues import push
-from headgate.queues.aio.engines import AsyncEngine, is_meant_for_task
-from headgate.queues.aio.waiting import Waiting
-from headgate.queues.engine import QueueInfo, Receipt
-from headgate.queues.push import Callback, Key
+from headgate.queues.aio.tasks import Event, Lock, Worker, call, ends_worker, join_all
+from headgate.queues.aio.wakeup import AsyncWakeup
+from headgate.queues.engine import AsyncEngine, Operation, QueueInfo, QueueOptions, Receipt
 
 _log = logging.getLogger(__name__)
 
+Callback: TypeAlias = Callable[[Message], object]
 
-class Pushes:
-    """The callbacks of one Database, each with a subscription and a task of its own: see `headgate.queues.push`."""
+# How long the messages for a process that died are kept, and how long a process may be stopped and still miss nothing.
+KEPT_US: Final = 3_600_000_000
+RENEW_S: Final = 20.0
+BATCH: Final = 200
+# No other consumer claims from the subscription of a callback, so its leases need not end before it does.
+LEASE_US: Final = 10 * 365 * 86_400_000_000
+STALLED_S: Final = 10.0  # how long closing waits for one call of a callback
+RETRY_S: Final = 1.0
+_OPTIONS: Final = QueueOptions(max_attempts=0)
+
+
+class AsyncCallbacks:
+    """The callbacks of one database, each with a subscription and a task of its own."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._tellers: dict[Key, _Teller] = {}
-        self._changing = asyncio.Lock()
-        self._stopping = asyncio.Event()
-        self._keeper: asyncio.Task[None] | None = None
+        self._notifiers: dict[tuple[str, str], AsyncNotifier] = {}
+        self._lock = Lock()
+        self._stopping = Event()
+        self._renewer: Worker | None = None
 
-    async def subscribe(self, pattern: str, callback: Callback, id: str) -> bool:
-        """Whether it is new. When this returns, everything published from now on will come."""
+    async def add(self, pattern: str, callback: Callback, id: str) -> bool:
+        """Call it for everything published after this returns; False when that id has that pattern already."""
         check_pattern(pattern)
-        key = Key(pattern, id)
-        async with self._changing:
-            if key in self._tellers:
+        async with self._lock:
+            if (pattern, id) in self._notifiers:
                 return False
             if self._stopping.is_set():
                 raise DatabaseClosed("this database was closed; connect again")
-            self._tellers[key] = await _Teller(self._engine, key, callback).start()
-            if self._keeper is None:
-                self._keeper = asyncio.create_task(self._keep_alive())
+            notifier = AsyncNotifier(self._engine, pattern, id, callback)
+            await notifier.start()
+            self._notifiers[pattern, id] = notifier
+            if self._renewer is None:
+                self._renewer = Worker(self._renew_until_stopped, name="headgate-push-renewer")
+                self._renewer.start()
             return True
 
-    async def unsubscribe(self, pattern: str, id: str) -> bool:
-        """Whether there was one. Nothing more is told; a callback at work is not waited for."""
-        return bool(await self._remove([Key(pattern, id)]))
+    async def delete(self, pattern: str, id: str) -> bool:
+        """Stop calling it, without waiting for a call that is running; whether there was such a callback."""
+        async with self._lock:
+            found = self._notifiers.pop((pattern, id), None)
+        await self._end([] if found is None else [found])
+        return found is not None
 
-    async def unsubscribe_all(self, id: str) -> int:
-        """How many there were."""
-        return await self._remove([key for key in self._tellers if key.id == id])
-
-    async def close(self) -> None:
-        """Everything published so far is told first. A callback that hangs is given up after a while."""
-        self._stopping.set()
-        async with self._changing:
-            tellers = list(self._tellers.values())
-            keeper, self._keeper = self._keeper, None
-        for teller in tellers:
-            await teller.finish()
-        for teller in tellers:
-            await teller.wait_until_told()
-        self._tellers.clear()
-        if keeper is not None:
-            await keeper
-
-    async def renew(self) -> None:
-        """The subscriptions live on; where one is gone already, there is another from now on."""
-        for teller in list(self._tellers.values()):
-            await teller.renew()
-
-    async def _remove(self, keys: Iterable[Key]) -> int:
-        found = [self._tellers.pop(key) for key in keys if key in self._tellers]
-        for teller in found:
-            await teller.end()
+    async def delete_all(self, id: str) -> int:
+        """Stop calling the callbacks of that id, whatever their pattern; how many there were."""
+        async with self._lock:
+            found = [self._notifiers.pop(key) for key in list(self._notifiers) if key[1] == id]
+        await self._end(found)
         return len(found)
 
-    async def _keep_alive(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                async with asyncio.timeout(push.RENEW_S):
-                    await self._stopping.wait()
-            except TimeoutError:
-                await self._renew_or_warn()
-
-    async def _renew_or_warn(self) -> None:
-        try:
-            await self.renew()
-        except Exception as problem:  # the task goes on
-            _log.warning("cannot keep the subscribers alive: %s; trying again", problem)
-
-
-class _Teller:
-    """One callback, its subscription, and the task that calls it."""
-
-    def __init__(self, engine: AsyncEngine, key: Key, callback: Callback) -> None:
-        self._engine, self._operations = engine, engine.operations
-        self._key, self._callback, self._name = key, callback, push.new_name()
-        self._told: list[Receipt] = []
-        self._finishing, self._ended = asyncio.Event(), asyncio.Event()
-        self._progress_at = time.monotonic()
-
-    async def start(self) -> _Teller:
-        try:
-            info = await self._listen()
-            self._waiter = Waiting(self._engine, info, notified=True, poll=None)
-        except BaseException:
-            await self._drop()
-            raise
-        self._task = asyncio.create_task(self._tell())
-        return self
+    async def close(self) -> None:
+        """Call them with everything published so far, then stop. A callback that hangs is abandoned after a while."""
+        self._stopping.set()
+        async with self._lock:
+            notifiers = list(self._notifiers.values())
+            renewer, self._renewer = self._renewer, None
+        for notifier in notifiers:
+            await notifier.finish()
+        for notifier in notifiers:
+            await notifier.wait_until_finished()
+        self._notifiers.clear()
+        if renewer is not None and not renewer.is_current():
+            await join_all([renewer])
 
     async def renew(self) -> None:
-        if await self._engine.run(self._operations.keep_alive(self._name, push.KEPT_US)):
+        """Renew the subscriptions, and subscribe again where one has expired."""
+        async with self._lock:
+            notifiers = list(self._notifiers.values())
+        for notifier in notifiers:
+            await notifier.renew()
+
+    async def _end(self, notifiers: Iterable[AsyncNotifier]) -> None:
+        for notifier in notifiers:
+            await notifier.end()
+
+    async def _renew_until_stopped(self) -> None:
+        while not await self._stopping.wait(RENEW_S):
+            try:
+                await self.renew()
+            except DatabaseClosed:
+                return
+            except Exception as problem:  # the next round tries again
+                _log.warning("cannot renew the subscriptions of callbacks: %s; retrying", problem)
+
+
+class AsyncNotifier:
+    """One callback, its subscription, and the task that calls it."""
+
+    def __init__(self, engine: AsyncEngine, pattern: str, id: str, callback: Callback) -> None:
+        self._engine, self._operations = engine, engine.operations
+        self._pattern, self._id, self._callback = pattern, id, callback
+        self._name = f"push-{uuid.uuid4().hex}"
+        self._to_ack: list[Receipt] = []
+        self._finishing, self._ended = Event(), Event()
+        self._progress_at = time.monotonic()
+        self._worker = Worker(self._notify_until_ended, name=f"headgate-push-{id}")
+
+    async def start(self) -> None:
+        try:
+            info = await self._subscribe()
+            self._wakeup = AsyncWakeup(self._engine, info, notified=True, poll=None)
+        except BaseException:
+            await self._delete_subscription()
+            raise
+        self._worker.start()
+
+    async def renew(self) -> None:
+        """Keep the subscription alive; when it has expired, subscribe again."""
+        if await self._engine.run(self._operations.keep_alive(self._name, KEPT_US)):
             return
         if not self._ended.is_set() and not self._finishing.is_set():
-            push.warn_of_absence(self._key)
-            self._waiter.turn_to(await self._listen())
+            _log.warning(
+                "callback %r was not renewed in time: messages in between are lost to pattern %r",
+                self._id,
+                self._pattern,
+            )
+            self._wakeup.turn_to(await self._subscribe())
 
     async def end(self) -> None:
-        """Nothing more is told."""
+        """Stop calling it."""
         self._ended.set()
-        self._waiter.wake()
-        await self._drop()
+        self._wakeup.wake()
+        await self._delete_subscription()
 
     async def finish(self) -> None:
-        """What was published so far is told, and then nothing more."""
+        """Call it with what was published so far, and then stop."""
         try:
-            await self._engine.run(push.stop_listening(self._operations, self._name))
+            await self._engine.run(self._stop_receiving())
         except QueueError as problem:
-            _log.warning("subscriber %r may be told less than all: %s", self._key.id, problem)
+            _log.warning("callback %r may not be called with everything: %s", self._id, problem)
         self._progress_at = time.monotonic()
         self._finishing.set()
-        self._waiter.wake()
+        self._wakeup.wake()
 
-    async def wait_until_told(self) -> None:
-        while not self._task.done() and self._task is not asyncio.current_task():
-            left = self._progress_at + push.STALLED_S - time.monotonic()
+    async def wait_until_finished(self) -> None:
+        """Wait until it was called with everything, or hangs."""
+        while self._worker.is_alive() and not self._worker.is_current():
+            left = self._progress_at + STALLED_S - time.monotonic()
             if left <= 0:
-                push.warn_of_stall(self._key)
-                self._task.cancel()
-                await asyncio.wait([self._task], timeout=push.RETRY_S)
+                _log.warning(
+                    "callback %r has not returned for %.0f s: closing without its other messages",
+                    self._id,
+                    STALLED_S,
+                )
+                await self._worker.abandon()
                 break
-            await asyncio.wait([self._task], timeout=left)
+            await self._worker.join(left)
         self._ended.set()
-        await self._drop()
+        await self._delete_subscription()
 
-    async def _listen(self) -> QueueInfo:
-        operation = push.listen(self._operations, self._name, self._key.pattern)
-        return await self._engine.run(operation)
+    # -- its subscription --
 
-    async def _drop(self) -> None:
+    async def _subscribe(self) -> QueueInfo:
+        return await self._engine.run(self._set_filter(TopicMatch(self._pattern)))
+
+    def _set_filter(self, filter: Filter) -> Operation[QueueInfo]:
+        return self._operations.subscribe(self._name, filter, options=_OPTIONS, lease_us=KEPT_US)
+
+    def _stop_receiving(self) -> Operation[QueueInfo]:
+        """Take in what was published until now, also with plain SQL, and nothing more."""
+        yield from self._operations.route()
+        return (yield from self._set_filter(FALSE))
+
+    async def _delete_subscription(self) -> None:
         try:
-            await self._engine.run(self._operations.drop(self._name))
-        except QueueNotFound:  # others drop what was away for too long
+            await self._engine.run(self._operations.delete(self._name))
+        except QueueNotFound:  # it expired, and another process has deleted it
             return
         except QueueError as problem:
-            _log.warning("subscription %r stays for a while: %s", self._name, problem)
+            _log.warning("cannot delete subscription %r, it will expire: %s", self._name, problem)
 
-    async def _tell(self) -> None:
+    # -- the loop of its task --
+
+    async def _notify_until_ended(self) -> None:
         try:
             while not self._ended.is_set():
-                self._waiter.prepare()
+                self._wakeup.prepare()
                 try:
-                    if await self._tell_some(self._waiter.queue) or self._ended.is_set():
+                    if await self._notify_some(self._wakeup.queue) or self._ended.is_set():
                         continue
                     if self._finishing.is_set():
                         return
-                    await self._waiter.wait()
+                    await self._wakeup.wait()
                 except DatabaseClosed:
                     return
-                except Exception as problem:  # nothing may end this task but closing it
+                except Exception as problem:  # only closing may end this task
                     if self._ended.is_set():
                         return
-                    _log.warning("subscriber %r: %s; trying again", self._key.id, problem)
-                    await self._waiter.nap(push.RETRY_S)
+                    _log.warning("callback %r: %s; retrying", self._id, problem)
+                    await self._ended.wait(RETRY_S)
         finally:
-            self._waiter.close()
+            self._wakeup.close()
 
-    async def _tell_some(self, info: QueueInfo) -> int:
-        """The next messages; with the claim, those told before are acked."""
-        operation = self._operations.claim(info, push.BATCH, push.LEASE_US, acks=self._told)
+    async def _notify_some(self, info: QueueInfo) -> int:
+        """Claim the next messages, ack in the same transaction those before, and call the callback for each."""
+        operation = self._operations.claim(info, BATCH, LEASE_US, acks=self._to_ack)
         claimed, _ = await self._engine.run(operation)
-        self._told = []
+        self._to_ack = []
         for one in claimed:
             if self._ended.is_set():
                 break
-            await self._call(one.message)
-            self._told.append(one.receipt)
+            await self._notify(one.message)
+            self._to_ack.append(one.receipt)
         return len(claimed)
 
-    async def _call(self, message: Message) -> None:
+    async def _notify(self, message: Message) -> None:
         try:
-            answer: Any = self._callback(message)
-            if inspect.isawaitable(answer):
-                await answer
-        except BaseException as problem:
-            if is_meant_for_task(problem):
+            await call(self._callback, message)
+        except BaseException as problem:  # sys.exit too
+            if ends_worker(problem):
                 raise
-            push.warn_of_failure(self._key, message)
+            _log.warning(
+                "callback %r failed on a message of topic %r",
+                self._id,
+                message.topic,
+                exc_info=True,
+            )
         self._progress_at = time.monotonic()

@@ -1,31 +1,31 @@
-"""A queue whose verbs are awaited."""
+"""A queue: publish to it, claim from it, browse it, tidy it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from headgate.filters import FilterLike, as_filter
 from headgate.message import HeaderValue, Message
 from headgate.queues import arguments, requests
-from headgate.queues.aio.consumer import Consumer
-from headgate.queues.aio.delivery import Delivery
-from headgate.queues.aio.engines import AsyncEngine
-from headgate.queues.consumer import Member, Mode, Retry, Strategy
+from headgate.queues.aio.consumer import AsyncConsumer
+from headgate.queues.aio.delivery import AsyncDelivery
+from headgate.queues.arguments import LEASE, MessageFields
+from headgate.queues.consumer_group import Member, Mode, Retry, Strategy
 from headgate.queues.engine import (
-    Advice,
-    Claimed,
+    AsyncEngine,
+    ClaimedMessage,
+    DeliverySnapshot,
+    IndexAdvice,
     Publication,
     QueueInfo,
     QueueStats,
-    Standing,
     State,
 )
-from headgate.queues.queue import LEASE
 
 
-class Queue:
+class AsyncQueue:
     """A work queue, or a durable subscription: everything claimed is leased until it is settled."""
 
     def __init__(self, engine: AsyncEngine, info: QueueInfo) -> None:
@@ -40,7 +40,7 @@ class Queue:
 
     # -- publishing --
 
-    # Neither waits to be awaited before it takes the message in: a dict of headers may be used again after the call.
+    # The call itself takes the message in: a dict of headers may be used again as soon as it has returned.
 
     def publish(
         self,
@@ -52,11 +52,11 @@ class Queue:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
-        **fields: Any,
+        **fields: Unpack[MessageFields],
     ) -> Coroutine[Any, Any, int]:
-        """Store it durably; its id. The topic is the queue's name unless given; `fields` are Message's others.
+        """Store a message durably; returns its id. The topic is by default the queue's name; `fields` are the others of Message.
 
-        A dedup key seen within the queue's window publishes nothing and gives the first message's id.
+        A dedup key seen within the queue's window publishes nothing and returns the first message's id.
         """
         publication = arguments.publication(
             payload,
@@ -74,7 +74,7 @@ class Queue:
     def publish_many(
         self, messages: Iterable[bytes | Message | Publication]
     ) -> Coroutine[Any, Any, list[int]]:
-        """All of them or none, in one transaction; their ids."""
+        """Store all messages or none, in one transaction; returns their ids."""
         return self._publish_many(arguments.publications(messages, self.name))
 
     async def _publish_many(self, publications: list[Publication]) -> list[int]:
@@ -91,49 +91,66 @@ class Queue:
         filter: FilterLike | None = None,
         *,
         skip: Iterable[int] = (),
-    ) -> list[Delivery]:
-        """Up to `limit` messages that match, most urgent first, leased to the caller."""
+    ) -> list[AsyncDelivery]:
+        """Lease up to `limit` messages that match to the caller, most urgent first; `skip` are ids not to take."""
         return await self.ack_and_claim((), limit, lease, filter, skip=skip)
 
     async def ack_and_claim(
         self,
-        done: Iterable[Delivery],
+        done: Iterable[AsyncDelivery],
         limit: int = 1,
         lease: timedelta = LEASE,
         filter: FilterLike | None = None,
         *,
         skip: Iterable[int] = (),
-    ) -> list[Delivery]:
-        """Ack those and claim the next, in one transaction. Those that were stale raise after the claim was
-        given back."""
+    ) -> list[AsyncDelivery]:
+        """Ack deliveries and claim the next messages in one transaction. When a lease had ended, the claimed messages are
+        released and StaleLease is raised."""
         claimed = await self._engine.run(
             requests.ack_and_claim(self._operations, self.info, done, limit, lease, filter, skip)
         )
-        return [Delivery(self._engine, self.info, one) for one in claimed]
+        return [AsyncDelivery(self._engine, self.info, one) for one in claimed]
 
-    def delivery(self, id: int, token: int) -> Delivery:
-        """What was claimed elsewhere (another process, the command line), to be settled here."""
+    def delivery(self, id: int, token: int) -> AsyncDelivery:
+        """A delivery that was claimed elsewhere (another process, the command line), to be settled here."""
         arguments.message_ids((id, token))
-        return Delivery(self._engine, self.info, Claimed(id, token, 0, Message()))
+        return AsyncDelivery(self._engine, self.info, ClaimedMessage(id, token, 0, Message()))
 
     def consumer(
         self,
-        handler: Callable[[Delivery], object],
+        handler: Callable[[AsyncDelivery], object],
         *,
         filter: FilterLike | None = None,
         predicate: Callable[[Message], bool] | None = None,
-        **settings: Any,
-    ) -> Consumer:
-        """Calls the handler, or awaits it, for each message while it is open: `async with queue.consumer(f):`.
+        mode: Mode = "hybrid",
+        tasks: int = 1,
+        batch: int = 10,
+        lease: timedelta = LEASE,
+        poll: timedelta = timedelta(seconds=5),
+        retry: Retry | None = None,
+        renew: bool = True,
+        name: str = "consumer",
+    ) -> AsyncConsumer:
+        """Call the handler for each message, in tasks of its own, while it is open: `async with queue.consumer(f):`.
 
-        A handler that returns acks, one that raises nacks. `predicate` is asked after the filter; what it does not
-        want is given back and not counted. For `settings`, see Consumer.
+        A handler that returns acks, one that raises nacks. `predicate` is asked in Python, after the filter; a message it
+        rejects is released and the claim not counted. The other settings are explained at Consumer.
         """
-        return self.consumer_group([Member("0", handler, filter, predicate)], **settings)
+        return self.consumer_group(
+            [Member("0", handler, filter, predicate)],
+            mode=mode,
+            tasks=tasks,
+            batch=batch,
+            lease=lease,
+            poll=poll,
+            retry=retry,
+            renew=renew,
+            name=name,
+        )
 
     def consumer_group(
         self,
-        members: Sequence[Member[Delivery]],
+        members: Sequence[Member[AsyncDelivery]],
         *,
         strategy: Strategy = "round_robin",
         mode: Mode = "hybrid",
@@ -144,9 +161,9 @@ class Queue:
         retry: Retry | None = None,
         renew: bool = True,
         name: str = "consumer",
-    ) -> Consumer:
-        """Several handlers that share what is claimed: each message goes to one that wants it."""
-        return Consumer(
+    ) -> AsyncConsumer:
+        """A consumer with several handlers: each message goes to one member that accepts it."""
+        return AsyncConsumer(
             self._engine,
             self.info,
             members,
@@ -161,84 +178,95 @@ class Queue:
             name=name,
         )
 
-    # -- looking and tidying --
+    # -- browsing --
 
-    async def peek(self, limit: int = 10, filter: FilterLike | None = None) -> list[Standing]:
-        """What a claim would take first; nothing changes."""
-        chosen = arguments.optional_filter(filter)
-        operation = self._operations.peek(self.info, arguments.limited(limit), chosen)
+    async def peek(
+        self, limit: int = 10, filter: FilterLike | None = None
+    ) -> list[DeliverySnapshot]:
+        """The messages a claim would take first; nothing changes."""
+        operation = self._operations.peek(
+            self.info, arguments.check_limit(limit), arguments.optional_filter(filter)
+        )
         return await self._engine.run(operation)
 
     async def browse(
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
-    ) -> AsyncIterator[Standing]:
-        """Every delivery by id, whatever its state, or those in one; read page by page."""
-        arguments.limited(page)
-        chosen, after = arguments.optional_filter(filter), 0
+    ) -> AsyncIterator[DeliverySnapshot]:
+        """Every delivery by id, in whatever state or in the one given; read page by page."""
+        arguments.check_limit(page)
+        tree, after = arguments.optional_filter(filter), 0
         while True:
             operation = self._operations.browse(
-                self.info, page, after=after, state=state, filter=chosen
+                self.info, page, after=after, state=state, filter=tree
             )
             found = await self._engine.run(operation)
-            for standing in found:
-                yield standing
+            for delivery in found:
+                yield delivery
             if len(found) < page:
                 return
             after = found[-1].id
 
-    def dead(self, filter: FilterLike | None = None) -> AsyncIterator[Standing]:
+    def dead(self, filter: FilterLike | None = None) -> AsyncIterator[DeliverySnapshot]:
         """The dead letters."""
         return self.browse(State.DEAD, filter)
 
-    async def requeue(self, ids: Iterable[int] | None = None) -> int:
-        """Give dead letters another life: those named, or all; how many."""
-        chosen = None if ids is None else arguments.message_ids(ids)
-        return await self._engine.run(self._operations.requeue(self.info, chosen))
-
-    async def archived(self, *, page: int = 100) -> AsyncIterator[Standing]:
-        """What was acked, where the queue keeps an archive."""
-        arguments.limited(page)
+    async def archived(self, *, page: int = 100) -> AsyncIterator[DeliverySnapshot]:
+        """The acked messages, if the queue keeps an archive."""
+        arguments.check_limit(page)
         after = 0
         while found := await self._engine.run(
             self._operations.archived(self.info, page, after=after)
         ):
-            for standing in found:
-                yield standing
+            for delivery in found:
+                yield delivery
             after = found[-1].id
 
+    # -- tidying --
+
+    async def requeue(self, ids: Iterable[int] | None = None) -> int:
+        """Make dead letters claimable again, those named or all; how many."""
+        listed = None if ids is None else arguments.message_ids(ids)
+        return await self._engine.run(self._operations.requeue(self.info, listed))
+
     async def purge(self, state: State | None = None) -> int:
-        """Delete what waits, or everything in one state; how many."""
+        """Delete the messages that are ready or delayed, or all in one state; how many."""
         return await self._engine.run(self._operations.purge(self.info, state))
 
     async def prune(self, older_than: timedelta) -> int:
         """Delete what was published longer ago, except what is leased; how many."""
-        span = arguments.microseconds(older_than)
-        return await self._engine.run(self._operations.prune(self.info, span))
+        span_us = arguments.microseconds(older_than)
+        return await self._engine.run(self._operations.prune(self.info, span_us))
 
     async def pause(self) -> None:
-        """Claims find nothing until `resume`; messages keep arriving."""
+        """Let claims find nothing until `resume`; messages keep arriving."""
         self.info = await self._engine.run(self._operations.pause(self.name, paused=True))
 
     async def resume(self) -> None:
+        """Let claims find messages again."""
         self.info = await self._engine.run(self._operations.pause(self.name, paused=False))
 
-    # -- numbers and indexes --
+    async def delete(self) -> None:
+        """Delete this queue or subscription with everything in it."""
+        await self._engine.run(self._operations.delete(self.name))
+
+    # -- statistics and indexes --
 
     async def stats(self) -> QueueStats:
+        """How many messages are in each state, and what consumers did."""
         return await self._engine.run(self._operations.stats(self.info))
 
     async def index_add(self, header: str) -> None:
-        """Declare one more filter header: it is copied for what is there, and indexed."""
+        """Declare one more filter header: its values are copied for the messages that are there, and indexed."""
         operation = requests.add_filter_header(self._operations, self.name, header)
         self.info = await self._engine.run(operation)
 
-    async def index_advise(self, filter: FilterLike) -> Advice:
+    async def index_advise(self, filter: FilterLike) -> IndexAdvice:
         """How a claim with this filter is answered, and which headers to declare."""
         return await self._engine.run(self._operations.advise(self.info, as_filter(filter)))
 
 
-class Subscription(Queue):
-    """A durable subscription: a queue that gets what its filter matches."""
+class AsyncSubscription(AsyncQueue):
+    """A durable subscription: a queue that receives what its filter matches."""
 
     @property
     def filter(self) -> str:
@@ -247,6 +275,6 @@ class Subscription(Queue):
     async def set_filter(
         self, filter: FilterLike | None = None, *, pattern: str | None = None
     ) -> None:
-        """Another filter from now on. What it holds stays; each message is judged by one version."""
+        """Change the filter from now on. What the subscription holds stays; each message is judged by one version."""
         operation = requests.set_filter(self._operations, self.info, filter, pattern)
         self.info = await self._engine.run(operation)

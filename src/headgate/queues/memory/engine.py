@@ -16,8 +16,10 @@ from headgate.errors import DatabaseClosed
 from headgate.filters import Filter, to_text
 from headgate.message import Message
 from headgate.queues.engine import (
-    Advice,
-    Claimed,
+    ClaimedMessage,
+    CommitWatch,
+    DeliverySnapshot,
+    IndexAdvice,
     Operation,
     Outcome,
     Publication,
@@ -25,12 +27,10 @@ from headgate.queues.engine import (
     QueueOptions,
     QueueStats,
     Receipt,
-    Standing,
     Start,
     State,
     Usage,
     Wake,
-    Watch,
 )
 from headgate.queues.memory.state import MemoryDelivery, MemoryQueue, MemoryState
 from headgate.queues.sql.declare import check_queue
@@ -71,12 +71,12 @@ class MemoryOperations(MemoryState):
     def queues(self) -> list[QueueInfo]:
         return [self._queues[name].info for name in sorted(self._queues)]
 
-    def remembered(self, queue: QueueInfo) -> QueueInfo:
+    def last_known(self, queue: QueueInfo) -> QueueInfo:
         found = self._queues.get(queue.name)
         return queue if found is None else found.info
 
     @at_once
-    def drop(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         self._notify(frozenset({self._find(name).info.id}))
         del self._queues[name]
 
@@ -153,7 +153,7 @@ class MemoryOperations(MemoryState):
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
         together: bool = False,
-    ) -> tuple[list[Claimed], list[Outcome]]:
+    ) -> tuple[list[ClaimedMessage], list[Outcome]]:
         self._drop_expired()
         found = self._find(queue.name)
         outcomes = [self._settle(found, receipt, self._finish) for receipt in acks]
@@ -229,7 +229,9 @@ class MemoryOperations(MemoryState):
     # -- looking and tidying --
 
     @at_once
-    def peek(self, queue: QueueInfo, limit: int, filter: Filter | None = None) -> list[Standing]:
+    def peek(
+        self, queue: QueueInfo, limit: int, filter: Filter | None = None
+    ) -> list[DeliverySnapshot]:
         found = self._find(queue.name)
         return [d.standing() for d in self._not_busy(found, self._ready(found, filter))][:limit]
 
@@ -242,13 +244,13 @@ class MemoryOperations(MemoryState):
         after: int = 0,
         state: State | None = None,
         filter: Filter | None = None,
-    ) -> list[Standing]:
+    ) -> list[DeliverySnapshot]:
         found = sorted(self._find(queue.name).deliveries.values(), key=lambda d: d.id)
         chosen = [d for d in found if d.id > after and (state is None or d.state == state)]
         return [d.standing() for d in chosen if self._matches(filter, d.message)][:limit]
 
     @at_once
-    def archived(self, queue: QueueInfo, limit: int, *, after: int = 0) -> list[Standing]:
+    def archived(self, queue: QueueInfo, limit: int, *, after: int = 0) -> list[DeliverySnapshot]:
         found = self._find(queue.name).archive
         return [found[id] for id in sorted(found) if id > after][:limit]
 
@@ -306,8 +308,8 @@ class MemoryOperations(MemoryState):
         found.usage[consumer] = Usage(**added)
 
     @at_once
-    def advise(self, queue: QueueInfo, filter: Filter) -> Advice:
-        return Advice(("every READY delivery is looked at",), True, ())
+    def advise(self, queue: QueueInfo, filter: Filter) -> IndexAdvice:
+        return IndexAdvice(("every READY delivery is looked at",), True, ())
 
 
 class MemoryStore:
@@ -340,7 +342,7 @@ class MemoryEngine:
         [id] = self.run(self.operations.publish(queue, [publication]))
         return id
 
-    def watch(self, wake: Wake) -> Watch:
+    def watch(self, wake: Wake) -> CommitWatch:
         return self._store.wakers.add(wake)
 
     def close(self) -> None:

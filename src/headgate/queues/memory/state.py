@@ -11,13 +11,13 @@ from headgate.filters import Filter, parse
 from headgate.filters.compile import predicate
 from headgate.message import Message
 from headgate.queues.engine import (
-    Claimed,
+    ClaimedMessage,
+    DeliverySnapshot,
     Outcome,
     Publication,
     QueueInfo,
     QueueOptions,
     Receipt,
-    Standing,
     State,
     Usage,
 )
@@ -38,8 +38,8 @@ class MemoryDelivery:
     doubt: int = 0  # as in 0006_doubt.sql
     reason: str | None = None
 
-    def standing(self) -> Standing:
-        return Standing(
+    def standing(self) -> DeliverySnapshot:
+        return DeliverySnapshot(
             self.id, self.state, self.attempts, self.visible_at, self.message, self.group, self.reason
         )  # fmt: skip
 
@@ -49,7 +49,7 @@ class MemoryQueue:
     info: QueueInfo
     deliveries: dict[int, MemoryDelivery]
     seen: dict[str, tuple[int, int]]  # dedup key -> id, until when
-    archive: dict[int, Standing]
+    archive: dict[int, DeliverySnapshot]
     usage: dict[str, Usage]
 
 
@@ -171,13 +171,13 @@ class MemoryState:
         } - {None}
         return (delivery for delivery in deliveries if delivery.group not in busy)
 
-    def _lease(self, delivery: MemoryDelivery, lease_us: int, doubt: int) -> Claimed:
+    def _lease(self, delivery: MemoryDelivery, lease_us: int, doubt: int) -> ClaimedMessage:
         delivery.state, delivery.visible_at = State.LEASED, self._now() + lease_us
         delivery.token += 1
         delivery.attempts += 1
         delivery.doubt = max(delivery.doubt & IN_DOUBT, doubt)
         given = replace(delivery.message)  # its owner may change it
-        return Claimed(delivery.id, delivery.token, delivery.attempts, given, delivery.group)
+        return ClaimedMessage(delivery.id, delivery.token, delivery.attempts, given, delivery.group)
 
     def _used_up(self, queue: MemoryQueue, delivery: MemoryDelivery) -> bool:
         return 0 < queue.info.options.max_attempts <= delivery.attempts

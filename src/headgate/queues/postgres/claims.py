@@ -8,7 +8,15 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headgate.queues.engine import Claimed, QueueInfo, Receipt, Row, Rows, SqlValue, Statement
+from headgate.queues.engine import (
+    ClaimedMessage,
+    QueueInfo,
+    Receipt,
+    Row,
+    Rows,
+    SqlValue,
+    Statement,
+)
 from headgate.queues.postgres.dialect import merged
 from headgate.queues.postgres.publishing import PostgresPublishing
 from headgate.queues.sql.claim import Wanted, remember
@@ -124,13 +132,13 @@ def left_out(answer: Answer) -> list[int]:
 
 def claimed_of_answer(
     answer: Answer, queue: QueueInfo, fetched: Sequence[Row] = ()
-) -> list[Claimed]:
+) -> list[ClaimedMessage]:
     """In the order of the queue; `fetched` are the rows of what was left out."""
     ids, *columns = _with(answer.columns, fetched)
     if not ids:
         return []
     attempts, groups = _leases(answer, ids)
-    made = map(Claimed, ids, repeat(answer.token), attempts, messages_of(columns), groups)
+    made = map(ClaimedMessage, ids, repeat(answer.token), attempts, messages_of(columns), groups)
     claimed = sorted(made, key=_ID)
     if len(set(columns[_PRIORITY])) > 1:
         claimed.sort(key=lambda one: rank_in(queue, one.message))

@@ -12,13 +12,13 @@ from headgate.errors import DatabaseClosed
 from headgate.forks import call_in_child, keep_for_ever
 from headgate.queues.engine import (
     Access,
+    CommitWatch,
     Operation,
     Publication,
     QueueInfo,
     Rows,
     Step,
     Wake,
-    Watch,
 )
 from headgate.queues.postgres.connections import (
     Pool,
@@ -84,7 +84,7 @@ class PostgresEngine:
         [id] = self.run(self.operations.publish(queue, [publication]))
         return id
 
-    def watch(self, wake: Wake) -> Watch:
+    def watch(self, wake: Wake) -> CommitWatch:
         return self._listener.add(wake)
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class AsyncPostgresEngine:
         [id] = await self.run(self.operations.publish(queue, [publication]))
         return id
 
-    def watch(self, wake: Wake) -> Watch:
+    def watch(self, wake: Wake) -> CommitWatch:
         """`wake` is called from another thread."""
         return self._listener.add(wake)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
 from headgate.forks import call_in_child
-from headgate.queues.engine import Wake, Watch
+from headgate.queues.engine import CommitWatch, Wake
 from headgate.queues.postgres.connections import open_connection, psycopg_module, translated
 from headgate.queues.postgres.target import Target
 from headgate.queues.wakers import Wakers
@@ -45,7 +45,7 @@ class Listener:
         self._stopping = threading.Event()
         self._stop_read, self._stop_write = os.pipe()
 
-    def add(self, wake: Wake) -> Watch:
+    def add(self, wake: Wake) -> CommitWatch:
         """Until the watch is closed, `wake` is called; it is woken once when the connection stands."""
         watch = self._wakers.add(wake)
         with self._lock:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from headgate.filters import Filter
 from headgate.queues.engine import (
-    Claimed,
+    ClaimedMessage,
     Operation,
     Outcome,
     QueueInfo,
@@ -148,8 +148,8 @@ class PostgresOperations(PostgresClaims):
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
         together: bool = False,
-    ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
-        queue = self.remembered(queue)
+    ) -> Operation[tuple[list[ClaimedMessage], list[Outcome]]]:
+        queue = self.last_known(queue)
         if queue.kind != "queue":
             yield from self.route()
         search = self.search(queue, filter, skip)

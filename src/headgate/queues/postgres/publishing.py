@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Final
 
 from headgate.filters.compile.sql import headers_json
-from headgate.message import HeaderValue
+from headgate.message import SYSTEM_FIELDS, HeaderValue
 from headgate.queues.engine import Operation, Publication, QueueInfo, Rows, SqlValue, Statement
 from headgate.queues.postgres.columns import Column, Columns, columns
 from headgate.queues.sql.catalog import Catalog
@@ -186,10 +186,8 @@ def _json(headers: Mapping[str, HeaderValue]) -> str:
     return headers_json(headers) if headers else "{}"
 
 
-_AS_THEY_ARE: Final = (
-    ("topic", "text", attrgetter("topic")),
-    ("priority", "smallint", attrgetter("priority")),
-    ("message_id", "text", attrgetter("id")),
-    ("filter_value", "text", attrgetter("filter_value")),
-    ("key", "text", attrgetter("key")),
+_AS_THEY_ARE: Final = tuple(
+    (field.column, "text" if field.kind == "string" else "smallint", attrgetter(field.name))
+    for field in SYSTEM_FIELDS
+    if field.name != "timestamp"
 )

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from headgate.filters import Filter, to_text
 from headgate.filters.compile import predicate
 from headgate.queues.engine import (
-    Advice,
+    DeliverySnapshot,
+    IndexAdvice,
     Notify,
     Operation,
     QueueInfo,
     QueueStats,
     SqlValue,
-    Standing,
     State,
     Statement,
     Usage,
@@ -27,7 +27,7 @@ from headgate.queues.sql.records import columns_of, standing_of
 class Looking(Claiming):
     def peek(
         self, queue: QueueInfo, limit: int, filter: Filter | None = None
-    ) -> Operation[list[Standing]]:
+    ) -> Operation[list[DeliverySnapshot]]:
         queue = yield from self.current(queue)
         if queue.kind != "queue":
             yield from self.route()
@@ -54,12 +54,12 @@ class Looking(Claiming):
         after: int = 0,
         state: State | None = None,
         filter: Filter | None = None,
-    ) -> Operation[list[Standing]]:
+    ) -> Operation[list[DeliverySnapshot]]:
         queue = yield from self.current(queue)
         if queue.kind != "queue":
             yield from self.route()
         matches = (lambda _: True) if filter is None else predicate(filter, self.dialect.wall_us)
-        found: list[Standing] = []
+        found: list[DeliverySnapshot] = []
         while len(found) < limit:
             page = max(limit, 100)
             rows = yield from self._page_by_id(queue, page, after, state)
@@ -81,7 +81,7 @@ class Looking(Claiming):
 
     def archived(
         self, queue: QueueInfo, limit: int, *, after: int = 0
-    ) -> Operation[list[Standing]]:
+    ) -> Operation[list[DeliverySnapshot]]:
         queue = yield from self.current(queue)
         rows = yield self.dialect.statement(
             "archived", queue.id, after, limit, columns=columns_of("a")
@@ -158,12 +158,12 @@ class Looking(Claiming):
             usage.failures,
         )
 
-    def advise(self, queue: QueueInfo, filter: Filter) -> Operation[Advice]:
+    def advise(self, queue: QueueInfo, filter: Filter) -> Operation[IndexAdvice]:
         info = yield from self.find(queue.name)
         search = yield from self.plan(info, filter)
         query = self.candidates_statement(search, search.conditions, 10)
         rows = yield Statement(self.dialect.text("explain", query=query.text), query.params)
-        return Advice(
+        return IndexAdvice(
             tuple(str(row[-1]) for row in rows),
             any(condition.scans for condition in search.conditions),
             tuple(name for name in probed_headers(filter) if name not in info.indexed),
@@ -175,6 +175,8 @@ class Looking(Claiming):
         )
 
 
-def _standing(row: Read) -> Standing:
+def _standing(row: Read) -> DeliverySnapshot:
     (id, state, attempts, visible_at, group, reason), message, problem = row
-    return Standing(id, State(state), attempts, visible_at, message, group, reason or problem)
+    return DeliverySnapshot(
+        id, State(state), attempts, visible_at, message, group, reason or problem
+    )

@@ -15,7 +15,7 @@ from headgate.filters import Filter, depends_on_time
 from headgate.filters.compile import predicate
 from headgate.filters.compile.sql import Sql
 from headgate.queues.engine import (
-    Claimed,
+    ClaimedMessage,
     Operation,
     Outcome,
     QueueInfo,
@@ -36,7 +36,7 @@ from headgate.queues.sql.records import (
     filtered_columns_of,
     message_of,
 )
-from headgate.queues.sql.search import FIRST_GAP, IN_DOUBT, Candidate, Search, Unwanted, skipping
+from headgate.queues.sql.search import FIRST_GAP, IN_DOUBT, Candidate, RejectedIds, Search, skipping
 from headgate.queues.sql.settle import Settling
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Wanted(NamedTuple):
 class Round(NamedTuple):
     """What one transaction of a claim did."""
 
-    claimed: list[Claimed]
+    claimed: list[ClaimedMessage]
     promoted: int
     outcomes: list[Outcome]
 
@@ -85,9 +85,9 @@ class Claiming(Settling, Publishing, Examining):
         skip: Collection[int] = (),
         acks: Sequence[Receipt] = (),
         together: bool = False,
-    ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
+    ) -> Operation[tuple[list[ClaimedMessage], list[Outcome]]]:
         wanted = Wanted(limit, lease_us, together)
-        version, queue = self._catalog.version, self.remembered(queue)
+        version, queue = self._catalog.version, self.last_known(queue)
         while True:
             if queue.kind != "queue":
                 yield from self.route()
@@ -103,7 +103,7 @@ class Claiming(Settling, Publishing, Examining):
 
     def _claim_at_once(
         self, search: Search, wanted: Wanted, version: int, acks: Sequence[Receipt]
-    ) -> Operation[tuple[list[Claimed], list[Outcome]] | None]:
+    ) -> Operation[tuple[list[ClaimedMessage], list[Outcome]] | None]:
         """What is claimed, and what became of the acks; None, and nothing done, when the catalog has another version."""
         outcomes: list[Outcome] = []
         while True:
@@ -121,7 +121,7 @@ class Claiming(Settling, Publishing, Examining):
         """In one transaction."""
         queue = search.queue
         yield _begin(acks)
-        claimed: list[Claimed] = []
+        claimed: list[ClaimedMessage] = []
         paused, due, current = yield from self._standing(queue)
         if current != version:
             yield Transaction.COMMIT
@@ -141,10 +141,10 @@ class Claiming(Settling, Publishing, Examining):
 
     def _claim_after_search(
         self, search: Search, wanted: Wanted, acks: Sequence[Receipt]
-    ) -> Operation[tuple[list[Claimed], list[Outcome]]]:
+    ) -> Operation[tuple[list[ClaimedMessage], list[Outcome]]]:
         """What others are at work on is passed over: whoever stopped in the middle of it may hold it for long."""
         queue = search.queue
-        claimed: list[Claimed] = []
+        claimed: list[ClaimedMessage] = []
         outcomes: list[Outcome] = []
         promoted = yield from self._promote_due(queue)
         while not claimed:
@@ -222,7 +222,7 @@ class Claiming(Settling, Publishing, Examining):
 
     def _candidates(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         """The first that match, in the order of the queue."""
-        if isinstance(search.skip, Unwanted):
+        if isinstance(search.skip, RejectedIds):
             return (yield from self._passed_over(search, search.skip, limit))
         exact = [c for c in search.conditions if c.residual is None]
         found: set[Candidate] = set()
@@ -235,7 +235,7 @@ class Claiming(Settling, Publishing, Examining):
         return first_of(found, limit)
 
     def _passed_over(
-        self, search: Search, skip: Unwanted, limit: int
+        self, search: Search, skip: RejectedIds, limit: int
     ) -> Operation[list[Candidate]]:
         """The first that match and are not to be skipped, from where the last claim was; else from the beginning."""
         found: set[Candidate] = set()
@@ -276,7 +276,7 @@ class Claiming(Settling, Publishing, Examining):
 
     def _row_predicate(self, search: Search, condition: Condition) -> Callable[[Row], bool]:
         """Whether a row of a page is wanted."""
-        skip = search.skip if isinstance(search.skip, Unwanted) else ()
+        skip = search.skip if isinstance(search.skip, RejectedIds) else ()
         if condition.residual is None:
             return lambda row: row[0] not in skip
         matches = predicate(condition.residual, self.dialect.wall_us)
@@ -347,7 +347,7 @@ class Claiming(Settling, Publishing, Examining):
 
     def _lease(
         self, queue: QueueInfo, candidates: Sequence[Candidate], wanted: Wanted
-    ) -> Operation[list[Claimed]]:
+    ) -> Operation[list[ClaimedMessage]]:
         if not candidates:
             return []
         ids: list[SqlValue] = [candidate.id for candidate in candidates]
@@ -362,13 +362,13 @@ class Claiming(Settling, Publishing, Examining):
         except Undecodable:
             return (yield from self.sort_out(queue, leased))
 
-    def sort_out(self, queue: QueueInfo, leased: Sequence[int]) -> Operation[list[Claimed]]:
+    def sort_out(self, queue: QueueInfo, leased: Sequence[int]) -> Operation[list[ClaimedMessage]]:
         """Of what was just leased, what can be read; what somebody wrote past the checks becomes dead letters."""
         rows = yield from self.read_messages("leased", queue.id, list(leased))
         claimed, unreadable = [], []
         for (id, token, attempts, group), message, problem in rows:
             if problem is None:
-                claimed.append(Claimed(id, token, attempts, message, group))
+                claimed.append(ClaimedMessage(id, token, attempts, message, group))
             else:
                 _log.warning("message %d of %r is a dead letter now: %s", id, queue.name, problem)
                 unreadable.append((queue.id, id, token, self.dialect.now_us(), problem))

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from headgate.message import Message
-from headgate.queues.engine import Operation, QueueInfo, Row, Rows, SqlValue, Statement, Step
+from headgate.queues.engine import (
+    Operation,
+    QueueInfo,
+    Row,
+    Rows,
+    SqlValue,
+    Statement,
+    Step,
+    Transaction,
+)
 from headgate.queues.sql.catalog import Catalog, info_of
 from headgate.queues.sql.dialect import Dialect
 from headgate.queues.sql.records import (
@@ -53,7 +62,7 @@ class Core:
         again."""
         return self.find(queue.name)
 
-    def remembered(self, queue: QueueInfo) -> QueueInfo:
+    def last_known(self, queue: QueueInfo) -> QueueInfo:
         return self._catalog.get(queue.name) or queue
 
     def read_messages(self, name: str, *params: SqlValue, **gaps: str) -> Operation[list[Read]]:
@@ -91,3 +100,12 @@ def stepwise(operation: Operation[T], take: Callable[[Step], Operation[Rows]]) -
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def without_transaction(operation: Operation[T]) -> Operation[T]:
+    """The operation, inside the caller's transaction."""
+
+    def take(step: Step) -> Operation[Rows]:
+        return () if isinstance(step, Transaction) else (yield step)
+
+    return stepwise(operation, take)

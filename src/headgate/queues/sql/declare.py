@@ -44,7 +44,7 @@ class Declaring(Publishing):
         catalog = yield from self.catalog()
         return list(catalog.by_id.values())
 
-    def drop(self, name: str) -> Operation[None]:
+    def delete(self, name: str) -> Operation[None]:
         info = yield from self.find(name)
         yield from self.drop_id(info.id)
 

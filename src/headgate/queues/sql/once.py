@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from headgate.errors import QueueOptionsError
 from headgate.queues.engine import Engine, Operation, Publication, Transaction
-from headgate.queues.outbox import without_transaction
+from headgate.queues.sql.core import without_transaction
 from headgate.queues.sql.operations import SqlOperations
 
 Slices = Callable[[], Iterable[Sequence[Publication]]]

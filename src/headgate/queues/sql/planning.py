@@ -54,7 +54,7 @@ class Branch:
 
 def branches_of(filter: Filter | None, indexed: Collection[str]) -> tuple[Branch, ...]:
     """The branches that find, together, exactly what the filter matches; never none."""
-    tree = TRUE if filter is None else normalize(filter)
+    tree = TRUE if filter is None else normalize(filter).tree
     found = _alternatives(tree, frozenset(indexed))
     if found is None or not 0 < len(found) <= MOST_BRANCHES:
         found = [(None, tree)]
@@ -65,7 +65,7 @@ def choices_of(filter: Filter | None, indexed: Collection[str]) -> list[tuple[Br
     """All ways to look the filter up, the one with the fewest branches first: where several headers must equal
     something, any of them will do."""
     first = branches_of(filter, indexed)
-    tree = TRUE if filter is None else normalize(filter)
+    tree = TRUE if filter is None else normalize(filter).tree
     if not isinstance(tree, And) or first[0].probe is None:
         return [first]
     known = frozenset(indexed)
@@ -96,7 +96,7 @@ def ranged_header(branch: Branch) -> str | None:
 
 def probed_headers(filter: Filter) -> tuple[str, ...]:
     """The headers which, declared, would let a claim look up instead of read: the best set, sorted."""
-    tree = normalize(filter)
+    tree = normalize(filter).tree
     everything = frozenset(field.name for field in fields_read(tree) if field.scope == "header")
     found = _alternatives(tree, everything)
     if found is None or len(found) > MOST_BRANCHES:
@@ -157,7 +157,7 @@ def _all_of(terms: tuple[Filter, ...], indexed: frozenset[str]) -> _Alternatives
 
 
 def _split(probe: Probe | None, node: Filter, indexed: frozenset[str]) -> Branch:
-    terms = cheapest_first(conjuncts(normalize(node)))
+    terms = cheapest_first(conjuncts(normalize(node).tree))
     near = [term for term in terms if _answered_by_delivery(term, indexed)]
     far = [term for term in terms if not _answered_by_delivery(term, indexed)]
     return Branch(probe, _conjunction(near), _conjunction(far))

@@ -12,27 +12,18 @@ from headgate.errors import QueueError
 from headgate.filters.compile.sql import headers_json
 from headgate.message import (
     OPAQUE,
+    SYSTEM_FIELDS,
     HeaderValue,
     Message,
     check_header_name,
     check_header_value,
     message_of_fields,
 )
-from headgate.queues.engine import Claimed, Row, SqlValue, Standing, State
+from headgate.queues.engine import ClaimedMessage, DeliverySnapshot, Row, SqlValue, State
 
 # What every query that reads messages selects, in this order; the payload last, behind everything small.
-MESSAGE_COLUMNS: Final = (
-    "topic",
-    "headers",
-    "properties",
-    "priority",
-    "timestamp",
-    "message_id",
-    "filter_value",
-    "key",
-    "payload",
-)
-
+_TOPIC, *_FIELDS = (field.column for field in SYSTEM_FIELDS)
+MESSAGE_COLUMNS: Final = (_TOPIC, "headers", "properties", *_FIELDS, "payload")
 
 _TEXTS: Final = frozenset(MESSAGE_COLUMNS) - {"priority", "timestamp", "payload"}
 # Where a document of headers may hold what no message has: large numbers, escaped surrogates and NUL.
@@ -114,14 +105,16 @@ def keys_json(headers: Mapping[str, HeaderValue], wanted: Sequence[str]) -> str:
     return headers_json({name: headers[name] for name in wanted if name in headers})
 
 
-def claimed_of(row: Row) -> Claimed:
+def claimed_of(row: Row) -> ClaimedMessage:
     """From id, token, attempts, group, then MESSAGE_COLUMNS."""
-    return Claimed(row[0], row[1], row[2], message_of(row[4:]), row[3])
+    return ClaimedMessage(row[0], row[1], row[2], message_of(row[4:]), row[3])
 
 
-def standing_of(row: Row) -> Standing:
+def standing_of(row: Row) -> DeliverySnapshot:
     """From id, state, attempts, visible_at, group, reason, then MESSAGE_COLUMNS."""
-    return Standing(row[0], State(row[1]), row[2], row[3], message_of(row[6:]), row[4], row[5])
+    return DeliverySnapshot(
+        row[0], State(row[1]), row[2], row[3], message_of(row[6:]), row[4], row[5]
+    )
 
 
 def _headers_of(document: str | Mapping[str, Any]) -> dict[str, HeaderValue]:

@@ -20,7 +20,7 @@ class Candidate(NamedTuple):
     doubt: int = 0
 
 
-class Unwanted(Collection[int]):
+class RejectedIds(Collection[int]):
     """Ids not to take, however many.
 
     Few are named in the query. Of many, a claim reads what is ready and passes them over, and remembers where it was: the
@@ -61,11 +61,11 @@ class Unwanted(Collection[int]):
         self._resume = (found[-1].rank, found[-1].id) if found else None
 
 
-def skipping(ids: Collection[int]) -> tuple[int, ...] | Unwanted:
+def skipping(ids: Collection[int]) -> tuple[int, ...] | RejectedIds:
     """The ids, as a search takes them."""
     if len(ids) <= MOST_NAMED:
         return tuple(ids)
-    return ids if isinstance(ids, Unwanted) else Unwanted(ids)
+    return ids if isinstance(ids, RejectedIds) else RejectedIds(ids)
 
 
 class Search(NamedTuple):
@@ -73,7 +73,7 @@ class Search(NamedTuple):
 
     queue: QueueInfo
     conditions: tuple[Condition, ...]
-    skip: tuple[int, ...] | Unwanted
+    skip: tuple[int, ...] | RejectedIds
     lasting: bool = False  # what does not match now never will
 
     def passing_over(self, given: Sequence[Candidate], found: Sequence[Candidate]) -> Search:
@@ -86,7 +86,7 @@ class Search(NamedTuple):
     @property
     def reads(self) -> bool:
         """Whether it reads things that do not match."""
-        return isinstance(self.skip, Unwanted) or any(
+        return isinstance(self.skip, RejectedIds) or any(
             condition.needs_message or condition.scans for condition in self.conditions
         )
 

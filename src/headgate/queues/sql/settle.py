@@ -30,7 +30,7 @@ class Settling(Core):
         queue may have been changed since it was looked at."""
         if not receipts:
             return []
-        queue = self.remembered(queue)
+        queue = self.last_known(queue)
         if archive is None:
             archive = (yield self.dialect.statement("keeps_archive", queue.id)) == [(1,)]
         if archive:
@@ -43,7 +43,7 @@ class Settling(Core):
     ) -> Operation[list[Outcome]]:
         now = self.dialect.now_us()
         outcomes = yield from self._settle("nack", queue, receipts, now, delay_us, reason)
-        yield Notify((self.remembered(queue).id,))
+        yield Notify((self.last_known(queue).id,))
         return outcomes
 
     def bury(
@@ -58,16 +58,16 @@ class Settling(Core):
 
     def release(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
         outcomes = yield from self._settle("release", queue, receipts, self.dialect.now_us())
-        yield Notify((self.remembered(queue).id,))
+        yield Notify((self.last_known(queue).id,))
         return outcomes
 
     def promote(self, queue: QueueInfo) -> Operation[int]:
-        id = self.remembered(queue).id
+        id = self.last_known(queue).id
         rows = yield self.dialect.statement("promote", id, self.dialect.now_us())
         return len(rows)
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
-        id = self.remembered(queue).id
+        id = self.last_known(queue).id
         row = yield from one(self.dialect.statement("next_due", id, self.dialect.now_us()))
         return None if row is None else row[0]
 
@@ -77,7 +77,7 @@ class Settling(Core):
         """One statement for all receipts; those it did not find are asked about."""
         if not receipts:
             return []
-        queue = self.remembered(queue)
+        queue = self.last_known(queue)
         rows = [(queue.id, receipt.id, receipt.token, *rest) for receipt in receipts]
         done = {Receipt(row[0], row[1]) for row in (yield self.dialect.each(name, rows))}
         return (yield from self.outcomes(queue, receipts, done))

@@ -28,6 +28,7 @@ from headgate.errors import (
 from headgate.forks import call_before_fork, call_in_child, call_in_parent
 from headgate.queues.engine import (
     Access,
+    CommitWatch,
     Each,
     Notify,
     Operation,
@@ -39,7 +40,6 @@ from headgate.queues.engine import (
     Step,
     Transaction,
     Wake,
-    Watch,
 )
 from headgate.queues.sql.records import Undecodable
 from headgate.queues.sql.statements import check_version, migrations_of, statements_of
@@ -133,7 +133,7 @@ class SqliteEngine:
         [id] = self.run(self.operations.publish(queue, [publication]))
         return id
 
-    def watch(self, wake: Wake) -> Watch:
+    def watch(self, wake: Wake) -> CommitWatch:
         with self._lock:
             if self._closed:
                 raise _closed(self.path)

@@ -17,7 +17,14 @@ from headgate.filters import Filter
 from headgate.filters.compile.sql import NEVER, Layout, Sql, index_expression
 from headgate.filters.compile.sql import Dialect as DialectName
 from headgate.message import Scalar
-from headgate.queues.engine import Claimed, Operation, Publication, QueueInfo, SqlValue, Statement
+from headgate.queues.engine import (
+    ClaimedMessage,
+    Operation,
+    Publication,
+    QueueInfo,
+    SqlValue,
+    Statement,
+)
 from headgate.queues.sql.claim import Wanted
 from headgate.queues.sql.dialect import Condition, Dialect
 from headgate.queues.sql.operations import SqlOperations
@@ -149,7 +156,7 @@ class SqliteOperations(SqlOperations):
 
     def _lease(
         self, queue: QueueInfo, candidates: Sequence[Candidate], wanted: Wanted
-    ) -> Operation[list[Claimed]]:
+    ) -> Operation[list[ClaimedMessage]]:
         if len(candidates) != 1:
             return (yield from super()._lease(queue, candidates, wanted))
         [candidate], now = candidates, self.dialect.now_us()

@@ -14,7 +14,13 @@ import pyarrow as pa
 
 from headgate.clock import now_us
 from headgate.spark.sessions import UNSEEN_CORES, cores_of
-from headgate.streams.cold import ColdTask, Compacted, Written, attempt, compaction
+from headgate.streams.cold import (
+    ColdTask,
+    CompactionResult,
+    WrittenColdFile,
+    compaction,
+    try_write_cold,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +56,7 @@ def compact(
     before_offset: int | None = None,
     clock: Callable[[], int] = now_us,
     on_progress: OnProgress | None = None,
-) -> Compacted:
+) -> CompactionResult:
     """Make the sealed segments of a stream cold: all, those of messages older than this, or those before an offset."""
     now = clock()
     return compaction.compact(
@@ -65,7 +71,7 @@ def compact(
 
 def _written(
     spark: SparkSession, tasks: Sequence[ColdTask], on_progress: OnProgress | None
-) -> Iterator[Written | str]:
+) -> Iterator[WrittenColdFile | str]:
     size = TASKS_PER_CORE * (cores_of(spark) or UNSEEN_CORES)
     for start in range(0, len(tasks), size):
         if on_progress is not None:
@@ -73,18 +79,18 @@ def _written(
         yield from _wave(spark, tasks[start : start + size])
 
 
-def _wave(spark: SparkSession, tasks: Sequence[ColdTask]) -> Iterator[Written | str]:
+def _wave(spark: SparkSession, tasks: Sequence[ColdTask]) -> Iterator[WrittenColdFile | str]:
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column("id").to_pylist():
-                yield _described(attempt(tasks[number]))
+                yield _described(try_write_cold(tasks[number]))
 
     numbered = spark.range(0, len(tasks), 1, len(tasks))
     for row in numbered.mapInArrow(answer, _DDL).collect():
         yield _result(row.asDict())
 
 
-def _described(result: Written | str) -> pa.RecordBatch:
+def _described(result: WrittenColdFile | str) -> pa.RecordBatch:
     row = dict.fromkeys(_RESULT.names)
     if isinstance(result, str):
         row |= {"problem": result}
@@ -93,8 +99,10 @@ def _described(result: Written | str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], _RESULT)
 
 
-def _result(row: dict[str, Any]) -> Written | str:
+def _result(row: dict[str, Any]) -> WrittenColdFile | str:
     problem: str | None = row.pop("problem")
     if problem is not None:
         return problem
-    return Written(**{**row, "sources": tuple(row["sources"]), "manifest": bytes(row["manifest"])})
+    return WrittenColdFile(
+        **{**row, "sources": tuple(row["sources"]), "manifest": bytes(row["manifest"])}
+    )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import field_and_view, field_key
+from headgate.columns import field_key, parse_column_name
 from headgate.filters import Field
 from headgate.message import Scalar
 from headgate.spark.jobs.rows import SegmentRows, read_everything
@@ -33,7 +33,7 @@ from headgate.streams.segments import (
     Numbers,
     Scattered,
     Segment,
-    Whole,
+    SegmentColumn,
     Words,
     hash_numbers,
     hash_texts,
@@ -102,7 +102,7 @@ def _size_classes(sizes: npt.NDArray[np.int64]) -> tuple[int, ...]:
 def _fields(rows: SegmentRows) -> dict[str, FieldStats]:
     found: dict[str, FieldStats] = {}
     for name, column in rows.columns.items():
-        field, view = field_and_view(name)
+        field, view = parse_column_name(name)
         if field is None or view is None or name == "timestamp":
             continue
         own = _opaque(column) if view == "opaque" else FieldStats({view: _values(field, column)})
@@ -111,13 +111,13 @@ def _fields(rows: SegmentRows) -> dict[str, FieldStats]:
     return found
 
 
-def _opaque(column: Whole) -> FieldStats:
+def _opaque(column: SegmentColumn) -> FieldStats:
     assert isinstance(column, Numbers)
     marked = column.values if column.valid is None else column.values & column.valid
     return FieldStats(opaque=int(np.count_nonzero(marked)))
 
 
-def _values(field: Field, column: Whole) -> Values:
+def _values(field: Field, column: SegmentColumn) -> Values:
     counted, counts = _counted(column)
     texts = isinstance(counted, pa.Array)
     hashes = (hash_texts if texts else hash_numbers)(field, counted)[:, 0]
@@ -139,7 +139,7 @@ def _bounds(counted: pa.Array | npt.NDArray[Any]) -> tuple[Scalar | None, Scalar
     return found["min"].as_py(), found["max"].as_py()
 
 
-def _counted(column: Whole) -> tuple[pa.Array | npt.NDArray[Any], npt.NDArray[np.int64]]:
+def _counted(column: SegmentColumn) -> tuple[pa.Array | npt.NDArray[Any], npt.NDArray[np.int64]]:
     """The different values, numbers in ascending order, and how often each occurs."""
     match column:
         case Numbers(values=values, valid=valid):

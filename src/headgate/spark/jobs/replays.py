@@ -35,10 +35,10 @@ from headgate.spark.source.planned import PlannedCatalog
 from headgate.spark.source.ranges import Range, own_query, plan, scan
 from headgate.streams import load_options
 from headgate.streams.read import (
-    Catalog,
-    Query,
     ScanStats,
+    SegmentCatalog,
     Start,
+    StreamQuery,
     make_query,
     resolve_start,
     survivors,
@@ -130,7 +130,7 @@ class _Job:
     path: str
     run_id: str
     destination: Destination
-    query: Query
+    query: StreamQuery
 
     def commit(self, number: int, low: int, high: int) -> int:
         """One batch, from scan to commit; how many messages it has."""
@@ -153,7 +153,7 @@ def _rows(answers: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
         yield from json.loads(answer)
 
 
-def stage_ranges(destination: Destination, query: Query, ranges: Sequence[Range]) -> str:
+def stage_ranges(destination: Destination, query: StreamQuery, ranges: Sequence[Range]) -> str:
     """What a task does: scan its ranges and stage what matches, a file for each."""
     found = []
     for one in ranges:
@@ -179,14 +179,14 @@ def _destination(source: Path, to: str, name: str) -> Destination:
     return destination
 
 
-def _query(found: ReplayPlan) -> Query:
+def _query(found: ReplayPlan) -> StreamQuery:
     return make_query(parse_filter(found.filter)).at(found.now_us)
 
 
 def _new_plan(
     source: Path, text: str, place: str, start: Start, until: Start, batch_bytes: int
 ) -> ReplayPlan:
-    catalog, now = Catalog(source), now_us()
+    catalog, now = SegmentCatalog(source), now_us()
     low = max(resolve_start(start, catalog, lambda: now), catalog.first_offset())
     high = min(resolve_start(until, catalog, lambda: now), catalog.next_offset())
     unplanned = ReplayPlan(text, place, now, (low,))
@@ -195,7 +195,7 @@ def _new_plan(
 
 
 def _borders(
-    catalog: Catalog, query: Query, low: int, high: int, batch_bytes: int
+    catalog: SegmentCatalog, query: StreamQuery, low: int, high: int, batch_bytes: int
 ) -> Iterator[int]:
     """Batches end where segments do: a segment is read by one batch alone."""
     yield low

@@ -12,9 +12,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import OVERFLOW, field_and_view, joined, overflowing, shred_headers
-from headgate.filters import SYS_KINDS, VIEWS, Field, column_name
-from headgate.streams.segments import Chunk, Numbers, Scattered, Segment, Whole, Words, whole_column
+from headgate.columns import (
+    OVERFLOW,
+    column_name,
+    join_views,
+    parse_column_name,
+    read_overflow,
+    shred_headers,
+)
+from headgate.filters import SYS_KINDS, VIEWS, Field
+from headgate.streams.segments import (
+    Chunk,
+    Numbers,
+    Scattered,
+    Segment,
+    SegmentColumn,
+    Words,
+    join_column,
+)
 
 Part: TypeAlias = dict[str, pa.Array]  # the columns of one chunk
 
@@ -24,7 +39,7 @@ class SegmentRows:
     """Columns by name; what is null everywhere has none."""
 
     first_offset: int
-    columns: dict[str, Whole]
+    columns: dict[str, SegmentColumn]
     sizes: npt.NDArray[np.int64]  # bytes of each payload
     groups: npt.NDArray[np.int64]  # equal for rows with the same restricted values
     chunk_rows: tuple[int, ...]  # of the chunks as they are stored
@@ -70,8 +85,8 @@ def _filled(parts: Sequence[Part]) -> list[str]:
     ]
 
 
-def _whole(name: str, parts: Sequence[Part], lengths: Sequence[int]) -> Whole:
-    return whole_column([part.get(name) for part in parts], lengths)
+def _whole(name: str, parts: Sequence[Part], lengths: Sequence[int]) -> SegmentColumn:
+    return join_column([part.get(name) for part in parts], lengths)
 
 
 def _payload_sizes(chunk: Chunk) -> npt.NDArray[np.int64]:
@@ -104,8 +119,8 @@ def _all_columns(chunk: Chunk) -> Part:
     del found["payload"], found["offset"]
     rest = found.pop(OVERFLOW, None)
     if rest is not None:
-        for name, array in shred_headers(overflowing(rest)).items():
-            found[name] = joined(found.get(name), array, field_and_view(name)[1] or "string")
+        for name, array in shred_headers(read_overflow(rest)).items():
+            found[name] = join_views(found.get(name), array, parse_column_name(name)[1] or "string")
     return found
 
 
@@ -124,7 +139,7 @@ def _in_offset_order(rows: SegmentRows, offsets: npt.NDArray[np.int64]) -> Segme
     )
 
 
-def _reordered(column: Whole, order: npt.NDArray[np.intp]) -> Whole:
+def _reordered(column: SegmentColumn, order: npt.NDArray[np.intp]) -> SegmentColumn:
     valid = None if column.valid is None else column.valid[order]
     match column:
         case Numbers(values=values):

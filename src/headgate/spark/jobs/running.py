@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headgate.spark.sessions import UNSEEN_CORES, cores_of
 from headgate.spark.source.ranges import Range
-from headgate.streams.read import Catalog
+from headgate.streams.read import SegmentCatalog
 from headgate.streams.segments import Segment
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LOOK_EVERY_S: Final = 0.2
 def segment_ranges(path: str | Path) -> list[Range]:
     """Every segment of the stream that holds messages, oldest first."""
     directory = Path(path).resolve()  # a task may run in another directory than the driver
-    catalog = Catalog(directory)
+    catalog = SegmentCatalog(directory)
     found, position = [], catalog.first_offset()
     while (segment := catalog.covering(position)) is not None:
         found.append(Range(str(directory), segment.first_offset, segment.next_offset))
@@ -53,7 +53,7 @@ def spread(ranges: Sequence[Range], most: int) -> list[Range]:
 def segments(ranges: Iterable[Range]) -> Iterator[Segment]:
     """The segments of these ranges as they are now, without what retention has dropped since."""
     for range in ranges:
-        found = Catalog(Path(range.path)).covering(range.low)
+        found = SegmentCatalog(Path(range.path)).covering(range.low)
         if found is not None and found.first_offset < range.high:
             yield found
 

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headgate.columns import field_and_view
+from headgate.columns import parse_column_name
 from headgate.filters import Chunks, Facts, Field, FieldFacts, Filter, Flags, Probe, Range
 from headgate.filters.compile import judge
 from headgate.filters.compile.arrow import Mask, compile_mask
@@ -29,16 +29,16 @@ from headgate.streams.segments import (
     Clustering,
     Hashes,
     IndexShape,
-    Key,
     Numbers,
     Segment,
+    SegmentColumn,
+    SortKey,
     Summary,
-    Whole,
     bloom,
     cluster,
     hashes_of_chunks,
-    key_of,
     room_for,
+    sort_key,
     summarize,
 )
 
@@ -104,7 +104,7 @@ class Simulation:
         self.row_bytes = max(stored - int(rows.sizes.sum()), 0) / max(len(rows), 1)
         self.cuts = _stored_cuts(segment, rows, chunk_messages)
         self.chunk_messages = chunk_messages
-        self._keys: dict[Field, Key | None] = {}
+        self._keys: dict[Field, SortKey | None] = {}
 
     # ---- as it is ------------------------------------------------------------------------------------
 
@@ -140,10 +140,10 @@ class Simulation:
         kept = sum(summary.column(name).nbytes for name in blooms)
         return _tally(facts, self._lengths(clustering), filters, kept)
 
-    def _key(self, field: Field) -> Key | None:
+    def _key(self, field: Field) -> SortKey | None:
         if field not in self._keys:
             views = list(views_of(self.rows.columns, field).values())
-            self._keys[field] = key_of(views, len(self.rows)) if views else None
+            self._keys[field] = sort_key(views, len(self.rows)) if views else None
         return self._keys[field]
 
     def _lengths(self, clustering: Clustering) -> npt.NDArray[np.int64]:
@@ -192,7 +192,7 @@ class Simulation:
         changes = np.flatnonzero(np.diff(key.ranks)) + 1
         cuts = _at_most(np.union1d(self.cuts, changes), len(self.rows), self.chunk_messages)
         chunks = _in_order(len(self.rows), cuts.astype(np.intp))
-        columns = {n: c for n, c in self.rows.columns.items() if field_and_view(n)[0] == field}
+        columns = {n: c for n, c in self.rows.columns.items() if parse_column_name(n)[0] == field}
         summary = summarize(
             columns, chunks, indexed=(), first_offset=0, properties=[{}] * len(chunks.starts)
         )
@@ -206,9 +206,9 @@ def _hits(mask: Mask, chunk: Chunk) -> int:
     return int(mask(chunk).sum())
 
 
-def views_of(columns: Mapping[str, Whole], field: Field) -> dict[str, Whole]:
+def views_of(columns: Mapping[str, SegmentColumn], field: Field) -> dict[str, SegmentColumn]:
     """The columns with comparable values of a field."""
-    named = {name: field_and_view(name) for name in columns}
+    named = {name: parse_column_name(name) for name in columns}
     return {n: columns[n] for n, (f, view) in named.items() if f == field and view != "opaque"}
 
 
@@ -235,7 +235,7 @@ def _in_order(count: int, starts: Starts) -> Clustering:
     return Clustering(np.arange(count), starts)
 
 
-def _ranges(columns: Mapping[str, Whole], chunks: Clustering) -> dict[Field, FieldFacts]:
+def _ranges(columns: Mapping[str, SegmentColumn], chunks: Clustering) -> dict[Field, FieldFacts]:
     found, rows = {}, chunks.ends - chunks.starts
     for field in _RANGES:
         column = columns.get(field.name)
@@ -251,7 +251,7 @@ def _hot_facts(chunks: Clustering, known: Mapping[Field, FieldFacts], probe: Pro
 
 
 def _hashes_in(
-    name: Field, field: Field, columns: Mapping[str, Whole], chunks: Clustering
+    name: Field, field: Field, columns: Mapping[str, SegmentColumn], chunks: Clustering
 ) -> list[Hashes]:
     """The hashes, under the name of `name`, of the different values of `field` in each chunk."""
     parts = [hashes_of_chunks(name, c, chunks) for c in views_of(columns, field).values()]

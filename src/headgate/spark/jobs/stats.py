@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from headgate.columns import parse_field_key
 from headgate.filters import Kind
 from headgate.message import Scalar
 from headgate.spark.jobs.sketches import (
@@ -89,7 +90,8 @@ class StreamStats:
 
     def headers(self) -> dict[str, FieldStats]:
         """By their own names."""
-        return {key[2:]: found for key, found in self.fields.items() if key.startswith("h.")}
+        named = {parse_field_key(key): found for key, found in self.fields.items()}
+        return {field.name: found for field, found in named.items() if field.scope == "header"}
 
     def size_below(self, share: float) -> int:
         """A payload size that this share of the messages stays below, to a power of two."""

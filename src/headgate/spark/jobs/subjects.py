@@ -12,7 +12,6 @@ from headgate.filters import (
     Filter,
     FilterLike,
     as_filter,
-    bind_now,
     fields_read,
     normalize,
     to_text,
@@ -54,7 +53,7 @@ class Subject:
 
 def filter_subject(filter: FilterLike, now_us: int) -> Subject:
     """A filter somebody cares about; a bad one is refused here."""
-    tree = normalize(bind_now(as_filter(filter), now_us))
+    tree = normalize(as_filter(filter)).at(now_us).tree
     return Subject(to_text(as_filter(filter)), (tree,), (1.0,), None)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from headgate.columns import typed_name
 from headgate.errors import InvalidMessage
 from headgate.pipelines import DEAD_LETTER, FAIL, Counters
 from headgate.spark.schema import Column
@@ -82,7 +83,11 @@ class Sieve:
 def _letters(rejected: Sequence[tuple[bytes, str]]) -> pa.RecordBatch:
     records, reasons = zip(*rejected, strict=True)
     payloads = pa.array(records, pa.binary())
-    return valid_columns(pa.record_batch({"payload": payloads, f"h.s.{HEADER}": list(reasons)}))
+    return valid_columns(
+        pa.record_batch(
+            {"payload": payloads, typed_name("header", "string", HEADER): list(reasons)}
+        )
+    )
 
 
 def _record_of(row: pa.RecordBatch) -> bytes:

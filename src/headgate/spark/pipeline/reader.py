@@ -11,13 +11,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from headgate.errors import DataLost
+from headgate.filters import normalize
 from headgate.pipelines import Counters
 from headgate.spark.options import SourceOptions
 from headgate.spark.pipeline.route import descriptors, router
 from headgate.spark.source.planned import PlannedCatalog
 from headgate.spark.source.ranges import Range, scan
 from headgate.spark.source.stream_micro import HeadgateStreamReader, Offsets
-from headgate.streams.read import Query, ScanStats
+from headgate.streams.read import ScanStats, StreamQuery
 
 
 class Share(NamedTuple):
@@ -62,8 +63,8 @@ class RoutingReader(HeadgateStreamReader):
             )
         return found
 
-    def _query(self, moment: int) -> Query:
-        return Query(self.options.filter).at(moment)
+    def _query(self, moment: int) -> StreamQuery:
+        return StreamQuery(normalize(self.options.filter).at(moment))
 
     def _scanned(self, share: Share, counters: Counters) -> Iterator[pa.RecordBatch]:
         """The matches of all ranges, in order; what is opened is counted."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headgate.clock import now_us
 from headgate.columns import BatchColumns
-from headgate.filters import bind_now, normalize, parse
+from headgate.filters import normalize, parse
 from headgate.filters.compile.arrow import compile_mask
 from headgate.pipelines import Counters, to_text
 from headgate.routing import RoutedBatch
@@ -106,7 +106,7 @@ class Router:
         if self.plan.filter is None:
             yield from batches
             return
-        mask = compile_mask(normalize(bind_now(parse(self.plan.filter), now_us())))
+        mask = compile_mask(normalize(parse(self.plan.filter)).at(now_us()))
         for batch in batches:
             yield batch.filter(pa.array(mask(BatchColumns(batch))))
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.filters import Field, Scope, View, column_name
+from headgate.columns import column_name
+from headgate.filters import Field, Scope, View
 from headgate.spark.schema import Column, writing_columns
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from headgate.errors import SparkOptionsError
 from headgate.files import replace_file, sync_directory
-from headgate.spark.schema import VALUES, Column
+from headgate.spark.schema import FIELD_TYPES, VALUES, Column
 from headgate.spark.sink.checkpoint import Owner
 from headgate.spark.sink.destination import BatchMark
 from headgate.spark.sink.folders import (
@@ -45,26 +45,20 @@ LOCK_FILE: Final = "lock"
 SUFFIX: Final = ".parquet"
 _KIND: Final = pa.struct({"s": pa.string(), "i": pa.int64(), "f": pa.float64(), "b": pa.bool_()})
 _MAP: Final = pa.map_(pa.string(), _KIND)
+_FIELDS: Final = {name: types[0] for name, types in FIELD_TYPES.items()}
+_ARROW_TYPES: Final = {
+    "timestamp": pa.timestamp("us", "UTC"), "string": pa.string(), "int": pa.int32(),
+}  # fmt: skip
 SCHEMA: Final = pa.schema(
     {
-        "timestamp": pa.timestamp("us", "UTC"),
-        "topic": pa.string(),
-        "priority": pa.int32(),
-        "id": pa.string(),
-        "filter_value": pa.string(),
-        "key": pa.string(),
+        **{name: _ARROW_TYPES[type_] for name, type_ in _FIELDS.items()},
         "headers": _MAP,
         "properties": _MAP,
         "payload": pa.binary(),
     }
 )
 _COLUMNS: Final = (
-    Column("timestamp", "system", "timestamp"),
-    Column("topic", "system", "string"),
-    Column("priority", "system", "int"),
-    Column("id", "system", "string"),
-    Column("filter_value", "system", "string"),
-    Column("key", "system", "string"),
+    *(Column(name, "system", type_) for name, type_ in _FIELDS.items()),
     Column("headers", "values", VALUES),
     Column("properties", "values", VALUES, scope="property"),
     Column("payload", "system", "binary"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headgate.columns import decode
+from headgate.columns import decode_messages
 from headgate.errors import MissingExtra, NoQueues
 from headgate.pipelines import QueuePlace, Tables, sqlite_file, tables_of
 from headgate.spark.sink.checkpoint import Owner
@@ -86,7 +86,7 @@ class QueueDestination:
         def slices() -> Iterator[list[Publication]]:
             for batch in _batches(staged):
                 for start in range(0, batch.num_rows, AT_ONCE):
-                    yield list(map(Publication, decode(batch.slice(start, AT_ONCE))))
+                    yield list(map(Publication, decode_messages(batch.slice(start, AT_ONCE))))
 
         publish_once(database.engine, self.queue, mark.query, mark.batch, slices)
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headgate.clock import now_us
-from headgate.columns import columns_of
+from headgate.columns import read_table
 from headgate.errors import StagingError
 from headgate.streams.write import STAGED_SUFFIX, write_staged
 
@@ -51,7 +51,7 @@ def stage(folder: str, batches: Iterable[pa.RecordBatch], destination: int = 0) 
 
 def valid_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch under the rules for messages; InvalidMessage names the column and what is wrong with it."""
-    return pa.record_batch(columns_of(batch, now_us()))
+    return pa.record_batch(read_table(batch, now_us()))
 
 
 def _without_offset(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.errors import DataLost
-from headgate.streams.read import Catalog
+from headgate.streams.read import SegmentCatalog
 from headgate.streams.segments import Segment
 
 GO_ON: Final = "go on without them: failOnDataLoss=false, or fail_on_data_loss = false in a pipeline's [source]"
@@ -15,7 +15,7 @@ GO_ON: Final = "go on without them: failOnDataLoss=false, or fail_on_data_loss =
 _log: Final = logging.getLogger(__name__)
 
 
-class PlannedCatalog(Catalog):
+class PlannedCatalog(SegmentCatalog):
     """The segments of a stream, asked only for offsets that were there when they were planned.
 
     Messages that are not there any more are a `DataLost`, or a line in the log when `fail` is false.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns import BatchColumns, field_and_view, joined, shred_headers
+from headgate.columns import BatchColumns, join_views, parse_column_name, shred_headers
 from headgate.filters import Scope, View
 from headgate.spark.schema import Column
 
@@ -160,15 +160,15 @@ def _parts(source: Source, scope: Scope) -> list[Part]:
     overflow = source.columns.overflow
     if scope == "header" and overflow is not None:
         for name, array in shred_headers(overflow.rows).items():
-            view = field_and_view(name)[1] or "string"
-            columns[name] = joined(columns.get(name), array, view)
+            view = parse_column_name(name)[1] or "string"
+            columns[name] = join_views(columns.get(name), array, view)
     found = (_part(name, array, scope) for name, array in columns.items())
     filled = [part for part in found if part is not None and len(part.rows)]
     return sorted(filled, key=lambda part: part.name)
 
 
 def _part(name: str, array: pa.Array, scope: Scope) -> Part | None:
-    field, view = field_and_view(name)
+    field, view = parse_column_name(name)
     if field is None or view is None or field.scope != scope:
         return None
     array = _plain(array)

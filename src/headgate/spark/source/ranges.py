@@ -23,11 +23,11 @@ from headgate.clock import now_us
 from headgate.spark.source.planned import PlannedCatalog
 from headgate.streams import load_options
 from headgate.streams.read import (
-    Catalog,
-    Query,
     Scan,
     ScanStats,
-    entry_filters,
+    SegmentCatalog,
+    StreamQuery,
+    resolve_entry_filters,
     survivors,
     sweep_segment,
 )
@@ -64,13 +64,13 @@ class Piece(NamedTuple):
 
 def plan(
     paths: Sequence[str],
-    query: Query,
+    query: StreamQuery,
     *,
     start: Mapping[str, int] | None = None,
     end: Mapping[str, int] | None = None,
     parts: int = 0,
     cores: int = 0,
-    catalog_of: Callable[[str], Catalog] | None = None,
+    catalog_of: Callable[[str], SegmentCatalog] | None = None,
     stats: ScanStats | None = None,
 ) -> list[tuple[Range, ...]]:
     """Tasks of about the same weight that together hold every match; none when there is none.
@@ -99,18 +99,20 @@ def plan(
     return balanced(pieces, tasks)
 
 
-def listing(path: str) -> Catalog:
+def listing(path: str) -> SegmentCatalog:
     """The segments that the stream in this directory has now."""
-    return Catalog(Path(path))
+    return SegmentCatalog(Path(path))
 
 
-def scan(range: Range, query: Query, catalog: Catalog | None = None) -> Scan:
+def scan(range: Range, query: StreamQuery, catalog: SegmentCatalog | None = None) -> Scan:
     """The matches with an offset in the range, as stream columns in the order of offsets."""
     listed = catalog or PlannedCatalog(range.path)
     return Scan(listed, own_query(range.path, query), range.low, range.high)
 
 
-def sweep(range: Range, query: Query, catalog: Catalog | None = None) -> Iterator[pa.RecordBatch]:
+def sweep(
+    range: Range, query: StreamQuery, catalog: SegmentCatalog | None = None
+) -> Iterator[pa.RecordBatch]:
     """The same matches as they lie: a clustered segment is not brought back into the order of offsets."""
     listed, own = catalog or PlannedCatalog(range.path), own_query(range.path, query)
     position, bound, stats = range.low, own.at(now_us()), ScanStats()
@@ -120,9 +122,9 @@ def sweep(range: Range, query: Query, catalog: Catalog | None = None) -> Iterato
         position = max(position, high)
 
 
-def own_query(path: str, query: Query) -> Query:
+def own_query(path: str, query: StreamQuery) -> StreamQuery:
     """The query with the entry filters that every reader of this stream applies."""
-    own = entry_filters(load_options(Path(path)).entry_filters)
+    own = resolve_entry_filters(load_options(Path(path)).entry_filters)
     return replace(query, entry_filters=(*own, *query.entry_filters)) if own else query
 
 
@@ -130,7 +132,12 @@ def own_query(path: str, query: Query) -> Query:
 
 
 def _runs(
-    catalog: Catalog, own: Query, path: str, start: int | None, end: int | None, stats: ScanStats
+    catalog: SegmentCatalog,
+    own: StreamQuery,
+    path: str,
+    start: int | None,
+    end: int | None,
+    stats: ScanStats,
 ) -> Iterator[Run]:
     until = catalog.next_offset() if end is None else end
     position = catalog.first_offset() if start is None else start
@@ -142,7 +149,9 @@ def _runs(
         position = max(position, high)
 
 
-def _run(path: str, segment: Segment, query: Query, low: int, high: int, stats: ScanStats) -> Run:
+def _run(
+    path: str, segment: Segment, query: StreamQuery, low: int, high: int, stats: ScanStats
+) -> Run:
     found = survivors(segment, query.filter, query.entry_filters, low, high, stats)
     chosen = np.array([survivor.at for survivor in found], np.intp)
     first, last = (bound[chosen] for bound in segment.offset_bounds())

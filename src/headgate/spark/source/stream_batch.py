@@ -10,18 +10,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headgate.clock import now_us
+from headgate.filters import normalize
 from headgate.spark.options import SourceOptions
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
 from headgate.spark.source.answering import AnsweringReader
 from headgate.spark.source.planned import PlannedCatalog
 from headgate.spark.source.projection import Projection, evened
 from headgate.spark.source.ranges import Range, listing, plan, scan, sweep
-from headgate.streams.read import Catalog, Query, Start, resolve_start
+from headgate.streams.read import SegmentCatalog, Start, StreamQuery, resolve_start
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-Reader: TypeAlias = Callable[[Range, Query, Catalog], Iterator[pa.RecordBatch]]
+Reader: TypeAlias = Callable[[Range, StreamQuery, SegmentCatalog], Iterator[pa.RecordBatch]]
 
 
 class HeadgateReader(AnsweringReader):
@@ -33,9 +34,11 @@ class HeadgateReader(AnsweringReader):
         super().__init__(reading_columns(schema), arrow_schema(schema), clock())
         self.options = options
 
-    def query(self) -> Query:
+    def query(self) -> StreamQuery:
         columns = stream_columns(self.columns)
-        return Query(self.whole(self.options.filter), columns=columns).at(self.now_us)
+        return StreamQuery(
+            normalize(self.whole(self.options.filter)).at(self.now_us), columns=columns
+        )
 
     def partitions(self) -> list[InputPartition]:
         low, high, options = self.pushed.low, self.pushed.high, self.options
@@ -57,14 +60,14 @@ class HeadgateReader(AnsweringReader):
         return read_ranges(ranges, self.query(), self.projection(), sweep, fail=fail)
 
 
-def resolved(catalogs: Mapping[str, Catalog], start: Start) -> dict[str, int]:
+def resolved(catalogs: Mapping[str, SegmentCatalog], start: Start) -> dict[str, int]:
     """The offset that `start` means in each stream."""
     return {path: resolve_start(start, catalog, now_us) for path, catalog in catalogs.items()}
 
 
 def read_ranges(
     ranges: Iterable[Range],
-    query: Query,
+    query: StreamQuery,
     projection: Projection,
     reader: Reader = scan,
     *,
@@ -78,7 +81,7 @@ def read_ranges(
 
 
 def _projected(
-    ranges: Iterable[Range], query: Query, projection: Projection, reader: Reader, fail: bool
+    ranges: Iterable[Range], query: StreamQuery, projection: Projection, reader: Reader, fail: bool
 ) -> Iterator[pa.RecordBatch]:
     for path, some in groupby(ranges, key=lambda one: one.path):
         catalog = PlannedCatalog(path, fail=fail)

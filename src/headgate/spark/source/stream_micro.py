@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headgate.clock import now_us
 from headgate.errors import DataLost, StreamError
+from headgate.filters import normalize
 from headgate.pipelines import real_place
 from headgate.spark.options import SourceOptions
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
@@ -30,7 +31,7 @@ from headgate.spark.source.planned import PlannedCatalog
 from headgate.spark.source.projection import Projection
 from headgate.spark.source.ranges import Range, in_sequence, listing, plan
 from headgate.spark.source.stream_batch import read_ranges, resolved
-from headgate.streams.read import Query, ScanStats
+from headgate.streams.read import ScanStats, StreamQuery
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -183,8 +184,10 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except StreamError as problem:  # a stream may well be read-only, and be read all the same
             _log.warning("the progress of the query is not shown: %s", problem)
 
-    def _query(self, moment: int) -> Query:
-        return Query(self.options.filter, columns=stream_columns(self.columns)).at(moment)
+    def _query(self, moment: int) -> StreamQuery:
+        return StreamQuery(
+            normalize(self.options.filter).at(moment), columns=stream_columns(self.columns)
+        )
 
     def _cursors_of(self, path: str) -> Cursors:
         from headgate.streams.read import Cursors

@@ -5,22 +5,21 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
-    from headgate.streams.cold.compaction import Compacted as Compacted
-    from headgate.streams.cold.compaction import chosen as chosen
-    from headgate.streams.cold.compaction import sources as sources
-    from headgate.streams.cold.compaction import tidied as tidied
+    from headgate.streams.cold.compaction import CompactionResult as CompactionResult
+    from headgate.streams.cold.compaction import clean_up as clean_up
+    from headgate.streams.cold.compaction import list_candidates as list_candidates
+    from headgate.streams.cold.compaction import select_candidates as select_candidates
+    from headgate.streams.cold.manifest import list_manifests as list_manifests
     from headgate.streams.cold.manifest import read_note as read_note
-    from headgate.streams.cold.tier import manifests as manifests
     from headgate.streams.cold.write import ColdTask as ColdTask
-    from headgate.streams.cold.write import Written as Written
-    from headgate.streams.cold.write import attempt as attempt
+    from headgate.streams.cold.write import WrittenColdFile as WrittenColdFile
+    from headgate.streams.cold.write import try_write_cold as try_write_cold
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "compaction": ["Compacted", "chosen", "sources", "tidied"],
-            "manifest": ["read_note"],
-            "tier": ["manifests"],
-            "write": ["ColdTask", "Written", "attempt"],
+            "compaction": ["CompactionResult", "select_candidates", "list_candidates", "clean_up"],
+            "manifest": ["list_manifests", "read_note"],
+            "write": ["ColdTask", "WrittenColdFile", "try_write_cold"],
         },
     )

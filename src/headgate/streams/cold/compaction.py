@@ -1,7 +1,7 @@
-"""Compaction: which sealed segments become cold, and how what was written becomes part of the stream.
+"""Compaction: choose sealed segments, rewrite them as Parquet files, and commit those to the stream.
 
-Deciding and committing is done by one process, which holds the compaction's own lock; writing may be done by many,
-anywhere the stream's directory can be read. Producers and readers go on meanwhile.
+One process, which holds the compaction lock, chooses and commits; any number of processes that can read the stream's
+directory write the files. Producers and readers go on meanwhile.
 """
 
 from __future__ import annotations
@@ -20,17 +20,23 @@ from headgate.errors import StreamError, StreamLocked
 from headgate.files import remove_files, sync_directory, write_durably
 from headgate.streams.cold.location import (
     cold_file,
-    default_place,
-    files_in,
-    make_place,
-    parse_place,
+    create_location,
+    default_location,
+    list_files,
+    parse_location,
 )
-from headgate.streams.cold.manifest import read_note
-from headgate.streams.cold.tier import COMPACTION_LOCK, DROPPED, changing, manifests, tidy
-from headgate.streams.cold.write import ColdTask, Written, attempt
+from headgate.streams.cold.manifest import (
+    COMPACTION_LOCK,
+    DROPPED,
+    list_manifests,
+    locking_tier,
+    read_note,
+    tidy,
+)
+from headgate.streams.cold.write import ColdTask, WrittenColdFile, try_write_cold
 from headgate.streams.format import SegmentFile, cold_path, segment_files
 from headgate.streams.options import load_options
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.segments.seal import UNFINISHED
 from headgate.streams.upkeep.retention import SegmentInfo, segment_info
 from headgate.streams.write.lock import WriterLock
@@ -41,7 +47,7 @@ _UNCOMMITTED: Final = ".uncommitted"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ColdCandidate:
     """A sealed segment that may become cold."""
 
     file: SegmentFile
@@ -51,9 +57,9 @@ class Source:
 # ---- deciding ----------------------------------------------------------------------------------------
 
 
-def sources(directory: Path) -> list[Source]:
-    """The sealed segments that are not cold yet, up to the first that is not sealed."""
-    catalog = Catalog(directory)
+def list_candidates(directory: Path) -> list[ColdCandidate]:
+    """List the sealed segments that are not cold yet, up to the first that is not sealed."""
+    catalog = SegmentCatalog(directory)
     found = []
     for file in catalog.files:
         if file.cold:
@@ -61,31 +67,31 @@ def sources(directory: Path) -> list[Source]:
         if not file.sealed:
             break
         info = segment_info(catalog.open(file), file.path.stat().st_size)
-        found.append(Source(file, info))
+        found.append(ColdCandidate(file, info))
     return found
 
 
-def chosen(
-    found: Sequence[Source],
+def select_candidates(
+    found: Sequence[ColdCandidate],
     *,
     now_us: int,
     horizon_us: int | None = None,
     before_offset: int | None = None,
-) -> list[Source]:
-    """Oldest first, up to the first that is too young or ends too late: the cold tier has no holes."""
-    wanted = []
+) -> list[ColdCandidate]:
+    """Select candidates, oldest first, up to the first that is too young or ends too late: the cold tier has no gaps."""
+    selected = []
     for source in found:
         too_young = horizon_us is not None and source.info.newest(now_us) >= horizon_us
         too_late = before_offset is not None and source.info.next_offset > before_offset
         if too_young or too_late:
             break
-        wanted.append(source)
-    return wanted
+        selected.append(source)
+    return selected
 
 
-def grouped(found: Sequence[Source], most_bytes: int) -> list[list[Source]]:
-    """Neighbours together, as long as they are not too large together; one that is too large stays alone."""
-    groups: list[list[Source]] = []
+def group_candidates(found: Sequence[ColdCandidate], most_bytes: int) -> list[list[ColdCandidate]]:
+    """Group neighbours up to `most_bytes`; a larger candidate is a group of its own."""
+    groups: list[list[ColdCandidate]] = []
     size = 0
     for source in found:
         size += source.info.nbytes
@@ -100,14 +106,14 @@ def grouped(found: Sequence[Source], most_bytes: int) -> list[list[Source]]:
 
 
 class Compaction:
-    """A run: its tasks, and the commit of what came of each. Use `compacting`."""
+    """One run of a compaction: its tasks, and the commit of their files. Use `run_compaction`."""
 
     def __init__(self, directory: Path, place: str) -> None:
         self.directory, self.place, self.run = directory, place, uuid4().hex[:12]
         self._indexed = load_options(directory).indexed
 
-    def tasks(self, wanted: Sequence[Source], created_us: int) -> list[ColdTask]:
-        """What is to be written."""
+    def tasks(self, selected: Sequence[ColdCandidate], created_us: int) -> list[ColdTask]:
+        """Return a task for each Parquet file to be written."""
         return [
             ColdTask(
                 str(self.directory),
@@ -117,31 +123,31 @@ class Compaction:
                 self.run,
                 created_us,
             )
-            for group in grouped(wanted, COLD_BYTES)
+            for group in group_candidates(selected, COLD_BYTES)
         ]
 
-    def commit(self, written: Written) -> bool:
-        """Make a Parquet file part of the stream; False when its sources were dropped since."""
+    def commit(self, written: WrittenColdFile) -> bool:
+        """Make a Parquet file part of the stream; False when retention has deleted its sources meanwhile."""
         target = cold_file(self.directory, written.file)
-        unfinished = target.renamed(target.path + UNFINISHED)
-        with changing(self.directory):
+        unfinished = target.at(target.path + UNFINISHED)
+        with locking_tier(self.directory):
             if not self._still_there(written):
                 unfinished.delete()
                 return False
             unfinished.move(target)
             manifest = cold_path(self.directory, written.first_offset, written.next_offset)
-            _put(manifest, written.manifest)
+            _write_whole(manifest, written.manifest)
         return True
 
-    def _still_there(self, written: Written) -> bool:
+    def _still_there(self, written: WrittenColdFile) -> bool:
         first, end = written.first_offset, written.next_offset
         there = [f for f in segment_files(self.directory) if first <= f.first_offset < end]
         return [file.path.name for file in there] == list(written.sources)
 
 
 @contextmanager
-def compacting(path: str | Path, place: str) -> Iterator[Compaction]:
-    """A run, the only one of this stream; before and after it, what crashed runs left is collected."""
+def run_compaction(path: str | Path, place: str) -> Iterator[Compaction]:
+    """Run a compaction, one at a time for a stream; delete what crashed runs left before and after it."""
     directory = Path(path)
     load_options(directory)
     try:
@@ -151,15 +157,15 @@ def compacting(path: str | Path, place: str) -> Iterator[Compaction]:
         raise StreamError(f"{path} is being compacted already ({who}); let it finish") from None
     with lock:
         collect_orphans(directory)
-        make_place(directory, place)
+        create_location(directory, place)
         run = Compaction(directory, place)
-        _put(directory / RUN_FILE, json.dumps({"run": run.run, "place": place}).encode())
+        _write_whole(directory / RUN_FILE, json.dumps({"run": run.run, "place": place}).encode())
         yield run
         collect_orphans(directory)
 
 
-def _put(path: Path, content: bytes) -> None:
-    """Whole or not at all; under a name until then that no writer takes for a leftover of its own."""
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file as a whole or not at all, under a temporary name that no writer removes as its own."""
     new = path.with_name(f".{path.name}{_UNCOMMITTED}")
     write_durably(new, content)
     os.replace(new, path)
@@ -167,17 +173,17 @@ def _put(path: Path, content: bytes) -> None:
 
 
 def collect_orphans(directory: Path) -> list[str]:
-    """Delete Parquet files that nothing refers to; their names. Needs the compaction's lock.
+    """Delete Parquet files without a manifest, and return their names. Needs the compaction lock.
 
-    In the stream's own folder that is any; elsewhere, where other streams may keep theirs, those of the last run.
+    In the stream's own folder these are all such files; elsewhere, which other streams may share, those of the last run.
     """
     record = directory / RUN_FILE
     last = json.loads(record.read_bytes()) if record.exists() else {"run": "", "place": ""}
-    found = files_in(directory, default_place())
-    if last["place"] not in ("", default_place()):
-        found += [f for f in files_in(directory, last["place"]) if f"-{last['run']}-" in f]
-    with changing(directory):
-        known = {read_note(path).file for path in _referring(directory)}
+    found = list_files(directory, default_location())
+    if last["place"] not in ("", default_location()):
+        found += [f for f in list_files(directory, last["place"]) if f"-{last['run']}-" in f]
+    with locking_tier(directory):
+        known = {read_note(path).file for path in _list_references(directory)}
         orphans = [name for name in found if name not in known]
     for name in orphans:
         cold_file(directory, name).delete()
@@ -185,67 +191,69 @@ def collect_orphans(directory: Path) -> list[str]:
     return orphans
 
 
-def _referring(directory: Path) -> list[Path]:
-    return [*manifests(directory), *directory.glob(f"*{DROPPED}")]
+def _list_references(directory: Path) -> list[Path]:
+    return [*list_manifests(directory), *directory.glob(f"*{DROPPED}")]
 
 
-# ---- the whole of it ---------------------------------------------------------------------------------
+# ---- compact -----------------------------------------------------------------------------------------
 
-Write: TypeAlias = Callable[[Sequence[ColdTask]], Iterable[Written | str]]
-HERE: Final[Write] = partial(map, attempt)
+Write: TypeAlias = Callable[[Sequence[ColdTask]], Iterable[WrittenColdFile | str]]
+WRITE_HERE: Final[Write] = partial(map, try_write_cold)
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """What a compaction did."""
 
-    added: tuple[Written, ...]
-    abandoned: tuple[Written, ...]  # their sources were dropped by retention meanwhile
-    problems: tuple[str, ...]  # what cannot be compacted, and why
+    added: tuple[WrittenColdFile, ...]
+    abandoned: tuple[WrittenColdFile, ...]  # retention has deleted their sources meanwhile
+    problems: tuple[str, ...]  # why segments could not be compacted
     removed: tuple[Path, ...]  # files of segments that are cold now
-    holder: Mapping[str, object] | None  # whoever writes, and will remove them instead
+    holder: Mapping[str, object] | None  # the writer that will remove them instead
 
 
 def compact(
     path: str | Path,
-    write: Write = HERE,
+    write: Write = WRITE_HERE,
     *,
     to: str | None = None,
     horizon_us: int | None = None,
     before_offset: int | None = None,
     created_us: int,
-) -> Compacted:
-    """Make sealed segments cold: those of which every message is older than the horizon, or before the offset.
+) -> CompactionResult:
+    """Make sealed segments cold: all, those with only messages older than the horizon, or those before the offset.
 
-    `write` runs the tasks, here or elsewhere, in any order: each gives what it wrote, or says why it could not, and
-    is committed when that arrives.
+    `write` runs the tasks, here or elsewhere, in any order; each result is a written file, which is committed at once,
+    or the reason of a failure.
     """
-    added: list[Written] = []
-    abandoned: list[Written] = []
+    added: list[WrittenColdFile] = []
+    abandoned: list[WrittenColdFile] = []
     problems: list[str] = []
     directory = Path(path).absolute()  # a task may run in another working directory
-    with compacting(directory, parse_place(to)) as run:
-        wanted = chosen(
-            sources(directory),
+    with run_compaction(directory, parse_location(to)) as run:
+        selected = select_candidates(
+            list_candidates(directory),
             now_us=created_us,
             horizon_us=horizon_us,
             before_offset=before_offset,
         )
-        for result in write(run.tasks(wanted, created_us)):
+        for result in write(run.tasks(selected, created_us)):
             if isinstance(result, str):
-                problems.append(result)  # one damaged segment does not keep the others sealed
+                problems.append(result)  # the others are committed all the same
             else:
-                told = replace(result, manifest=b"")  # of a large stream, all of them are too much
+                told = replace(
+                    result, manifest=b""
+                )  # all manifests of a large stream would fill the memory
                 (added if run.commit(result) else abandoned).append(told)
     removed, holder = _remove_covered(directory)
-    return Compacted(tuple(added), tuple(abandoned), tuple(problems), removed, holder)
+    return CompactionResult(tuple(added), tuple(abandoned), tuple(problems), removed, holder)
 
 
-def tidied(directory: Path) -> Compacted:
-    """A compaction of nothing: what earlier ones left is cleared away."""
-    with compacting(directory, default_place()):
+def clean_up(directory: Path) -> CompactionResult:
+    """Delete what crashed compactions left, and remove covered files."""
+    with run_compaction(directory, default_location()):
         pass
-    return Compacted((), (), (), *_remove_covered(directory))
+    return CompactionResult((), (), (), *_remove_covered(directory))
 
 
 def _remove_covered(directory: Path) -> tuple[tuple[Path, ...], Mapping[str, object] | None]:

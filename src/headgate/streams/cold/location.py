@@ -1,4 +1,4 @@
-"""Where the Parquet files of the cold tier are: in `cold/` of the stream, or at any URI that pyarrow.fs opens."""
+"""The location of the cold tier: the folder `cold/` of the stream, or any URI that pyarrow.fs opens."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ColdFile:
-    """A file of the cold tier, wherever it is."""
+    """A file of the cold tier, local or in an object store."""
 
     system: fs.FileSystem
     path: str
 
-    def renamed(self, path: str) -> ColdFile:
+    def at(self, path: str) -> ColdFile:
+        """Return the file at another path of the same file system."""
         return ColdFile(self.system, path)
 
     @property
@@ -34,20 +35,20 @@ class ColdFile:
         return kind == "local"
 
     def open(self) -> pa.NativeFile:
-        """To be read; a local file is mapped, so that it can be read on even if it is deleted."""
+        """Open for reading; a local file is mapped, so that it stays readable after it is deleted."""
         if not self.is_local:
             return self.system.open_input_file(self.path)
         with pa.memory_map(self.path) as mapped:
             return pa.BufferReader(mapped.read_buffer())
 
     def move(self, to: ColdFile) -> None:
-        """Give it another name, durably."""
+        """Rename the file, durably."""
         self.system.move(self.path, to.path)
         if self.is_local:
             sync_directory(Path(to.path).parent)
 
     def sync(self) -> None:
-        """Make a local file and its name durable; an object store has answered already."""
+        """Make a local file and its name durable; an object store has done so already."""
         if self.is_local:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -57,25 +58,25 @@ class ColdFile:
             sync_directory(Path(self.path).parent)
 
     def delete(self) -> None:
-        """Delete it if it is there."""
+        """Delete the file if it exists."""
         with suppress(FileNotFoundError):
             self.system.delete_file(self.path)
 
 
-def default_place() -> str:
-    """The folder inside of the stream."""
+def default_location() -> str:
+    """Return the location inside the stream's directory."""
     return COLD_DIRECTORY
 
 
-def parse_place(to: str | None) -> str:
-    """The place a person names, as manifests name it: a path becomes a file: URI."""
+def parse_location(to: str | None) -> str:
+    """Return a location as manifests spell it: a path becomes a file: URI."""
     if not to:
-        return default_place()
+        return default_location()
     return to.rstrip("/") if "://" in to else Path(to).absolute().as_uri()
 
 
 def cold_file(directory: Path, name: str) -> ColdFile:
-    """The file of that name: a URI, or a path below the stream's directory."""
+    """Return the file of that name: a URI, or a path below the stream's directory."""
     from pyarrow import fs  # slow to load, and most streams have no cold tier
 
     if "://" not in name:
@@ -84,13 +85,13 @@ def cold_file(directory: Path, name: str) -> ColdFile:
         return ColdFile(*fs.FileSystem.from_uri(name))
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise StreamError(
-            f"{name} is no place pyarrow.fs can open: {problem}; give a path, or a URI such as "
+            f"pyarrow.fs cannot open {name}: {problem}; give a path, or a URI such as "
             "file:///cold/events or s3://bucket/events"
         ) from problem
 
 
-def files_in(directory: Path, place: str) -> list[str]:
-    """The names of all files of a place, as manifests name them."""
+def list_files(directory: Path, place: str) -> list[str]:
+    """List the files of a location, spelled as in manifests."""
     from pyarrow import fs
 
     folder = cold_file(directory, place)
@@ -98,10 +99,10 @@ def files_in(directory: Path, place: str) -> list[str]:
     return [f"{place}/{info.base_name}" for info in found if info.is_file]
 
 
-def make_place(directory: Path, place: str) -> None:
-    """Make the folder of a place, if it is not there; refused when it cannot be made."""
+def create_location(directory: Path, place: str) -> None:
+    """Create the folder of a location if it does not exist."""
     folder = cold_file(directory, place)
     try:
         folder.system.create_dir(folder.path, recursive=True)
     except (pa.ArrowException, OSError) as problem:
-        raise StreamError(f"{place} cannot hold Parquet files: {problem}") from problem
+        raise StreamError(f"cannot create {place} for Parquet files: {problem}") from problem

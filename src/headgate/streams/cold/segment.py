@@ -1,7 +1,12 @@
 """A cold segment: a Parquet file that any engine reads. A chunk is a row group; planning reads only the manifest.
 
-Rows are clustered as in a sealed segment, in row groups far larger than its chunks. Of a row group, only the columns
-that are asked for are read.
+Rows are clustered as in a sealed segment, in row groups far larger than its chunks. Only the columns that a query needs
+are read.
+
+Columns are named without dots, which other engines take for nested fields. Every byte of a header's name that is not an
+ASCII letter, digit or underscore is written as `$` and two hexadecimal digits:
+
+    h.s.region   h_s_region          h.i.x-total   h_i_x$2dtotal          topic, offset, …   unchanged
 """
 
 from __future__ import annotations
@@ -19,7 +24,6 @@ from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt, StreamError
 from headgate.streams.cold.location import cold_file
 from headgate.streams.cold.manifest import LENGTH, read_manifest
-from headgate.streams.cold.names import parquet_name, stream_name
 from headgate.streams.format import COLD_SUFFIX
 from headgate.streams.segments.gather import Rows
 from headgate.streams.segments.sealed import SealedSegment
@@ -29,17 +33,20 @@ from headgate.streams.segments.summary import Summary
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
+
+import re
+
 _ENDING: Final = 8  # length of the footer, and the magic behind it
 _READ_BYTES: Final = 1 << 20
 
 
 def open_sealed(path: Path) -> SealedSegment | ColdSegment:
-    """The segment of a file that never changes any more."""
+    """Open a sealed or cold segment."""
     return ColdSegment(path) if path.suffix == COLD_SUFFIX else SealedSegment(path)
 
 
 class ColdSegment(SummarizedSegment):
-    """The manifest in memory, the Parquet file read when a chunk is."""
+    """A manifest in memory, and its Parquet file, which is read chunk by chunk."""
 
     tier = "cold"
 
@@ -52,8 +59,8 @@ class ColdSegment(SummarizedSegment):
         self.nbytes = self.known.nbytes
         self._summary = Summary(table, self.note.first_offset, self.note.overflowed)
         self.file = cold_file(path.parent, self.known.file)
-        # A local file is mapped here and now: then retention may delete it while it is read.
-        self._source = self._opened() if self.file.is_local else None
+        # A local file is mapped at once, so that retention may delete it while it is read.
+        self._source = self._open() if self.file.is_local else None
         self._parquet: ParquetFile | None = None
         self._reading = Lock()
 
@@ -64,29 +71,29 @@ class ColdSegment(SummarizedSegment):
         return self._summary.numbers(LENGTH)
 
     def read(self, i: int, names: Sequence[str]) -> dict[str, pa.Array]:
-        """These columns of a row group, their pages checked."""
+        """Read columns of a row group, checking the CRC of their pages."""
         wanted = list(map(parquet_name, names))
         try:
             with self._reading:
                 table = self._file().read_row_group(i, columns=wanted)
         except FileNotFoundError as problem:
             raise StreamError(
-                f"{self.known.file} is gone: if retention has dropped it since, read again from a later offset"
+                f"{self.known.file} no longer exists: if retention has deleted it, read again from a later offset"
             ) from problem
         except (pa.ArrowException, OSError) as problem:
             low, high = (int(bound[i]) for bound in self.offset_bounds())
             what = f"row group {i} with offsets from {low} to {high}: {problem}"
-            if not self.file.is_local:  # it may as well be the network
+            if not self.file.is_local:  # the network may have failed
                 raise StreamError(f"{self.known.file} cannot be read, {what}") from problem
             raise StreamCorrupt(self.known.file, 0, what) from problem
         return {
-            stream_name(name): _as_stored(column.combine_chunks())
+            stream_name(name): _to_integers(column.combine_chunks())
             for name, column in zip(table.column_names, table.columns, strict=True)
         }
 
     def check_file(self) -> None:
-        """Check every byte of the Parquet file, also those between its pages."""
-        crc, source = 0, self._source or self._opened()
+        """Check every byte of the Parquet file, including those between its pages."""
+        crc, source = 0, self._source or self._open()
         source.seek(0)
         while part := source.read(_READ_BYTES):
             crc = crc32(part, crc)
@@ -95,7 +102,7 @@ class ColdSegment(SummarizedSegment):
 
     # ---- the Parquet file ----------------------------------------------------------------------------
 
-    def _opened(self) -> pa.NativeFile:
+    def _open(self) -> pa.NativeFile:
         try:
             return self.file.open()
         except FileNotFoundError:
@@ -107,7 +114,7 @@ class ColdSegment(SummarizedSegment):
 
     def _file(self) -> ParquetFile:
         if self._parquet is None:
-            self._parquet = self._parsed(self._source or self._opened())
+            self._parquet = self._parsed(self._source or self._open())
         return self._parquet
 
     def _parsed(self, source: pa.NativeFile) -> ParquetFile:
@@ -126,15 +133,15 @@ class ColdSegment(SummarizedSegment):
 
 
 def read_ending(source: pa.NativeFile) -> bytes:
-    """The footer of a Parquet file, with its length and the magic behind it."""
+    """Read the footer of a Parquet file, with its length and the magic."""
     size = source.size()
     length = int.from_bytes(source.read_at(4, max(size - _ENDING, 0)), "little") + _ENDING
     found: bytes = source.read_at(min(length, size), max(size - length, 0))
     return found
 
 
-def _as_stored(array: pa.Array) -> pa.Array:
-    """Moments are numbers in a stream; the same bytes either way."""
+def _to_integers(array: pa.Array) -> pa.Array:
+    """Turn a timestamp column into integers, as in other segments; the bytes are equal."""
     return array.cast(pa.int64()) if pa.types.is_timestamp(array.type) else array
 
 
@@ -162,22 +169,51 @@ class ColdChunk(SummarizedChunk):
         return super().take(rows, columns)
 
 
-# ---- what was taken of several row groups ------------------------------------------------------------
+# ---- rows of several row groups ----------------------------------------------------------------------
 
 
-def united(parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows; a dictionary is one for all parts, or none where it would be longer than they are."""
+def unify_dictionaries(parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Give all parts one dictionary for each column, or none where it would be longer than the parts."""
     names: list[str] = parts[0].schema.names
-    columns = [_united([part.column(name) for part in parts]) for name in names]
+    columns = [_unify([part.column(name) for part in parts]) for name in names]
     return [
         pa.RecordBatch.from_arrays(list(arrays), names) for arrays in zip(*columns, strict=True)
     ]
 
 
-def _united(arrays: list[pa.Array]) -> list[pa.Array]:
+def _unify(arrays: list[pa.Array]) -> list[pa.Array]:
     if not pa.types.is_dictionary(arrays[0].type):
         return arrays
     if sum(len(array.dictionary) for array in arrays) > sum(map(len, arrays)):
         return [array.dictionary_decode() for array in arrays]
     found: list[pa.Array] = pa.chunked_array(arrays).unify_dictionaries().chunks
     return found
+
+
+# ---- column names in Parquet -------------------------------------------------------------------------
+
+
+_TYPED: Final = re.compile(r"([hp])\.([sifbo])\.(.+)", re.DOTALL)
+_TYPED_IN_PARQUET: Final = re.compile(r"([hp])_([sifbo])_(.+)")
+_PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+
+
+def parquet_name(column: str) -> str:
+    """Return the name of a stream's column in Parquet."""
+    found = _TYPED.fullmatch(column)
+    return f"{found[1]}_{found[2]}_{_escape(found[3])}" if found else column
+
+
+def stream_name(parquet: str) -> str:
+    """Return the name of a Parquet column in the stream."""
+    found = _TYPED_IN_PARQUET.fullmatch(parquet)
+    return f"{found[1]}.{found[2]}.{_unescape(found[3])}" if found else parquet
+
+
+def _escape(name: str) -> str:
+    return "".join(chr(byte) if byte in _PLAIN else f"${byte:02x}" for byte in name.encode())
+
+
+def _unescape(name: str) -> str:
+    first, *rest = name.encode().split(b"$")
+    return (first + b"".join(bytes([int(part[:2], 16)]) + part[2:] for part in rest)).decode()

@@ -1,6 +1,6 @@
-"""Sealed segments as one Parquet file: clustered anew, a Bloom filter for each indexed header, a summary for us.
+"""Write sealed segments as one Parquet file: clustered again, with Bloom filters for indexed headers and a summary.
 
-The file is complete and durable when this returns, under a name that nothing refers to yet.
+The file is complete and durable before a manifest refers to it.
 """
 
 from __future__ import annotations
@@ -14,52 +14,55 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.columns import field_and_view
+from headgate.columns import parse_column_name
 from headgate.errors import StreamError
 from headgate.filters import Field
 from headgate.streams.cold.location import ColdFile, cold_file
 from headgate.streams.cold.manifest import LENGTH, ColdNote, encode_manifest
-from headgate.streams.cold.names import parquet_name
-from headgate.streams.cold.segment import read_ending
-from headgate.streams.segments.clustering import ChunkSize, Clustering
-from headgate.streams.segments.footer import SegmentNote
-from headgate.streams.segments.seal import (
-    UNFINISHED,
-    SegmentRows,
+from headgate.streams.cold.segment import parquet_name, read_ending
+from headgate.streams.segments.clustering import (
+    ChunkSize,
+    Clustering,
     arrange,
     in_order,
     key_fields,
     keys_of,
+)
+from headgate.streams.segments.seal import UNFINISHED
+from headgate.streams.segments.sealed import SealedSegment
+from headgate.streams.segments.segment_rows import (
+    SegmentColumn,
+    SegmentRows,
+    Words,
     overflowed,
     read_rows,
 )
-from headgate.streams.segments.sealed import SealedSegment
-from headgate.streams.segments.summary_build import summarize
-from headgate.streams.segments.whole import Whole, Words
+from headgate.streams.segments.summarized import SegmentNote
+from headgate.streams.segments.summary import summarize
 
 ROW_GROUP_ROWS: Final = 1 << 16  # up to twice as many, to end where a key changes
 ROW_GROUP_BYTES: Final = 32 << 20  # of payload
 BLOOM_BYTES: Final = range(16, (80 << 10) + 1)  # of a row group in the summary
-BLOOM_ERRORS: Final = 0.01  # of the native Bloom filters
+BLOOM_ERRORS: Final = 0.01  # false positives of the Bloom filters in the Parquet file
 _MOMENT: Final = pa.timestamp("us", "UTC")
 _TOPIC: Final = Field("sys", "topic")
 
 
 @dataclass(frozen=True, slots=True)
 class ColdTask:
-    """Sealed segments of a stream that are to become one Parquet file."""
+    """Sealed segments of a stream to be rewritten as one Parquet file."""
 
     directory: str
     sources: tuple[str, ...]  # the names of their files, in the order of offsets
     indexed: tuple[str, ...]
     place: str
-    run: str  # part of the file's name, so that what is left of a crash can be found
+    run: str  # part of the file's name, to find the files of a crashed run
     created: int  # microseconds UTC
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A Parquet file that waits to be part of the stream."""
+class WrittenColdFile:
+    """A complete Parquet file that is not committed yet."""
 
     sources: tuple[str, ...]
     first_offset: int
@@ -70,21 +73,21 @@ class Written:
     manifest: bytes
 
 
-def attempt(task: ColdTask) -> Written | str:
-    """The same; what is wrong, in words, when it cannot be done."""
+def try_write_cold(task: ColdTask) -> WrittenColdFile | str:
+    """Write the Parquet file of a task; return the reason as text when that fails."""
     try:
         return write_cold(task)
     except FileNotFoundError as problem:
         return (
-            f"{problem.filename or problem} is not there: retention has dropped it, or this machine does not "
-            "share the file system the stream is on"
+            f"{problem.filename or problem} does not exist: retention has deleted it, or this machine does not "
+            "share the stream's file system"
         )
     except (StreamError, OSError) as problem:
         return str(problem)
 
 
-def write_cold(task: ColdTask) -> Written:
-    """Write the Parquet file of a task; it becomes part of the stream with `Compaction.commit`."""
+def write_cold(task: ColdTask) -> WrittenColdFile:
+    """Write the Parquet file of a task; `Compaction.commit` makes it part of the stream."""
     directory = Path(task.directory)
     sources = [SealedSegment(directory / name) for name in task.sources]
     rows = read_rows(sources, task.indexed)
@@ -97,7 +100,7 @@ def write_cold(task: ColdTask) -> Written:
         file = _write(target, rows.columns, clustering, key_fields(task.indexed))
     except (pa.ArrowException, OSError) as problem:
         raise StreamError(f"{name} cannot be written: {problem}") from problem
-    return Written(
+    return WrittenColdFile(
         task.sources,
         segment.first_offset,
         segment.next_offset,
@@ -155,14 +158,16 @@ def _summary(
 
 @dataclass(frozen=True, slots=True)
 class _File:
+    """A written Parquet file."""
+
     nbytes: int
     crc: int
     footer_crc: int
     lengths: list[int]  # of its row groups
 
 
-class _Counting:
-    """What is written passes through here and is summed up on its way."""
+class _ChecksummingSink:
+    """A sink that counts and checksums what is written through it."""
 
     def __init__(self, sink: pa.NativeFile) -> None:
         self._sink, self.crc, self.nbytes, self.closed = sink, 0, 0, False
@@ -184,15 +189,18 @@ class _Counting:
 
 
 def _write(
-    target: ColdFile, columns: dict[str, Whole], clustering: Clustering, fields: Sequence[Field]
+    target: ColdFile,
+    columns: dict[str, SegmentColumn],
+    clustering: Clustering,
+    fields: Sequence[Field],
 ) -> _File:
     from pyarrow import parquet  # slow to load, and only compaction writes Parquet
 
     schema = pa.schema([(parquet_name(n), _type_of(n, c)) for n, c in columns.items()])
     with target.system.open_output_stream(target.path) as sink:
-        counting = _Counting(sink)
+        checksummed = _ChecksummingSink(sink)
         with parquet.ParquetWriter(
-            pa.PythonFile(counting, "w"),
+            pa.PythonFile(checksummed, "w"),
             schema,
             compression="zstd",
             store_schema=False,
@@ -207,23 +215,23 @@ def _write(
         ending = read_ending(source)
     metadata = parquet.read_metadata(pa.BufferReader(ending))
     lengths = [_length(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
-    return _File(counting.nbytes, counting.crc, crc32(ending), lengths)
+    return _File(checksummed.nbytes, checksummed.crc, crc32(ending), lengths)
 
 
 def _length(row_group: Any) -> int:
     return sum(row_group.column(i).total_compressed_size for i in range(row_group.num_columns))
 
 
-def _type_of(name: str, column: Whole) -> pa.DataType:
+def _type_of(name: str, column: SegmentColumn) -> pa.DataType:
     if name == "timestamp":
         return _MOMENT
     return pa.string() if isinstance(column, Words) else column.type
 
 
 def _batches(
-    schema: pa.Schema, columns: dict[str, Whole], clustering: Clustering
+    schema: pa.Schema, columns: dict[str, SegmentColumn], clustering: Clustering
 ) -> Iterator[pa.RecordBatch]:
-    """A batch a row group; each gets a dictionary of its own, of the words that are in it."""
+    """Yield one batch for each row group, with a dictionary of only the words in it."""
     for start, end in zip(clustering.starts, clustering.ends, strict=True):
         rows = clustering.order[start:end]
         arrays = [
@@ -234,16 +242,16 @@ def _batches(
 
 
 def _bloom_filters(
-    columns: dict[str, Whole], clustering: Clustering, fields: Sequence[Field]
+    columns: dict[str, SegmentColumn], clustering: Clustering, fields: Sequence[Field]
 ) -> dict[str, dict[str, object]]:
-    """For what is asked by value: topic, filter value and indexed headers, where they are text or integers.
+    """Return the Bloom filter options of topic, filter value and indexed headers, where they are text or integers.
 
-    Not for doubles: other engines need not agree on whether 0.0 and -0.0 are one value.
+    Doubles get none: engines disagree on whether 0.0 and -0.0 are one value.
     """
     most = int((clustering.ends - clustering.starts).max(initial=1))
     found: dict[str, dict[str, object]] = {}
     for name, column in columns.items():
-        field, view = field_and_view(name)
+        field, view = parse_column_name(name)
         if field in (_TOPIC, *fields) and view in ("string", "int"):
             distinct = min(most, len(column.words)) if isinstance(column, Words) else most
             found[parquet_name(name)] = {"ndv": max(distinct, 1), "fpp": BLOOM_ERRORS}

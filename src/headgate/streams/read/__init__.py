@@ -5,17 +5,19 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
-    from headgate.streams.read.catalog import Catalog as Catalog
+    from headgate.streams.read.catalog import SegmentCatalog as SegmentCatalog
     from headgate.streams.read.cursors import Cursors as Cursors
-    from headgate.streams.read.entry_filter import entry_filters as entry_filters
-    from headgate.streams.read.measurement import Measured as Measured
-    from headgate.streams.read.measurement import measure as measure
+    from headgate.streams.read.entry_filters import resolve_entry_filters as resolve_entry_filters
     from headgate.streams.read.plan import ScanStats as ScanStats
     from headgate.streams.read.plan import survivors as survivors
-    from headgate.streams.read.query import Query as Query
+    from headgate.streams.read.query import StreamQuery as StreamQuery
     from headgate.streams.read.query import make_query as make_query
+    from headgate.streams.read.scan import Measurement as Measurement
+    from headgate.streams.read.scan import OnCorrupt as OnCorrupt
     from headgate.streams.read.scan import Scan as Scan
+    from headgate.streams.read.scan import measure as measure
     from headgate.streams.read.scan import sweep_segment as sweep_segment
+    from headgate.streams.read.start import OnLost as OnLost
     from headgate.streams.read.start import Start as Start
     from headgate.streams.read.start import parse_start as parse_start
     from headgate.streams.read.start import resolve_start as resolve_start
@@ -23,13 +25,12 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "catalog": ["Catalog"],
+            "catalog": ["SegmentCatalog"],
             "cursors": ["Cursors"],
-            "entry_filter": ["entry_filters"],
-            "measurement": ["Measured", "measure"],
+            "entry_filters": ["resolve_entry_filters"],
             "plan": ["ScanStats", "survivors"],
-            "query": ["Query", "make_query"],
-            "scan": ["Scan", "sweep_segment"],
-            "start": ["Start", "parse_start", "resolve_start"],
+            "query": ["StreamQuery", "make_query"],
+            "scan": ["Measurement", "OnCorrupt", "Scan", "measure", "sweep_segment"],
+            "start": ["OnLost", "Start", "parse_start", "resolve_start"],
         },
     )

@@ -1,8 +1,8 @@
-"""Which segments a stream has at this moment, while writing, sealing and retention go on.
+"""The catalog: the segments of a stream at one moment, while writing, sealing and retention go on.
 
-A directory is not read in one moment: while a segment is sealed, a listing may miss both its forms, the new one
-because it was not there yet and the old one because it is not there any more. The next listing cannot. So a
-listing counts only when two in a row agree.
+Listing a directory takes time: while a segment is sealed, a listing may miss both of its files, the new one because
+it did not exist yet and the old one because it was removed meanwhile. The next listing cannot miss both. So a listing
+counts only when two in a row are equal.
 """
 
 from __future__ import annotations
@@ -21,41 +21,42 @@ from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.segments.segment import Segment
 from headgate.streams.segments.summarized import SummarizedSegment
 
-MOST_KEPT: Final = 32 << 20  # bytes of the footers of sealed segments
-_MOST_LOOKS: Final = 1000
+MOST_CACHED: Final = 32 << 20  # bytes of the footers of sealed segments
+_MOST_ATTEMPTS: Final = 1000
 
 
 class SealedSegments:
-    """Sealed and cold segments that were opened before; they never change, so readers share them."""
+    """A cache of open sealed and cold segments; they never change, so readers share them."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[Path, SummarizedSegment] = OrderedDict()
         self._changing = Lock()
 
     def open(self, path: Path) -> SummarizedSegment:
+        """Open a segment, or return it from the cache."""
         with self._changing:
             if path in self._open:
                 self._open.move_to_end(path)
                 return self._open[path]
-        found = open_sealed(path)
+        segment = open_sealed(path)
         with self._changing:
-            self._open[path] = found
-            while len(self._open) > 1 and self._kept() > MOST_KEPT:
+            self._open[path] = segment
+            while len(self._open) > 1 and self._cached_bytes() > MOST_CACHED:
                 self._open.popitem(last=False)
-        return found
+        return segment
 
     def keep_only(self, paths: Collection[Path]) -> None:
-        """Let go of the others: a dropped file takes its space as long as it is mapped."""
+        """Close all other segments: a dropped file takes disk space as long as it is mapped."""
         with self._changing:
             for path in self._open.keys() - paths:
                 del self._open[path]
 
-    def _kept(self) -> int:
+    def _cached_bytes(self) -> int:
         return sum(segment.footer_bytes for segment in self._open.values())
 
 
-class Catalog:
-    """The segments of one stream as one reader sees them. Not for two threads at once."""
+class SegmentCatalog:
+    """The segments of one stream as one reader sees them. For one thread at a time."""
 
     def __init__(self, directory: Path, sealed: SealedSegments | None = None) -> None:
         self._directory = directory
@@ -64,39 +65,40 @@ class Catalog:
         self.relist()
 
     def relist(self) -> None:
-        """Look at the directory again."""
+        """List the directory again."""
         self._files = list_segments(self._directory)
-        there = {file.path for file in self._files}
-        self._sealed.keep_only(there)
-        self._hot = {path: segment for path, segment in self._hot.items() if path in there}
+        listed = {file.path for file in self._files}
+        self._sealed.keep_only(listed)
+        self._hot = {path: segment for path, segment in self._hot.items() if path in listed}
 
     @property
     def files(self) -> list[SegmentFile]:
+        """The listed segments, oldest first."""
         return list(self._files)
 
     def first_offset(self) -> int:
-        """The oldest offset that may still be there."""
+        """Return the oldest offset the stream still has."""
         return self._files[0].first_offset if self._files else 0
 
     def next_offset(self) -> int:
-        """The offset the next message will get."""
+        """Return the offset the next message will get."""
         self.relist()
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_ATTEMPTS):
             if not self._files:
                 return 0
             try:
                 return self.open(self._files[-1]).next_offset
             except FileNotFoundError:
                 self.relist()
-        raise self._restless()
+        raise self._changing_too_fast()
 
     def covering(self, offset: int) -> Segment | None:
-        """The segment that holds the offset, or the oldest one if retention has dropped it; None at the end.
+        """Return the segment that holds the offset, or the oldest one if retention has dropped it; None at the end.
 
-        An offset that is missing between two segments is a StreamCorrupt.
+        Raises StreamCorrupt when the offset is missing between two segments.
         """
         fresh = False
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_ATTEMPTS):
             try:
                 found = self._covering(offset)
             except FileNotFoundError:  # sealed or dropped since it was listed
@@ -110,7 +112,7 @@ class Catalog:
                     return found
             self.relist()
             fresh = True
-        raise self._restless()
+        raise self._changing_too_fast()
 
     def _covering(self, offset: int) -> Segment | None:
         if not self._files:
@@ -128,7 +130,7 @@ class Catalog:
         raise StreamCorrupt(str(following[0].path), None, what, [gap])
 
     def open(self, file: SegmentFile) -> Segment:
-        """The segment of a listed file, with all that was published until now."""
+        """Open the segment of a listed file, with everything published until now."""
         try:
             return self._sealed.open(file.path) if file.sealed else self._open_hot(file)
         except FileNotFoundError:
@@ -138,10 +140,10 @@ class Catalog:
             offsets = [] if end is None else [(file.first_offset, end - 1)]
             raise StreamCorrupt(damage.file, damage.position, damage.problem, offsets) from damage
         except OSError as problem:
-            raise StreamError(f"{file.path} cannot be read: {problem}") from problem
+            raise StreamError(f"cannot read {file.path}: {problem}") from problem
 
     def end_of(self, file: SegmentFile) -> int | None:
-        """Where a segment ends according to the names of the files; None for the last one."""
+        """Return the end offset of a segment according to the file names; None for the last segment."""
         if (bounds := cold_bounds(file.path)) is not None:
             return bounds[1]
         behind = (f.first_offset for f in self._files if f.first_offset > file.first_offset)
@@ -158,21 +160,21 @@ class Catalog:
         self._hot[file.path] = segment
         return segment
 
-    def _restless(self) -> StreamError:
+    def _changing_too_fast(self) -> StreamError:
         return StreamError(
             f"the files of {self._directory} change faster than they can be read; "
-            "is something other than headgate writing there?"
+            "does another program write there?"
         )
 
 
 def list_segments(directory: Path) -> list[SegmentFile]:
-    """The segments that are there at one moment, oldest first."""
+    """List the segments of one moment, oldest first."""
     try:
         seen = segment_files(directory)
         while (again := segment_files(directory)) != seen:
             seen = again
     except FileNotFoundError:
-        raise StreamNotFound(f"there is no stream in {directory} any more") from None
+        raise StreamNotFound(f"the stream in {directory} was deleted") from None
     except OSError as problem:
-        raise StreamError(f"{directory} cannot be read: {problem}") from problem
+        raise StreamError(f"cannot read {directory}: {problem}") from problem
     return seen

@@ -5,40 +5,52 @@
             book(message)
             consumer.commit()
 
-Following sleeps until the directory changes; it does not poll.
+A consumer that follows the stream sleeps until a file of the stream changes; it does not poll.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
+from typing import Final, TypeVar
 
 from headgate.clock import now_us
 from headgate.columns import Record, decode_records
 from headgate.errors import StreamCorrupt, StreamOptionsError
+from headgate.file_watch import Watch
 from headgate.message import Message
-from headgate.streams.read.catalog import Catalog, SealedSegments
+from headgate.streams.format import INDEX_SUFFIX, SEALED_SUFFIX
+from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.cursors import Cursors
-from headgate.streams.read.missing import OnCorrupt, OnLost, check_choices, kept_position
 from headgate.streams.read.plan import ScanStats
-from headgate.streams.read.query import Query
-from headgate.streams.read.scan import Scan
-from headgate.streams.read.start import Start, names_offset, resolve_start
-from headgate.streams.read.tailing import Following
+from headgate.streams.read.query import StreamQuery
+from headgate.streams.read.scan import OnCorrupt, Scan, check_on_corrupt
+from headgate.streams.read.start import (
+    OnLost,
+    Start,
+    check_on_lost,
+    names_offset,
+    resolve_position,
+    resolve_start,
+)
 
 PostFilter = Callable[[Message], bool]
+Result = TypeVar("Result")
+
+LONGEST_SLEEP: Final = 5.0  # seconds; in case the kernel misses a change
 
 
-class Consumer(Iterator[Message]):
-    """The messages a query selects. `position` is the next offset that will be looked at, match or not."""
+class StreamConsumer(Iterator[Message]):
+    """The messages a query selects, in offset order."""
 
     def __init__(
         self,
         directory: Path,
-        query: Query,
+        query: StreamQuery,
         *,
         start: Start = "first",
         follow: bool = False,
@@ -50,38 +62,50 @@ class Consumer(Iterator[Message]):
         on_corrupt: OnCorrupt = "error",
         on_lost: OnLost = "error",
     ) -> None:
-        """`timeout`: stop following after so long without a message. `on_corrupt`, `on_lost`: see `missing`."""
-        check_choices(on_corrupt, on_lost)
+        """Use `Stream.consume`. `timeout`: stop following after so long without a message."""
+        check_on_corrupt(on_corrupt)
+        check_on_lost(on_lost)
         self._on_corrupt, self._on_lost = on_corrupt, on_lost
         self._closed, self._running = False, RLock()
         self.stats = ScanStats()
-        self.offset: int | None = None  # of the message handed out last
         self._query, self._post_filter, self._clock = query, post_filter, clock
         self._cursors, self._cursor = Cursors(directory), cursor
         self._follow = follow
-        self._following = Following(directory, follow=follow, timeout=timeout)
-        self._catalog = Catalog(directory, sealed)
-        self._who = f"{directory}: " + ("the reader" if cursor is None else f"cursor {cursor!r}")
-        self.position = self._first_position(start)
-        self._records: Iterator[Record] = iter(())
+        self._tail = Tail(directory, follow=follow, timeout=timeout)
+        self._catalog = SegmentCatalog(directory, sealed)
+        self._name = f"{directory}: " + ("the reader" if cursor is None else f"cursor {cursor!r}")
+        self._last: Record | None = None  # returned last
+        self._passed = self._first_position(start)  # no match before it is still to be returned
+        self._buffer: Iterator[Record] = iter(())
         self._scan: Scan | None = self._scan_until(self._catalog.next_offset())
+
+    @property
+    def position(self) -> int:
+        """The next offset to be examined, whether it matches or not."""
+        # Two attributes instead of one: __next__ then sets a single one for each message.
+        return self._passed if self._last is None else max(self._passed, self._last.offset + 1)
+
+    @property
+    def offset(self) -> int | None:
+        """The offset of the message returned last; None before the first one."""
+        return None if self._last is None else self._last.offset
 
     def _first_position(self, start: Start) -> int:
         stored = None if self._cursor is None else self._cursors.get(self._cursor)
         if stored is not None:
-            return self._kept(stored.position)
-        found = resolve_start(start, self._catalog, self._clock)
-        return self._kept(found) if names_offset(start) else found
+            return self._resolve(stored.position)
+        position = resolve_start(start, self._catalog, self._clock)
+        return self._resolve(position) if names_offset(start) else position
 
-    def _kept(self, position: int) -> int:
-        end = self._catalog.next_offset()
-        return kept_position(self._who, position, self._catalog.first_offset(), end, self._on_lost)
+    def _resolve(self, position: int) -> int:
+        end, first = self._catalog.next_offset(), self._catalog.first_offset()
+        return resolve_position(self._name, position, first, end, self._on_lost)
 
     def _skip_dropped(self, position: int, first_offset: int) -> int:
-        """Where to go on: retention has dropped what is between the position and that offset."""
-        found = self._kept(position)
-        self.stats.messages_dropped += found - position
-        return found
+        """Return where to go on after retention has dropped the messages before that offset."""
+        resumed = self._resolve(position)
+        self.stats.messages_dropped += resumed - position
+        return resumed
 
     def _scan_until(self, end: int) -> Scan:
         return Scan(
@@ -95,17 +119,20 @@ class Consumer(Iterator[Message]):
             on_dropped=self._skip_dropped,
         )
 
-    # ---- one by one ----------------------------------------------------------------------------------
+    # ---- messages ------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Consumer:
+    def __iter__(self) -> StreamConsumer:
         return self
 
     def __next__(self) -> Message:
-        record = self._next_decoded()
-        return self.next_record().message if record is None else record.message
+        if self._post_filter is None:
+            for record in self._buffer:
+                self._last = record
+                return record.message
+        return self.next_record().message
 
     def records(self) -> Iterator[Record]:
-        """The same messages, each with its offset."""
+        """Yield the messages with their offsets."""
         while True:
             try:
                 yield self.next_record()
@@ -113,51 +140,56 @@ class Consumer(Iterator[Message]):
                 return
 
     def next_record(self) -> Record:
-        """The next message with its offset; StopIteration at the end."""
+        """Return the next message with its offset, waiting for it if the consumer follows; StopIteration at the end."""
         with self._running:
-            return self._following.next(self.poll)
+            return self._tail.next(self.poll)
 
     def poll(self) -> Record | None:
-        """The next message that is there by now, or None; never waits."""
+        """Return the next message that is in the stream by now, or None; never wait."""
         while not self._closed:
-            record = self._next_decoded()
+            record = self.next_buffered()
             if record is not None:
                 return record
-            if not (self._fill() or self._look_for_more()):
+            if not self.fill_buffer():
                 break
         return None
 
-    def _next_decoded(self) -> Record | None:
-        """The next match of the batch at hand."""
-        for record in self._records:
-            self.position = record.offset + 1
+    def next_buffered(self) -> Record | None:
+        """Return the next match that is already decoded, or None; never read from disk."""
+        for record in self._buffer:
             if self._post_filter is None or self._post_filter(record.message):
-                self.offset = record.offset
+                self._last = record
                 return record
+            self._passed = record.offset + 1
         return None
 
-    def _fill(self) -> bool:
-        """Decode the next batch; False when the scan has come to its end."""
+    def fill_buffer(self) -> bool:
+        """Read and decode once the buffer is empty; False when the stream has no more by now."""
+        return self._decode_batch() or self._find_more()
+
+    def _decode_batch(self) -> bool:
+        """Decode the next batch; False at the end of the scan."""
         if self._scan is None:
             return False
         batch = next(self._scan, None)
         if batch is None:
-            self.position = max(self.position, self._scan.position)
+            self._passed = max(self.position, self._scan.position)
             self._scan = None
             return False
-        self._records = iter(decode_records(batch))
+        self._buffer = iter(decode_records(batch))
         return True
 
-    def _look_for_more(self) -> bool:
-        """Whether there is something behind the position that was not there before."""
+    def _find_more(self) -> bool:
+        """Begin a scan of what was published since the last one; False when nothing was."""
         if not self._follow:
             return False
+        position = self.position
         try:
-            segment = self._catalog.covering(self.position)
-            end = self.position if segment is None else segment.next_offset
-        except StreamCorrupt:  # the scan says so, or goes past it
+            segment = self._catalog.covering(position)
+            end = position if segment is None else segment.next_offset
+        except StreamCorrupt:  # the scan raises it, or skips it
             end = self._catalog.next_offset()
-        if end <= self.position:
+        if end <= position:
             return False
         self._scan = self._scan_until(end)
         return True
@@ -165,27 +197,27 @@ class Consumer(Iterator[Message]):
     # ---- cursors -------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Store that everything before `position` is done, under the consumer's name."""
+        """Store `position` under the consumer's cursor: everything before it is done."""
         if self._cursor is None:
             raise StreamOptionsError('only a consumer with a name can commit: consume(cursor="…")')
         self._cursors.commit(self._cursor, self.position)
 
     def lag(self) -> int:
-        """How many messages, matching or not, lie ahead."""
+        """Return how many messages, matching or not, are ahead of the position."""
         return max(self._catalog.next_offset() - self.position, 0)
 
-    # ---- the end -------------------------------------------------------------------------------------
+    # ---- closing -------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Stop; a thread that waits for the next message gets none."""
         self._closed = True
-        self._following.stop()
-        with self._running:  # whoever waits has let go of the watch
-            self._records = iter(())
-            self._following.close()
+        self._tail.stop()
+        with self._running:  # the waiting thread has let go of the watch
+            self._buffer = iter(())
+            self._tail.close()
             self._cursors.close()
 
-    def __enter__(self) -> Consumer:
+    def __enter__(self) -> StreamConsumer:
         return self
 
     def __exit__(
@@ -195,3 +227,62 @@ class Consumer(Iterator[Message]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+# ---- waiting for new messages ------------------------------------------------------------------------
+
+
+class Tail:
+    """Wait for new messages in streams. Any thread may stop it; close it when no thread waits any more."""
+
+    def __init__(self, *directories: Path, follow: bool, timeout: timedelta | None) -> None:
+        """`timeout`: how long to wait for one message; None for ever. Without `follow`, never wait."""
+        self._directories, self._follow = directories, follow
+        self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
+        self._watch: Watch | None = None
+        self._stopped = False
+
+    def next(self, poll: Callable[[], Result | None]) -> Result:
+        """Return what `poll` gives, at once or after a change of the streams; StopIteration at the end."""
+        result = poll()
+        if result is None and self._follow:
+            result = self._wait_for(poll)
+        if result is None:
+            raise StopIteration
+        return result
+
+    def _wait_for(self, poll: Callable[[], Result | None]) -> Result | None:
+        """Poll after every change; None after the timeout or a stop."""
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        while not self._stopped and self._sleep(deadline):
+            result = poll()
+            if result is not None:
+                return result
+        return None
+
+    def _sleep(self, deadline: float | None) -> bool:
+        """Sleep until something changes; False after the deadline."""
+        if self._watch is None:
+            self._watch = watch_streams(*self._directories)
+            return True  # one more poll finds what was published before the watch began
+        left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            return False
+        self._watch.wait(min(left, LONGEST_SLEEP))
+        return True
+
+    def stop(self) -> None:
+        """Make the waiting thread return without a message."""
+        self._stopped = True
+        if self._watch is not None:
+            self._watch.wake()
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+
+def watch_streams(*directories: Path) -> Watch:
+    """Watch the files of streams whose change may mean that there is more to read."""
+    return Watch(*directories, accepts=lambda name: name.endswith((INDEX_SUFFIX, SEALED_SUFFIX)))

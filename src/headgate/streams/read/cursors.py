@@ -1,7 +1,6 @@
-"""Where named consumers stand: one small SQLite database in the stream's directory.
+"""Cursors: the positions of named consumers, in a small SQLite database in the stream's directory.
 
-A cursor is the offset of the next message its consumer wants. It is stored when the consumer commits, and is on
-disk when `commit` returns.
+A cursor is the offset at which its consumer goes on. It is on disk when `commit` returns.
 """
 
 from __future__ import annotations
@@ -37,13 +36,15 @@ _DELETE: Final = "DELETE FROM cursor WHERE name = ?"
 
 
 class Cursor(NamedTuple):
+    """The stored position of a named consumer."""
+
     name: str
-    position: int  # the next offset its consumer wants
+    position: int  # the offset at which its consumer goes on
     updated: int  # microseconds UTC
 
 
 class Cursors:
-    """The cursors of one stream. The database appears with the first commit."""
+    """The cursors of one stream. The first commit creates the database."""
 
     def __init__(self, directory: Path, clock: Callable[[], int] = now_us) -> None:
         self._path, self._clock = directory / CURSORS_FILE, clock
@@ -53,27 +54,28 @@ class Cursors:
         call_in_child(self, Cursors._leave_to_parent)
 
     def get(self, name: str) -> Cursor | None:
-        found = list(self._read(_GET, (_checked(name),)))
-        return found[0] if found else None
+        """Return the cursor of this name; None when there is none."""
+        cursors = list(self._read(_GET, (_check_name(name),)))
+        return cursors[0] if cursors else None
 
     def list(self) -> list[Cursor]:
-        """All of them, by name."""
+        """Return all cursors, sorted by name."""
         return list(self._read(_LIST, ()))
 
     def commit(self, name: str, position: int) -> None:
-        """Store where the consumer stands; it may also go back."""
+        """Store a position; it may be lower than before."""
         if position < 0:
-            raise StreamOptionsError(f"cursor {name!r}: {position} is no offset")
-        with self._failing():
-            self._open().execute(_PUT, (_checked(name), position, self._clock()))
+            raise StreamOptionsError(f"cursor {name!r}: {position} is not an offset")
+        with self._translate_errors():
+            self._open().execute(_PUT, (_check_name(name), position, self._clock()))
 
     def delete(self, name: str) -> bool:
-        """Forget a cursor; whether there was one."""
+        """Delete a cursor; False when there was none."""
         if not self._path.exists():
             return False
-        with self._failing():
+        with self._translate_errors():
             connection = self._open()
-            connection.execute(_DELETE, (_checked(name),))
+            connection.execute(_DELETE, (_check_name(name),))
             return connection.changes() > 0
 
     def close(self) -> None:
@@ -82,7 +84,7 @@ class Cursors:
             self._connection = None
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: what was in use, so that it could not be closed before, is not even closed here."""
+        """In a forked child, drop a connection that was in use and not closed before the fork, without closing it."""
         if self._connection is not None:
             keep_for_ever(self._connection)
             self._connection = None
@@ -90,7 +92,7 @@ class Cursors:
     def _read(self, query: str, parameters: tuple[str, ...]) -> Iterator[Cursor]:
         if not self._path.exists():
             return
-        with self._failing():
+        with self._translate_errors():
             for name, position, updated in self._open().execute(query, parameters):
                 yield Cursor(str(name), int(position), int(updated))
 
@@ -105,14 +107,14 @@ class Cursors:
         return self._connection
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except apsw.Error as problem:
-            raise StreamError(f"the cursors in {self._path} cannot be used: {problem}") from problem
+            raise StreamError(f"cannot use the cursors in {self._path}: {problem}") from problem
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     if (
         not isinstance(name, str)
         or not name

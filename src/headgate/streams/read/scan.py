@@ -1,48 +1,59 @@
-"""Scan a stream: verdict, mask, gather; exactly the messages the filter selects, in the order of their offsets.
+"""Scan a stream: verdict, mask, gather; exactly the messages the filter selects, in offset order.
 
-A chunk with the verdict NONE is not opened, one with ALL is passed on as it is, and of one with SOME only the
-columns the filter asks about are looked at before the matching rows are copied. At most one segment's matches
-are in the works at any time, and their payloads stay in the memory map until they are handed out.
+A chunk with the verdict NONE is not opened, one with ALL is passed on whole, and of one with SOME only the columns
+the filter reads are looked at before the matching rows are copied. At most one segment's matches are in memory at a
+time, and their payloads stay in the memory map until they are returned.
+
+`on_corrupt` decides about messages that cannot be read: "error" raises a StreamCorrupt that names their offsets; "skip"
+goes on behind them, with a warning in the log and a count in `stats.messages_lost`; a function is called with each
+StreamCorrupt, and the scan goes on.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.clock import now_us
-from headgate.errors import StreamCorrupt
-from headgate.filters.compile.arrow import Mask, compile_mask
-from headgate.streams.cold.segment import ColdSegment, united
-from headgate.streams.read.catalog import Catalog
-from headgate.streams.read.missing import OnCorrupt, pass_over, unreadable_chunk
-from headgate.streams.read.plan import ScanStats, Surviving, survivors
-from headgate.streams.read.query import Query
+from headgate.errors import StreamCorrupt, StreamOptionsError
+from headgate.filters import FilterLike
+from headgate.filters.compile.arrow import compile_mask
+from headgate.streams.cold.segment import ColdSegment, unify_dictionaries
+from headgate.streams.read.catalog import SegmentCatalog
+from headgate.streams.read.plan import ScanStats, Survivor, survivors
+from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.segments.gather import Rows
 from headgate.streams.segments.sealed import Gathered, SealedChunk, SealedSegment
 from headgate.streams.segments.segment import Chunk, Segment
 
+if TYPE_CHECKING:
+    from headgate.streams.stream import Stream
+
 BATCH_ROWS: Final = 1 << 15  # of a batch gathered from many chunks
 BATCH_BYTES: Final = 8 << 20
-# Called with the position and the oldest offset there is; gives the position to go on at, or raises.
+OnCorrupt: TypeAlias = Literal["error", "skip"] | Callable[[StreamCorrupt], object]
+# Called with the position and the oldest offset of the stream; returns the position to go on at, or raises.
 OnDropped: TypeAlias = Callable[[int, int], int]
 Taken = TypeVar("Taken")
 
 _ROW_BITS: Final = 32
 _ROW_MASK: Final = (1 << _ROW_BITS) - 1
+_log: Final = logging.getLogger(__name__)
 
 
 class Scan(Iterator[pa.RecordBatch]):
-    """Record batches with an `offset` column, in offset order. To be walked through once."""
+    """Record batches with an `offset` column, in offset order. Can be iterated once."""
 
     def __init__(
         self,
-        catalog: Catalog,
-        query: Query,
+        catalog: SegmentCatalog,
+        query: StreamQuery,
         start: int,
         end: int,
         *,
@@ -51,12 +62,12 @@ class Scan(Iterator[pa.RecordBatch]):
         on_corrupt: OnCorrupt = "error",
         on_dropped: OnDropped | None = None,
     ) -> None:
-        """`on_dropped` is told what retention was faster with, and gives the position to go on at."""
+        """`on_dropped` is called when retention has dropped the position, and returns the one to go on at."""
         self.stats = stats or ScanStats()
-        self.position = start  # every matching message before it was handed out
+        self.position = start  # every matching message before it was returned
         self._catalog, self._query, self._end = catalog, query.at(clock()), end
         self._on_corrupt, self._on_dropped = on_corrupt, on_dropped or self._count_dropped
-        self._batches = self._walk()
+        self._batches = self._scan_segments()
 
     def __iter__(self) -> Scan:
         return self
@@ -67,31 +78,31 @@ class Scan(Iterator[pa.RecordBatch]):
         except StopIteration:
             raise
         except BaseException:
-            self._batches = self._walk()  # the next call begins where this one could not go on
+            self._batches = self._scan_segments()  # the next call resumes at the failed position
             raise
 
     def to_table(self) -> pa.Table:
-        """All that is left, as one table: dictionaries decoded, columns that a batch lacks null."""
-        tables = [pa.Table.from_batches([_decoded(batch)]) for batch in self]
+        """Return all remaining batches as one table: dictionaries decoded, columns that a batch lacks null."""
+        tables = [pa.Table.from_batches([_decode_dictionaries(batch)]) for batch in self]
         if not tables:
             return pa.table({"offset": pa.array([], pa.int64())})
         return pa.concat_tables(tables, promote_options="default")
 
-    def _walk(self) -> Iterator[pa.RecordBatch]:
+    def _scan_segments(self) -> Iterator[pa.RecordBatch]:
         while self.position < self._end:
             try:
                 segment = self._catalog.covering(self.position)
             except StreamCorrupt as damage:
-                self._pass_segment(damage)
+                self._skip_segment(damage)
                 continue
             if segment is None:
                 return
             if segment.first_offset > self.position:
                 self.position = self._on_dropped(self.position, segment.first_offset)
                 continue
-            yield from self._scan(segment, min(segment.next_offset, self._end))
+            yield from self._scan_segment(segment, min(segment.next_offset, self._end))
 
-    def _scan(self, segment: Segment, high: int) -> Iterator[pa.RecordBatch]:
+    def _scan_segment(self, segment: Segment, high: int) -> Iterator[pa.RecordBatch]:
         low = self.position
         for batch in scan_segment(segment, self._query, low, high, self.stats, self._on_corrupt):
             self.position = batch.column("offset")[-1].as_py() + 1
@@ -99,11 +110,11 @@ class Scan(Iterator[pa.RecordBatch]):
             yield batch
         self.position = max(self.position, high)
 
-    def _pass_segment(self, damage: StreamCorrupt) -> None:
+    def _skip_segment(self, damage: StreamCorrupt) -> None:
         """Go on behind a segment that is missing or cannot be opened."""
-        if not damage.offsets:  # it is the last one, and nobody knows where it ends
+        if not damage.offsets:  # it is the last segment, and its end is unknown
             raise damage
-        pass_over(damage, self._on_corrupt)
+        skip_damage(damage, self._on_corrupt)
         behind = min(damage.offsets[-1][1] + 1, self._end)
         self.stats.messages_lost += behind - self.position
         self.position = behind
@@ -114,7 +125,7 @@ class Scan(Iterator[pa.RecordBatch]):
         return behind
 
 
-def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     arrays = [
         array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
         for array in batch.columns
@@ -122,40 +133,43 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
+# ---- one segment -------------------------------------------------------------------------------------
+
+
 def scan_segment(
     segment: Segment,
-    query: Query,
+    query: StreamQuery,
     low: int,
     high: int,
     stats: ScanStats,
     on_corrupt: OnCorrupt = "error",
 ) -> Iterator[pa.RecordBatch]:
-    """The matches of one segment with offsets in [low, high), in order.
+    """Yield the matches of one segment with offsets in [low, high), in offset order.
 
-    What cannot be read is passed over, or everything before it is handed out and then it is raised.
+    Unreadable messages are skipped, or every match before the first of them is yielded and then the damage is raised.
     """
-    asked = _Asked(segment, query, low, high, stats, on_corrupt)
+    scan = _SegmentScan(segment, query, low, high, stats, on_corrupt)
     if isinstance(segment, SealedSegment) and not segment.note.in_order:
-        return _gathered(segment, asked)
+        return _gather_sealed(segment, scan)
     if isinstance(segment, ColdSegment) and not segment.note.in_order:
-        return _collected(segment, asked)
-    return asked.take_each()
+        return _gather_cold(scan)
+    return scan.take_chunks()
 
 
 def sweep_segment(
-    segment: Segment, query: Query, low: int, high: int, stats: ScanStats
+    segment: Segment, query: StreamQuery, low: int, high: int, stats: ScanStats
 ) -> Iterator[pa.RecordBatch]:
-    """The same matches as they lie in the segment: cheaper than in order."""
-    return _Asked(segment, query, low, high, stats, "error").take_each()
+    """Yield the matches of one segment in the order of its chunks, which is cheaper than offset order."""
+    return _SegmentScan(segment, query, low, high, stats, "error").take_chunks()
 
 
-class _Asked:
-    """What is asked of one segment."""
+class _SegmentScan:
+    """A query over one segment, limited to the offsets in [low, high)."""
 
     def __init__(
         self,
         segment: Segment,
-        query: Query,
+        query: StreamQuery,
         low: int,
         high: int,
         stats: ScanStats,
@@ -163,160 +177,236 @@ class _Asked:
     ) -> None:
         self.segment, self.low, self.high, self.stats = segment, low, high, stats
         self.columns, self._on_corrupt = query.columns, on_corrupt
-        self._chosen = survivors(segment, query.filter, query.entry_filters, low, high, stats)
+        self.survivors = survivors(segment, query.filter, query.entry_filters, low, high, stats)
         self._mask = compile_mask(query.filter)
 
-    def take_each(self) -> Iterator[pa.RecordBatch]:
-        """Chunk by chunk, as they lie."""
-        for survivor in self._chosen:
+    def take_chunks(self) -> Iterator[pa.RecordBatch]:
+        """Yield the matches of each chunk, in the order of the chunks."""
+        for survivor in self.survivors:
             try:
-                found = self.take(survivor)
+                batch = self.take(survivor)
             except StreamCorrupt as damage:
-                self.pass_over(self.unreadable(survivor.at, damage))
+                self.skip(self._locate(survivor.at, damage))
                 continue
-            if found is not None:
-                yield found
+            if batch is not None:
+                yield batch
 
-    def each(
-        self, take: Callable[[Surviving], Taken | None]
+    def collect(
+        self, take: Callable[[Survivor], Taken | None]
     ) -> tuple[list[Taken], list[StreamCorrupt]]:
-        """What is taken of every chunk that holds a match, and what cannot be read."""
+        """Return what `take` gives for every chunk that holds a match, and the damage found on the way."""
         taken, unreadable = [], []
-        for survivor in self._chosen:
+        for survivor in self.survivors:
             try:
-                found = take(survivor)
+                part = take(survivor)
             except StreamCorrupt as damage:
-                unreadable.append(self.unreadable(survivor.at, damage))
+                unreadable.append(self._locate(survivor.at, damage))
                 continue
-            if found is not None:
-                taken.append(found)
+            if part is not None:
+                taken.append(part)
         return taken, unreadable
 
-    def take(self, survivor: Surviving) -> pa.RecordBatch | None:
-        """The matches of one chunk."""
+    def take(self, survivor: Survivor) -> pa.RecordBatch | None:
+        """Return the matches of one chunk; None when it has none."""
         chunk = self.segment.chunk(survivor.at)
-        rows = self.matches(chunk, survivor)
+        rows = self.match_rows(chunk, survivor)
         return chunk.take(rows, self.columns) if rows is None or len(rows) else None
 
-    def matches(self, chunk: Chunk, survivor: Surviving) -> Rows | None:
-        """The rows of a chunk that belong to the answer; None for all of them."""
-        return _matches(chunk, survivor, self._mask, self.low, self.high, self.stats)
+    def match_rows(self, chunk: Chunk, survivor: Survivor) -> Rows | None:
+        """Return the matching rows of a chunk; None for all of them."""
+        stats = self.stats
+        stats.bytes_read += chunk.nbytes
+        if survivor.all:
+            stats.chunks_all += 1
+            return None if survivor.within else np.flatnonzero(self._is_within(chunk))
+        stats.chunks_some += 1
+        stats.rows_examined += chunk.num_rows
+        matches = self._mask(chunk)
+        if not survivor.within:
+            matches &= self._is_within(chunk)
+        return None if np.count_nonzero(matches) == len(matches) else np.flatnonzero(matches)
 
-    def unreadable(self, at: int, damage: StreamCorrupt) -> StreamCorrupt:
-        return unreadable_chunk(self.segment, at, self.low, self.high, damage)
+    def _is_within(self, chunk: Chunk) -> npt.NDArray[np.bool_]:
+        offsets = chunk.offsets()
+        return (offsets >= self.low) & (offsets < self.high)
 
-    def pass_over(self, damage: StreamCorrupt) -> None:
-        pass_over(damage, self._on_corrupt)
+    def _locate(self, at: int, damage: StreamCorrupt) -> StreamCorrupt:
+        return locate_damage(self.segment, at, self.low, self.high, damage)
+
+    def skip(self, damage: StreamCorrupt) -> None:
+        """Count unreadable messages as lost, or raise the damage."""
+        skip_damage(damage, self._on_corrupt)
         self.stats.messages_lost += damage.messages
 
-    def readable(self, unreadable: Sequence[StreamCorrupt]) -> int:
-        """The offset up to which matches may be handed out before the damage is raised."""
+    def readable_end(self, unreadable: Sequence[StreamCorrupt]) -> int:
+        """Return the offset up to which matches are returned before the damage is raised."""
         if self._on_corrupt == "error" and unreadable:
             return min(damage.offsets[0][0] for damage in unreadable)
         return self.high
 
 
-def _matches(
-    chunk: Chunk, survivor: Surviving, mask: Mask, low: int, high: int, stats: ScanStats
-) -> Rows | None:
-    """The rows of a chunk that belong to the answer; None for all of them."""
-    stats.bytes_read += chunk.nbytes
-    if survivor.all:
-        stats.chunks_all += 1
-        return None if survivor.within else np.flatnonzero(_within(chunk, low, high))
-    stats.chunks_some += 1
-    stats.rows_examined += chunk.num_rows
-    found = mask(chunk)
-    if not survivor.within:
-        found &= _within(chunk, low, high)
-    return None if np.count_nonzero(found) == len(found) else np.flatnonzero(found)
-
-
-def _within(chunk: Chunk, low: int, high: int) -> npt.NDArray[np.bool_]:
-    offsets = chunk.offsets()
-    return (offsets >= low) & (offsets < high)
-
-
 # ---- clustered segments ------------------------------------------------------------------------------
 
 
-def _gathered(segment: SealedSegment, asked: _Asked) -> Iterator[pa.RecordBatch]:
-    """Matches from all over the segment, brought back into the order of offsets."""
+def _gather_sealed(segment: SealedSegment, scan: _SegmentScan) -> Iterator[pa.RecordBatch]:
+    """Bring the matches of a clustered sealed segment back into offset order."""
 
-    def take(survivor: Surviving) -> tuple[SealedChunk, npt.NDArray[np.int64], Rows] | None:
+    def take(survivor: Survivor) -> tuple[SealedChunk, npt.NDArray[np.int64], Rows] | None:
         chunk = segment.chunk(survivor.at)
-        rows = asked.matches(chunk, survivor)
-        if rows is not None and not len(rows):
+        matches = scan.match_rows(chunk, survivor)
+        if matches is not None and not len(matches):
             return None
-        chunk.check(asked.columns)
-        found = np.arange(chunk.num_rows) if rows is None else rows
-        return chunk, chunk.offsets()[found], found
+        chunk.check(scan.columns)
+        rows = np.arange(chunk.num_rows) if matches is None else matches
+        return chunk, chunk.offsets()[rows], rows
 
-    taken, unreadable = asked.each(take)
+    taken, unreadable = scan.collect(take)
     chunks = [chunk for chunk, _, _ in taken]
-    offsets = [some for _, some, _ in taken]
+    offsets = [part for _, part, _ in taken]
     places = [rows + (i << _ROW_BITS) for i, (_, _, rows) in enumerate(taken)]
-    gathered = segment.gather(chunks, asked.columns)
-    return _in_order(asked, gathered, chunks, offsets, places, unreadable)
+    gathered = segment.gather(chunks, scan.columns)
+    return _take_in_order(scan, gathered, chunks, offsets, places, unreadable)
 
 
-def _collected(segment: ColdSegment, asked: _Asked) -> Iterator[pa.RecordBatch]:
-    """The same of a cold segment. Its row groups are not mapped: only their matches stay in memory."""
-    parts, unreadable = asked.each(asked.take)
+def _gather_cold(scan: _SegmentScan) -> Iterator[pa.RecordBatch]:
+    """Bring the matches of a clustered cold segment back into offset order.
+
+    Row groups of Parquet are not mapped, so only their matches stay in memory.
+    """
+    parts, unreadable = scan.collect(scan.take)
     offsets = [part.column("offset").to_numpy() for part in parts]
     places = [np.arange(part.num_rows) + (i << _ROW_BITS) for i, part in enumerate(parts)]
-    gathered = Gathered(united(parts), parts[0].schema.names) if parts else None
-    return _in_order(asked, gathered, parts, offsets, places, unreadable)
+    gathered = Gathered(unify_dictionaries(parts), parts[0].schema.names) if parts else None
+    return _take_in_order(scan, gathered, parts, offsets, places, unreadable)
 
 
-def _in_order(
-    asked: _Asked,
+def _take_in_order(
+    scan: _SegmentScan,
     gathered: Gathered | None,
     parts: Sequence[Chunk | pa.RecordBatch],
     offsets: Sequence[npt.NDArray[np.int64]],
     places: Sequence[npt.NDArray[np.int64]],
     unreadable: Sequence[StreamCorrupt],
 ) -> Iterator[pa.RecordBatch]:
-    """The matches in the order of offsets, up to the first that cannot be read unless they are passed over."""
-    readable, segment = asked.readable(unreadable), asked.segment
-    if readable < asked.high:
-        kept = [some < readable for some in offsets]
-        offsets = [some[keep] for some, keep in zip(offsets, kept, strict=True)]
-        places = [some[keep] for some, keep in zip(places, kept, strict=True)]
-    if gathered is not None and any(len(some) for some in offsets):
-        ordered = in_offset_order(offsets, places, segment.first_offset, segment.next_offset)
-        yield from _handed_out(gathered, ordered, _batch_rows(parts))
+    """Yield the matches in offset order, up to the first unreadable one unless those are skipped."""
+    end, segment = scan.readable_end(unreadable), scan.segment
+    if end < scan.high:
+        readable = [part < end for part in offsets]
+        offsets = [part[keep] for part, keep in zip(offsets, readable, strict=True)]
+        places = [part[keep] for part, keep in zip(places, readable, strict=True)]
+    if gathered is not None and any(len(part) for part in offsets):
+        ordered = sort_by_offset(offsets, places, segment.first_offset, segment.next_offset)
+        size = _batch_rows(parts)
+        for start in range(0, len(ordered), size):
+            batch = ordered[start : start + size]
+            yield gathered.take(batch >> _ROW_BITS, batch & _ROW_MASK)
     for damage in sorted(unreadable, key=lambda damage: damage.offsets):
-        asked.pass_over(damage)
+        scan.skip(damage)
 
 
-def _handed_out(
-    gathered: Gathered, places: npt.NDArray[np.int64], size: int
-) -> Iterator[pa.RecordBatch]:
-    """The rows at these places, so many in a batch."""
-    for start in range(0, len(places), size):
-        wanted = places[start : start + size]
-        yield gathered.take(wanted >> _ROW_BITS, wanted & _ROW_MASK)
-
-
-def in_offset_order(
+def sort_by_offset(
     offsets: Sequence[npt.NDArray[np.int64]],
     places: Sequence[npt.NDArray[np.int64]],
     first: int,
     end: int,
 ) -> npt.NDArray[np.int64]:
-    """The places, each by its own offset between `first` and `end`, from the lowest offset to the highest."""
+    """Sort places by their offsets, which lie in [first, end)."""
     if sum(map(len, offsets)) * 16 < end - first:
-        sorted_: npt.NDArray[np.int64] = np.concatenate(places)[np.argsort(np.concatenate(offsets))]
-        return sorted_
-    # Offsets are dense: a slot for each is filled faster than they are sorted.
+        by_offset: npt.NDArray[np.int64] = np.concatenate(places)[
+            np.argsort(np.concatenate(offsets))
+        ]
+        return by_offset
+    # Offsets are dense: filling a slot for each is faster than sorting.
     slots = np.full(end - first, -1, np.int64)
-    for some_offsets, some_places in zip(offsets, places, strict=True):
-        slots[some_offsets - first] = some_places
+    for part_offsets, part_places in zip(offsets, places, strict=True):
+        slots[part_offsets - first] = part_places
     return slots[slots >= 0]
 
 
 def _batch_rows(chunks: Sequence[Chunk | pa.RecordBatch]) -> int:
-    """So many rows that a batch is neither too long nor too heavy."""
+    """Return a number of rows that makes a batch neither too long nor too heavy."""
     row_bytes = sum(chunk.nbytes for chunk in chunks) / sum(chunk.num_rows for chunk in chunks)
     return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(row_bytes, 1))))
+
+
+# ---- what a filter costs -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a scan with a filter does; `hits` counts the scanned chunks that held a match."""
+
+    stats: ScanStats
+    hits: int
+
+    @property
+    def false_positives(self) -> int:
+        """Chunks that were scanned and held no match."""
+        return self.stats.chunks_some - self.hits
+
+    @property
+    def chunks(self) -> int:
+        return self.stats.chunks_none + self.stats.chunks_all + self.stats.chunks_some
+
+
+def measure(stream: Stream, filter: FilterLike) -> Measurement:
+    """Judge every chunk of the stream, and count the matches of those that have to be scanned."""
+    query, stats, hits = make_query(filter).at(now_us()), ScanStats(), 0
+    catalog = SegmentCatalog(stream.path)
+    position = catalog.first_offset()
+    while (segment := catalog.covering(position)) is not None:
+        position = segment.next_offset
+        scan = _SegmentScan(segment, query, 0, position, stats, "error")
+        for survivor in scan.survivors:
+            chunk = segment.chunk(survivor.at)
+            rows = scan.match_rows(chunk, survivor)
+            matched = chunk.num_rows if rows is None else len(rows)
+            stats.rows_matched += matched
+            hits += matched > 0 and not survivor.all
+    return Measurement(stats, hits)
+
+
+# ---- damage ------------------------------------------------------------------------------------------
+
+
+def check_on_corrupt(on_corrupt: object) -> None:
+    """Refuse an unknown `on_corrupt`."""
+    if on_corrupt not in ("error", "skip") and not callable(on_corrupt):
+        raise StreamOptionsError(
+            f'on_corrupt: {on_corrupt!r} is not "error", "skip" or a function that is called with each damage'
+        )
+
+
+def skip_damage(damage: StreamCorrupt, on_corrupt: OnCorrupt) -> None:
+    """Report damage so that reading can go on behind it; raise it with "error"."""
+    if on_corrupt == "error":
+        raise damage
+    if callable(on_corrupt):
+        on_corrupt(damage)
+    else:
+        _log.warning("skipped: %s", damage)
+
+
+def locate_damage(
+    segment: Segment, at: int, low: int, high: int, damage: StreamCorrupt
+) -> StreamCorrupt:
+    """Return the damage with the chunk's offsets in [low, high); exactly, if its offsets can be read."""
+    first, last = (int(bound[at]) for bound in segment.offset_bounds())
+    try:
+        offsets = np.sort(segment.chunk(at).offsets())
+    except StreamCorrupt:
+        span = (max(first, low), min(last, high - 1))
+        rows = segment.metadata(at).count or last - first + 1
+        count = min(rows, span[1] - span[0] + 1)
+        return StreamCorrupt(damage.file, damage.position, damage.problem, [span], count)
+    within = offsets[(offsets >= low) & (offsets < high)]
+    return StreamCorrupt(damage.file, damage.position, damage.problem, runs_of(within))
+
+
+def runs_of(offsets: npt.NDArray[Any]) -> list[tuple[int, int]]:
+    """Return the first and the last offset of each run of consecutive offsets, which are ascending."""
+    if not len(offsets):
+        return []
+    ends = np.flatnonzero(np.diff(offsets) != 1)
+    firsts, lasts = offsets[np.r_[0, ends + 1]], offsets[np.r_[ends, len(offsets) - 1]]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))

@@ -7,15 +7,26 @@ changes near their size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from headgate.columns import parse_column_name
+from headgate.filters import Field
 from headgate.streams.segments.gather import Positions, Rows
-from headgate.streams.segments.whole import Ranks, Whole, ranks
+from headgate.streams.segments.segment import FILTER_VALUE
+from headgate.streams.segments.segment_rows import (
+    Ranks,
+    SegmentColumn,
+    SegmentRows,
+    count_of,
+    offsets_of,
+    payload_lengths,
+    ranks,
+)
 
 # A chunk has so many rows, or up to twice as many to end where a key changes.
 CHUNK_ROWS: Final = 8192
@@ -23,7 +34,7 @@ CHUNK_BYTES: Final = 1 << 20  # or fewer, when its rows are large
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SortKey:
     """What rows are sorted by: a number a row, below `size`."""
 
     ranks: Ranks
@@ -47,7 +58,7 @@ class Clustering:
         return np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
 
 
-def key_of(views: Sequence[Whole], rows: int) -> Key:
+def sort_key(views: Sequence[SegmentColumn], rows: int) -> SortKey:
     """The key a field sorts by: no value first, then its kinds one after the other, each in its own order."""
     found, size = np.zeros(rows, np.int64), 1
     for view in views:
@@ -55,7 +66,7 @@ def key_of(views: Sequence[Whole], rows: int) -> Key:
         codes = codes + size
         found = codes if valid is None else np.where(valid, codes, found)
         size += count
-    return Key(found, size, _distinct(found, size))
+    return SortKey(found, size, _distinct(found, size))
 
 
 def _distinct(found: Ranks, size: int) -> int:
@@ -75,7 +86,7 @@ class ChunkSize:
 
 
 def cluster(
-    groups: Ranks, keys: Sequence[Key], row_bytes: Positions, size: ChunkSize | None = None
+    groups: Ranks, keys: Sequence[SortKey], row_bytes: Positions, size: ChunkSize | None = None
 ) -> Clustering:
     """Sort by group, then by the keys, then as they are; no chunk holds rows of two groups."""
     size = size or ChunkSize(CHUNK_ROWS, CHUNK_BYTES)
@@ -83,13 +94,13 @@ def cluster(
     if not count:
         return Clustering(np.zeros(0, np.intp), np.zeros(0, np.intp))
     ascending = sorted((key for key in keys if key.distinct > 1), key=lambda key: key.distinct)
-    levels = [Key(groups, int(groups.max()) + 1, 2), *ascending]
+    levels = [SortKey(groups, int(groups.max()) + 1, 2), *ascending]
     order = _sorted_rows(levels, count)
     depth = _depth_of_change(levels, order)
     return Clustering(order, _starts(depth, np.cumsum(row_bytes[order]), size))
 
 
-def _sorted_rows(levels: Sequence[Key], count: int) -> Rows:
+def _sorted_rows(levels: Sequence[SortKey], count: int) -> Rows:
     """A stable sort by all levels at once, as one number a row where 64 bits are enough for it."""
     total = 1
     for level in levels:
@@ -108,7 +119,7 @@ def _sorted_rows(levels: Sequence[Key], count: int) -> Rows:
     return combined % count
 
 
-def _depth_of_change(levels: Sequence[Key], order: Rows) -> npt.NDArray[np.int8]:
+def _depth_of_change(levels: Sequence[SortKey], order: Rows) -> npt.NDArray[np.int8]:
     """Per row, the first level at which it differs from the row before; `len(levels)` if at none."""
     depth = np.full(len(order), len(levels), np.int8)
     for at, level in reversed(list(enumerate(levels))):
@@ -152,3 +163,48 @@ def _end(
 
 def _bytes_at(start: int, bytes_before: Positions) -> int:
     return int(bytes_before[start - 1]) if start else 0
+
+
+# ---- the rows of a segment --------------------------------------------------------------------------
+
+
+def arrange(
+    rows: SegmentRows, keys: Sequence[SortKey], size: ChunkSize | None = None
+) -> Clustering:
+    """Cluster the rows; those with equal keys stand in the order of their offsets, whatever order they come in."""
+    offsets = offsets_of(rows)
+    if (np.diff(offsets) > 0).all():
+        return cluster(rows.groups, keys, payload_lengths(rows), size)
+    by_offset = np.argsort(offsets)
+    found = cluster(
+        rows.groups[by_offset],
+        [SortKey(key.ranks[by_offset], key.size, key.distinct) for key in keys],
+        payload_lengths(rows)[by_offset],
+        size,
+    )
+    return Clustering(by_offset[found.order], found.starts)
+
+
+def in_order(rows: SegmentRows, clustering: Clustering) -> bool:
+    """Whether the rows stand in the order of their offsets."""
+    return bool((np.diff(offsets_of(rows)[clustering.order]) > 0).all())
+
+
+def key_fields(indexed: Collection[str]) -> list[Field]:
+    """What a stream with these indexed headers is clustered by."""
+    return [FILTER_VALUE, *(Field("header", name) for name in indexed)]
+
+
+def keys_of(rows: SegmentRows, fields: Sequence[Field]) -> list[SortKey]:
+    """The sorting keys of those fields that occur."""
+    return [key for field in fields if (key := _key(rows.columns, field)) is not None]
+
+
+def _key(columns: dict[str, SegmentColumn], field: Field) -> SortKey | None:
+    views = [column for name, column in columns.items() if _compares(name, field)]
+    return sort_key(views, count_of(columns["offset"])) if views else None
+
+
+def _compares(name: str, field: Field) -> bool:
+    found, view = parse_column_name(name)
+    return found == field and view != "opaque"

@@ -15,14 +15,15 @@ import numpy as np
 
 from headgate.files import put_file, replace_file
 from headgate.streams.format import index_path, log_path
-from headgate.streams.segments.hot_encode import EncodedChunk
-from headgate.streams.segments.hot_entries import end_of, next_offset_of
+from headgate.streams.segments.hot_chunk import EncodedChunk
 from headgate.streams.segments.hot_framing import Buffer
 from headgate.streams.segments.hot_index import (
     Entries,
     IndexShape,
     encode_index_header,
     encode_settled,
+    end_of,
+    next_offset_of,
     settled_at,
 )
 from headgate.streams.segments.hot_walk import LogHead, encode_log_header, log_header_crc

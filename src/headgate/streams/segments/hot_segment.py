@@ -26,21 +26,21 @@ from headgate.message import Scalar
 from headgate.streams.format import index_path, is_followed
 from headgate.streams.segments import bloom
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE, ChunkMeta, HotChunk, read_header
-from headgate.streams.segments.hot_entries import (
+from headgate.streams.segments.hot_index import (
     MISSING,
     NO_SHAPE,
-    Index,
+    Entries,
+    HotIndex,
     drop_cut_off,
     end_of,
     entries_of,
     next_offset_of,
     read_index,
 )
-from headgate.streams.segments.hot_index import FILTER_VALUE, Entries
 from headgate.streams.segments.hot_walk import read_head_of, walk
-from headgate.streams.segments.segment import ChunkMetadata
+from headgate.streams.segments.restriction import listed_digit, restricted_facts
+from headgate.streams.segments.segment import FILTER_VALUE, ChunkMetadata
 from headgate.streams.write.lock import keeping_writers_out
-from headgate.streams.write.restriction import listed_digit, restricted_facts
 
 _TIMESTAMP: Final = Field("sys", "timestamp")
 _PRIORITY: Final = Field("sys", "priority")
@@ -57,7 +57,7 @@ class HotSegment:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._closing = weakref.finalize(self, os.close, self._fd)
         self.head = read_head_of(self._fd, path)
-        self._index: Index | None = None
+        self._index: HotIndex | None = None
         self._seen: tuple[tuple[int, int], tuple[int, int]] | None = None
         self._data = pa.py_buffer(b"")
         self._entries = np.zeros(0, NO_SHAPE.dtype)
@@ -95,7 +95,7 @@ class HotSegment:
         self._facts: Facts | None = None
         self._salts: npt.NDArray[np.uint64] | None = None
 
-    def _read_tail(self, start: int, size: int, index: Index) -> tuple[pa.Buffer, bool]:
+    def _read_tail(self, start: int, size: int, index: HotIndex) -> tuple[pa.Buffer, bool]:
         """What is committed from byte `start` on and has no entry, and whether nobody writes here.
 
         A writer may take back what has no entry yet. What a dead one left is kept by the next.

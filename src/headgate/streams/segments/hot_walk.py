@@ -100,7 +100,7 @@ def _read_log_header(data: pa.Buffer) -> LogHead | str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPlace:
     """A stretch of a log: a chunk, whole or with damaged columns, or bytes that are no chunk."""
 
     position: int
@@ -111,7 +111,7 @@ class Place:
 
 def walk(
     data: pa.Buffer, file: str, first_offset: int, *, base: int = 0, settled: int = 0
-) -> list[Place]:
+) -> list[LogPlace]:
     """Every place in `data`, which begins at byte `base` of the log; a torn tail is left out.
 
     The last place ends where the torn tail begins.
@@ -123,11 +123,11 @@ def walk(
         torn = places.pop()
         if torn.problem is not None and torn.position < settled:
             # Its beginning was safely on disk, and readers may have it mapped: that part is damage.
-            places.append(Place(torn.position, settled - torn.position, None, torn.problem))
+            places.append(LogPlace(torn.position, settled - torn.position, None, torn.problem))
     return places
 
 
-def _is_torn(last: Place, settled: int) -> bool:
+def _is_torn(last: LogPlace, settled: int) -> bool:
     if last.position + last.length <= settled:
         return False
     # A chunk that says MORE belongs to an append that never finished.
@@ -135,29 +135,29 @@ def _is_torn(last: Place, settled: int) -> bool:
     return last.problem is not None or unfinished
 
 
-def _places(data: pa.Buffer, file: str, first_offset: int, base: int) -> Iterator[Place]:
+def _places(data: pa.Buffer, file: str, first_offset: int, base: int) -> Iterator[LogPlace]:
     at = 0
     while at < data.size:
         place = _place_at(data, at, file, base)
         if place.chunk is None or place.chunk.first_offset < first_offset:
             length = _next_chunk(data, at + ALIGNMENT, first_offset) - at
-            place = Place(base + at, length, None, place.problem or "a chunk is out of order")
+            place = LogPlace(base + at, length, None, place.problem or "a chunk is out of order")
         else:
             first_offset = place.chunk.first_offset + place.chunk.head.messages
         yield place
         at += place.length
 
 
-def _place_at(data: pa.Buffer, at: int, file: str, base: int) -> Place:
+def _place_at(data: pa.Buffer, at: int, file: str, base: int) -> LogPlace:
     header = read_header(data, at)
     if isinstance(header, str):
-        return Place(base + at, 0, None, header)
+        return LogPlace(base + at, 0, None, header)
     chunk = HotChunk(data, at, file, base)
     try:
         chunk.check()
     except StreamCorrupt as damage:
-        return Place(base + at, chunk.nbytes, chunk, damage.problem)
-    return Place(base + at, chunk.nbytes, chunk)
+        return LogPlace(base + at, chunk.nbytes, chunk, damage.problem)
+    return LogPlace(base + at, chunk.nbytes, chunk)
 
 
 def _next_chunk(data: pa.Buffer, start: int, first_offset: int) -> int:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as member
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.filters import Columns, Facts
+from headgate.filters import Columns, Facts, Field
 from headgate.message import Scalar
+
+FILTER_VALUE: Final = Field("sys", "filter_value")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -15,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.columns import overflow
-from headgate.filters import SYS_KINDS, Facts, Field, View, column_name
+from headgate.columns import OVERFLOW, column_name, join_views, overflow_view, read_overflow
+from headgate.filters import SYS_KINDS, Facts, Field, View
 from headgate.message import Scalar
-from headgate.streams.segments.footer import SegmentNote
+from headgate.streams.format import FORMAT_VERSION
 from headgate.streams.segments.gather import Rows
 from headgate.streams.segments.segment import ChunkMetadata
 from headgate.streams.segments.summary import Summary
@@ -137,9 +138,7 @@ class SummarizedChunk(ABC):
         name = column_name(field, view)
         array = self.column(name) if name in self._segment.names else None
         if field.scope == "header" and field.name in self._segment.note.overflowed:
-            return overflow.joined(
-                array, overflow.view_of(self._overflowed(), field.name, view), view
-            )
+            return join_views(array, overflow_view(self._overflowed(), field.name, view), view)
         return array
 
     def take(self, rows: Rows | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -150,5 +149,32 @@ class SummarizedChunk(ABC):
 
     def _overflowed(self) -> list[dict[str, Any]]:
         if self._overflowing is None:
-            self._overflowing = overflow.overflowing(self.column(overflow.OVERFLOW))
+            self._overflowing = read_overflow(self.column(OVERFLOW))
         return self._overflowing
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentNote:
+    """What `headgate.segment` says."""
+
+    first_offset: int
+    next_offset: int
+    indexed: tuple[str, ...]
+    producers: Mapping[str, int]  # the last publishing id of each, as of the end of the segment
+    overflowed: tuple[str, ...]  # headers that are in the overflow of some message
+    in_order: bool  # rows stand in the order of their offsets
+    created: int  # microseconds UTC
+    format: int = FORMAT_VERSION
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> SegmentNote:
+        known = json.loads(text)
+        if known["format"] != FORMAT_VERSION:
+            raise ValueError(
+                f"a segment of format {known['format']}, this program reads {FORMAT_VERSION}"
+            )
+        lists = {name: tuple(known[name]) for name in ("indexed", "overflowed")}
+        return cls(**{**known, **lists})

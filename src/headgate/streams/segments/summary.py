@@ -6,16 +6,18 @@ as the filter has names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headgate.columns import field_and_view, field_key
+from headgate.columns import column_name, field_key, parse_column_name
 from headgate.filters import (
     KINDS,
     SYS_KINDS,
@@ -28,11 +30,20 @@ from headgate.filters import (
     Flags,
     Kind,
     Range,
-    column_name,
 )
 from headgate.message import Scalar
-from headgate.streams.segments.bloom import BloomShape, hash_value, probe, salts
-from headgate.streams.segments.summary_build import BLOOM_HASHES
+from headgate.streams.segments.bloom import (
+    BloomShape,
+    build,
+    hash_numbers,
+    hash_texts,
+    hash_value,
+    probe,
+    salts,
+)
+from headgate.streams.segments.clustering import Clustering
+from headgate.streams.segments.gather import Bools
+from headgate.streams.segments.segment_rows import Numbers, Scattered, SegmentColumn, Words
 
 
 class Summary(Mapping[Field, FieldFacts]):
@@ -74,7 +85,7 @@ class Summary(Mapping[Field, FieldFacts]):
     @cached_property
     def _listed(self) -> list[Field]:
         named = [name[6:] for name in self.batch.schema.names if name.startswith("count:")]
-        return list({field: None for name in named if (field := field_and_view(name)[0])})
+        return list({field: None for name in named if (field := parse_column_name(name)[0])})
 
     def _facts_of(self, field: Field) -> FieldFacts:
         kinds: tuple[Kind, ...] = (SYS_KINDS[field.name],) if field.scope == "sys" else KINDS
@@ -153,3 +164,243 @@ class Summary(Mapping[Field, FieldFacts]):
         found = probe(shape, filters[chunks], chunk_salts, hash_value(field, value))
         covered = self[field].covered
         return found if covered is None else found | ~covered[chunks]
+
+
+# ---- summarizing the chunks of a segment ------------------------------------------------------------
+
+
+Starts: TypeAlias = npt.NDArray[np.intp]
+
+MAX_SET: Final = 64  # values of one chunk
+# Different values of one column in all chunks: every one is tried by every filter.
+MAX_SETS: Final = 256
+MAX_BOUND: Final = 64  # code points of a bound
+LAST: Final = "\U0010ffff"
+BLOOM_BYTES: Final = range(16, 4097)
+BLOOM_HASHES: Final = 7
+BITS_PER_VALUE: Final = 9.6  # 1 % false positives with seven hashes
+
+
+def summarize(
+    columns: Mapping[str, SegmentColumn],
+    clustering: Clustering,
+    *,
+    indexed: Sequence[Field],
+    first_offset: int,
+    properties: Sequence[Mapping[str, Scalar]],
+    bloom_bytes: range = BLOOM_BYTES,
+) -> pa.RecordBatch:
+    """The summary of the chunks that the clustering makes of these columns."""
+    rows = clustering.ends - clustering.starts
+    arrays: dict[str, pa.Array] = {"rows": pa.array(rows)}
+    for name, column in columns.items():
+        if name != "payload":
+            arrays.update(_facts_of_column(name, column, clustering))
+    for field in indexed:
+        arrays.update(_bloom(field, columns, arrays, clustering, first_offset, bloom_bytes))
+    if any(properties):
+        arrays["properties"] = pa.array([json.dumps(dict(p)) for p in properties])
+    return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+
+
+def _facts_of_column(
+    name: str, column: SegmentColumn, clustering: Clustering
+) -> dict[str, pa.Array]:
+    if name == "overflow":
+        return {f"count:{name}": _count(column.valid, clustering)}
+    match column:
+        case Numbers():
+            return _facts_of_numbers(name, column, clustering)
+        case Words():
+            return _facts_of_words(name, column, clustering)
+        case Scattered():
+            return _facts_of_text(name, column, clustering)
+
+
+def _count(flags: Bools | None, clustering: Clustering) -> pa.Array:
+    """How many rows of each chunk are flagged; None flags all."""
+    if flags is None:
+        return pa.array(clustering.ends - clustering.starts)
+    return pa.array(np.add.reduceat(flags[clustering.order], clustering.starts, dtype=np.int64))
+
+
+# ---- bounds ------------------------------------------------------------------------------------------
+
+
+def _facts_of_numbers(name: str, column: Numbers, clustering: Clustering) -> dict[str, pa.Array]:
+    valid, values = column.valid, column.values
+    if parse_column_name(name)[1] == "opaque":
+        marked = values if valid is None else values & valid
+        return {f"count:{name}": _count(marked, clustering)}
+    if values.dtype == np.bool_:
+        values = values.view(np.uint8)
+    low, high = _bounds(values, valid, clustering)
+    facts = {
+        f"count:{name}": _count(valid, clustering),
+        f"min:{name}": pa.array(low).cast(column.type),
+        f"max:{name}": pa.array(high).cast(column.type),
+    }
+    return facts | _set_of_numbers(name, column, clustering)
+
+
+def _bounds(
+    values: npt.NDArray[Any], valid: Bools | None, clustering: Clustering
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The lowest and the highest valid value of each chunk; where none is, the highest and the lowest there are."""
+    found, starts = values[clustering.order], clustering.starts
+    if valid is None:
+        return np.minimum.reduceat(found, starts), np.maximum.reduceat(found, starts)
+    here, (lowest, highest) = valid[clustering.order], _extremes(values.dtype)
+    low = np.minimum.reduceat(np.where(here, found, highest), starts)
+    return low, np.maximum.reduceat(np.where(here, found, lowest), starts)
+
+
+def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    if dtype.kind == "f":
+        return dtype.type(-np.inf), dtype.type(np.inf)
+    limits = np.iinfo(dtype)
+    return dtype.type(limits.min), dtype.type(limits.max)
+
+
+def _facts_of_words(name: str, column: Words, clustering: Clustering) -> dict[str, pa.Array]:
+    low, high = _bounds(column.codes, column.valid, clustering)
+    # What stands for nothing in a chunk without a word is never looked at.
+    last = len(column.words) - 1
+    facts = {f"count:{name}": _count(column.valid, clustering)}
+    facts |= _text_bounds(
+        name,
+        column.words.take(pa.array(np.clip(low, 0, last))).to_pylist(),
+        column.words.take(pa.array(np.clip(high, 0, last))).to_pylist(),
+    )
+    if len(column.words) <= MAX_SETS:
+        pairs = _pairs(column.codes, column.valid, len(column.words), clustering)
+        facts[f"set:{name}"] = _sets(pairs, len(column.words), clustering, column.words)
+    return facts
+
+
+def _facts_of_text(name: str, column: Scattered, clustering: Clustering) -> dict[str, pa.Array]:
+    bounds = [
+        pc.min_max(column.take(clustering.order[start:end])).as_py()
+        for start, end in zip(clustering.starts, clustering.ends, strict=True)
+    ]
+    lows, highs = [b["min"] or "" for b in bounds], [b["max"] or "" for b in bounds]
+    return {f"count:{name}": _count(column.valid, clustering), **_text_bounds(name, lows, highs)}
+
+
+def _text_bounds(name: str, lows: list[str], highs: list[str]) -> dict[str, pa.Array]:
+    return {
+        f"min:{name}": pa.array([low[:MAX_BOUND] for low in lows], pa.string()),
+        f"max:{name}": pa.array(list(map(_cut_upwards, highs)), pa.string()),
+    }
+
+
+def _cut_upwards(text: str) -> str:
+    """A short text that is not below this one."""
+    if len(text) <= MAX_BOUND or text[MAX_BOUND] == LAST:
+        return text
+    return text[:MAX_BOUND] + LAST
+
+
+# ---- sets and Bloom filters --------------------------------------------------------------------------
+
+
+def _pairs(
+    ranks: npt.NDArray[Any], valid: Bools | None, size: int, clustering: Clustering
+) -> npt.NDArray[np.int64]:
+    """Every (chunk, rank) that occurs, once, as chunk * size + rank, ascending."""
+    found = clustering.chunk_of_row() * size + ranks[clustering.order]
+    if valid is not None:
+        found = found[valid[clustering.order]]
+    possible = len(clustering.starts) * size
+    if possible > 1 << 24:
+        return np.unique(found)
+    seen = np.zeros(possible, np.bool_)
+    seen[found] = True
+    return np.flatnonzero(seen)
+
+
+def _set_of_numbers(name: str, column: Numbers, clustering: Clustering) -> dict[str, pa.Array]:
+    """Sets of integers that lie close together: versions, states, counts."""
+    if column.values.dtype.kind not in "iu" or name in ("offset", "timestamp"):
+        return {}
+    present = column.values if column.valid is None else column.values[column.valid]
+    if not len(present):
+        return {}
+    low, span = int(present.min()), int(present.max()) - int(present.min()) + 1
+    if span > MAX_SETS:
+        return {}
+    ranks = column.values.astype(np.int64) - low
+    pairs = _pairs(ranks, column.valid, span, clustering)
+    values = pa.array(np.arange(low, low + span))
+    return {f"set:{name}": _sets(pairs, span, clustering, values)}
+
+
+def _sets(
+    pairs: npt.NDArray[np.int64], size: int, clustering: Clustering, values: pa.Array
+) -> pa.Array:
+    """One list a chunk, null where it would be long; as a dictionary, which is what a filter asks."""
+    chunks, codes = np.divmod(pairs, size)
+    counts = np.bincount(chunks, minlength=len(clustering.starts))
+    kept = counts <= MAX_SET
+    codes = codes[kept[chunks]]
+    starts = np.concatenate(([0], np.cumsum(np.where(kept, counts, 0))))
+    coded = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), values)
+    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), coded, mask=pa.array(~kept))
+
+
+def _bloom(
+    field: Field,
+    columns: Mapping[str, SegmentColumn],
+    facts: Mapping[str, pa.Array],
+    clustering: Clustering,
+    first_offset: int,
+    nbytes: range,
+) -> Iterator[tuple[str, pa.Array]]:
+    """The Bloom filters of a field whose sets are not all known."""
+    views = [
+        (column, facts.get(f"set:{name}"))
+        for name, column in columns.items()
+        if parse_column_name(name)[0] == field and parse_column_name(name)[1] != "opaque"
+    ]
+    if all(found is not None and not found.null_count for _, found in views):
+        return
+    hashed = [hashes_of_chunks(field, column, clustering) for column, _ in views]
+    per_chunk = [np.concatenate(parts) for parts in zip(*hashed, strict=True)]
+    shape = bloom_shape(max(map(len, per_chunk)), nbytes)
+    filters = [
+        build(shape, hashes, first_offset + i).tobytes() for i, hashes in enumerate(per_chunk)
+    ]
+    yield f"bloom:{field_key(field)}", pa.array(filters, pa.binary(shape.nbytes))
+
+
+def bloom_shape(values: int, nbytes: range = BLOOM_BYTES) -> BloomShape:
+    """Large enough for 1 % false positives, within limits."""
+    wanted = int(values * BITS_PER_VALUE / 8) + 1
+    return BloomShape(min(max(wanted, nbytes.start), nbytes.stop - 1), BLOOM_HASHES)
+
+
+def hashes_of_chunks(
+    field: Field, column: SegmentColumn, clustering: Clustering
+) -> list[npt.NDArray[np.uint64]]:
+    """The base hashes of the different values of each chunk."""
+    ranks, hashes = _distinct_hashes(field, column)
+    pairs = _pairs(ranks, column.valid, len(hashes), clustering)
+    chunks, found = np.divmod(pairs, len(hashes))
+    ends = np.searchsorted(chunks, np.arange(len(clustering.starts)) + 1)
+    return np.split(hashes[found], ends[:-1])
+
+
+def _distinct_hashes(
+    field: Field, column: SegmentColumn
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """Which of the different values each row has, and their hashes."""
+    match column:
+        case Words(codes=codes, words=words):
+            return codes.astype(np.int64), hash_texts(field, words.to_pylist())
+        case Numbers(values=values):
+            distinct, found = np.unique(values, return_inverse=True)
+            return found.astype(np.int64), hash_numbers(field, distinct)
+        case Scattered():
+            coded = column.take(np.arange(len(column.begins))).dictionary_encode()
+            found = coded.indices.fill_null(0).to_numpy().astype(np.int64)
+            return found, hash_texts(field, coded.dictionary.to_pylist())

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.streams.upkeep.dump import dump_lines as dump_lines
     from headgate.streams.upkeep.dump import dump_segment as dump_segment
-    from headgate.streams.upkeep.dump import lines as lines
-    from headgate.streams.upkeep.verification import Report as Report
+    from headgate.streams.upkeep.verification import VerifyReport as VerifyReport
     from headgate.streams.upkeep.verification import repair as repair
     from headgate.streams.upkeep.verification import verify as verify
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "dump": ["dump_segment", "lines"],
-            "verification": ["Report", "repair", "verify"],
+            "dump": ["dump_segment", "dump_lines"],
+            "verification": ["VerifyReport", "repair", "verify"],
         },
     )

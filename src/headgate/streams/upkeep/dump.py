@@ -48,7 +48,7 @@ class ChunkDump:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDump:
-    """What is to be seen of a segment; `lines` is how it is printed."""
+    """What is to be seen of a segment; `dump_lines` is how it is printed."""
 
     path: Path
     sealed: bool
@@ -107,7 +107,7 @@ def _column_dump(chunk: Any, name: str) -> ColumnDump:
 # ---- as text -----------------------------------------------------------------------------------------
 
 
-def lines(dump: SegmentDump) -> Iterator[str]:
+def dump_lines(dump: SegmentDump) -> Iterator[str]:
     """The dump, line by line."""
     kind = "hot" if not dump.sealed else "cold" if "data" in dump.facts else "sealed"
     yield f"{dump.path.name}  {kind}, offsets {dump.first_offset} to {dump.next_offset - 1}, {dump.nbytes:,} bytes"

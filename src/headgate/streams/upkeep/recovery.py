@@ -16,8 +16,8 @@ import numpy as np
 
 from headgate.errors import StreamCorrupt
 from headgate.files import UNFINISHED_SUFFIX, opened, overwrite, read_at, remove_files
+from headgate.streams.cold.manifest import tidy
 from headgate.streams.cold.segment import open_sealed
-from headgate.streams.cold.tier import tidy
 from headgate.streams.format import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -28,20 +28,22 @@ from headgate.streams.format import (
 )
 from headgate.streams.options import mend_options
 from headgate.streams.segments.hot_chunk import HotChunk
-from headgate.streams.segments.hot_entries import end_of, next_offset_of, read_index
 from headgate.streams.segments.hot_index import (
     ColumnOf,
     Entries,
     IndexShape,
     bare_entry,
     damaged_entry,
+    end_of,
     index_entry,
+    next_offset_of,
+    read_index,
 )
 from headgate.streams.segments.hot_log import HotLog, create_hot_log, write_index
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.segments.hot_walk import (
     LogHead,
-    Place,
+    LogPlace,
     encode_log_header,
     read_head_of,
     read_log_head,
@@ -55,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Healed:
+class LogState:
     """What a log was found to hold, and what had to be done about it."""
 
     head: LogHead
@@ -64,7 +66,7 @@ class Healed:
     settled: int  # up to this byte the log is safely on disk
     torn_bytes: int = 0
     index_problem: str | None = None
-    damage: tuple[Place, ...] = ()
+    damage: tuple[LogPlace, ...] = ()
 
 
 def open_last_segment(
@@ -86,7 +88,7 @@ def open_last_segment(
     producers = dict(HotSegment(last.path).producers())
     if not len(healed.entries) and not healed.shape.same_as(shape):
         write_index(directory, healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
-        healed = Healed(healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
+        healed = LogState(healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
     log = HotLog(directory, healed.head, healed.shape, healed.entries, healed.settled)
     return log, producers
 
@@ -125,7 +127,7 @@ def remove_leftovers(directory: Path) -> None:
         remove_files(*doomed)
 
 
-def heal_log(path: Path, shape: IndexShape, producers: Mapping[str, int]) -> Healed:
+def heal_log(path: Path, shape: IndexShape, producers: Mapping[str, int]) -> LogState:
     """Cut a torn tail, make the index complete, and write a damaged header anew. Needs the lock."""
     if problem := _header_problem(path):
         _mend_header(path, producers, problem)
@@ -167,7 +169,7 @@ def _cut(path: Path, end: int) -> None:
 
 def examine_log(
     path: Path, shape: IndexShape, *, everything: bool = False, growing: bool = False
-) -> Healed:
+) -> LogState:
     """What the log holds according to itself; up to the settled mark the index is believed.
 
     With `everything`, nothing is believed and every byte is checked. While it is `growing`, only what is committed is
@@ -194,7 +196,7 @@ def examine_log(
     elif problem is None and index.uncommitted and not growing:
         problem = "the index holds entries of an append that never finished"
     damage = tuple(place for place in places if place.problem is not None)
-    return Healed(head, shape, entries, settled, torn, problem, damage)
+    return LogState(head, shape, entries, settled, torn, problem, damage)
 
 
 def _believed(known: Entries, log_size: int, settled: int) -> Entries:
@@ -208,7 +210,7 @@ def _same_chunks(entries: Entries, known: Entries) -> bool:
 
 
 def _entries(
-    places: list[Place], shape: IndexShape, expected: int, known: Entries
+    places: list[LogPlace], shape: IndexShape, expected: int, known: Entries
 ) -> list[Entries]:
     """The index entries of the places; a damaged one keeps what the old index knew of it."""
     found: list[Entries] = []
@@ -227,7 +229,7 @@ def _entries(
     return found
 
 
-def _within(known: Entries, place: Place) -> Entries:
+def _within(known: Entries, place: LogPlace) -> Entries:
     """The entries that lie exactly in this place, from its first byte to its last."""
     ends = known["position"] + known["length"]
     end = place.position + place.length
@@ -238,7 +240,7 @@ def _within(known: Entries, place: Place) -> Entries:
     return inside if fits else known[:0]
 
 
-def _entry(place: Place, chunk: HotChunk, shape: IndexShape, old: Entries) -> Entries:
+def _entry(place: LogPlace, chunk: HotChunk, shape: IndexShape, old: Entries) -> Entries:
     restricted = shape.restriction.code_of(chunk.meta.properties)
     try:
         return index_entry(shape, chunk.head, place.position, restricted, _stored(chunk))

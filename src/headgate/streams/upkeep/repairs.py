@@ -7,31 +7,48 @@ holes says so. Damaged bytes are kept beside, in files whose names end in `.dama
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import binascii
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from headgate.clock import now_us
+from headgate.columns import OVERFLOW, BatchColumns, read_overflow
 from headgate.errors import StreamCorrupt
-from headgate.files import opened, overwrite, read_at, write_durably
+from headgate.files import map_file, opened, overwrite, read_at, sync_directory, write_durably
+from headgate.streams.cold.manifest import locking_tier
 from headgate.streams.cold.segment import ColdSegment, open_sealed
-from headgate.streams.cold.tier import changing
 from headgate.streams.format import CHUNK_HEADER, SegmentFile, log_path, segment_files
 from headgate.streams.options import StreamOptions
-from headgate.streams.segments.hot_encode import encode_hole
-from headgate.streams.segments.hot_entries import end_of
-from headgate.streams.segments.hot_index import Entries, IndexShape
+from headgate.streams.segments.hot_chunk import encode_hole
+from headgate.streams.segments.hot_index import Entries, IndexShape, end_of
 from headgate.streams.segments.hot_log import create_hot_log, write_index
 from headgate.streams.segments.hot_segment import HotSegment
-from headgate.streams.segments.segment import Segment
-from headgate.streams.upkeep.recovery import examine_log, heal_log, producers_before
-from headgate.streams.upkeep.salvage import (
-    damaged_chunks,
-    replace_cold,
-    replace_sealed,
-    salvage,
-    salvage_unreadable,
+from headgate.streams.segments.hot_walk import read_log_head
+from headgate.streams.segments.restriction import Restriction
+from headgate.streams.segments.seal import seal
+from headgate.streams.segments.sealed import (
+    SEGMENT_KEY,
+    SUMMARY_KEY,
+    SealedSegment,
+    checks_dtype,
+    column_crc,
+    dictionary_crc,
+    footer_crc,
+    metadata_crc,
 )
+from headgate.streams.segments.segment import Chunk, ChunkMetadata, Segment
+from headgate.streams.segments.summarized import SummarizedSegment
+from headgate.streams.upkeep.recovery import examine_log, heal_log, producers_before
 
 _MOST_LOST: Final = 1 << 31  # messages that one hole stands for
 
@@ -77,7 +94,7 @@ def _heal_cold(segment: ColdSegment) -> None:
         if len(
             found
         ):  # else it is the footer of the Parquet file, and the data is better left where it is
-            with changing(segment.path.parent):
+            with locking_tier(segment.path.parent):
                 replace_cold(segment, found, now_us())
 
 
@@ -144,3 +161,226 @@ def _write_holes(
     path = log_path(directory, first)
     overwrite(path, path.stat().st_size, holes)
     _write_index_anew(path, shape)
+
+
+# ---- salvage ---------------------------------------------------------------------------------------
+
+
+DAMAGED_SUFFIX: Final = ".damaged"
+_log: Final = logging.getLogger(__name__)
+_STREAM_AT: Final = 8  # where the Arrow messages of a file begin: behind its magic and padding
+_ALPHABET: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+
+
+@dataclass(frozen=True, slots=True)
+class SalvagedSegment:
+    """The chunks of a damaged segment that are what was written."""
+
+    first_offset: int
+    next_offset: int
+    chunks: list[Chunk]
+    known_producers: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def chunk(self, i: int) -> Chunk:
+        return self.chunks[i]
+
+    def producers(self) -> Mapping[str, int]:
+        return self.known_producers
+
+
+def salvage(segment: SummarizedSegment) -> SalvagedSegment:
+    """The sound chunks of a segment whose note, summary and checksums are sound."""
+    damaged = {at for at, _ in damaged_chunks(segment)}
+    chunks: list[Chunk] = [segment.chunk(at) for at in range(len(segment)) if at not in damaged]
+    if isinstance(segment, SealedSegment):
+        chunks += _reread(segment, damaged)
+    return SalvagedSegment(segment.first_offset, segment.next_offset, chunks, segment.producers())
+
+
+def _reread(segment: SealedSegment, damaged: set[int]) -> Iterator[Any]:
+    """Those of the damaged chunks that are sound when Arrow's own footer is not asked where they are."""
+    for at, batch in enumerate(_read_batches(segment.data)):
+        if at in damaged and _is_sound(segment.data, batch, segment.checks[at], segment.checks[-1]):
+            yield SalvagedChunk(batch, segment.metadata(at).properties)
+
+
+def damaged_chunks(segment: SummarizedSegment) -> Iterator[tuple[int, StreamCorrupt]]:
+    """The chunks of which something cannot be read, and what."""
+    for at in range(len(segment)):
+        try:
+            segment.chunk(at).take(None)
+        except StreamCorrupt as damage:
+            yield at, damage
+
+
+# ---- without a footer --------------------------------------------------------------------------------
+
+
+def salvage_unreadable(
+    files: Sequence[SegmentFile], at: int, options: StreamOptions
+) -> SalvagedSegment | None:
+    """The sound chunks of a sealed file whose footer is damaged; None when no chunk can be shown to be sound."""
+    if files[at].cold or at + 1 == len(files):
+        return (
+            None  # the manifest knew where the data is, the next segment knows where this one ends
+        )
+    data = map_file(files[at].path)
+    batches = list(_read_batches(data))
+    checks = _find_checks(data, batches) if batches else None
+    if checks is None:
+        return None
+    restriction = Restriction(options.restrict_same_values)
+    chunks: list[Chunk] = []
+    all_sound = _are_all_sound(data, batches, *checks)
+    for batch, check in zip(batches, checks[0], strict=False):
+        if all_sound or _is_sound(data, batch, check, checks[0][-1]):
+            chunks += _loose_chunks(batch, restriction)
+    end, producers = files[at + 1].first_offset, _producers_at_end(files, at)
+    return SalvagedSegment(files[at].first_offset, end, chunks, producers)
+
+
+def _producers_at_end(files: Sequence[SegmentFile], at: int) -> Mapping[str, int]:
+    """The publishing ids as the log that follows notes them, or else as the segment before left them."""
+    following = files[at + 1]
+    if not following.sealed:
+        return read_log_head(following.path).producers
+    with suppress(StreamCorrupt, FileNotFoundError):
+        if at:
+            return open_sealed(files[at - 1].path).producers()
+    return {}
+
+
+def _read_batches(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    """The record batches as they lie in the file, up to the first that cannot be read."""
+    try:
+        yield from pa.ipc.open_stream(pa.BufferReader(data.slice(_STREAM_AT)))
+    except (pa.ArrowException, OSError, ValueError):
+        return
+
+
+def _find_checks(
+    data: pa.Buffer, batches: list[pa.RecordBatch]
+) -> tuple[npt.NDArray[Any], int] | None:
+    """The table of checksums in a damaged footer, and the CRC of the whole footer.
+
+    It is a text of a known length that is base64, but for what is damaged.
+    """
+    dtype = checks_dtype(batches[0].num_columns)
+    length = -(-((len(batches) + 1) * dtype.itemsize + 4) // 3) * 4
+    content = data.to_pybytes()
+    at = len(content)
+    while (at := content.rfind(length.to_bytes(4, "little"), 0, at)) >= 0:
+        text = content[at + 4 : at + 4 + length]
+        wrong = sum(byte not in _ALPHABET for byte in text)
+        if len(text) == length and wrong <= length // 100 + 1:
+            return _decode_checks(text, dtype)
+    return None
+
+
+def _decode_checks(text: bytes, dtype: np.dtype[Any]) -> tuple[npt.NDArray[Any], int] | None:
+    readable = bytes(byte if byte in _ALPHABET else ord("A") for byte in text)
+    try:
+        raw = base64.b64decode(readable)
+    except binascii.Error:
+        return None
+    checks = np.frombuffer(raw, dtype, (len(raw) - 4) // dtype.itemsize)
+    return checks, int.from_bytes(raw[-4:], "little")
+
+
+def _are_all_sound(
+    data: pa.Buffer, batches: list[pa.RecordBatch], checks: npt.NDArray[Any], whole: int
+) -> bool:
+    """Whether the table alone is damaged: with the checksums that the chunks have now, the whole footer has its CRC."""
+    try:
+        known = pa.ipc.open_file(pa.BufferReader(data)).metadata or {}
+        note, summary = known[SEGMENT_KEY], known[SUMMARY_KEY]
+    except (pa.ArrowException, OSError, KeyError):
+        return False
+    counted = checks.copy()
+    for at, batch in enumerate(batches):
+        counted["metadata"][at] = max(_metadata_crc(data, checks[at]), 0)
+        counted["columns"][at] = [column_crc(array) for array in batch.columns]
+    counted["columns"][-1] = [dictionary_crc(array) for array in batches[0].columns]
+    return footer_crc(counted, batches[0].schema, note, summary) == whole
+
+
+def _is_sound(data: pa.Buffer, batch: pa.RecordBatch, check: Any, dictionaries: Any) -> bool:
+    """Whether a batch has the checksums of its own message header, of its columns and of their dictionaries."""
+    return _metadata_crc(data, check) == check["metadata"] and all(
+        column_crc(array) == check["columns"][i]
+        and dictionary_crc(array) == dictionaries["columns"][i]
+        for i, array in enumerate(batch.columns)
+    )
+
+
+def _metadata_crc(data: pa.Buffer, check: Any) -> int:
+    position = int(check["position"])  # which may be damaged itself
+    return metadata_crc(data, position) if 0 <= position < data.size else -1
+
+
+@dataclass(frozen=True, slots=True)
+class SalvagedChunk:
+    """A record batch that was read without the summary of its segment."""
+
+    batch: pa.RecordBatch
+    properties: Mapping[str, Any]
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.batch.num_rows)
+
+    def metadata(self) -> ChunkMetadata:
+        offsets = self.batch.column("offset").to_numpy()
+        low, high = int(offsets.min()), int(offsets.max())
+        return ChunkMetadata(low, high, self.num_rows, 0, 0, 0, 0, 0, self.properties)
+
+    def take(self, rows: None = None, columns: None = None) -> pa.RecordBatch:
+        return self.batch
+
+
+def _loose_chunks(batch: pa.RecordBatch, restriction: Restriction) -> Iterator[Any]:
+    """The rows of a batch, those with equal restricted values together."""
+    codes = restriction.codes(BatchColumns(batch))
+    at = batch.schema.get_field_index(OVERFLOW)
+    if at >= 0 and restriction:
+        rows = read_overflow(batch.column(at))
+        codes += np.array([restriction.code(row) for row in rows], np.uint64)
+    for code in np.unique(codes).tolist():
+        rows_of_code = pa.array(np.flatnonzero(codes == code))
+        yield SalvagedChunk(batch.take(rows_of_code), restriction.properties(int(code)))
+
+
+# ---- putting it in place -----------------------------------------------------------------------------
+
+
+def replace_sealed(
+    path: Path, found: SalvagedSegment, indexed: tuple[str, ...], created_us: int
+) -> None:
+    """Put what was salvaged in the place of a damaged sealed file, which is kept beside. Needs the lock."""
+    _log.warning("%s: %s; it is kept as %s", path, _saved(found), path.name + DAMAGED_SUFFIX)
+    kept = path.with_name(path.name + DAMAGED_SUFFIX)
+    kept.unlink(missing_ok=True)
+    os.link(path, kept)
+    seal(found, path.parent, indexed, created_us)
+
+
+def replace_cold(segment: ColdSegment, found: SalvagedSegment, created_us: int) -> None:
+    """Put what was salvaged of a cold segment into a sealed file; its manifest and data are kept. Needs the locks."""
+    _log.warning("%s: %s; its data is kept beside", segment.path, _saved(found))
+    seal(found, segment.path.parent, segment.note.indexed, created_us)
+    data = segment.file.at(segment.file.path + DAMAGED_SUFFIX)
+    if (
+        "://" not in segment.known.file
+    ):  # out of the folder in which compaction deletes what it does not know
+        data = segment.file.at(str(segment.path.parent / Path(data.path).name))
+    os.replace(segment.path, segment.path.with_name(segment.path.name + DAMAGED_SUFFIX))
+    sync_directory(segment.path.parent)
+    segment.file.move(data)
+
+
+def _saved(found: SalvagedSegment) -> str:
+    rows = sum(chunk.num_rows for chunk in found.chunks)
+    return f"{rows:,} of {found.next_offset - found.first_offset:,} messages are saved"

@@ -8,21 +8,23 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import StreamCorrupt
-from headgate.files import sync_directory
+from headgate.errors import StreamCorrupt, StreamError
+from headgate.files import remove_files, sync_directory
 from headgate.filters import Field
-from headgate.streams.cold.tier import (
-    changing,
-    cold_bytes,
-    drop_cold,
+from headgate.streams.cold.manifest import (
+    cold_segment_bytes,
+    delete_cold,
+    locking_tier,
     remove_covered_files,
     tidy,
 )
 from headgate.streams.format import SegmentFile, index_path, log_path, sealed_path, segment_files
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.segments.hot_segment import HotSegment
+from headgate.streams.segments.seal import seal
 from headgate.streams.segments.segment import Segment
 from headgate.streams.segments.summarized import SummarizedSegment
+from headgate.streams.write.writer import Writer
 
 _TIMESTAMP: Final = Field("sys", "timestamp")
 
@@ -70,7 +72,7 @@ def expired(
 
 def segment_infos(directory: Path) -> list[SegmentInfo]:
     """The segments of a stream as they are now."""
-    catalog = Catalog(directory)
+    catalog = SegmentCatalog(directory)
     found: list[SegmentInfo] = []
     following = 0  # when the segment behind was begun, or sealed
     for file in reversed(catalog.files):
@@ -80,7 +82,7 @@ def segment_infos(directory: Path) -> list[SegmentInfo]:
 
 
 def _info_of(
-    catalog: Catalog, directory: Path, file: SegmentFile, following: int
+    catalog: SegmentCatalog, directory: Path, file: SegmentFile, following: int
 ) -> tuple[SegmentInfo, int]:
     """The segment, and when it was made; `following` is when the segment behind it was made."""
     try:
@@ -118,7 +120,7 @@ def _files_of(directory: Path, first_offset: int) -> list[Path]:
 
 
 def _bytes_on_disk(directory: Path, file: SegmentFile) -> int:
-    total = cold_bytes(file.path) if file.cold else 0
+    total = cold_segment_bytes(file.path) if file.cold else 0
     for path in _files_of(directory, file.first_offset):
         try:
             total += path.stat().st_size
@@ -135,7 +137,7 @@ def drop(directory: Path, segments: Sequence[SegmentInfo]) -> None:
             path.unlink(missing_ok=True)
         sync_directory(directory)
         if segment.first_offset in cold:
-            drop_cold(cold[segment.first_offset])
+            delete_cold(cold[segment.first_offset])
 
 
 def trim(
@@ -149,7 +151,7 @@ def trim(
 ) -> list[SegmentInfo]:
     """Drop what is expired and before the segment that is being written; what was dropped. Needs the lock."""
     tidy(directory)
-    with changing(directory):  # from the look to the drop, nothing may become cold
+    with locking_tier(directory):  # from the look to the drop, nothing may become cold
         remove_covered_files(directory)
         infos = segment_infos(directory)
         dropped = expired(
@@ -161,3 +163,59 @@ def trim(
         )
         drop(directory, dropped)
     return dropped
+
+
+# ---- sealing and dropping, for the holder of the writer's lock -------------------------------------
+
+
+def seal_segments(writer: Writer, *, all: bool, created_us: int) -> list[Path]:
+    """Seal every full segment, and with `all` the one that is being written too; the files that came of it."""
+    with writer.maintaining:
+        tidy(writer.directory)
+        if all:
+            writer.roll()
+        sealed: list[Path] = []
+        problems: list[StreamError] = []
+        for file in _full_segments(writer):
+            try:
+                sealed.append(_seal(writer, file, created_us))
+            except StreamError as problem:
+                # One damaged segment does not keep the others from being sealed.
+                problems.append(problem)
+        if problems:
+            raise problems[0]
+        return sealed
+
+
+def _full_segments(writer: Writer) -> list[SegmentFile]:
+    # Asked before the directory is listed: what a roll adds after that is none of ours.
+    active = writer.active_first_offset
+    found = segment_files(writer.directory)
+    return [file for file in found if not file.sealed and file.first_offset < active]
+
+
+def _seal(writer: Writer, file: SegmentFile, created_us: int) -> Path:
+    segment = HotSegment(file.path)
+    path = seal(segment, writer.directory, writer.options.indexed, created_us)
+    remove_files(file.path, index_path(writer.directory, file.first_offset))
+    return path
+
+
+def delete_expired(
+    writer: Writer,
+    *,
+    now_us: int,
+    max_age: timedelta | None,
+    max_bytes: int | None,
+    before_offset: int = 0,
+) -> list[SegmentInfo]:
+    """Drop the oldest segments that are past one of the limits; what was dropped."""
+    with writer.maintaining:
+        return trim(
+            writer.directory,
+            active_first_offset=writer.active_first_offset,
+            now_us=now_us,
+            max_age=max_age,
+            max_bytes=max_bytes,
+            before_offset=before_offset,
+        )

@@ -13,8 +13,8 @@ import numpy as np
 
 from headgate.errors import StreamCorrupt, StreamError
 from headgate.message import INT64_MAX
+from headgate.streams.cold.manifest import COMPACTION_LOCK, list_covered_files
 from headgate.streams.cold.segment import ColdSegment, open_sealed
-from headgate.streams.cold.tier import COMPACTION_LOCK, covered_files
 from headgate.streams.format import (
     INBOX,
     SegmentFile,
@@ -30,21 +30,19 @@ from headgate.streams.options import (
     load_options,
     mend_options,
 )
-from headgate.streams.read.catalog import Catalog, list_segments
-from headgate.streams.read.missing import unreadable_chunk
+from headgate.streams.read.catalog import SegmentCatalog, list_segments
+from headgate.streams.read.scan import locate_damage
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE
-from headgate.streams.segments.hot_entries import next_offset_of
-from headgate.streams.segments.hot_index import Entries, IndexShape
+from headgate.streams.segments.hot_index import Entries, IndexShape, next_offset_of
 from headgate.streams.segments.summarized import SummarizedSegment
-from headgate.streams.upkeep.recovery import Healed, examine_log, remove_leftovers
-from headgate.streams.upkeep.repairs import heal_segments
-from headgate.streams.upkeep.salvage import damaged_chunks, salvage_unreadable
+from headgate.streams.upkeep.recovery import LogState, examine_log, remove_leftovers
+from headgate.streams.upkeep.repairs import damaged_chunks, heal_segments, salvage_unreadable
 from headgate.streams.write.inbox import REJECTED_SUFFIX
 from headgate.streams.write.lock import WriterLock, is_held, keeping_writers_out
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class VerifyProblem:
     """One thing that is not as it should be."""
 
     file: str
@@ -58,21 +56,21 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerifyReport:
     """What verifying found."""
 
     segments: int = 0
     chunks: int = 0
     messages: int = 0
     nbytes: int = 0
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[VerifyProblem, ...] = ()
 
     @property
     def fine(self) -> bool:
         return not self.problems
 
-    def joined(self, other: Report) -> Report:
-        return Report(
+    def joined(self, other: VerifyReport) -> VerifyReport:
+        return VerifyReport(
             self.segments + other.segments,
             self.chunks + other.chunks,
             self.messages + other.messages,
@@ -81,7 +79,7 @@ class Report:
         )
 
 
-def verify(path: str | Path) -> Report:
+def verify(path: str | Path) -> VerifyReport:
     """Read every byte of a stream and say what is wrong with it. It may be written and read meanwhile."""
     directory = Path(path)
     options = load_options(directory)
@@ -95,8 +93,8 @@ def verify(path: str | Path) -> Report:
     return replace(report, problems=report.problems + others)
 
 
-def _verify_segments(directory: Path, options: StreamOptions) -> Report:
-    report, expected, at = Report(), None, 0
+def _verify_segments(directory: Path, options: StreamOptions) -> VerifyReport:
+    report, expected, at = VerifyReport(), None, 0
     files = list_segments(directory)
     while at < len(files):
         try:
@@ -123,21 +121,21 @@ def _end(files: Sequence[SegmentFile], at: int) -> int:
     return files[at + 1].first_offset if at + 1 < len(files) else INT64_MAX
 
 
-def _gap(directory: Path, expected: int | None) -> Report:
+def _gap(directory: Path, expected: int | None) -> VerifyReport:
     """What is missing behind a segment that ended there; a reader would stumble over it too."""
     try:
         if expected is not None:
-            Catalog(directory).covering(expected)
+            SegmentCatalog(directory).covering(expected)
     except StreamCorrupt as damage:
         if damage.position is None:  # else it cannot be opened, and is told of by itself
             what = f"{damage.problem}{damage.affected}"
-            return Report(problems=(Problem(damage.file, None, what, healable=True),))
-    return Report()
+            return VerifyReport(problems=(VerifyProblem(damage.file, None, what, healable=True),))
+    return VerifyReport()
 
 
 def _verify_segment(
     files: Sequence[SegmentFile], at: int, options: StreamOptions
-) -> tuple[Report, int]:
+) -> tuple[VerifyReport, int]:
     """What there is to say about a segment, and the offset the next one should begin with."""
     found, end = _look_at_segment(files, at, options)
     if found.problems:
@@ -150,7 +148,7 @@ def _verify_segment(
 
 def _look_at_segment(
     files: Sequence[SegmentFile], at: int, options: StreamOptions
-) -> tuple[Report, int]:
+) -> tuple[VerifyReport, int]:
     file = files[at]
     if not file.sealed:
         return _verify_hot(file, IndexShape.of(options))
@@ -158,43 +156,43 @@ def _look_at_segment(
         return _verify_sealed(file)
     except StreamCorrupt as damage:
         healable = salvage_unreadable(files, at, options) is not None
-        problem = Problem(damage.file, damage.position, damage.problem, healable)
-        return Report(segments=1, problems=(problem,)), _end(files, at)
+        problem = VerifyProblem(damage.file, damage.position, damage.problem, healable)
+        return VerifyReport(segments=1, problems=(problem,)), _end(files, at)
 
 
-def _verify_sealed(file: SegmentFile) -> tuple[Report, int]:
+def _verify_sealed(file: SegmentFile) -> tuple[VerifyReport, int]:
     segment = open_sealed(file.path)
     if isinstance(segment, ColdSegment):
         problems = _cold_problems(segment)
     else:
         problems = _chunk_problems(segment)
     rows = int(segment.facts().rows.sum())
-    report = Report(1, len(segment), rows, segment.nbytes, tuple(problems))
+    report = VerifyReport(1, len(segment), rows, segment.nbytes, tuple(problems))
     return report, segment.next_offset
 
 
-def _cold_problems(segment: ColdSegment) -> list[Problem]:
+def _cold_problems(segment: ColdSegment) -> list[VerifyProblem]:
     """What is wrong with a Parquet file; which row groups cannot be read is only asked where it is near."""
     try:
         segment.check_file()
     except StreamCorrupt as damage:
         found = _chunk_problems(segment) if segment.file.is_local else []
         healable = len(found) < len(segment) and segment.file.is_local
-        whole = Problem(damage.file, damage.position, damage.problem, healable)
+        whole = VerifyProblem(damage.file, damage.position, damage.problem, healable)
         return [replace(problem, healable=healable) for problem in found] or [whole]
     return []
 
 
-def _chunk_problems(segment: SummarizedSegment) -> list[Problem]:
+def _chunk_problems(segment: SummarizedSegment) -> list[VerifyProblem]:
     low, high = segment.first_offset, segment.next_offset
     return [
-        Problem(known.file, known.position, f"{known.problem}{known.affected}", healable=True)
+        VerifyProblem(known.file, known.position, f"{known.problem}{known.affected}", healable=True)
         for at, damage in damaged_chunks(segment)
-        for known in [unreadable_chunk(segment, at, low, high, damage)]
+        for known in [locate_damage(segment, at, low, high, damage)]
     ]
 
 
-def _verify_hot(file: SegmentFile, shape: IndexShape) -> tuple[Report, int]:
+def _verify_hot(file: SegmentFile, shape: IndexShape) -> tuple[VerifyReport, int]:
     directory = file.path.parent
     growing = is_held(directory) and not is_followed(directory, file.first_offset)
     found = examine_log(file.path, shape, everything=True, growing=growing)
@@ -202,41 +200,41 @@ def _verify_hot(file: SegmentFile, shape: IndexShape) -> tuple[Report, int]:
     rows = int(entries["count"][entries["flags"] & (HOLE | DAMAGED) == 0].sum())
     end = next_offset_of(entries, found.head)
     problems = tuple(_hot_problems(file.path, found))
-    return Report(1, len(entries), rows, file.path.stat().st_size, problems), end
+    return VerifyReport(1, len(entries), rows, file.path.stat().st_size, problems), end
 
 
-def _hot_problems(path: Path, found: Healed) -> Iterator[Problem]:
+def _hot_problems(path: Path, found: LogState) -> Iterator[VerifyProblem]:
     file = str(path)
     if found.head.problem is not None:
-        yield Problem(file, 0, found.head.problem, healable=True)
+        yield VerifyProblem(file, 0, found.head.problem, healable=True)
     for place in found.damage:
-        yield Problem(
+        yield VerifyProblem(
             file, place.position, f"{place.problem} ({place.length} bytes)", healable=True
         )
     yield from _inner_gaps(file, found.entries)
     if found.torn_bytes:
         size = path.stat().st_size
         what = f"{found.torn_bytes} bytes of an append that never finished"
-        yield Problem(file, size - found.torn_bytes, what, healable=True)
+        yield VerifyProblem(file, size - found.torn_bytes, what, healable=True)
     if found.index_problem is not None:
         index = index_path(path.parent, int(path.stem))
-        yield Problem(str(index), None, found.index_problem, healable=True)
+        yield VerifyProblem(str(index), None, found.index_problem, healable=True)
 
 
-def _inner_gaps(file: str, entries: Entries) -> Iterator[Problem]:
+def _inner_gaps(file: str, entries: Entries) -> Iterator[VerifyProblem]:
     ends = entries["first_offset"] + entries["count"]
     for i in np.flatnonzero(ends[:-1] != entries["first_offset"][1:]).tolist():
         what = f"offsets {ends[i]} to {entries['first_offset'][i + 1] - 1} are missing"
-        yield Problem(file, int(entries["position"][i + 1]), what, healable=False)
+        yield VerifyProblem(file, int(entries["position"][i + 1]), what, healable=False)
 
 
-def _options_problems(directory: Path) -> Iterator[Problem]:
+def _options_problems(directory: Path) -> Iterator[VerifyProblem]:
     damaged = damaged_options(directory)
     for path, problem in damaged.items():
-        yield Problem(str(path), None, problem, healable=len(damaged) == 1)
+        yield VerifyProblem(str(path), None, problem, healable=len(damaged) == 1)
 
 
-def _leftovers(directory: Path) -> Iterator[Problem]:
+def _leftovers(directory: Path) -> Iterator[VerifyProblem]:
     # While somebody writes or compacts, what is in the way today is removed in a moment.
     with (
         keeping_writers_out(directory) as alone,
@@ -245,21 +243,23 @@ def _leftovers(directory: Path) -> Iterator[Problem]:
         if alone and uncompacted:
             yield from _left_behind(directory)
     for path in sorted((directory / INBOX).glob(f"*{REJECTED_SUFFIX}")):
-        yield Problem(str(path), None, "was deposited and could not be adopted", healable=False)
+        yield VerifyProblem(
+            str(path), None, "was deposited and could not be adopted", healable=False
+        )
 
 
-def _left_behind(directory: Path) -> Iterator[Problem]:
+def _left_behind(directory: Path) -> Iterator[VerifyProblem]:
     for file in segment_files(directory):
         log = log_path(directory, file.first_offset)
         if file.sealed and log.exists():
             what = "was left behind when the segment was sealed"
-            yield Problem(str(log), None, what, healable=True)
-    for path in covered_files(directory):
+            yield VerifyProblem(str(log), None, what, healable=True)
+    for path in list_covered_files(directory):
         what = "was left behind when the segment became cold"
-        yield Problem(str(path), None, what, healable=True)
+        yield VerifyProblem(str(path), None, what, healable=True)
 
 
-def repair(path: str | Path) -> Report:
+def repair(path: str | Path) -> VerifyReport:
     """Heal what can be healed, and verify: what the report still names is beyond it. Needs the lock."""
     directory = Path(path)
     options = load_options(directory)

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from headgate.clock import now_us
-from headgate.columns import columns_of
+from headgate.columns import read_table
 from headgate.errors import InvalidMessage, StreamCorrupt
 from headgate.streams.write.inbox import DepositFile, deposits, named_files, read_deposit, reject
 from headgate.streams.write.staged import StagedFile, remove_staged
@@ -42,6 +42,6 @@ def _adopt(writer: Writer, deposit: DepositFile) -> None:
 def _append(writer: Writer, deposit: DepositFile, staged_bytes: int) -> None:
     now = now_us()
     batches = read_deposit(deposit)
-    columns = (columns_of(batch, now) for batch in batches if batch.num_rows)
+    columns = (read_table(batch, now) for batch in batches if batch.num_rows)
     mark = (deposit.producer, deposit.publishing_id)
     writer.append_columns(columns, mark, deposit.path.stat().st_size + staged_bytes)

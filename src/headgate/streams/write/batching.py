@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from headgate.columns import Arrays, BatchColumns, row_count
+from headgate.columns import Arrays, BatchColumns, count_rows
 from headgate.errors import InvalidMessage
 from headgate.message import Message, validate
 from headgate.streams.format import MAX_BODY_BYTES
 from headgate.streams.options import StreamOptions
-from headgate.streams.write.restriction import Restriction, runs, runs_of_rows
+from headgate.streams.segments.restriction import Restriction, runs, runs_of_rows
 
 TABLE_FACTOR: Final = 4
 MAX_MESSAGE_BYTES: Final = MAX_BODY_BYTES // 2
@@ -27,7 +27,7 @@ class Cut(NamedTuple):
     code: int
 
 
-class Piece(NamedTuple):
+class PreparedChunk(NamedTuple):
     """Messages [start, end) of a batch, as the columns of one chunk."""
 
     start: int
@@ -40,12 +40,12 @@ def prepare(
     messages: Sequence[Message],
     options: StreamOptions,
     columns: Callable[[Sequence[Message], Sequence[bytes]], Arrays],
-) -> Iterator[Piece]:
+) -> Iterator[PreparedChunk]:
     """The chunks of these messages, in their order; `columns` makes each one's from messages and payloads."""
     restriction = Restriction(options.restrict_same_values)
     payloads = [message.payload for message in messages]
     for start, end, code in cuts(messages, payloads, restriction, options):
-        yield Piece(start, end, code, columns(messages[start:end], payloads[start:end]))
+        yield PreparedChunk(start, end, code, columns(messages[start:end], payloads[start:end]))
 
 
 def cuts(
@@ -93,7 +93,7 @@ def cuts_of_columns(
     arrays: Arrays, restriction: Restriction, chunk_messages: int, chunk_bytes: int
 ) -> Iterator[Cut]:
     """The same for rows of columns, by their average size. What comes in bulk may lie in larger chunks."""
-    rows = row_count(arrays)
+    rows = count_rows(arrays)
     if not rows:
         return
     average = max(sum(array.nbytes for array in arrays.values()) // rows, 1)
@@ -107,7 +107,7 @@ def cuts_of_columns(
 
 def _runs_of_rows(arrays: Arrays, restriction: Restriction) -> Iterable[tuple[int, int]]:
     if not restriction:
-        return [(0, row_count(arrays))]
+        return [(0, count_rows(arrays))]
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
     return runs_of_rows(restriction.codes(BatchColumns(batch)))
 

@@ -16,7 +16,7 @@ from headgate.clock import now_us
 from headgate.errors import StreamClosed, StreamError, StreamWriteError
 from headgate.file_watch import Watch
 from headgate.streams.format import INBOX
-from headgate.streams.upkeep.maintenance import drop_segments
+from headgate.streams.upkeep.retention import delete_expired
 from headgate.streams.write.adoption import adopt
 from headgate.streams.write.writer import Writer
 
@@ -131,7 +131,7 @@ class Committer:
         if options.max_age is None and options.max_bytes is None:
             return
         try:
-            dropped = drop_segments(
+            dropped = delete_expired(
                 self._writer,
                 now_us=now_us(),
                 max_age=options.max_age,

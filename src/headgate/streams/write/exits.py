@@ -52,5 +52,5 @@ def close_writers() -> None:
             )
 
 
-# When this module is imported: whatever a program registers later runs before, and may still send.
+# When this module is imported: whatever a program registers later runs before, and may still publish.
 atexit.register(close_writers)

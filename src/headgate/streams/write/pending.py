@@ -32,7 +32,7 @@ class Drained(NamedTuple):
         return Drained([self.messages[i] for i in kept], marks, self.plain)
 
 
-class Pending:
+class PendingMessages:
     """A queue that needs no lock: any thread adds at the end, one at a time takes out at the front.
 
     Each of these is one step of the interpreter on a list, which no other thread comes between. An entry is a plain

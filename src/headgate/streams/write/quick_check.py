@@ -1,6 +1,6 @@
 """A quick look at a message: enough to know that most are valid, so that `validate` is asked about few.
 
-A False only says: look closer. `Producer.send` has the part of it that every message passes.
+A False only says: look closer. `Producer.publish` has the part of it that every message passes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from headgate.streams.write.batching import MAX_MESSAGE_BYTES
 
 ZERO: Final = 0  # compared by identity: False is another object
 SURELY_SHORT: Final = 63  # code points; four bytes each make 252
-ONE_DIGIT: Final = 1 << 30  # the interpreter compares integers below it several times faster
 
 
 def is_surely_valid(message: Message, good_names: set[str]) -> bool:

@@ -64,7 +64,7 @@ class Summing:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StagedContent:
     """What a file that was written holds."""
 
     rows: int
@@ -72,7 +72,7 @@ class Written:
     crc: int
 
 
-def write_staged(path: Path, batches: Iterable[pa.RecordBatch]) -> Written | None:
+def write_staged(path: Path, batches: Iterable[pa.RecordBatch]) -> StagedContent | None:
     """Write the rows durably, small batches put together; None, and no file, when there is no row."""
     ready = join_batches(batches)
     first = next(ready, None)
@@ -84,7 +84,7 @@ def write_staged(path: Path, batches: Iterable[pa.RecordBatch]) -> Written | Non
         file.flush()
         os.fsync(file.fileno())
     sync_directory(path.parent)
-    return Written(rows, sink.length, sink.crc)
+    return StagedContent(rows, sink.length, sink.crc)
 
 
 def _write_streams(sink: Summing, first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> int:

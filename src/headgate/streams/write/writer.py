@@ -16,7 +16,14 @@ from threading import Lock, RLock
 
 from headgate import file_watch as wake
 from headgate.clock import now_us as now_us
-from headgate.columns import Arrays, arrays_of, cap, cut, plain_arrays_of, row_count
+from headgate.columns import (
+    Arrays,
+    cap_columns,
+    count_rows,
+    cut_rows,
+    shred_chunk,
+    shred_plain_chunk,
+)
 from headgate.errors import (
     InvalidMessage,
     StreamClosed,
@@ -29,14 +36,13 @@ from headgate.message import Message
 from headgate.streams.format import index_path, log_path
 from headgate.streams.options import StreamOptions
 from headgate.streams.refusals import write_error
-from headgate.streams.segments.hot_chunk import MORE, ChunkMeta
-from headgate.streams.segments.hot_encode import encode_chunk
+from headgate.streams.segments.hot_chunk import MORE, ChunkMeta, encode_chunk
 from headgate.streams.segments.hot_index import IndexShape, index_entry
 from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.upkeep.recovery import open_last_segment
-from headgate.streams.write.batching import Piece, cuts_of_columns, prepare
+from headgate.streams.write.batching import PreparedChunk, cuts_of_columns, prepare
 from headgate.streams.write.lock import WriterLock
-from headgate.streams.write.pending import Drained, Mark, Pending, last_ids
+from headgate.streams.write.pending import Drained, Mark, PendingMessages, last_ids
 from headgate.streams.write.publishing_ids import ProducerTable
 
 
@@ -56,7 +62,7 @@ class Writer:
         self._gate, self._committing = Lock(), RLock()
         self.maintaining = RLock()  # held while old segments are sealed or dropped
         self.rolled = False  # whether there is a full segment that nobody has looked at yet
-        self.pending = Pending(options.chunk_messages, options.chunk_bytes)
+        self.pending = PendingMessages(options.chunk_messages, options.chunk_bytes)
         self.on_pending: Callable[[], None] = lambda: None  # called when messages begin to wait
         self._taken_at = 0  # the offset for the first of the messages taken out of `pending`
         self._staged: dict[str, int] = {}  # publishing ids that were appended and not yet published
@@ -111,7 +117,7 @@ class Writer:
             self.commit()
 
     def report(self, problem: StreamError | None) -> None:
-        """Have the next send or flush raise what goes wrong in the background; None: it is over."""
+        """Have the next publish or flush raise what goes wrong in the background; None: it is over."""
         self._reported = problem
         self.troubled = self.troubled or problem is not None
 
@@ -130,7 +136,10 @@ class Writer:
                 self.commit()
 
     def accept_many(
-        self, messages: Sequence[Message], marks: Sequence[Mark | None], pieces: Sequence[Piece]
+        self,
+        messages: Sequence[Message],
+        marks: Sequence[Mark | None],
+        pieces: Sequence[PreparedChunk],
     ) -> int:
         """Take valid messages in, many of them as the chunks they were prepared as; how many were new."""
         with self._committing:
@@ -186,7 +195,7 @@ class Writer:
             if drained.messages:
                 self._write(drained)
 
-    def _write(self, drained: Drained, pieces: Iterable[Piece] = ()) -> None:
+    def _write(self, drained: Drained, pieces: Iterable[PreparedChunk] = ()) -> None:
         """Write accepted messages; those that could not be written are pending again."""
         try:
             with self._undoing():
@@ -206,8 +215,8 @@ class Writer:
     def _unwritten(self, taken: Drained) -> Drained:
         return taken.after(self._log.next_offset - self._taken_at)
 
-    def _prepare(self, drained: Drained) -> Iterator[Piece]:
-        columns = plain_arrays_of if drained.plain else arrays_of
+    def _prepare(self, drained: Drained) -> Iterator[PreparedChunk]:
+        columns = shred_plain_chunk if drained.plain else shred_chunk
         made = partial(columns, indexed=self.options.indexed, now_us=self._clock())
         return prepare(drained.messages, self.options, made)
 
@@ -249,7 +258,7 @@ class Writer:
                 arrays, self._shape.restriction, options.chunk_messages, options.chunk_bytes
             )
             for start, end, code in pieces:
-                yield cap(cut(arrays, start, end - start), None, options.indexed), code
+                yield cap_columns(cut_rows(arrays, start, end - start), None, options.indexed), code
 
     def _append(
         self,
@@ -264,11 +273,11 @@ class Writer:
         ids = last_ids(marks)
         meta = ChunkMeta(ids, self._shape.restriction.properties(code))
         chunk = encode_chunk(arrays, self._log.next_offset, meta, flags)
-        rows = row_count(arrays)
+        rows = count_rows(arrays)
         if chunk.length > 2 * self.options.chunk_bytes and rows > 1 and len(marks) in (0, rows):
             half = rows // 2
-            self._append(cut(arrays, 0, half), code, marks[:half], whole=whole, flags=flags)
-            rest = cut(arrays, half, rows - half)
+            self._append(cut_rows(arrays, 0, half), code, marks[:half], whole=whole, flags=flags)
+            rest = cut_rows(arrays, half, rows - half)
             return self._append(rest, code, marks[half:], whole=whole, flags=flags)
         if not whole:
             self._make_room(chunk.length)

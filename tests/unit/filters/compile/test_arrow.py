@@ -9,8 +9,8 @@ import pytest
 
 from headgate.check.arrow import ROWS_PER_BATCH, ArrowEngine
 from headgate.check.engine import Question
-from headgate.columns.batch import BatchColumns
-from headgate.columns.shredder import shred
+from headgate.columns.decode import BatchColumns
+from headgate.columns.shred import shred_messages
 from headgate.filters.compile.arrow import compile_mask
 from headgate.filters.compile.arrow.dictionaries import MAX_BYTES_OF_ONE, SMALL, forget
 from headgate.filters.compile.arrow.text import MAX_REGEX_PATTERN
@@ -129,7 +129,7 @@ def answered(seed):
     messages = generate.messages(rng, 120)
     trees = [generate.filter(rng) for _ in range(40)]
     answers = [[matches_filter(tree, m, generate.NOW_US) for m in messages] for tree in trees]
-    return shred(messages), list(zip(trees, answers, strict=True))
+    return shred_messages(messages), list(zip(trees, answers, strict=True))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
@@ -146,7 +146,7 @@ def test_every_layout_gives_the_reference_answer(layout, rows, answered):
 def test_left_and_right_may_be_laid_out_differently():
     words = ["a", "b", "c", None, "é", "z"]
     messages = [Message(headers={"s": a, "t": b}) for a in words for b in words] * 3
-    batch = shred(messages)
+    batch = shred_messages(messages)
     texts = [f"s {op} t" for op in ("=", "<>", "<", "<=", ">", ">=")]
     wanted = {text: reference(text, messages) for text in texts}
     for left in LAYOUTS.values():
@@ -157,13 +157,13 @@ def test_left_and_right_may_be_laid_out_differently():
 
 
 def test_no_rows_give_an_empty_mask():
-    batch = shred(strings("abc"))
+    batch = shred_messages(strings("abc"))
     assert mask_of("s = 'a' AND sys.topic MATCHES 'x' OR amount > 1", batch.slice(0, 0)) == []
-    assert mask_of("TRUE", shred([])) == []
+    assert mask_of("TRUE", shred_messages([])) == []
 
 
 def test_columns_that_are_not_there_hold_nothing():
-    batch = shred([Message(), Message()])
+    batch = shred_messages([Message(), Message()])
     assert (
         mask_of("s = 'a' OR n <> 1 OR NOT b OR s LIKE '%' OR s = t OR n + 1 > 0", batch)
         == [False] * 2
@@ -195,7 +195,7 @@ def test_columns_of_nulls_hold_nothing(empty):
 
 def test_an_opaque_value_exists_and_compares_with_nothing():
     messages = strings([OPAQUE, "a", None, 1])
-    batch = shred(messages)
+    batch = shred_messages(messages)
     assert mask_of("EXISTS(s)", batch) == [True, True, False, True]
     assert mask_of("s IS NULL", batch) == [True, False, True, False]
     assert mask_of("s = 'a' OR s <> 'a'", batch) == [False, True, False, False]
@@ -226,7 +226,7 @@ DOUBLES = [0.0, -0.0, 0.5, -2.5, 1e308, 5e-324, float(2**53), float(2**63), -flo
 def test_arithmetic_is_exact_at_the_edges_of_int64_and_of_double(op):
     numbers = EDGES + DOUBLES
     messages = [Message(headers={"a": a, "b": b}) for a in numbers for b in numbers]
-    batch = shred(messages)
+    batch = shred_messages(messages)
     for text in (
         f"a {op} b = c",
         f"a {op} b >= 0",
@@ -243,7 +243,7 @@ def test_arithmetic_is_exact_at_the_edges_of_int64_and_of_double(op):
 @pytest.mark.parametrize("value", EDGES + DOUBLES, ids=repr)
 def test_a_column_of_both_kinds_of_numbers_compares_with_a_constant(value):
     messages = [Message(headers={"a": a}) for a in [*EDGES, *DOUBLES, "1", True, None]]
-    batch = shred(messages)
+    batch = shred_messages(messages)
     for op in ("=", "<>", "<", "<=", ">", ">="):
         assert mask_of(f"a {op} {value!r}", batch) == reference(f"a {op} {value!r}", messages)
 
@@ -255,12 +255,12 @@ def test_in_finds_numbers_of_both_kinds_in_short_and_long_lists(count, seed):
     for _ in range(20):
         listed = ", ".join(repr(rng.choice(EDGES + DOUBLES)) for _ in range(count))
         for text in (f"a IN ({listed})", f"a NOT IN ({listed})", f"a IN ('1', {listed}, TRUE)"):
-            assert mask_of(text, shred(messages)) == reference(text, messages)
+            assert mask_of(text, shred_messages(messages)) == reference(text, messages)
 
 
 def test_the_priority_compares_beyond_what_a_byte_holds():
     messages = [Message(priority=p) for p in (0, 1, 255)]
-    batch = shred(messages)
+    batch = shred_messages(messages)
     for text in (
         "sys.priority < 256",
         "sys.priority > -1",
@@ -279,7 +279,7 @@ PREFIXES = ["o", "or", "ord", "orde", "order", "é", "éo", "€", "😀", "0", 
 @pytest.mark.parametrize("last", ["", "o", "or", "ord", "orders", "é"])
 def test_a_prefix_is_found_wherever_the_text_ends(layout, last):
     values = ["", *PREFIXES, *(f"{p}x" for p in PREFIXES), None, *map(str, range(SMALL)), last]
-    batch = relaid(shred(strings(values)), layout)
+    batch = relaid(shred_messages(strings(values)), layout)
     for prefix in PREFIXES:
         wanted = [value is not None and value.startswith(prefix) for value in values]
         assert mask_of(f"s LIKE '{prefix}%'", batch) == wanted
@@ -290,7 +290,7 @@ def test_a_prefix_is_found_wherever_the_text_ends(layout, last):
 
 def test_a_prefix_is_found_in_no_empty_string():
     for values in (["", "", None], ["", "o", ""]):
-        batch = relaid(shred(strings(values)), as_plain)
+        batch = relaid(shred_messages(strings(values)), as_plain)
         assert mask_of("s LIKE 'or%'", batch) == [False] * 3
         assert mask_of("s NOT LIKE 'or%'", batch) == [value is not None for value in values]
 
@@ -301,7 +301,7 @@ WORDS = [f"{a}{b}" for a in generate.STRINGS for b in ("", "a", "%", "x\n")]
 def test_patterns_mean_the_same_to_the_kernels_as_to_the_reference():
     many = list(dict.fromkeys(WORDS))
     assert len(many) > SMALL
-    batch = shred(strings(many))
+    batch = shred_messages(strings(many))
     patterns = [
         *generate.PATTERNS,
         "a%b%c",
@@ -327,7 +327,7 @@ def test_patterns_mean_the_same_to_the_kernels_as_to_the_reference():
 @pytest.mark.parametrize("pattern", ["%", "a%", "%b", "%a%", "_%"])
 def test_a_slice_is_asked_about_its_own_rows(start, pattern):
     messages = strings([None, "a", "ab", None, "b", "", "ba", None] * 5)
-    batch = relaid(shred(messages), as_plain).slice(start, 20)
+    batch = relaid(shred_messages(messages), as_plain).slice(start, 20)
     for text in (f"s LIKE '{pattern}'", f"s NOT LIKE '{pattern}'"):
         assert mask_of(text, batch) == reference(text, messages[start : start + 20])
 
@@ -335,7 +335,9 @@ def test_a_slice_is_asked_about_its_own_rows(start, pattern):
 def test_a_pattern_too_long_for_a_regular_expression_is_matched_all_the_same():
     pattern = "%" + "a_" * MAX_REGEX_PATTERN + "%"
     values = ["x" + "ab" * MAX_REGEX_PATTERN, "ab" * (MAX_REGEX_PATTERN - 1), None]
-    assert compile_mask(Like(S, pattern))(BatchColumns(shred(strings(values)))).tolist() == [
+    assert compile_mask(Like(S, pattern))(
+        BatchColumns(shred_messages(strings(values)))
+    ).tolist() == [
         True,
         False,
         False,
@@ -344,7 +346,7 @@ def test_a_pattern_too_long_for_a_regular_expression_is_matched_all_the_same():
 
 @pytest.mark.parametrize("wildcards", ["%a_", "_a%", "%a", "a%_b%"])
 def test_a_hostile_pattern_takes_linear_time(wildcards):
-    batch = shred(strings(["ab" * 5_000 + "a", "a" * 10_000, "é" * 10_000]))
+    batch = shred_messages(strings(["ab" * 5_000 + "a", "a" * 10_000, "é" * 10_000]))
     started = time.process_time()
     compile_mask(Like(S, wildcards * 20 + "q"))(BatchColumns(batch))
     assert time.process_time() - started < 0.1
@@ -354,7 +356,7 @@ def test_topics_match_alike_for_few_and_for_many():
     few = generate.TOPICS
     many = [f"{topic}{tail}" for topic in few for tail in ("", ".x", ".b", "y", "..")]
     for topics in (few, list(dict.fromkeys(many))):
-        batch = shred([Message(topic=topic) for topic in topics])
+        batch = shred_messages([Message(topic=topic) for topic in topics])
         for pattern in generate.TOPIC_PATTERNS:
             for layout in (as_plain, with_codes(pa.int32())):
                 found = compile_mask(TopicMatch(pattern))(BatchColumns(relaid(batch, layout)))
@@ -439,19 +441,19 @@ def read_by(text, batch):
 
 
 def test_a_conjunction_stops_when_no_row_is_left():
-    batch = shred([Message(topic="a", headers={"n": 1, "s": "x"})] * 3)
+    batch = shred_messages([Message(topic="a", headers={"n": 1, "s": "x"})] * 3)
     assert read_by("s LIKE '%y%z' AND n = 2", batch) == {"n"}
     assert read_by("s LIKE '%y%z' AND n = 1", batch) == {"n", "s"}
 
 
 def test_a_disjunction_stops_when_every_row_is_in():
-    batch = shred([Message(topic="a", headers={"n": 1, "s": "x"})] * 3)
+    batch = shred_messages([Message(topic="a", headers={"n": 1, "s": "x"})] * 3)
     assert read_by("s LIKE '%y%z' OR n = 1", batch) == {"n"}
     assert read_by("s LIKE '%y%z' OR n = 2", batch) == {"n", "s"}
 
 
 def test_a_filter_that_is_always_true_reads_nothing():
-    assert read_by("TRUE", shred([Message()])) == set()
+    assert read_by("TRUE", shred_messages([Message()])) == set()
 
 
 def test_rows_that_are_picked_out_get_the_reference_answer(seed):
@@ -468,7 +470,7 @@ def test_rows_that_are_picked_out_get_the_reference_answer(seed):
         )
         for row in range(20_000)
     ]
-    batch = shred(messages)
+    batch = shred_messages(messages)
     for text in (
         "n < 3 AND sys.id LIKE '%a_b%'",
         "n < 3 AND sys.id LIKE '%a_b%' AND n * 2 + m > 1.5 AND s <> sys.id AND s LIKE '%a%'",
@@ -480,14 +482,14 @@ def test_rows_that_are_picked_out_get_the_reference_answer(seed):
 
 def test_the_time_is_asked_once_per_batch():
     ticks = iter([5, 10])
-    batch = shred([Message(headers={"n": n}) for n in (4, 6, 11)])
+    batch = shred_messages([Message(headers={"n": n}) for n in (4, 6, 11)])
     ask = compile_mask(parse("n > UTC() AND UTC() + 0 < n"), ticks.__next__)
     assert ask(BatchColumns(batch)).tolist() == [False, True, True]
     assert ask(BatchColumns(batch)).tolist() == [False, False, True]
 
 
 def test_a_mask_is_the_callers_own():
-    batch = shred([Message(headers={"b": True, "s": "a"})] * 3)
+    batch = shred_messages([Message(headers={"b": True, "s": "a"})] * 3)
     for text in ("b", "b IS NOT NULL", "s = 'a'", "TRUE", "s IN ('a', 'b')", "s = s"):
         found = compile_mask(parse(text))(BatchColumns(batch))
         found[:] = False

@@ -1,38 +1,23 @@
-"""What a consumer of tasks does when the database does not: the same as one of threads."""
+"""What a consumer of tasks does when the database fails or its tasks are cancelled."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
 
 from headgate import aio
-from headgate.errors import DatabaseUnavailable
-from headgate.queues.aio.engines import ThreadedEngine
+from headgate.queues.aio.urls import ThreadedEngine
 from headgate.queues.memory.engine import MemoryEngine
+from tests.unit.queues.outage import OutageEngine
 
 PATIENCE = 30
 OFTEN = timedelta(milliseconds=5)
 
 
-class Outage(MemoryEngine):
-    """Fails the next few operations."""
-
-    left = 0
-    problem: Exception = DatabaseUnavailable("nobody answers")
-
-    def run(self, operation):
-        if self.left:
-            self.left -= 1
-            operation.close()
-            raise self.problem
-        return super().run(operation)
-
-
 @asynccontextmanager
 async def queue_on(engine):
-    async with aio.Database(ThreadedEngine(engine, ThreadPoolExecutor(1))) as db:
+    async with aio.AsyncDatabase(ThreadedEngine(engine)) as db:
         yield await db.queue("q")
 
 
@@ -40,12 +25,12 @@ async def soon(awaitable):
     return await asyncio.wait_for(awaitable, PATIENCE)
 
 
-def test_what_could_not_be_given_back_is_not_held_for_ever(caplog):
-    async def held():
-        engine, rejected = Outage(), asyncio.Event()
+def test_the_lease_of_a_message_whose_release_failed_is_not_extended(caplog):
+    async def leased():
+        engine, rejected = OutageEngine(), asyncio.Event()
 
         def reject(message):
-            engine.left = 1  # giving it back fails
+            engine.left = 1  # the release fails
             rejected.set()
             return False
 
@@ -53,15 +38,15 @@ def test_what_could_not_be_given_back_is_not_held_for_ever(caplog):
             await queue.publish(b"a")
             async with queue.consumer(print, predicate=reject) as consumer:
                 await soon(rejected.wait())
-            return consumer._ledger.held()
+            return consumer.leased
 
-    assert asyncio.run(held()) == []
-    assert "nobody answers" in caplog.text
+    assert asyncio.run(leased()) == 0
+    assert "no answer from the database" in caplog.text
 
 
-def test_what_was_handled_is_acked_though_the_next_could_not_be_given_back():
+def test_a_handled_message_is_acked_although_the_release_of_the_next_failed():
     async def left_over():
-        engine, seen = Outage(), asyncio.Queue()
+        engine, seen = OutageEngine(), asyncio.Queue()
 
         def unless_b(message):
             engine.left = int(message.payload == b"b")
@@ -81,9 +66,9 @@ def test_what_was_handled_is_acked_though_the_next_could_not_be_given_back():
     assert asyncio.run(left_over()) == [b"b"]
 
 
-def test_nothing_ends_a_consumer_but_closing_it(caplog):
+def test_an_unexpected_error_does_not_end_a_consumer(caplog):
     async def first_seen():
-        engine, seen = Outage(), asyncio.Queue()
+        engine, seen = OutageEngine(), asyncio.Queue()
         async with queue_on(engine) as queue:
             engine.left, engine.problem = 1, RuntimeError("a mistake of ours")
             async with queue.consumer(lambda d: seen.put_nowait(d.message.payload)):
@@ -97,7 +82,7 @@ def test_nothing_ends_a_consumer_but_closing_it(caplog):
 
 
 @pytest.mark.parametrize(("filter", "warned"), [("colour = 'red'", True), ("type = 'x'", False)])
-def test_a_filter_that_no_index_answers_is_warned_of(tmp_path, caplog, filter, warned):
+def test_a_filter_without_an_index_is_warned_of(tmp_path, caplog, filter, warned):
     async def consume():
         async with await aio.connect(f"sqlite:///{tmp_path}/q.db") as db:
             queue = await db.queue("q", filter_headers=["type"])
@@ -108,7 +93,7 @@ def test_a_filter_that_no_index_answers_is_warned_of(tmp_path, caplog, filter, w
     assert ("declare colour as filter headers" in caplog.text) == warned
 
 
-def test_a_consumer_whose_tasks_were_cancelled_says_so_and_can_be_closed(caplog):
+def test_a_consumer_whose_tasks_were_cancelled_logs_it_and_can_be_closed(caplog):
     async def left_over():
         begun = asyncio.Event()
 
@@ -118,9 +103,9 @@ def test_a_consumer_whose_tasks_were_cancelled_says_so_and_can_be_closed(caplog)
 
         async with queue_on(MemoryEngine()) as queue:
             await queue.publish(b"a")
-            async with queue.consumer(hang) as consumer:
+            async with queue.consumer(hang):
                 await soon(begun.wait())
-                for task in consumer._running:
+                for task in asyncio.all_tasks() - {asyncio.current_task()}:
                     task.cancel()
             return [standing.state.name async for standing in queue.browse()]
 

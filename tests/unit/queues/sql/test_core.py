@@ -3,8 +3,7 @@
 import pytest
 
 from headgate.queues.engine import Operation, Rows, Statement, Step, Transaction
-from headgate.queues.outbox import without_transaction
-from headgate.queues.sql.core import stepwise
+from headgate.queues.sql.core import stepwise, without_transaction
 
 LOCK, WORK, UNLOCK = Statement("lock"), Statement("work"), Statement("unlock")
 

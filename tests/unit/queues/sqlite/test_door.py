@@ -15,7 +15,7 @@ from headgate.queues.database import Database, connect
 from headgate.queues.engine import State
 from headgate.queues.queue import Queue
 from headgate.queues.sql.statements import migrations_of
-from tests.manual_clock import ManualClock
+from headgate.testing import ManualClock
 
 LATIN_1 = "CAST(x'636166e9' AS TEXT)"
 

@@ -24,12 +24,13 @@ from headgate.errors import (
 )
 from headgate.filters.parser import parse
 from headgate.message import Message
-from headgate.queues.database import connect, sqlite_path
+from headgate.queues.database import connect
 from headgate.queues.engine import Statement, Transaction
 from headgate.queues.queue import Queue
 from headgate.queues.sql.statements import migrations_of, split_statements, statements_of
 from headgate.queues.sqlite.engine import SqliteEngine, migrate
-from tests.manual_clock import ManualClock
+from headgate.queues.urls import sqlite_path
+from headgate.testing import ManualClock
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -232,7 +233,7 @@ def test_one_message_to_a_queue_that_was_dropped_elsewhere_is_refused(db, url):
     queue = db.queue("orders")
     queue.publish(b"before")
     with connect(url) as other:
-        other.drop("orders")
+        other.delete("orders")
     with pytest.raises(QueueNotFound):
         queue.publish(b"after")
 

@@ -35,7 +35,7 @@ def published(path, found, *, parts=3, seal_first=False):
         for part in range(parts):
             with stream.producer() as producer:
                 for message in found[part::parts]:
-                    producer.send(message)
+                    producer.publish(message)
                 producer.flush()
             if seal_first and not part:
                 stream.seal(all=True)

@@ -10,7 +10,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headgate.columns.decoder import decode
+from headgate.columns.decode import decode_messages
 from headgate.errors import DataLost
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
@@ -42,10 +42,10 @@ def sent(tmp_path: Path, seed: int) -> list[Message]:
     ]
     with Stream.create(tmp_path / "events", indexed=["region"], chunk_messages=100) as stream:
         with stream.producer() as producer:
-            producer.send_many(sent[:2000])
+            producer.publish_many(sent[:2000])
             producer.flush()
             stream.seal(all=True)
-            producer.send_many(sent[2000:])
+            producer.publish_many(sent[2000:])
     return sent
 
 
@@ -77,7 +77,7 @@ def run_tasks(reading: RoutingReader, low: int, high: int) -> tuple[list[list[st
     for row in rows:
         if row["file"] is not None:
             batches = read_staged(Path(row["file"]), row["nbytes"], row["crc"])
-            messages = [m.payload.decode() for batch in batches for m in decode(batch)]
+            messages = [m.payload.decode() for batch in batches for m in decode_messages(batch)]
             found[row["destination"]] += messages
     return found, total(row["counters"] for row in rows if row["counters"] is not None)
 
@@ -140,7 +140,7 @@ def test_a_task_says_what_was_dropped_of_one_partition_of_a_super_stream(
     with SuperStream.create(tmp_path / "events", 2, segment_bytes=4096, chunk_messages=10) as made:
         with made.producer() as producer:
             for n in range(400):
-                producer.send(Message(b"x" * 50, key=str(n)))
+                producer.publish(Message(b"x" * 50, key=str(n)))
                 producer.flush()
         second = made.partitions[1]
         reading = reader(tmp_path, plan_file)

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 from pyarrow import RecordBatch
 
-from headgate.columns.decoder import decode
-from headgate.columns.shredder import shred
+from headgate.columns.decode import decode_messages
+from headgate.columns.shred import shred_messages
 from headgate.message import Message
 from headgate.pipelines.counters import Counters, to_text, total
 from headgate.routing.toml_file import as_toml
@@ -67,7 +67,7 @@ def plan(tmp_path: Path, topology: Topology, **more: object) -> RoutingPlan:
 def staged_messages(staged: list[Staged], place: int) -> list[str]:
     chosen = [one for one in staged if one.destination == place]
     batches = [b for one in chosen for b in read_staged(Path(one.file), one.nbytes, one.crc)]
-    return [message.payload.decode() for batch in batches for message in decode(batch)]
+    return [message.payload.decode() for batch in batches for message in decode_messages(batch)]
 
 
 def expected(topology: Topology, sent: list[Message], queues: tuple[str, ...]) -> list[str]:
@@ -77,7 +77,9 @@ def expected(topology: Topology, sent: list[Message], queues: tuple[str, ...]) -
 
 
 def batches_of(
-    rng: Random, sent: list[Message], layout: Callable[[list[Message]], RecordBatch] = shred
+    rng: Random,
+    sent: list[Message],
+    layout: Callable[[list[Message]], RecordBatch] = shred_messages,
 ) -> list[RecordBatch]:
     cuts = sorted(rng.sample(range(1, len(sent)), 7))
     return [
@@ -124,7 +126,7 @@ def test_messages_of_200_headers_go_where_the_topology_says(
 
 
 def test_what_nobody_gets_makes_no_file(tmp_path: Path, topology: Topology) -> None:
-    batch = shred([Message(b"", headers={"region": "EU"})])
+    batch = shred_messages([Message(b"", headers={"region": "EU"})])
     (only,) = Router(plan(tmp_path, topology)).stage([batch], Counters())
     assert (only.destination, only.rows) == (0, 1)
     assert not list((tmp_path / "two").rglob("*.arrow"))

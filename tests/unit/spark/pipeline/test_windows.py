@@ -6,8 +6,8 @@ from random import Random
 
 import pyarrow as pa
 
-from headgate.columns.decoder import decode
-from headgate.columns.shredder import shred
+from headgate.columns.decode import decode_messages
+from headgate.columns.shred import shred_messages
 from headgate.message import Message
 from headgate.spark.pipeline.windows import combined, windows
 from tests import generate
@@ -17,9 +17,9 @@ def test_batches_with_different_columns_come_out_as_one(seed: int) -> None:
     rng = Random(seed)
     for _ in range(40):
         parts = [generate.messages(rng, rng.randint(1, 12)) for _ in range(rng.randint(1, 6))]
-        batches = [shred(part) for part in parts]
-        expected = [message for batch in batches for message in decode(batch)]
-        assert decode(combined(batches)) == expected
+        batches = [shred_messages(part) for part in parts]
+        expected = [message for batch in batches for message in decode_messages(batch)]
+        assert decode_messages(combined(batches)) == expected
 
 
 def test_a_column_may_be_a_dictionary_here_and_plain_there() -> None:
@@ -42,7 +42,7 @@ def test_more_words_than_the_codes_of_any_one_batch_could_count() -> None:
 
 
 def test_a_window_ends_when_it_is_long_or_heavy_enough() -> None:
-    batches = [shred([Message(b"", headers={"n": n})]) for n in range(10)]
+    batches = [shred_messages([Message(b"", headers={"n": n})]) for n in range(10)]
     assert [w.num_rows for w in windows(batches, rows=4)] == [4, 4, 2]
     assert [w.num_rows for w in windows(batches, nbytes=1)] == [1] * 10
     assert [w.num_rows for w in windows(batches)] == [10]

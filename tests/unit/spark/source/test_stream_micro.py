@@ -7,7 +7,6 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from headgate.errors import DataLost, SparkOptionsError
-from headgate.filters.nodes import TRUE
 from headgate.message import Message
 from headgate.spark.jobs.replays import stage_ranges
 from headgate.spark.options import source_options
@@ -17,7 +16,7 @@ from headgate.spark.source.ranges import Range, scan
 from headgate.spark.source.stream_batch import HeadgateReader
 from headgate.spark.source.stream_micro import HeadgateStreamReader
 from headgate.streams.read.cursors import Cursors
-from headgate.streams.read.query import Query
+from headgate.streams.read.query import StreamQuery
 from headgate.streams.stream import Stream
 from tests.mixed_stream import publish
 from tests.unit.spark.ddl import struct
@@ -176,7 +175,7 @@ def test_messages_dropped_before_they_were_read_are_left_out_when_that_is_wanted
 def test_messages_dropped_while_a_task_reads_are_an_error(stream: Path) -> None:
     path, reader = str(stream), reading(stream)
     [planned] = reader.partitions({path: 0}, {path: 200})
-    read = scan(planned.value.ranges[0], Query(TRUE))
+    read = scan(planned.value.ranges[0], StreamQuery())
     assert next(read).num_rows
     with Stream.open(stream) as writer:
         writer.trim(before_offset=150)
@@ -220,7 +219,7 @@ def test_a_replay_says_what_was_dropped_before_it_came_to_it(stream: Path, tmp_p
     with Stream.open(stream) as writer:
         writer.trim(before_offset=100)
     with pytest.raises(DataLost, match=r"were dropped.*replay what is left under another id"):
-        stage_ranges(place, Query(TRUE), ranges)
+        stage_ranges(place, StreamQuery(), ranges)
 
 
 def test_a_stream_that_was_made_again_needs_a_new_checkpoint(stream: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_name_is_some_text(tmp_path: Path, name: object) -> None:
 
 
 def test_no_offset_is_negative(tmp_path: Path) -> None:
-    with pytest.raises(StreamOptionsError, match="is no offset"):
+    with pytest.raises(StreamOptionsError, match="is not an offset"):
         Cursors(tmp_path).commit("a", -1)
 
 

@@ -14,13 +14,13 @@ from headgate.errors import PositionLost, StreamCorrupt, StreamOptionsError
 from headgate.message import Message
 from headgate.streams.cold.compaction import compact
 from headgate.streams.format import log_path, sealed_path
-from headgate.streams.read.missing import runs_of
+from headgate.streams.read.scan import runs_of
 from headgate.streams.stream import Stream
 
 
 def publish(stream: Stream, *numbers: int) -> None:
     with stream.producer() as producer:
-        producer.send_many([Message(b"%d" % n) for n in numbers])
+        producer.publish_many([Message(b"%d" % n) for n in numbers])
         producer.flush()
 
 
@@ -153,7 +153,7 @@ def test_the_end_of_a_segment_that_is_cut_off_is_a_gap(tmp_path: Path) -> None:
     with Stream.create(tmp_path / "s", segment_bytes=4096, chunk_messages=2) as stream:
         with stream.producer() as producer:
             for i in range(40):
-                producer.send(Message(b"%0200d" % i))
+                producer.publish(Message(b"%0200d" % i))
                 producer.flush()
         log = log_path(stream.path, 0)
         log.write_bytes(log.read_bytes()[:-600])

@@ -11,9 +11,9 @@ from headgate.message import Message
 from headgate.streams.format import index_path, log_path, sealed_path
 from headgate.streams.options import StreamOptions
 from headgate.streams.read import scan as reader
-from headgate.streams.read.catalog import Catalog, SealedSegments
+from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.query import make_query
-from headgate.streams.read.scan import Scan, in_offset_order
+from headgate.streams.read.scan import Scan, sort_by_offset
 from headgate.streams.segments import clustering
 from headgate.streams.segments.sealed import SealedSegment
 from tests.unit.streams.written_segments import CLOCK, offsets_of, scan_all, seal_at, write_hot
@@ -66,7 +66,7 @@ def test_a_filter_that_matches_nothing_opens_nothing(stream: Path) -> None:
 
 
 def test_the_position_advances_although_everything_is_filtered_out(stream: Path) -> None:
-    scan = Scan(Catalog(stream), make_query("region = 'VENUS'"), 0, 300)
+    scan = Scan(SegmentCatalog(stream), make_query("region = 'VENUS'"), 0, 300)
     assert list(scan) == []
     assert scan.position == 300
 
@@ -97,7 +97,7 @@ def test_only_the_columns_that_are_asked_for_come_back(stream: Path) -> None:
 
 def test_a_segment_that_is_gone_is_looked_for_again(stream: Path) -> None:
     """Sealing and retention in the middle of a scan: no row is lost, doubled or wrong."""
-    catalog = Catalog(stream)
+    catalog = SegmentCatalog(stream)
     scan = Scan(catalog, make_query("n >= 0"), 0, 300)
     seen = offsets_of_batches([next(scan)])
     seal_at(stream, 200, ["region"])
@@ -106,7 +106,7 @@ def test_a_segment_that_is_gone_is_looked_for_again(stream: Path) -> None:
 
 
 def test_what_retention_dropped_is_skipped_and_counted(stream: Path) -> None:
-    scan = Scan(Catalog(stream), make_query(None), 0, 300)
+    scan = Scan(SegmentCatalog(stream), make_query(None), 0, 300)
     first = offsets_of_batches([next(scan)])
     log_path(stream, 0).unlink()
     sealed_path(stream, 100).unlink()
@@ -117,20 +117,20 @@ def test_what_retention_dropped_is_skipped_and_counted(stream: Path) -> None:
 
 def test_a_missing_segment_in_the_middle_is_an_error_that_names_its_offsets(stream: Path) -> None:
     sealed_path(stream, 100).unlink()
-    scan = Scan(Catalog(stream), make_query(None), 0, 300)
+    scan = Scan(SegmentCatalog(stream), make_query(None), 0, 300)
     assert offsets_of_batches([next(scan) for _ in range(10)]) == list(range(100))
     for _ in range(2):  # however often it is asked
         with pytest.raises(StreamCorrupt, match="offsets 100 to 199 cannot be read") as caught:
             next(scan)
         assert caught.value.offsets == ((100, 199),)
-    behind = Scan(Catalog(stream), make_query(None), 200, 300)
+    behind = Scan(SegmentCatalog(stream), make_query(None), 200, 300)
     assert offsets_of_batches(list(behind)) == list(range(200, 300))
 
 
 def test_a_scan_goes_past_a_missing_segment_when_it_is_asked_to(stream: Path) -> None:
     sealed_path(stream, 100).unlink()
     told: list[StreamCorrupt] = []
-    scan = Scan(Catalog(stream), make_query(None), 50, 300, on_corrupt=told.append)
+    scan = Scan(SegmentCatalog(stream), make_query(None), 50, 300, on_corrupt=told.append)
     assert offsets_of_batches(list(scan)) == [*range(50, 100), *range(200, 300)]
     assert [damage.offsets for damage in told] == [((100, 199),)]
     assert scan.stats.messages_lost == 100
@@ -163,7 +163,7 @@ def test_a_hole_in_the_listing_is_not_believed_at_once(
         return found[1:] if next(misses, False) else found
 
     monkeypatch.setattr(module, "segment_files", racing)
-    assert Catalog(stream).first_offset() == 0
+    assert SegmentCatalog(stream).first_offset() == 0
 
 
 def test_sealed_segments_are_opened_once(stream: Path) -> None:
@@ -175,7 +175,7 @@ def test_sealed_segments_are_opened_once(stream: Path) -> None:
 def test_offsets_are_brought_into_order(count: int) -> None:
     offsets = np.array(Random(count).sample(range(500, 600), count))
     parts = [offsets[: count // 2], offsets[count // 2 :]]
-    assert in_offset_order(parts, parts, 500, 600).tolist() == sorted(offsets.tolist())
+    assert sort_by_offset(parts, parts, 500, 600).tolist() == sorted(offsets.tolist())
 
 
 def test_a_table_of_a_scan_has_null_where_a_batch_lacks_a_column(tmp_path: Path) -> None:

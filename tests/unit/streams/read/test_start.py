@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import StreamOptionsError
 from headgate.message import Message
-from headgate.streams.read.catalog import Catalog
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.start import parse_start, resolve_start
 from tests.unit.streams.written_segments import seal_at, write_hot
 
@@ -18,12 +18,12 @@ STAMPS = [NOW - 5 * HOUR, NOW - 3 * HOUR, NOW - 4 * HOUR, NOW - HOUR, NOW - 2 * 
 
 
 @pytest.fixture(params=["hot", "sealed"])
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Catalog:
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> SegmentCatalog:
     messages = [Message(b"", headers={"i": i}, timestamp=t) for i, t in enumerate(STAMPS)]
     write_hot(tmp_path, 10, [messages[:2], messages[2:]])
     if request.param == "sealed":
         seal_at(tmp_path, 10, ["i"])
-    return Catalog(tmp_path)
+    return SegmentCatalog(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,15 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Catalog:
         ("1970-01-01T00:00:00Z", 10),
     ],
 )
-def test_reading_begins_where_it_is_told(catalog: Catalog, start: object, offset: int) -> None:
+def test_reading_begins_where_it_is_told(
+    catalog: SegmentCatalog, start: object, offset: int
+) -> None:
     assert resolve_start(start, catalog, lambda: NOW) == offset  # type: ignore[arg-type]
 
 
 def test_an_empty_stream_begins_at_zero_from_everywhere(tmp_path: Path) -> None:
     for start in ("first", "last", "next", "1h"):
-        assert resolve_start(start, Catalog(tmp_path), lambda: NOW) == 0
+        assert resolve_start(start, SegmentCatalog(tmp_path), lambda: NOW) == 0
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from headgate.streams.segments import clustering
-from headgate.streams.segments.clustering import Key, cluster, key_of
-from headgate.streams.segments.whole import whole_column
+from headgate.streams.segments.clustering import SortKey, cluster, sort_key
+from headgate.streams.segments.segment_rows import join_column
 
 
-def key(ranks: list[int]) -> Key:
-    return Key(np.array(ranks), max(ranks) + 1, len(set(ranks)))
+def key(ranks: list[int]) -> SortKey:
+    return SortKey(np.array(ranks), max(ranks) + 1, len(set(ranks)))
 
 
 def no_groups(rows: int) -> np.ndarray:
@@ -65,16 +65,16 @@ def test_a_row_larger_than_a_chunk_has_one_of_its_own() -> None:
 def test_a_key_orders_kinds_one_after_the_other_and_nothing_first() -> None:
     import pyarrow as pa
 
-    texts = whole_column([pa.array(["b", None, None, "a", None])], [5])
-    ints = whole_column([pa.array([None, 7, None, None, -7])], [5])
-    found = key_of([texts, ints], 5)
+    texts = join_column([pa.array(["b", None, None, "a", None])], [5])
+    ints = join_column([pa.array([None, 7, None, None, -7])], [5])
+    found = sort_key([texts, ints], 5)
     assert np.argsort(found.ranks).tolist() == [2, 3, 0, 4, 1]
     assert found.distinct == 5
 
 
 def test_keys_too_many_for_one_number_are_sorted_all_the_same() -> None:
     rng = np.random.default_rng(1)
-    keys = [Key(rng.integers(0, 2**40, 50), 2**40, 50 + i) for i in range(3)]
+    keys = [SortKey(rng.integers(0, 2**40, 50), 2**40, 50 + i) for i in range(3)]
     found = cluster(no_groups(50), keys, np.ones(50, np.int64))
     rows = [tuple(int(k.ranks[row]) for k in keys) for row in found.order]
     assert rows == sorted(rows)

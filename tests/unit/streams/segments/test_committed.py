@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.columns.tables import columns_of
+from headgate.columns.tables import read_table
 from headgate.errors import StreamLocked, StreamWriteError
 from headgate.message import Message
 from headgate.streams.format import index_path, log_path
@@ -65,11 +65,11 @@ def test_no_reader_sees_an_append_that_is_taken_back(
         with stream.consume(start="next", follow=True) as follower:
             disk = FullDisk(monkeypatch, at, lambda: (payloads(path), follower.poll()))
             with pytest.raises(StreamWriteError):
-                append([columns_of(numbered(7), 0)], mark)
+                append([read_table(numbered(7), 0)], mark)
             monkeypatch.undo()
             assert disk.seen == [([b"before"], None)]
             assert payloads(path) == [b"before"]
-            append([columns_of(numbered(7), 0)], mark)
+            append([read_table(numbered(7), 0)], mark)
             found = follower.poll()
             assert found is not None
             assert (found.offset, found.message.payload) == (1, b"0")
@@ -95,7 +95,7 @@ def test_what_a_dead_writer_left_is_read_and_kept(
     assert payloads(copy) == expected
     with Stream.open(copy) as stream, stream.producer() as producer:
         assert payloads(copy) == expected
-        producer.send(Message(b"after"))
+        producer.publish(Message(b"after"))
     assert payloads(copy) == [*expected, b"after"]
     assert reader.refresh()
     assert reader.next_offset == 10
@@ -108,7 +108,7 @@ def test_a_damaged_entry_hides_nothing_that_is_committed_and_shows_nothing_that_
     with Stream.create(path, fsync="always") as stream:
         with stream.producer() as producer:
             for i in range(12):
-                producer.send(Message(b"%d" % i))
+                producer.publish(Message(b"%d" % i))
                 producer.flush()
             segment = HotSegment(log_path(path, 0))
             width = segment.shape.dtype.itemsize
@@ -127,7 +127,7 @@ def test_only_what_is_settled_is_mapped(tmp_path: Path) -> None:
     with Stream.create(tmp_path / "s", fsync="never") as stream:
         producer = stream.producer()
         for i in range(3):
-            producer.send(Message(b"%d" % i))
+            producer.publish(Message(b"%d" % i))
             producer.flush()
         segment = HotSegment(log_path(stream.path, 0))
         assert segment._data.size <= segment.head.length
@@ -163,7 +163,7 @@ def test_a_full_segment_is_read_and_sealed_whole_whatever_a_power_failure_left_o
     with Stream.create(path, segment_bytes=4096, fsync="never") as stream:
         with stream.producer() as producer:
             for i in range(20):
-                producer.send(Message(b"%0200d" % i))
+                producer.publish(Message(b"%0200d" % i))
                 producer.flush()
         expected = payloads(path)
     segment = HotSegment(log_path(path, 0))
@@ -178,7 +178,7 @@ def test_a_full_segment_is_read_and_sealed_whole_whatever_a_power_failure_left_o
         assert [problem.what for problem in verify(path).problems] == [
             f"the index lacks the last {len(segment) - 1} chunks of the log"
         ]
-        producer.send(Message(b"more"))
+        producer.publish(Message(b"more"))
         stream.seal(all=True)
     assert payloads(path) == [*expected, b"more"]
     assert verify(path).fine

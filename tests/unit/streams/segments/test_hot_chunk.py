@@ -7,13 +7,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.columns.rows import arrays_of
-from headgate.columns.shredder import shred
+from headgate.columns.shred import shred_chunk, shred_messages
 from headgate.errors import InvalidMessage, StreamCorrupt
 from headgate.filters.nodes import Field
 from headgate.message import OPAQUE, Message, validate
-from headgate.streams.segments.hot_chunk import NO_META, ChunkMeta, HotChunk
-from headgate.streams.segments.hot_encode import encode_chunk, encode_hole
+from headgate.streams.segments.hot_chunk import (
+    NO_META,
+    ChunkMeta,
+    HotChunk,
+    encode_chunk,
+    encode_hole,
+)
 from tests import generate
 
 NOW = 1_750_000_000_000_000
@@ -21,7 +25,9 @@ NOW = 1_750_000_000_000_000
 
 def chunk_of(messages, *, first_offset=0, meta=NO_META, indexed=()):
     encoded = encode_chunk(
-        arrays_of(messages, [m.payload for m in messages], indexed, NOW, shred), first_offset, meta
+        shred_chunk(messages, [m.payload for m in messages], indexed, NOW, shred_messages),
+        first_offset,
+        meta,
     )
     data = b"".join(bytes(memoryview(part)) for part in encoded.parts)
     assert len(data) == encoded.length

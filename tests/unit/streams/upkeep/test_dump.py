@@ -7,7 +7,7 @@ import pytest
 from headgate.message import Message
 from headgate.streams.format import log_path
 from headgate.streams.options import StreamOptions
-from headgate.streams.upkeep.dump import dump_segment, lines
+from headgate.streams.upkeep.dump import dump_lines, dump_segment
 from tests.unit.streams.written_segments import seal_at, write_hot
 
 
@@ -24,7 +24,7 @@ def segment(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_a_dump_shows_heads_columns_crcs_and_messages(segment: Path) -> None:
-    text = "\n".join(lines(dump_segment(segment, sample=2)))
+    text = "\n".join(dump_lines(dump_segment(segment, sample=2)))
     for shown in (
         "offsets 100 to 119",
         "h.s.region",
@@ -46,7 +46,7 @@ def test_a_dump_shows_damage_and_goes_on(segment: Path) -> None:
     dump = dump_segment(segment)
     damaged = [c.name for chunk in dump.chunks for c in chunk.columns if c.problem is not None]
     assert damaged == ["payload"]
-    assert "DAMAGED: column 'payload'" in "\n".join(lines(dump))
+    assert "DAMAGED: column 'payload'" in "\n".join(dump_lines(dump))
 
 
 def test_only_as_many_chunks_as_asked_for_are_shown(segment: Path) -> None:

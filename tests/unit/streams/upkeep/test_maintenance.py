@@ -16,7 +16,7 @@ from headgate.streams.format import log_path, segment_files
 from headgate.streams.options import StreamOptions
 from headgate.streams.segments.hot_log import HotLog, create_hot_log
 from headgate.streams.stream import Stream
-from headgate.streams.upkeep.maintenance import drop_segments, seal_segments
+from headgate.streams.upkeep.retention import delete_expired, seal_segments
 from headgate.streams.upkeep.verification import verify
 from headgate.streams.write import writer as writer_module
 from headgate.streams.write.writer import Writer
@@ -47,7 +47,7 @@ def stored(writer: Writer) -> list[bytes]:
     "maintain",
     [
         lambda writer: seal_segments(writer, all=False, created_us=0),
-        lambda writer: drop_segments(writer, now_us=0, max_age=None, max_bytes=1),
+        lambda writer: delete_expired(writer, now_us=0, max_age=None, max_bytes=1),
     ],
     ids=["seal", "trim"],
 )

@@ -74,7 +74,7 @@ def test_a_directory_that_cannot_be_looked_at_for_a_while_does_not_end_it(
     monkeypatch.setattr(os, "scandir", looking)
     looking.wait_for_calls(3)
     looking.mended.set()
-    producer.send(Message(b"a"))
+    producer.publish(Message(b"a"))
     wait_until_stored(stream, 1)
 
 
@@ -91,11 +91,11 @@ def test_what_fails_behind_the_producers_is_tried_again_and_logged(
     assert "background work failed, retrying in" in caplog.text
     assert "Too many open files" in caplog.text
     adopting.mended.set()
-    producer.send(Message(b"a"))
+    producer.publish(Message(b"a"))
     wait_until_stored(stream, 1)
 
 
-@pytest.mark.parametrize("call", ["send", "flush"])
+@pytest.mark.parametrize("call", ["publish", "flush"])
 def test_producers_are_told_of_what_keeps_failing_behind_them(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -112,8 +112,8 @@ def test_producers_are_told_of_what_keeps_failing_behind_them(
     producer = stream.producer()
     assert reported.wait(PATIENCE)
     with pytest.raises(StreamWriteError, match=r"failed 5 times in a row.*Too many open files"):
-        producer.send(Message(b"refused")) if call == "send" else producer.flush()
-    producer.send(Message(b"accepted"))  # it was said once
+        producer.publish(Message(b"refused")) if call == "publish" else producer.flush()
+    producer.publish(Message(b"accepted"))  # it was said once
     producer.flush()
     assert [message.payload for message in stream.consume()] == [b"accepted"]
 
@@ -129,7 +129,7 @@ def test_a_stream_whose_committer_cannot_start_lets_go_of_the_lock(
         with pytest.raises(StreamWriteError, match="Too many open files"):
             stream.producer()
     with stream.producer() as producer:
-        producer.send(Message(b"a"))
+        producer.publish(Message(b"a"))
     assert stream.next_offset == 1
 
 
@@ -145,7 +145,7 @@ def mapped_though_deleted(stream: Stream) -> list[str]:
 def write_sealed(stream: Stream, segments: int) -> None:
     for i in range(segments):
         with stream.producer() as producer:
-            producer.send(Message(b"%d" % i))
+            producer.publish(Message(b"%d" % i))
         stream.seal(all=True)
 
 
@@ -173,7 +173,7 @@ def test_segments_that_retention_drops_while_writing_are_not_mapped_any_more(
         list(stream.consume())
         with stream.producer() as producer:
             for _ in range(3):
-                producer.send(Message(b"x" * 5000))
+                producer.publish(Message(b"x" * 5000))
                 producer.flush()
             assert forgotten.wait(PATIENCE)
     assert mapped_though_deleted(stream) == []

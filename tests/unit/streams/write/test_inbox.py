@@ -58,7 +58,7 @@ def test_a_deposit_made_twice_is_stored_once(path):
 
 def test_a_holder_takes_in_what_comes(path):
     with Stream.open(path) as holder, holder.producer("busy") as producer:
-        producer.send(Message(b"mine"))
+        producer.publish(Message(b"mine"))
         producer.flush()
         with Stream.open(path) as outsider:
             assert not outsider.deposit("spark", 1, table(b"theirs"))
@@ -81,7 +81,7 @@ def test_what_comes_while_the_holder_closes_is_not_left_behind(path):
 
     holder._committer.close()
     holder._writer.close = close_late
-    producer.send(Message(b"mine"))
+    producer.publish(Message(b"mine"))
     holder.close()
     assert payloads(path) == [b"mine", b"late"]
 

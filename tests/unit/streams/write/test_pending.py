@@ -1,12 +1,12 @@
 """The queue of accepted messages: order, marks, and who has to be told."""
 
 from headgate.message import Message
-from headgate.streams.write.pending import Drained, Pending, last_ids
+from headgate.streams.write.pending import Drained, PendingMessages, last_ids
 
 A, B, C, D = (Message(name) for name in (b"a", b"b", b"c", b"d"))
 
 
-def add_plain(pending: Pending, message: Message) -> bool:
+def add_plain(pending: PendingMessages, message: Message) -> bool:
     """As a producer does."""
     pending.entries.append(message)
     crowded = len(pending.entries) >= pending.attend_at or len(message.payload) > pending.small
@@ -14,7 +14,7 @@ def add_plain(pending: Pending, message: Message) -> bool:
 
 
 def test_messages_come_out_in_the_order_they_went_in_and_put_back_come_first():
-    pending = Pending(10, 1000)
+    pending = PendingMessages(10, 1000)
     add_plain(pending, A)
     pending.add(B, ("p", 1))
     add_plain(pending, C)
@@ -26,7 +26,7 @@ def test_messages_come_out_in_the_order_they_went_in_and_put_back_come_first():
 
 
 def test_plain_messages_put_back_are_plain_still():
-    pending = Pending(10, 1000)
+    pending = PendingMessages(10, 1000)
     for message in (A, B, C):
         add_plain(pending, message)
     drained = pending.drain()
@@ -38,13 +38,13 @@ def test_plain_messages_put_back_are_plain_still():
 
 
 def test_messages_that_were_never_marked_can_be_put_back():
-    pending = Pending(10, 1000)
+    pending = PendingMessages(10, 1000)
     pending.put_back(Drained([A, B], ()))
     assert pending.drain() == ([A, B], [None, None], False)
 
 
 def test_full_is_by_number_or_by_bytes():
-    pending = Pending(3, 1000)
+    pending = PendingMessages(3, 1000)
     assert add_plain(pending, A)  # the committer has to be told of the first
     assert pending.notice()
     assert not add_plain(pending, B)
@@ -58,7 +58,7 @@ def test_full_is_by_number_or_by_bytes():
 
 
 def test_payloads_above_the_average_are_counted_and_make_it_full():
-    pending = Pending(3, 300)
+    pending = PendingMessages(3, 300)
     add_plain(pending, A)
     pending.notice()
     assert not add_plain(pending, Message(b"x" * 200))
@@ -69,7 +69,7 @@ def test_payloads_above_the_average_are_counted_and_make_it_full():
 
 
 def test_the_committer_is_told_once_and_again_after_it_found_nothing():
-    pending = Pending(10, 1000)
+    pending = PendingMessages(10, 1000)
     assert pending.waiting_since() is None
     add_plain(pending, A)
     assert pending.notice()

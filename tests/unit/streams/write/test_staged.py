@@ -5,7 +5,7 @@ import os
 import pyarrow as pa
 import pytest
 
-from headgate.columns.join import ENOUGH_ROWS, join_batches
+from headgate.columns.tables import ENOUGH_ROWS, join_batches
 from headgate.errors import StreamCorrupt
 from headgate.streams import stream as stream_module
 from headgate.streams.stream import Stream

@@ -58,11 +58,11 @@ def payloads(stream):
 def test_a_full_disk_is_a_clear_error_and_the_writer_goes_on_when_there_is_room(tmp_path):
     with Stream.create(tmp_path / "s", linger=LATER) as stream:
         producer = stream.producer("p")
-        producer.send(Message(b"confirmed"))
+        producer.publish(Message(b"confirmed"))
         producer.flush()
         size = log_path(stream.path, 0).stat().st_size
         with files_at_most(size + 1000):
-            producer.send(Message(b"x" * 5000))
+            producer.publish(Message(b"x" * 5000))
             with pytest.raises(
                 StreamWriteError, match=r"File too large; nothing that was confirmed is lost"
             ):
@@ -82,13 +82,13 @@ def test_nothing_is_accepted_past_a_chunk_that_cannot_be_written(tmp_path):
         producer = stream.producer("p")
         with files_at_most(200):
             for i in range(3):
-                producer.send(Message(b"%d" % i + b"x" * 300))
+                producer.publish(Message(b"%d" % i + b"x" * 300))
             with pytest.raises(StreamWriteError):
-                producer.send(Message(b"refused"), publishing_id=99)
+                producer.publish(Message(b"refused"), publishing_id=99)
             assert producer.last_publishing_id == 2
             with pytest.raises(StreamWriteError):
-                producer.send_many([Message(b"refused")] * 5)
-        producer.send(Message(b"then"))
+                producer.publish_many([Message(b"refused")] * 5)
+        producer.publish(Message(b"then"))
         producer.flush()
         assert [p[:1] for p in payloads(stream)] == [b"0", b"1", b"2", b"t"]
 
@@ -101,7 +101,7 @@ def test_many_that_were_accepted_wait_until_there_is_room(tmp_path, name):
         producer = stream.producer(name)
         messages = [Message(b"%03d" % i + b"x" * 100) for i in range(100)]
         with files_at_most(6000):
-            assert producer.send_many(messages) == 100
+            assert producer.publish_many(messages) == 100
             with pytest.raises(StreamWriteError):
                 producer.flush()
             assert payloads(stream) == [m.payload for m in messages[: stream.next_offset]]
@@ -113,11 +113,11 @@ def test_many_that_were_accepted_wait_until_there_is_room(tmp_path, name):
 def test_an_index_that_cannot_grow_takes_the_chunk_back(tmp_path):
     with Stream.create(tmp_path / "s", linger=LATER, indexed=["a"], filter_size=4096) as stream:
         producer = stream.producer()
-        producer.send(Message(b"1"))
+        producer.publish(Message(b"1"))
         producer.flush()
         sizes = [path(stream.path, 0).stat().st_size for path in (log_path, index_path)]
         with files_at_most(sizes[1] + 1000):
-            producer.send(Message(b"2"))
+            producer.publish(Message(b"2"))
             with pytest.raises(StreamWriteError):
                 producer.flush()
             assert [path(stream.path, 0).stat().st_size for path in (log_path, index_path)] == sizes
@@ -140,10 +140,10 @@ def test_a_table_that_does_not_fit_is_not_half_there(tmp_path):
 def test_a_segment_that_cannot_be_begun_is_begun_later(tmp_path):
     with Stream.create(tmp_path / "s", linger=LATER, segment_bytes=4096, fsync="never") as stream:
         producer = stream.producer()
-        producer.send(Message(b"x" * 4000))
+        producer.publish(Message(b"x" * 4000))
         producer.flush()
         with files_at_most(10):
-            producer.send(Message(b"next"))
+            producer.publish(Message(b"next"))
             with pytest.raises(StreamWriteError):
                 producer.flush()
             assert stream.next_offset == 1
@@ -156,18 +156,18 @@ def test_closing_on_a_full_disk_says_so_and_lets_go_of_the_lock(tmp_path):
     stream = Stream.create(tmp_path / "s", linger=LATER)
     producer = stream.producer()
     with files_at_most(200):
-        producer.send(Message(b"x" * 5000))
+        producer.publish(Message(b"x" * 5000))
         with pytest.raises(StreamWriteError):
             stream.close()
     with Stream.open(tmp_path / "s") as again, again.producer() as other:
-        other.send(Message(b"fine"))
+        other.publish(Message(b"fine"))
     assert payloads(Stream.open(tmp_path / "s")) == [b"fine"]
 
 
 def test_after_a_failed_sync_nothing_is_confirmed_any_more(tmp_path, monkeypatch):
     stream = Stream.create(tmp_path / "s", linger=LATER, fsync_interval=LATER)
     producer = stream.producer()
-    producer.send(Message(b"1"))
+    producer.publish(Message(b"1"))
     producer.flush()
 
     def refuse(fd):
@@ -177,19 +177,19 @@ def test_after_a_failed_sync_nothing_is_confirmed_any_more(tmp_path, monkeypatch
     with pytest.raises(StreamWriteError):
         stream._writer.sync()
     with pytest.raises(StreamWriteError, match="Input/output error"):
-        producer.send(Message(b"2"))
+        producer.publish(Message(b"2"))
     monkeypatch.undo()
     with pytest.raises(StreamWriteError):
         stream.close()
     with Stream.open(tmp_path / "s") as again, again.producer() as other:
-        other.send(Message(b"3"))
+        other.publish(Message(b"3"))
     assert payloads(Stream.open(tmp_path / "s")) == [b"1", b"3"]
 
 
 def test_after_a_sync_that_failed_at_a_roll_nothing_is_confirmed_any_more(tmp_path, monkeypatch):
     stream = Stream.create(tmp_path / "s", linger=LATER, fsync_interval=LATER)
     producer = stream.producer()
-    producer.send(Message(b"1"))
+    producer.publish(Message(b"1"))
     producer.flush()
 
     def refuse(fd):
@@ -211,7 +211,7 @@ def test_after_a_sync_that_failed_at_a_roll_nothing_is_confirmed_any_more(tmp_pa
 def test_always_means_that_a_chunk_is_durable_before_it_is_seen(tmp_path, syncs):
     with Stream.create(tmp_path / "s", linger=LATER, fsync="always") as stream:
         producer = stream.producer()
-        producer.send(Message(b"1"))
+        producer.publish(Message(b"1"))
         before = len(syncs)
         producer.flush()
         assert len(syncs) == before + 1
@@ -235,11 +235,11 @@ def test_threads_share_one_sync(tmp_path, monkeypatch):
         arrived = threading.Barrier(9)
 
         def publish():
-            producer.send(Message(b"x"))
+            producer.publish(Message(b"x"))
             arrived.wait(20)
             producer.flush()
 
-        producer.send(Message(b"first"))
+        producer.publish(Message(b"first"))
         first = threading.Thread(target=producer.flush)
         first.start()
         assert begun.wait(20)
@@ -266,11 +266,11 @@ def test_interval_confirms_before_the_sync_and_syncs_by_the_clock(tmp_path, monk
     monkeypatch.setattr(os, "fdatasync", noted)
     interval = timedelta(milliseconds=5)
     with Stream.create(tmp_path / "s", linger=timedelta(0), fsync_interval=interval) as stream:
-        stream.producer().send(Message(b"1"))
+        stream.producer().publish(Message(b"1"))
         assert synced.wait(20)
     with Stream.create(tmp_path / "t", linger=LATER, fsync_interval=LATER) as stream:
         producer = stream.producer()
-        producer.send(Message(b"1"))
+        producer.publish(Message(b"1"))
         synced.clear()
         producer.flush()
         assert payloads(stream) == [b"1"]
@@ -281,7 +281,7 @@ def test_interval_syncs_what_a_killed_writer_left_unsynced(tmp_path, monkeypatch
     path, copy = tmp_path / "s", tmp_path / "copy"
     with Stream.create(path, linger=LATER, fsync_interval=LATER) as stream:
         producer = stream.producer()
-        producer.send(Message(b"1"))
+        producer.publish(Message(b"1"))
         producer.flush()
         shutil.copytree(path, copy)  # as if the writer were killed now
     synced, real = threading.Event(), os.fdatasync
@@ -297,7 +297,7 @@ def test_never_means_never(tmp_path, syncs):
     stream = Stream.create(tmp_path / "s", fsync="never", segment_bytes=4096)
     with stream, stream.producer() as producer:
         for _ in range(10):
-            producer.send(Message(b"x" * 1000))
+            producer.publish(Message(b"x" * 1000))
             producer.flush()
     assert syncs == []
 
@@ -316,7 +316,7 @@ def test_a_deposit_is_durable_before_it_is_seen_and_before_its_file_goes(
         monkeypatch.setattr(log.HotLog, "publish", publish_and_look)
         assert stream.deposit("d", 0, pa.table({"payload": [b"alone"]}))  # nobody writes
         with stream.producer() as producer:
-            producer.send(Message(b"before"))
+            producer.publish(Message(b"before"))
             assert stream.deposit("d", 1, pa.table({"payload": [b"beside a producer"]}))
         assert durable == [True, fsync == "always", True]
         assert payloads(stream) == [b"alone", b"before", b"beside a producer"]

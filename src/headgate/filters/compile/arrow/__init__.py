@@ -15,20 +15,19 @@ import numpy as np
 from headgate.clock import now_us
 from headgate.filters.compile.arrow.leaves import Test, leaf_test
 from headgate.filters.compile.arrow.numbers import UFUNC as UFUNC
-from headgate.filters.compile.arrow.rows import Bools, Rows
+from headgate.filters.compile.arrow.rows import Bools, Columns, Rows
 from headgate.filters.compile.arrow.weights import saved_at_least, weight_of, worth_picking
 from headgate.filters.cost import cheapest_first
 from headgate.filters.nodes import And, Filter, Not, Or
-from headgate.filters.normal import normalize
-from headgate.filters.views import Columns
+from headgate.filters.normal import NormalFilter, normalize
 
 Mask: TypeAlias = Callable[[Columns], Bools]
 
 
 @lru_cache(maxsize=1024)
-def compile_mask(node: Filter, clock: Callable[[], int] = now_us) -> Mask:
+def compile_mask(node: Filter | NormalFilter, clock: Callable[[], int] = now_us) -> Mask:
     """A function that tells, row by row, which messages of a batch the filter matches."""
-    test = _test(normalize(node))
+    test = _test(normalize(node).tree)
 
     def mask(columns: Columns) -> Bools:
         rows = Rows(columns, clock())

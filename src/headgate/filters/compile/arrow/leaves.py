@@ -177,7 +177,7 @@ def _truths(field: Field, listed: set[bool], negated: bool) -> Test:
 def _item_by_item(leaf: In) -> Test:
     """`x IN (a, b)` as `x = a OR x = b`, `x NOT IN (a, b)` as `x <> a AND x <> b`."""
     op: CompareOp = "<>" if leaf.negated else "="
-    terms = (normalize(Compare(op, leaf.value, item)) for item in leaf.items)
+    terms = (normalize(Compare(op, leaf.value, item)).tree for item in leaf.items)
     tests = [leaf_test(term) for term in terms]  # type: ignore[arg-type]
     return _all(tests) if leaf.negated else _any(tests)
 

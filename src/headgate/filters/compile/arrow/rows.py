@@ -9,14 +9,13 @@ Each knows where it holds a value: `valid` is None when it does everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.filters.nodes import Field
-from headgate.filters.views import Columns, View, column_name
+from headgate.filters.nodes import Field, View
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Array: TypeAlias = npt.NDArray[Any]
@@ -32,6 +31,21 @@ _DTYPES: Final[dict[int, np.dtype[Any]]] = {
 _UNASKED: Final[Any] = object()
 _BOOL: Final = pa.bool_().id
 _KERNELS_READ: Final = frozenset({pa.string().id, pa.large_string().id})
+
+
+class Columns(Protocol):
+    """Rows of messages, read one view of one field at a time."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    def view(self, field: Field, view: View) -> pa.Array | None:
+        """Return the values of that kind, null elsewhere; None when no row holds one.
+
+        A string view may be dictionary-encoded. The opaque view is a boolean array, true where the field
+        holds something no filter can compare.
+        """
+        ...
 
 
 class Vector(NamedTuple):
@@ -73,7 +87,7 @@ class Text(NamedTuple):
 
 
 class Source(NamedTuple):
-    """One view of one field. The name is the key under which a batch remembers what it decoded."""
+    """One view of one field. `name` is the key under which `Rows` keeps what it decoded."""
 
     field: Field
     view: View
@@ -83,7 +97,7 @@ class Source(NamedTuple):
 
 def source(field: Field, view: View) -> Source:
     decode = decode_text if view == "string" else decode_vector
-    return Source(field, view, column_name(field, view) + view[0], decode)
+    return Source(field, view, f"{field.scope}.{view}.{field.name}", decode)
 
 
 class Rows:

@@ -15,7 +15,7 @@ from headgate.filters.compile.sql.sqlite import Sqlite
 from headgate.filters.compile.sql.writer import Writer
 from headgate.filters.cost import cheapest_first
 from headgate.filters.nodes import And, Field, Filter, joined
-from headgate.filters.normal import bind_now, conjuncts, normalize
+from headgate.filters.normal import NormalFilter, conjuncts, normalize
 
 Dialect: TypeAlias = OneOf["postgres", "sqlite"]
 
@@ -36,7 +36,7 @@ class SqlPlan:
 
 
 def compile_sql(
-    node: Filter,
+    node: Filter | NormalFilter,
     dialect: Dialect,
     *,
     first_parameter: int = 1,
@@ -48,7 +48,8 @@ def compile_sql(
     Without `now_us`, terms that ask for `UTC()` stay residual.
     """
     writer = _WRITERS[dialect](layout)
-    tree = normalize(node if now_us is None else bind_now(node, now_us))
+    normal = normalize(node)
+    tree = normal.tree if now_us is None else normal.at(now_us).tree
     wheres: list[Sql] = []
     unsure: dict[Filter, str] = {}
     size = params = 0

@@ -1,0 +1,107 @@
+"""What commands print: JSON, tables, files, and progress on the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from headgate.cli.arguments import parse_conf
+from headgate.errors import HeadgateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.progress import Progress, ProgressColumn
+
+    from headgate.spark.jobs import OnProgress
+
+
+def print_json(value: object) -> None:
+    """One JSON document on one line."""
+    typer.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def print_json_lines(values: Iterable[object]) -> None:
+    """One JSON document per line."""
+    for value in values:
+        print_json(value)
+
+
+def print_table(*tables: RenderableType) -> None:
+    """Tables, as wide as the terminal."""
+    console = Console(highlight=False)
+    for table in tables:
+        console.print(table)
+
+
+def titled(title: str, body: RenderableType, *, indent: int = 0) -> Group:
+    """A heading above a table or text."""
+    return Group(Text(title, style="bold cyan"), Padding(body, (0, 0, 0, indent)))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, or say why that failed."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise HeadgateError(
+            f"{path} cannot be written: {problem.strerror}; choose another place"
+        ) from problem
+
+
+# ---- progress ------------------------------------------------------------------------------------------
+
+
+def spinner(what: str) -> Progress:
+    """For work whose end is not known."""
+    from rich.progress import SpinnerColumn, TextColumn
+
+    return _progress(SpinnerColumn(), TextColumn(f"{what}: {{task.description}}"))
+
+
+def _progress(*columns: str | ProgressColumn) -> Progress:
+    """These columns and the elapsed time, on stderr if that is a terminal; removed at the end."""
+    from rich.progress import Progress, TimeElapsedColumn
+
+    return Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+@contextmanager
+def spark_with_progress(
+    what: str, master: str | None, conf: Iterable[str] | None = None
+) -> Iterator[tuple[SparkSession, OnProgress | None]]:
+    """A Spark session and a progress bar for one job. A session that was already running stays open."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+    from headgate.spark import running_session, session
+
+    settings = parse_conf(conf)
+    bar = _progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    ours = running_session() is None
+    with bar:
+        task = bar.add_task("starting Spark", total=None)
+        spark = session(master=master, **settings)
+        bar.update(task, description=what)
+
+        def show(done: int, of: int) -> None:
+            bar.update(task, completed=done, total=of or None)
+
+        try:
+            yield spark, None if bar.disable else show
+        finally:
+            if ours:
+                spark.stop()

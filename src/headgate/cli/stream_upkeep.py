@@ -1,0 +1,212 @@
+"""headgate stream seal, dump, verify, compact, trim and delete: the upkeep of a stream's files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headgate.cli.arguments import (
+    AsJson,
+    Conf,
+    Master,
+    StreamPath,
+    Yes,
+    confirm,
+    parse_duration,
+    parse_size,
+)
+from headgate.cli.output import print_json, spark_with_progress, spinner
+from headgate.clock import now_us
+from headgate.errors import HeadgateError, StreamError, StreamNotFound
+from headgate.insights import size_text, stored_bytes
+from headgate.streams import OPTIONS_FILE, Stream, load_options, segment_files
+from headgate.streams.cold import CompactionResult, clean_up, list_candidates, select_candidates
+from headgate.streams.upkeep import VerifyReport, dump_lines, dump_segment, repair, verify
+
+app = typer.Typer()
+
+
+@app.command()
+def seal(
+    stream: StreamPath,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the segment that is being written.")
+    ] = False,
+) -> None:
+    """Seal full segments: cluster their messages, so that filters skip most of them."""
+    with Stream.open(stream) as opened, spinner("sealing") as progress:
+        progress.add_task(f"sealing {stream}", total=None)
+        sealed = opened.seal(all=everything)
+    for path in sealed:
+        typer.echo(f"sealed {path.name} ({size_text(path.stat().st_size)})")
+    if not sealed:
+        typer.echo("nothing to seal; --all seals the segment that is being written too")
+
+
+@app.command()
+def dump(
+    stream: StreamPath,
+    segment: Annotated[
+        int | None, typer.Option(help="Only the segment that holds this offset.")
+    ] = None,
+    chunks: Annotated[
+        int | None, typer.Option(help="The largest number of chunks of a segment.")
+    ] = None,
+    sample: Annotated[int, typer.Option(help="The number of messages of a chunk.")] = 3,
+) -> None:
+    """Print a stream's files: segments, chunks, columns with their checksums, some messages."""
+    Stream.open(stream).close()
+    files = segment_files(stream)
+    if segment is not None:
+        files = [f for f in files if f.first_offset <= segment][-1:]
+    for file in files:
+        for line in dump_lines(dump_segment(file.path, sample=sample, most_chunks=chunks)):
+            typer.echo(line)
+
+
+@app.command(name="verify")
+def check_bytes(
+    stream: StreamPath,
+    heal: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Repair what can be repaired; a copy of the damaged bytes is kept."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read every byte of a stream and report damage. Exit code 1: some was found."""
+    with spinner("verifying") as progress:
+        progress.add_task(str(stream), total=None)
+        report = repair(stream) if heal else verify(stream)
+    if as_json:
+        print_json(asdict(report))
+    else:
+        _print_report(report)
+    raise typer.Exit(0 if report.fine else 1)
+
+
+def _print_report(report: VerifyReport) -> None:
+    for problem in report.problems:
+        hint = " (--repair repairs it)" if problem.healable else ""
+        typer.echo(f"{problem}{hint}")
+    typer.echo(
+        f"{report.segments} segments, {report.chunks:,} chunks, {report.messages:,} messages, "
+        f"{size_text(report.nbytes)}: {'fine' if report.fine else f'{len(report.problems)} problems'}"
+    )
+
+
+@app.command()
+def compact(
+    stream: StreamPath,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the Parquet files go: a directory or a URI such as s3://bucket/events; "
+            "by default cold/ in the stream."
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(help="Only segments whose messages are older than this, for example 7d."),
+    ] = None,
+    before: Annotated[
+        int | None, typer.Option(help="Only segments that end before this offset.")
+    ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="All segments: the one that is being written is sealed first."),
+    ] = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Rewrite sealed segments as Parquet that any engine reads; the stream reads them as before.
+
+    By default all sealed segments are compacted. Messages can be published and read meanwhile.
+    """
+    load_options(stream)
+    age = parse_duration(older_than)
+    if sum((age is not None, before is not None, everything)) > 1:
+        raise HeadgateError("give one of --older-than, --before and --all")
+    if everything:
+        with Stream.open(stream) as opened:
+            opened.seal(all=True)
+    now = now_us()
+    horizon = None if age is None else now - age // timedelta(microseconds=1)
+    if not select_candidates(
+        list_candidates(stream), now_us=now, horizon_us=horizon, before_offset=before
+    ):
+        _print_compacted(stream, clean_up(stream))  # without starting Spark
+        return
+    with spark_with_progress("compacting", master, conf) as (spark, on_progress):
+        from headgate.spark.jobs import compact as run
+
+        done = run(
+            spark, stream, to=to, older_than=age, before_offset=before, on_progress=on_progress
+        )
+    _print_compacted(stream, done)
+
+
+def _print_compacted(stream: Path, done: CompactionResult) -> None:
+    for written in done.added:
+        typer.echo(
+            f"compacted offsets {written.first_offset:,} to {written.next_offset - 1:,} into {written.file} "
+            f"({written.rows:,} messages, {size_text(written.nbytes)})"
+        )
+    for written in done.abandoned:
+        first, last = written.first_offset, written.next_offset - 1
+        typer.echo(f"offsets {first:,} to {last:,} were deleted by retention meanwhile")
+    if not done.added and not done.abandoned and not done.problems:
+        typer.echo(
+            "nothing to compact; `headgate stream seal` makes segments that can be compacted"
+        )
+    if done.removed:
+        plural = "" if len(done.removed) == 1 else "s"
+        typer.echo(f"deleted {len(done.removed)} file{plural} of segments that are cold now")
+    if done.holder is not None and done.added:
+        holder = ", ".join(f"{name} {value}" for name, value in done.holder.items())
+        typer.echo(
+            f"the sealed segments stay until the next compact, seal or trim: {stream} is being written ({holder})"
+        )
+    if done.problems:
+        raise StreamError("\n".join(done.problems))
+
+
+@app.command()
+def trim(
+    stream: StreamPath,
+    max_age: Annotated[
+        str | None, typer.Option(help="Delete segments older than this, for example 7d.")
+    ] = None,
+    max_size: Annotated[
+        str | None, typer.Option(help="Delete the oldest segments until at most this much is left.")
+    ] = None,
+    before: Annotated[int, typer.Option(help="Delete segments that end before this offset.")] = 0,
+) -> None:
+    """Delete the oldest segments, by these limits or by the stream's own; never the newest."""
+    with Stream.open(stream) as opened:
+        deleted = opened.trim(
+            max_age=parse_duration(max_age), max_bytes=parse_size(max_size), before_offset=before
+        )
+    for segment in deleted:
+        typer.echo(
+            f"deleted offsets {segment.first_offset:,} to {segment.next_offset - 1:,} ({size_text(segment.nbytes)})"
+        )
+    if not deleted:
+        typer.echo("nothing to delete")
+
+
+@app.command()
+def delete(stream: StreamPath, yes: Yes = False) -> None:
+    """Delete a stream and everything in it."""
+    if not (stream / OPTIONS_FILE).exists():
+        raise StreamNotFound(
+            f"there is no stream in {stream}; `headgate stream ls` lists those in a directory"
+        )
+    confirm(f"Delete {stream} with {size_text(stored_bytes(stream))} of messages?", yes)
+    Stream.delete(stream)
+    typer.echo(f"deleted {stream}")

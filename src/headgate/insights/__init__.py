@@ -1,0 +1,70 @@
+"""Read-only answers about streams, queues, routes, filters, pipelines and the machine, as plain values.
+
+The command line draws them; pages and metrics will ask the same functions. Asking changes nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from headgate.lazy import front_door
+
+if TYPE_CHECKING:
+    from headgate.insights.filters import FilterFacts as FilterFacts
+    from headgate.insights.filters import explain_filter as explain_filter
+    from headgate.insights.health import Finding as Finding
+    from headgate.insights.health import Health as Health
+    from headgate.insights.health import diagnose as diagnose
+    from headgate.insights.jobs import PERCENTILES as PERCENTILES
+    from headgate.insights.jobs import advice_commands as advice_commands
+    from headgate.insights.jobs import describe_advice as describe_advice
+    from headgate.insights.jobs import describe_stats as describe_stats
+    from headgate.insights.pipelines import BatchFacts as BatchFacts
+    from headgate.insights.pipelines import PipelineCheck as PipelineCheck
+    from headgate.insights.pipelines import PipelineFacts as PipelineFacts
+    from headgate.insights.pipelines import check_pipeline as check_pipeline
+    from headgate.insights.pipelines import pipeline_facts as pipeline_facts
+    from headgate.insights.queues import QueueFacts as QueueFacts
+    from headgate.insights.queues import list_queues as list_queues
+    from headgate.insights.queues import list_subscriptions as list_subscriptions
+    from headgate.insights.queues import queue_facts as queue_facts
+    from headgate.insights.routes import BindingFacts as BindingFacts
+    from headgate.insights.routes import RouteFacts as RouteFacts
+    from headgate.insights.routes import explain_route as explain_route
+    from headgate.insights.streams import CursorFacts as CursorFacts
+    from headgate.insights.streams import StreamDetails as StreamDetails
+    from headgate.insights.streams import StreamFacts as StreamFacts
+    from headgate.insights.streams import find_last_matches as find_last_matches
+    from headgate.insights.streams import list_streams as list_streams
+    from headgate.insights.streams import stored_bytes as stored_bytes
+    from headgate.insights.streams import stream_details as stream_details
+    from headgate.insights.streams import stream_facts as stream_facts
+    from headgate.insights.units import size_text as size_text
+    from headgate.insights.units import time_text as time_text
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "filters": ["FilterFacts", "explain_filter"],
+            "health": ["Finding", "Health", "diagnose"],
+            "jobs": ["PERCENTILES", "advice_commands", "describe_advice", "describe_stats"],
+            "pipelines": [
+                "BatchFacts",
+                "PipelineCheck",
+                "PipelineFacts",
+                "check_pipeline",
+                "pipeline_facts",
+            ],
+            "queues": ["QueueFacts", "list_queues", "list_subscriptions", "queue_facts"],
+            "routes": ["BindingFacts", "RouteFacts", "explain_route"],
+            "streams": [
+                "CursorFacts",
+                "StreamDetails",
+                "StreamFacts",
+                "find_last_matches",
+                "list_streams",
+                "stored_bytes",
+                "stream_details",
+                "stream_facts",
+            ],
+            "units": ["size_text", "time_text"],
+        },
+    )

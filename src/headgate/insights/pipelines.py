@@ -1,0 +1,83 @@
+"""Facts about pipelines: whether one can run, and what a running one has done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.pipelines import Account, Batch, Pipeline
+
+_SHORTEST_S = 1e-3  # no rate divides by less
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """The last micro-batch of a run."""
+
+    number: int
+    seconds: float
+    messages_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFacts:
+    """What a pipeline has done since it was started."""
+
+    pipeline: str
+    seconds: float
+    batches: int
+    scanned: int  # messages of the source, those its filter left out included
+    messages_per_second: float
+    passed: int  # messages that passed the filter of the source
+    routed: int
+    unroutable: int
+    malformed: int
+    lag: int | None  # messages yet to be read, where the source counts them
+    chunks_skipped: int
+    bytes_skipped: int
+    bytes_total: int
+    queues: tuple[tuple[str, int], ...]  # messages by queue, most first
+    last: BatchFacts | None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineCheck:
+    """The size of a pipeline that can run, and what its author should know."""
+
+    bindings: int
+    places: int
+    notes: tuple[str, ...]
+
+
+def check_pipeline(pipeline: Pipeline) -> PipelineCheck:
+    """Raise everything that would keep a pipeline from running. Spark is not started, nothing is written."""
+    from headgate.spark.pipeline import check, notes_on
+
+    check(pipeline)
+    return PipelineCheck(len(pipeline.topology), len(pipeline.places()), tuple(notes_on(pipeline)))
+
+
+def pipeline_facts(account: Account, seconds: float) -> PipelineFacts:
+    """Add up what a run has done in `seconds`."""
+    counted = account.counters
+    return PipelineFacts(
+        pipeline=account.pipeline,
+        seconds=seconds,
+        batches=account.batches,
+        scanned=account.came_by,
+        messages_per_second=account.came_by / max(seconds, _SHORTEST_S),
+        passed=counted.read,
+        routed=counted.routed,
+        unroutable=counted.unroutable,
+        malformed=counted.malformed,
+        lag=account.lag,
+        chunks_skipped=counted.chunks_skipped,
+        bytes_skipped=max(counted.bytes_total - counted.bytes_read, 0),
+        bytes_total=counted.bytes_total,
+        queues=tuple(sorted(counted.queues.items(), key=lambda queue: (-queue[1], queue[0]))),
+        last=None if account.last is None else _batch_facts(account.last),
+    )
+
+
+def _batch_facts(batch: Batch) -> BatchFacts:
+    messages = batch.came_by or batch.counters.read
+    return BatchFacts(batch.number, batch.seconds, messages / max(batch.seconds, _SHORTEST_S))

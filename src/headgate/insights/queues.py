@@ -1,0 +1,68 @@
+"""Facts about queues and durable subscriptions: their options, how much is in them, and what consumers did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headgate.queues import Database, QueueStats, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """A queue, or a durable subscription, which has a filter with a version."""
+
+    name: str
+    kind: str
+    paused: bool
+    filter: str | None
+    version: int | None
+    filter_headers: tuple[str, ...]
+    max_attempts: int
+    dedup_window_s: float
+    archive: bool
+    ready: int
+    delayed: int
+    leased: int
+    dead: int
+    oldest_ready_s: float | None  # age of the oldest message that is ready
+    consumers: Mapping[str, Usage]  # by consumer name
+
+
+def queue_facts(database: Database, name: str) -> QueueFacts:
+    """Count the messages of one queue or subscription by state."""
+    return _facts(database.find(name).stats())
+
+
+def list_queues(database: Database) -> list[QueueFacts]:
+    """All queues and subscriptions of a database."""
+    return [queue_facts(database, info.name) for info in database.queues()]
+
+
+def list_subscriptions(database: Database) -> list[QueueFacts]:
+    """The durable subscriptions of a database."""
+    found = [info for info in database.queues() if info.kind == "subscription"]
+    return [queue_facts(database, info.name) for info in found]
+
+
+def _facts(stats: QueueStats) -> QueueFacts:
+    info, options = stats.info, stats.info.options
+    subscribed = info.kind == "subscription"
+    age = stats.oldest_ready_us
+    return QueueFacts(
+        name=info.name,
+        kind=info.kind,
+        paused=info.paused,
+        filter=info.filter if subscribed else None,
+        version=info.version if subscribed else None,
+        filter_headers=tuple(options.filter_headers),
+        max_attempts=options.max_attempts,
+        dedup_window_s=options.dedup_window_us / 1e6,
+        archive=options.archive,
+        ready=stats.ready,
+        delayed=stats.delayed,
+        leased=stats.leased,
+        dead=stats.dead,
+        oldest_ready_s=None if age is None else age / 1e6,
+        consumers=stats.usage,
+    )

@@ -1,0 +1,83 @@
+"""Who receives a message, and why the other bindings do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.message import HeaderValue, Message
+from headgate.routing import X_FILTER, X_MATCH, Envelope, Reason, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class BindingFacts:
+    """One binding that the message met: it matched, or `why_not` is the first condition that failed."""
+
+    source: str
+    source_type: str
+    destination: str
+    destination_type: str
+    key: str
+    arguments: Mapping[str, Any]
+    matched: bool
+    why_not: str
+
+    @property
+    def condition(self) -> str:
+        """What the binding asks for, in one line."""
+        arguments = dict(self.arguments)
+        match, text = arguments.pop(X_MATCH, None), arguments.pop(X_FILTER, None)
+        pairs = [f"{k} is present" if v is None else f"{k} = {v!r}" for k, v in arguments.items()]
+        terms = [f"key {self.key!r}"] if self.key else []
+        terms += [(f"{match} of " if match else "") + ", ".join(pairs)] if pairs else []
+        terms += [f"filter {text}"] if text else []
+        return "; ".join(terms) or "everything"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFacts:
+    """The queues that receive a message, the exchanges it passed, and every binding on the way."""
+
+    queues: tuple[str, ...]
+    unroutable: bool
+    via: tuple[str, ...]
+    bindings: tuple[BindingFacts, ...]
+
+
+def explain_route(
+    topology: Topology,
+    exchange: str,
+    *,
+    topic: str = "",
+    headers: Mapping[str, HeaderValue] | None = None,
+    priority: int = 0,
+) -> RouteFacts:
+    """Route one message without publishing it, and give the reason for every binding."""
+    given = dict(headers or {})
+    envelope = Envelope(topic, given)
+    message = Envelope(
+        topic, given, lambda: Message(b"", topic, envelope.message.headers, priority)
+    )
+    explained = topology.explain(exchange, message)
+    routed = explained.routed
+    return RouteFacts(
+        tuple(sorted(routed.queues)),
+        routed.unroutable,
+        tuple(routed.via),
+        tuple(_facts(topology, reason) for reason in explained.reasons),
+    )
+
+
+def _facts(topology: Topology, reason: Reason) -> BindingFacts:
+    binding = reason.binding
+    return BindingFacts(
+        source=binding.source,
+        source_type=topology.exchanges[binding.source].type,
+        destination=binding.destination,
+        destination_type=binding.kind,
+        key=binding.key,
+        arguments=binding.arguments,
+        matched=reason.matched,
+        why_not=reason.why_not,
+    )

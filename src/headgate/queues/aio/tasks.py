@@ -1,0 +1,104 @@
+"""Events, locks and workers of the asyncio face. `headgate.queues.threads` has the same names for threads.
+
+The sync face is generated from the asyncio face; only these two modules and `urls` are written for each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from asyncio import Lock as Lock
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, ParamSpec, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
+
+_CANCEL_S: Final = 1.0  # how long a cancelled task may take to end
+
+
+class Event:
+    """An asyncio.Event whose `wait` takes a timeout."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.set, self.clear, self.is_set = self._event.set, self._event.clear, self._event.is_set
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set; False after the timeout."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._event.wait()
+        except TimeoutError:
+            return False
+
+
+def setter(event: Event) -> Callable[[], None]:
+    """A function that sets the event and may be called from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def set_soon() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(event.set)
+
+    return set_soon
+
+
+async def call(function: Callable[P, object], *args: P.args, **options: P.kwargs) -> object:
+    """Call a handler or callback, and await it if it is a coroutine function."""
+    answer = function(*args, **options)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+async def run_blocking(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Call a function that blocks, in a thread. A cancelled caller leaves it to its end."""
+    return await asyncio.shield(asyncio.to_thread(function, *args, **options))
+
+
+def ends_worker(problem: BaseException) -> bool:
+    """Whether what was raised in a task is meant to end it: the task was cancelled, or interrupted by Ctrl-C.
+
+    Raised by a handler alone, one that awaits something cancelled or calls sys.exit, it is that handler's failure.
+    """
+    if isinstance(problem, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(problem, KeyboardInterrupt | GeneratorExit)
+
+
+class Worker:
+    """A task that awaits a coroutine function once."""
+
+    def __init__(
+        self, target: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts, name: str
+    ) -> None:
+        self._run: Callable[[], Coroutine[Any, Any, None]] = lambda: target(*args)
+        self._name = name
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=self._name)
+
+    def is_alive(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in this worker."""
+        return self._task is not None and self._task is asyncio.current_task()
+
+    async def join(self, timeout: float | None = None) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=timeout)
+
+    async def abandon(self) -> None:
+        """Give up waiting for it: cancel it, and let it clean up for a moment."""
+        if self._task is not None:
+            self._task.cancel()
+            await self.join(_CANCEL_S)
+
+
+async def join_all(workers: Iterable[Worker]) -> None:
+    """Wait until all of them have ended; a caller who is cancelled meanwhile cancels them."""
+    tasks = [worker._task for worker in workers if worker._task is not None]
+    await asyncio.gather(*tasks, return_exceptions=True)  # one may have been cancelled

@@ -1,0 +1,120 @@
+"""What may be said of a consumer: its members and which of them gets a message, how it waits, how it retries."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Literal as OneOf
+
+from headgate.errors import QueueOptionsError
+from headgate.filters import Filter, FilterLike, Or, as_filter, joined
+from headgate.filters.compile import predicate as compile_predicate
+from headgate.message import Message
+
+_log = logging.getLogger(__name__)
+
+D = TypeVar("D")  # what handlers are called with: Delivery or AsyncDelivery
+
+Mode: TypeAlias = OneOf["notify", "poll", "hybrid"]
+MODES: Final = ("notify", "poll", "hybrid")
+Strategy: TypeAlias = OneOf["round_robin", "sticky", "first"]
+STRATEGIES: Final = ("round_robin", "sticky", "first")
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How long a message waits after its nth failure: `first` · `factor`ⁿ⁻¹, at most `most`."""
+
+    first: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    most: timedelta = timedelta(minutes=5)
+
+    def delay(self, attempts: int) -> timedelta:
+        """The delay before the next attempt, after so many."""
+        grown = self.first.total_seconds() * self.factor ** min(max(attempts - 1, 0), 64)
+        return min(timedelta(seconds=min(grown, 1e9)), self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Generic[D]):
+    """One handler of a consumer group. It takes the messages that its filter and its predicate accept."""
+
+    id: str
+    handler: Callable[[D], object]
+    filter: FilterLike | None = None
+    predicate: Callable[[Message], bool] | None = None
+
+
+def check_mode(mode: Mode) -> Mode:
+    """The mode, or QueueOptionsError when there is no such mode."""
+    if mode not in MODES:
+        raise QueueOptionsError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
+    return mode
+
+
+class ConsumerGroup(Generic[D]):
+    """Chooses for each message one of the members that accept it."""
+
+    def __init__(self, members: Sequence[Member[D]], strategy: Strategy) -> None:
+        if not members:
+            raise QueueOptionsError(
+                "a consumer needs at least one handler; give its group a Member"
+            )
+        if strategy not in STRATEGIES:
+            raise QueueOptionsError(f"strategy is one of {', '.join(STRATEGIES)}, not {strategy!r}")
+        self._strategy = strategy
+        self._members = [(member, _acceptance(member)) for member in members]
+        self._turn = itertools.count()
+        self.filter = _union([member.filter for member in members])
+
+    def choose(self, message: Message) -> Member[D] | None:
+        """The member to call; None when no member accepts the message. A predicate that raises rejects it."""
+        at = self._first(message)
+        for member, accepts in (*self._members[at:], *self._members[:at]):
+            if accepts(message):
+                return member
+        return None
+
+    def _first(self, message: Message) -> int:
+        """Where to begin asking."""
+        if self._strategy == "round_robin":
+            return next(self._turn) % len(self._members)
+        if self._strategy == "sticky" and message.key is not None:
+            return zlib.crc32(message.key.encode()) % len(self._members)
+        return 0
+
+
+def _acceptance(member: Member[D]) -> Callable[[Message], bool]:
+    """A function that says whether the member accepts a message."""
+    tests: list[Callable[[Message], bool]] = []
+    if member.filter is not None:
+        tests.append(compile_predicate(as_filter(member.filter)))
+    if member.predicate is not None:
+        tests.append(_reject_on_error(member.predicate))
+    return lambda message: all(test(message) for test in tests)
+
+
+def _reject_on_error(predicate: Callable[[Message], bool]) -> Callable[[Message], bool]:
+    def accepts(message: Message) -> bool:
+        try:
+            return bool(predicate(message))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # sys.exit too
+            _log.warning("predicate failed on a message of topic %r", message.topic, exc_info=True)
+            return False
+
+    return accepts
+
+
+def _union(filters: Sequence[FilterLike | None]) -> Filter | None:
+    """A filter for what any of them matches; None when a member has no filter, and so takes everything."""
+    trees = [as_filter(filter) for filter in filters if filter is not None]
+    if len(trees) < len(filters):
+        return None
+    return trees[0] if len(trees) == 1 else joined(Or, trees)

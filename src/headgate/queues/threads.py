@@ -1,0 +1,65 @@
+"""Events, locks and workers of the sync face. `headgate.queues.aio.tasks` has the same names for tasks.
+
+The sync face is generated from the asyncio face; only these two modules and `urls` are written for each of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from threading import Event as Event
+from threading import Lock as Lock
+from typing import ParamSpec, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
+
+
+def setter(event: Event) -> Callable[[], None]:
+    """A function that sets the event and may be called from any thread."""
+    return event.set
+
+
+def call(function: Callable[P, object], *args: P.args, **options: P.kwargs) -> object:
+    """Call a handler or callback."""
+    return function(*args, **options)
+
+
+def run_blocking(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Call a function that blocks."""
+    return function(*args, **options)
+
+
+def ends_worker(problem: BaseException) -> bool:
+    """Whether a handler that raised this must end its worker: never, a thread ends when its consumer is closed."""
+    return False
+
+
+class Worker:
+    """A daemon thread that calls a function once."""
+
+    def __init__(self, target: Callable[[*Ts], None], *args: *Ts, name: str) -> None:
+        self._thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in this worker."""
+        return self._thread is threading.current_thread()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._thread.join(timeout)
+
+    def abandon(self) -> None:
+        """Give up waiting for it. A thread cannot be cancelled: it ends when what it calls returns."""
+
+
+def join_all(workers: Iterable[Worker]) -> None:
+    """Wait until all of them have ended."""
+    for worker in workers:
+        worker.join()

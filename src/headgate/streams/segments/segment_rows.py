@@ -1,0 +1,342 @@
+"""One column of a whole segment, while it is being sealed: its parts, chunk by chunk, made one.
+
+Numbers     integers, floats, booleans      Words   strings as positions in one sorted dictionary
+Scattered   text and bytes, left where they lie until they are copied to their place
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.columns import (
+    MAX_HEADER_COLUMNS,
+    OVERFLOW,
+    SYSTEM_COLUMNS,
+    header_of,
+    is_header_column,
+    move_to_overflow,
+    overflow_names,
+    read_overflow,
+)
+from headgate.message import Scalar
+from headgate.streams.segments.gather import (
+    Bools,
+    BytesGathering,
+    Positions,
+    Rows,
+    copy_ranges,
+    with_validity,
+)
+from headgate.streams.segments.segment import Chunks
+
+Codes: TypeAlias = npt.NDArray[np.signedinteger[Any]]
+Ranks: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    type: pa.DataType
+    values: npt.NDArray[Any]
+    valid: Bools | None
+
+    def take(self, rows: Rows) -> pa.Array:
+        values = self.values[rows]
+        if values.dtype == np.bool_:
+            values = np.packbits(values, bitorder="little")
+        found = pa.Array.from_buffers(self.type, len(rows), [None, pa.py_buffer(values)])
+        return with_validity(found, None if self.valid is None else self.valid[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    codes: Codes  # as narrow as they can be; 0 where a row has no word
+    words: pa.StringArray  # sorted, so that the order of codes is the order of words
+    valid: Bools | None
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.dictionary(pa.from_numpy_dtype(self.codes.dtype), pa.string())
+
+    def take(self, rows: Rows) -> pa.Array:
+        codes = Numbers(self.type.index_type, self.codes, self.valid).take(rows)
+        return pa.DictionaryArray.from_arrays(codes, self.words, safe=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Scattered:
+    type: pa.DataType
+    memory: pa.Buffer
+    begins: Positions
+    ends: Positions
+    valid: Bools | None
+
+    def take(self, rows: Rows) -> pa.Array:
+        found = copy_ranges(self.memory, self.begins[rows], self.ends[rows], self.type)
+        return with_validity(found, None if self.valid is None else self.valid[rows])
+
+
+SegmentColumn: TypeAlias = Numbers | Words | Scattered
+
+
+def count_of(column: SegmentColumn) -> int:
+    """How many rows."""
+    match column:
+        case Numbers(values=values):
+            return len(values)
+        case Words(codes=codes):
+            return len(codes)
+        case Scattered(begins=begins):
+            return len(begins)
+
+
+def _narrowest(size: int) -> np.dtype[Any]:
+    """The type that counts so far in the fewest bytes."""
+    return np.dtype(np.int8 if size <= 1 << 7 else np.int16 if size <= 1 << 15 else np.int32)
+
+
+def join_column(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> SegmentColumn:
+    """The column whose part in chunk i is `parts[i]`; None where the chunk has no such column."""
+    kinds = {part.type for part in parts if part is not None}
+    some = next(iter(kinds))
+    if pa.types.is_binary(some):
+        return _scattered(_filled(parts, lengths, some))
+    if len(kinds) == 1 and not (pa.types.is_dictionary(some) or pa.types.is_string(some)):
+        return _numbers(pa.concat_arrays(_filled(parts, lengths, some)))
+    return _text(parts, lengths, kinds)
+
+
+def _filled(
+    parts: Sequence[pa.Array | None], lengths: Sequence[int], kind: pa.DataType
+) -> list[pa.Array]:
+    return [
+        pa.nulls(n, kind) if part is None else part for part, n in zip(parts, lengths, strict=True)
+    ]
+
+
+def _numbers(array: pa.Array) -> Numbers:
+    valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+    if array.null_count:
+        array = array.fill_null(False if pa.types.is_boolean(array.type) else 0)
+    return Numbers(array.type, array.to_numpy(zero_copy_only=False), valid)
+
+
+def _scattered(arrays: Sequence[pa.Array]) -> Scattered:
+    lengths = [len(array) for array in arrays]
+    chunks = np.repeat(np.arange(len(arrays)), lengths)
+    starts = np.cumsum([0, *lengths[:-1]])
+    rows = np.arange(len(chunks)) - starts[chunks]
+    lying = BytesGathering(arrays)
+    begins, ends = lying.ranges(chunks, rows)
+    return Scattered(lying.type, lying.memory, begins, ends, lying.valid(chunks, rows))
+
+
+# ---- text --------------------------------------------------------------------------------------------
+
+
+def _text(
+    parts: Sequence[pa.Array | None], lengths: Sequence[int], kinds: set[pa.DataType]
+) -> Words | Scattered:
+    if all(map(pa.types.is_dictionary, kinds)):
+        coded = _united(parts, lengths)
+    else:
+        plain = [None if part is None else part.cast(pa.string()) for part in parts]
+        coded = pa.concat_arrays(_filled(plain, lengths, pa.string())).dictionary_encode()
+    if 2 * len(coded.dictionary) > len(coded) - coded.null_count:
+        return _scattered([coded.cast(pa.string())])
+    return _sorted_words(coded)
+
+
+def _united(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> pa.DictionaryArray:
+    """Dictionaries of chunks made one, without looking at the rows more than once."""
+    kind = pa.dictionary(pa.int32(), pa.string())
+    widened = [
+        pa.nulls(n, kind)
+        if part is None
+        else pa.DictionaryArray.from_arrays(part.indices.cast(pa.int32()), part.dictionary)
+        for part, n in zip(parts, lengths, strict=True)
+    ]
+    return pa.chunked_array(widened).unify_dictionaries().combine_chunks()
+
+
+def _sorted_words(coded: pa.DictionaryArray) -> Words:
+    dictionary, indices = coded.dictionary, coded.indices
+    order = pc.sort_indices(dictionary).to_numpy()
+    code_of = np.zeros(len(dictionary) + 1, _narrowest(len(dictionary)))
+    code_of[order] = np.arange(len(order))
+    valid = indices.is_valid().to_numpy(zero_copy_only=False) if indices.null_count else None
+    if indices.null_count:
+        indices = indices.fill_null(len(dictionary))
+    return Words(code_of[indices.to_numpy()], dictionary.take(pa.array(order)), valid)
+
+
+# ---- ranks: every value as a number, in the order of the values --------------------------------------
+
+
+def ranks(column: SegmentColumn) -> tuple[Ranks, Bools | None, int]:
+    """Each row's rank among the values (meaningless where it is not valid), and how many ranks there are."""
+    match column:
+        case Words(codes=codes, words=words, valid=valid):
+            return codes.astype(np.int64), valid, len(words)
+        case Numbers(values=values, valid=valid):
+            found, count = _number_ranks(values)
+            return found, valid, count
+        case Scattered(valid=valid):
+            text = column.take(np.arange(len(column.begins)))
+            dense = pc.rank(text, tiebreaker="dense").to_numpy()
+            return dense.astype(np.int64) - 1, valid, int(dense.max())
+
+
+def _number_ranks(values: npt.NDArray[Any]) -> tuple[Ranks, int]:
+    if values.dtype != np.float64:
+        low, high = int(values.min()), int(values.max())
+        if high - low < 4 * len(values):  # close together: the distance from the lowest will do
+            return values.astype(np.int64) - low, high - low + 1
+    distinct, found = np.unique(values, return_inverse=True)
+    return found.astype(np.int64), len(distinct)
+
+
+# ---- the rows of some segments ----------------------------------------------------------------------
+
+
+TINY_ROWS: Final = 256  # of a chunk that is not worth being looked at on its own
+
+
+MOST_TINY: Final = 1024
+
+
+_Part = dict[str, pa.Array]  # the columns of a chunk
+
+
+# The columns of a segment without messages. Types alone: making an array imports pandas, where it is installed.
+_ALWAYS: Final = {
+    "offset": pa.int64(),
+    "timestamp": pa.int64(),
+    "topic": pa.string(),
+    "priority": pa.uint8(),
+    "payload": pa.binary(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRows:
+    """All messages of some segments, column by column, in the order they are read."""
+
+    columns: dict[str, SegmentColumn]
+    groups: np.ndarray[Any, np.dtype[np.int64]]  # which of `tuples` each row's properties are
+    tuples: Sequence[dict[str, Scalar]]
+
+
+def read_rows(segments: Sequence[Chunks], indexed: Collection[str]) -> SegmentRows:
+    """Every message of the segments, with no more columns than a segment may have."""
+    lengths: list[int] = []
+    groups: list[int] = []
+    tuples: dict[str, tuple[int, dict[str, Scalar]]] = {}
+
+    def read() -> Iterator[_Part]:
+        for chunk in (segment.chunk(i) for segment in segments for i in range(len(segment))):
+            if not chunk.num_rows:
+                continue
+            properties = dict(chunk.metadata().properties)
+            groups.append(tuples.setdefault(repr(properties), (len(tuples), properties))[0])
+            lengths.append(chunk.num_rows)
+            batch = chunk.take(None)
+            yield dict(zip(batch.schema.names, batch.columns, strict=True))
+
+    parts = _capped(list(_without_tiny(read())) or [_empty_part()], indexed)
+    columns = {
+        name: join_column([part.get(name) for part in parts], list(map(_rows_of, parts)))
+        for name in _names(parts)
+    }
+    found = [properties for _, properties in tuples.values()]
+    return SegmentRows(columns, np.repeat(np.array(groups, np.int64), lengths), found)
+
+
+def _empty_part() -> _Part:
+    return {name: pa.array([], type) for name, type in _ALWAYS.items()}
+
+
+def _without_tiny(parts: Iterator[_Part]) -> Iterator[_Part]:
+    """The same rows; what are many tiny parts in a row is made one, for each array has its price."""
+    tiny: list[_Part] = []
+    for part in parts:
+        if _rows_of(part) < TINY_ROWS:
+            tiny.append(part)
+            if len(tiny) < MOST_TINY:
+                continue
+            part = _merged(tiny)
+        elif tiny:
+            yield _merged(tiny)
+        tiny.clear()
+        yield part
+    if tiny:
+        yield _merged(tiny)
+
+
+def _merged(parts: list[_Part]) -> _Part:
+    lengths = list(map(_rows_of, parts))
+    rows = np.arange(sum(lengths))
+    return {
+        name: join_column([part.get(name) for part in parts], lengths).take(rows)
+        for name in _names(parts)
+    }
+
+
+def _rows_of(part: _Part) -> int:
+    return len(part["offset"])
+
+
+def _names(parts: Sequence[_Part]) -> list[str]:
+    """Every column that holds something: those of the message itself, properties, headers, overflow."""
+    found = {
+        name
+        for part in parts
+        for name, array in part.items()
+        if name in _ALWAYS or array.null_count < len(array)
+    }
+    first = [name for name in SYSTEM_COLUMNS if name in found]
+    typed = sorted(found - {*first, OVERFLOW}, key=lambda name: (is_header_column(name), name))
+    return [*first, *typed, *(found & {OVERFLOW})]
+
+
+def _capped(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
+    """No more header columns than a chunk may have; the rarest of all chunks together go to the overflow."""
+    filled: dict[str, int] = {}
+    for part in parts:
+        for name, array in part.items():
+            if is_header_column(name):
+                filled[name] = filled.get(name, 0) + len(array) - array.null_count
+    if len(filled) <= MAX_HEADER_COLUMNS:
+        return parts
+    wanted = sorted(filled, key=lambda n: (header_of(n) not in indexed, -filled[n], n))
+    moved = frozenset(wanted[MAX_HEADER_COLUMNS:])
+    return [move_to_overflow(part, moved & part.keys()) for part in parts]
+
+
+def overflowed(columns: dict[str, SegmentColumn]) -> tuple[str, ...]:
+    """Every header name that occurs in the overflow."""
+    column = columns.get(OVERFLOW)
+    if column is None:
+        return ()
+    assert isinstance(column, Scattered)
+    rows = read_overflow(column.take(np.arange(count_of(column))))
+    return tuple(overflow_names(rows))
+
+
+def offsets_of(rows: SegmentRows) -> np.ndarray[Any, np.dtype[np.int64]]:
+    offsets = rows.columns["offset"]
+    assert isinstance(offsets, Numbers)
+    return offsets.values
+
+
+def payload_lengths(rows: SegmentRows) -> Positions:
+    """How large each message's payload is."""
+    payload = rows.columns["payload"]
+    assert isinstance(payload, Scattered)
+    return payload.ends - payload.begins

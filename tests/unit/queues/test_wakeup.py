@@ -1,0 +1,51 @@
+"""How long a consumer waits whose claim found nothing."""
+
+from datetime import timedelta
+
+import pytest
+
+from headgate.queues import Database, connect
+from headgate.queues.wakeup import Wakeup
+
+
+@pytest.fixture
+def db():
+    with connect("memory:") as database:
+        yield database
+
+
+def wakeup_of(db: Database, poll: timedelta | None = None) -> Wakeup:
+    return Wakeup(db.engine, db.queue("q").info, notified=True, poll=poll)
+
+
+@pytest.mark.parametrize(
+    ("poll", "due_us", "seconds"),
+    [
+        (None, None, None),
+        (timedelta(seconds=5), None, 5.0),
+        (timedelta(seconds=5), 2_000_000, 2.0),
+        (timedelta(seconds=5), 7_000_000, 5.0),
+        (None, 10**18, 86_400.0),
+    ],
+)
+def test_a_wait_ends_at_the_poll_or_the_due_time_whichever_is_earlier(db, poll, due_us, seconds):
+    assert wakeup_of(db, poll).timeout_until(due_us) == seconds
+
+
+def test_pauses_grow_while_a_due_message_cannot_be_claimed(db):
+    wakeup = wakeup_of(db)
+    pauses = [wakeup.timeout_until(0) for _ in range(12)]
+    assert pauses[0] == 0.005
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 1.0
+    assert wakeup.timeout_until(3_000_000) == 3.0
+    assert wakeup.timeout_until(0) == 0.005
+
+
+def test_a_consumer_of_a_paused_queue_does_not_wait_for_due_messages(db):
+    queue = db.queue("q")
+    queue.publish(b"a")
+    [delivery] = queue.claim(lease=timedelta(microseconds=1))
+    queue.pause()
+    assert delivery.id
+    assert wakeup_of(db).timeout() is None
