@@ -7,6 +7,7 @@ start. So Spark is given a small folder of ours as JAVA_HOME, whose `bin/java` d
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -15,8 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, cast
 from typing import Literal as OneOf
@@ -31,6 +35,7 @@ LEAST_VERSION: Final = 17
 UNWANTED_FLAG: Final = "--add-modules=jdk.incubator.vector"
 ARCHIVE: Final = "spark.jsa"  # the classes of Spark's JVM, in the launcher's folder
 _PROBE_SECONDS: Final = 60
+_ARCHIVE_SECONDS: Final = 30 * 86_400
 _QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
@@ -51,7 +56,9 @@ def java_home(environ: Mapping[str, str] = os.environ) -> Path:
     java = find_java(environ)
     if os.name == "nt":  # the launcher is a shell script
         return java.home
-    return install_launcher(java, cache_directory(environ))
+    cache = cache_directory(environ)
+    remove_old_archives(cache, time.time())
+    return install_launcher(java, cache, installed_spark(environ))
 
 
 # ---- which one ---------------------------------------------------------------------------------------
@@ -143,22 +150,40 @@ def cache_directory(environ: Mapping[str, str], platform: str = sys.platform) ->
     return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "headgate"
 
 
-def launcher_name(java: Java) -> str:
-    """Two environments may hold the same version in two places: the place is part of the name."""
-    place = hashlib.sha256(os.fsencode(java.home)).hexdigest()[:12]
+def launcher_name(java: Java, spark: str) -> str:
+    """Name the folder of a launcher: two environments may hold the same versions in two places."""
+    place = hashlib.sha256(os.fsencode(java.home) + b"\0" + os.fsencode(spark)).hexdigest()[:12]
     return f"java-{java.source}-{java.version}-{place}"
 
 
+def installed_spark(environ: Mapping[str, str]) -> str:
+    """Identify the Spark whose classes are archived: its place and its version."""
+    found = find_spec("pyspark")
+    place = environ.get("SPARK_HOME") or (found.origin if found is not None else None)
+    try:
+        return f"{place} {version('pyspark')}"
+    except PackageNotFoundError:
+        return str(place)
+
+
 def launcher_script(java: Java) -> str:
+    """A `java` that drops one flag."""
+    return (
+        "#!/bin/sh\n"
+        f'for a do shift; [ "$a" = "{UNWANTED_FLAG}" ] || set -- "$@" "$a"; done\n'
+        f"java={shlex.quote(str(java.executable))}\n"
+        'exec "$java" "$@"\n'
+    )
+
+
+def archiving_script(java: Java) -> str:
     """A `java` that drops one flag, and that starts Spark's JVM with its classes from an archive beside it (AppCDS).
 
     The JVM that finds no archive writes one when it ends; the next start puts it in place. Java itself passes over an
     archive that is cut off or does not fit its class path.
     """
-    return (
-        "#!/bin/sh\n"
-        f'for a do shift; [ "$a" = "{UNWANTED_FLAG}" ] || set -- "$@" "$a"; done\n'
-        f"java={shlex.quote(str(java.executable))}\n"
+    head, _, _ = launcher_script(java).rpartition("exec")
+    return head + (
         'case " $* " in\n'
         '*" org.apache.spark.launcher.Main "*) exec "$java" -XX:TieredStopAtLevel=1 "$@" ;;\n'
         '*" org.apache.spark.deploy.SparkSubmit "*) ;;\n'
@@ -167,25 +192,36 @@ def launcher_script(java: Java) -> str:
         f"archive=${{0%/bin/*}}/{ARCHIVE}\n"
         'for new in "$archive".*; do\n'
         '  [ -e "$new" ] || continue\n'
-        '  kill -0 "${new##*.}" 2>/dev/null && exec "$java" "$@"\n'
+        '  kill -0 "${new##*.}" 2>/dev/null && exec "$java" "$@"  # it is being written\n'
         '  mv -f "$new" "$archive"\n'
         "done\n"
         f"quiet={shlex.quote(_QUIET)}\n"
+        'touch -c "$archive"\n'
         '[ -s "$archive" ] && exec "$java" "-XX:SharedArchiveFile=$archive" $quiet "$@"\n'
         'exec "$java" "-XX:ArchiveClassesAtExit=$archive.$$" $quiet "$@"\n'
     )
 
 
-def install_launcher(java: Java, cache: Path) -> Path:
+def install_launcher(java: Java, cache: Path, spark: str = "") -> Path:
     """The folder to use as JAVA_HOME. Complete at every moment, whoever else is starting right now."""
     try:
-        return _write_launcher(java, cache / launcher_name(java))
+        return _write_launcher(archiving_script(java), cache / launcher_name(java, spark))
     except OSError:  # no home, or a read-only one
-        return _write_launcher(java, Path(tempfile.mkdtemp(prefix="headgate-java-")))
+        folder = Path(tempfile.mkdtemp(prefix="headgate-java-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return _write_launcher(launcher_script(java), folder)
 
 
-def _write_launcher(java: Java, folder: Path) -> Path:
-    target, script = folder / "bin" / "java", launcher_script(java)
+def remove_old_archives(cache: Path, now: float) -> None:
+    """Remove launchers whose archive was not used for a month: an environment that is gone takes its own along."""
+    for archive in cache.glob(f"java-*/{ARCHIVE}*"):
+        with suppress(OSError):
+            if archive.stat().st_mtime < now - _ARCHIVE_SECONDS:
+                shutil.rmtree(archive.parent)
+
+
+def _write_launcher(script: str, folder: Path) -> Path:
+    target = folder / "bin" / "java"
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and target.read_text() == script:
         return folder
