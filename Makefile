@@ -11,7 +11,7 @@ SHARED := -n 2 --dist loadgroup
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-full check generate bench bench-quick docs clean
 
-help:  ## print this
+help:  ## print the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## set up, then send half a million orders through every part and check each number
@@ -20,7 +20,7 @@ demo: $(READY)  ## set up, then send half a million orders through every part an
 test: $(READY)  ## set up, then run the everyday tests (HEADGATE_SEED=n repeats a run)
 	$(BIN)/python -m pytest $(SHARED) $(TESTS)
 
-test-full: $(READY)  ## the same with the full number of rounds: many minutes
+test-full: $(READY)  ## run the tests with the full number of rounds: many minutes
 	HEADGATE_FULL=1 $(BIN)/python -m pytest $(SHARED) $(TESTS)
 
 check: $(READY)  ## formatting, lint, types, import contracts
@@ -29,19 +29,19 @@ check: $(READY)  ## formatting, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-generate: $(READY)  ## write the sync face of queues from the asyncio face
+generate: $(READY)  ## write the sync API of queues from the asyncio API
 	$(BIN)/python tools/generate_sync.py
 
-bench: $(BENCH)/.ready  ## measure beside what a user would use instead, write the table in README.md: an hour (ONLY=spark)
+bench: $(BENCH)/.ready  ## measure next to the alternatives and write the table in README.md: an hour (ONLY=spark)
 	$(BENCH)/bin/headgate bench --json $(FOUND) --readme README.md $(addprefix --only ,$(ONLY))
 
-bench-quick: $(BENCH)/.ready  ## the same with less data, and nothing written: some minutes
+bench-quick: $(BENCH)/.ready  ## measure with less data and write nothing: some minutes
 	$(BENCH)/bin/headgate bench --quick $(addprefix --only ,$(ONLY))
 
-docs: $(READY)  ## write the reference of the command line again
+docs: $(READY)  ## write the reference of the command line
 	$(BIN)/python -m headgate.cli.reference > docs/reference/cli.md
 
-clean:  ## remove what set-up and tests leave behind
+clean:  ## delete what set-up and tests leave behind
 	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt

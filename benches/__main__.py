@@ -1,11 +1,10 @@
-"""All benches, one after the other, each in a process of its own; a table of what was found at the end.
+"""Run all benches one after the other, each in its own process, and print a table of their figures.
 
     python benches [--quick] [--only GROUP] [--json PATH] [--readme PATH] [--show PATH]
 
-GROUP is filters, streams, routing, queues or spark, or one part of one of them: spark/growth. With --only, --json adds to
-the file that is there. A bench that fails does not keep the others from running, and what it found until then is kept; the
-exit code is 1 then. Ctrl-C ends the run, and what was found is shown and written all the same. A missed target is marked,
-and is no failure.
+GROUP is filters, streams, routing, queues or spark, or one part of them: spark/growth. With --only, --json adds to an
+existing file. After a bench that fails the others still run, its figures up to the failure are kept, and the exit code is 1.
+Ctrl-C ends the run; the figures so far are printed and written. A missed target is marked, and is not a failure.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from reports import HERE, ORDER, PEERS, Report, load, save, verdict, version_of
 from rich.console import Console
 from rich.table import Table
 
-LIMIT_S = 3 * 3600  # what takes longer hangs
-TIDYING_S = 60
-INTERRUPTED = 130  # the exit code of what was ended with Ctrl-C
+LIMIT_S = 3 * 3600  # a bench that takes longer hangs
+CLEAN_UP_S = 60
+INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
 
 
@@ -36,14 +35,14 @@ def main() -> int:
     if given.show:
         report, failed = load(given.show), []
     else:
-        report, failed = measured(given.only or list(ORDER), given.quick)
+        report, failed = run_benches(given.only or list(ORDER), given.quick)
     show(report.figures)
     console.print(f"\n{verdict(report.figures)}", markup=False)
     if given.json and given.only and given.json.exists():
         report = load(given.json).with_newer(report)
     if given.json:
         save(report, given.json)
-        report = load(given.json)  # as a reader of the file will see it
+        report = load(given.json)  # rounded, as in the file
     if given.readme:
         write_table(report, given.readme)
     if failed:
@@ -55,9 +54,13 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python benches", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="less data, fewer rounds: minutes")
     parser.add_argument("--json", type=Path, help="write all figures here")
-    parser.add_argument("--readme", type=_document, help="write the table of headlines in there")
-    parser.add_argument("--show", type=_file, help="measure nothing, take what is in this file")
-    help = f"just these: {', '.join(ORDER)}, or one part: spark/growth"
+    parser.add_argument(
+        "--readme", type=_document, help="write the table of headlines into this document"
+    )
+    parser.add_argument(
+        "--show", type=_file, help="measure nothing, print the figures in this file"
+    )
+    help = f"only these: {', '.join(ORDER)}, or one part: spark/growth"
     parser.add_argument("--only", type=_group, action="append", metavar="GROUP", help=help)
     return parser.parse_args()
 
@@ -75,7 +78,7 @@ def _file(text: str) -> Path:
 
 
 def _document(text: str) -> Path:
-    """Looked at now: who has measured for an hour wants no error at the end."""
+    """Check the document before an hour of measuring, not after it."""
     try:
         headlines.parts_of(Path(text))
     except (OSError, ValueError) as problem:
@@ -94,32 +97,32 @@ def write_table(report: Report, document: Path) -> None:
 # ---- running -------------------------------------------------------------------------------------------
 
 
-def measured(chosen: list[str], quick: bool) -> tuple[Report, list[str]]:
-    """What the benches found, and which of them did not finish."""
+def run_benches(names: list[str], quick: bool) -> tuple[Report, list[str]]:
+    """Run these benches; return their figures, and the names of those that did not finish."""
     if absent := [name for name in (*PEERS, "psutil") if version_of(name) is None]:
-        advice = "`pip install 'headgate[bench]'` has them; spark needs psutil"
-        console.print(f"Not there, so left out: {', '.join(absent)}. {advice}", markup=False)
+        advice = "`pip install 'headgate[bench]'` installs them; spark needs psutil"
+        console.print(f"Not installed, and left out: {', '.join(absent)}. {advice}", markup=False)
     report, failed, began = Report(), [], time.monotonic()
-    for turn, name in enumerate(chosen, 1):
+    for turn, name in enumerate(names, 1):
         spent = (time.monotonic() - began) / 60
-        console.rule(f"{name}, {turn} of {len(chosen)}, after {spent:.0f} minutes", align="left")
-        found, code = measure_one(name, quick)
+        console.rule(f"{name}, {turn} of {len(names)}, after {spent:.0f} minutes", align="left")
+        found, code = run_bench(name, quick)
         report = report.with_newer(found)
         if code:
-            console.print(_unfinished(name, found, code), style="red", markup=False)
+            console.print(_describe_failure(name, found, code), style="red", markup=False)
             failed.append(name)
         if code == INTERRUPTED:
-            return report, failed + chosen[turn:]
+            return report, failed + names[turn:]
     return report, failed
 
 
-def _unfinished(name: str, found: Report, code: int) -> str:
+def _describe_failure(name: str, found: Report, code: int) -> str:
     why = "it was interrupted" if code == INTERRUPTED else f"exit code {code}, its error is above"
     return f"{name} did not finish: {why}; figures kept: {len(found.figures)}"
 
 
-def measure_one(name: str, quick: bool) -> tuple[Report, int]:
-    """Memory, threads and a JVM are a bench's own, so it has a process of its own."""
+def run_bench(name: str, quick: bool) -> tuple[Report, int]:
+    """Run a bench in its own process: memory, threads and a JVM are not shared."""
     group, _, part = name.partition("/")
     with tempfile.TemporaryDirectory() as place:
         found = Path(place) / "figures.json"
@@ -133,18 +136,18 @@ def run(command: list[str]) -> int:
     with subprocess.Popen(command) as process:
         try:
             return process.wait(LIMIT_S)
-        except KeyboardInterrupt:  # the terminal has told the bench too
-            _tidied(process)
+        except KeyboardInterrupt:  # the bench received it too
+            _wait_for_clean_up(process)
             return INTERRUPTED
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
-            return _tidied(process) or 1
+            return _wait_for_clean_up(process) or 1
 
 
-def _tidied(process: subprocess.Popen[bytes]) -> int | None:
-    """The exit code of a bench that was interrupted: it tidies up, and writes what it has; one that does not is killed."""
+def _wait_for_clean_up(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of an interrupted bench, which writes its figures and cleans up; one that takes too long is killed."""
     try:
-        return process.wait(TIDYING_S)
+        return process.wait(CLEAN_UP_S)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
         process.kill()
         return None
@@ -154,7 +157,7 @@ def _tidied(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def show(figures: Iterable[Figure]) -> None:
-    """What has a target or stands beside something; the rest was printed as it came."""
+    """Print the figures that have a target or a peer; the others were printed during the run."""
     table = Table("figure", box=None, pad_edge=False)
     for column in ("measured", "should be", "", "theirs", "ratio"):
         table.add_column(column, justify="right")

@@ -1,4 +1,4 @@
-"""What a bench finds: figures, printed as they come, with what they should be and what a user would use instead."""
+"""The figures of a bench, with their targets and the figures of the programs one would use instead."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 RATE = "/s"
-CPU_RATE = "/s CPU"  # per second of the processor: on a machine that others use too, only that says what the code does
+CPU_RATE = "/s CPU"  # per second of CPU time, which other programs on the machine do not change
 TIMES = "×"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured number, and what stands beside it from the same run.
+    """A measured number, and the number of a peer from the same run.
 
-    `theirs` is in the same unit; `ratio` says how many times better ours is; `clock` is a rate by the clock where `value`
-    is by the processor.
+    `theirs` has the unit of `value`; `ratio` says how many times better ours is; `clock` is a rate per second of wall time
+    where `value` is one per second of CPU time.
     """
 
     group: str
@@ -38,7 +38,7 @@ class Figure:
 
 
 class Bound(NamedTuple):
-    """What a number should at least or at most be."""
+    """The smallest or largest number that meets a target."""
 
     sign: str
     limit: float
@@ -56,7 +56,7 @@ def at_most(limit: float) -> Bound:
 
 
 class Recorder:
-    """Keeps the figures of one bench, and prints each as it comes."""
+    """Keeps the figures of one bench, and prints each at once."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -75,7 +75,7 @@ class Recorder:
         clock: float | None = None,
         note: str = "",
     ) -> Figure:
-        """A number, held against its bound."""
+        """Record a number, and judge it by its bound."""
         target, met = _judged(bound, value, unit)
         figure = Figure(
             self.group, name, float(value), unit, target, met, clock=clock, note=note.strip()
@@ -92,7 +92,7 @@ class Recorder:
         ratio: float | None = None,
         note: str = "",
     ) -> Figure:
-        """The same number beside a peer's; the bound is of the ratio."""
+        """Record a number with that of a peer; the bound is for the ratio."""
         ratio = _times_better(ours, theirs) if ratio is None else ratio
         target, met = _judged(bound, ratio, TIMES)
         beside = replace(ours, against=against, theirs=float(theirs), ratio=float(ratio))
@@ -120,14 +120,14 @@ def _times_better(ours: Figure, theirs: float) -> float:
 
 
 def timed(work: Callable[[], object], repeats: int = 1) -> tuple[float, float]:
-    """Seconds by the clock and by the processor."""
+    """Seconds of wall time and of CPU time."""
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(repeats):
         work()
     return time.perf_counter() - wall, max(time.process_time() - cpu, 1e-9)
 
 
-# ---- in words ------------------------------------------------------------------------------------------
+# ---- text ------------------------------------------------------------------------------------------
 
 
 def line(figure: Figure) -> str:
@@ -138,7 +138,7 @@ def line(figure: Figure) -> str:
         more = f"{figure.against} ({measure(figure.theirs, figure.unit)})"
     else:
         value, unit = figure.value, figure.unit
-        more = "" if figure.clock is None else f"{number(figure.clock, RATE)}/s by the clock"
+        more = "" if figure.clock is None else f"{number(figure.clock, RATE)}/s of wall time"
     rest = "  ".join(part for part in (verdict, more, figure.note) if part)
     return f"  {figure.name:<58} {number(value, unit):>10} {unit:<6} {rest}".rstrip()
 
@@ -148,7 +148,7 @@ def verdict_of(figure: Figure) -> str:
 
 
 def measure(value: float | None, unit: str) -> str:
-    """A number with its unit; nothing for nothing."""
+    """A number with its unit; an empty text for None."""
     if value is None:
         return ""
     if is_rate(unit):
@@ -157,7 +157,7 @@ def measure(value: float | None, unit: str) -> str:
 
 
 def number(value: float, unit: str) -> str:
-    """Three or four digits that matter."""
+    """A number with three or four significant digits."""
     if is_rate(unit) and value >= 1e6:
         return f"{value / 1e6:,.2f} M" if value < 1e8 else f"{value / 1e6:,.0f} M"
     if value == 0 or abs(value) >= 100:

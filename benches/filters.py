@@ -24,8 +24,8 @@ from headgate.columns.decode import BatchColumns
 from headgate.columns.shred import shred_messages, shred_valid
 from headgate.columns.validate import validate_batch
 from headgate.filters.compile.arrow import compile_mask
-from headgate.filters.compile.arrow.dictionaries import forget
-from headgate.filters.compile.python import predicate
+from headgate.filters.compile.arrow.text import forget_dictionaries
+from headgate.filters.compile.python import compile_predicate
 from headgate.filters.nodes import Filter
 from headgate.filters.parser import parse
 from headgate.message import Message, validate
@@ -140,13 +140,13 @@ def bench_parse(bench: Bench) -> None:
 
 def bench_closure(bench: Bench, messages: list[Message]) -> Figure:
     bench.part("The closure, message by message")
-    ask = predicate(parse(TYPICAL))
+    ask = compile_predicate(parse(TYPICAL))
     return bench.measure("closure", lambda: list(map(ask, messages)), len(messages))
 
 
 def bench_masks(bench: Bench, messages: list[Message], closure: Figure, size: int) -> None:
     tree = parse(TYPICAL)
-    rows, matching = len(messages), sum(map(predicate(tree, clock), messages))
+    rows, matching = len(messages), sum(map(compile_predicate(tree, clock), messages))
     own = record_batches(messages, size)
     shared = _with_shared_dictionaries(own)
     bench.part(
@@ -170,7 +170,7 @@ def bench_masks(bench: Bench, messages: list[Message], closure: Figure, size: in
 
 def _masks_of_new(tree: Filter, batches: list[pa.RecordBatch]) -> None:
     """As in hot chunks: every batch has its own dictionaries, and none was seen before."""
-    forget()
+    forget_dictionaries()
     _masks(tree, batches)
 
 
@@ -262,7 +262,7 @@ def bench_shapes(bench: Bench, messages: list[Message]) -> None:
     bench.part(f"One operator each, {size:,} rows a batch")
     for what, text in SHAPES.items():
         tree = parse(text)
-        _check(tree, batches, sum(map(predicate(tree, clock), messages)))
+        _check(tree, batches, sum(map(compile_predicate(tree, clock), messages)))
         bench.measure(f"mask, {what}", lambda tree=tree: _masks(tree, batches), len(messages), text)
 
 

@@ -1,4 +1,4 @@
-"""The figures that stand in the README, and how they are written there."""
+"""The figures in the README, and the table they are written into."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from reports import ORDER, Report, Run
 
 BEGIN = "<!-- benchmarks: written by `make bench` -->"
 END = "<!-- end of benchmarks -->"
-FASTEST = "*"  # whichever peer comes closest to ours, or is ahead of it
+FASTEST = "*"  # the best of all peers
 
 
 class Headline(NamedTuple):
-    """Which figure, beside which peer, in which words."""
+    """A figure, the peer it is compared with, and its text in the table."""
 
     group: str
     name: str
@@ -32,8 +32,8 @@ HEADLINES = (
     *_of(
         "filters",
         ("closure", "", "filter of four terms, message by message"),
-        ("mask 65,536, new dictionaries", FASTEST, "the same filter, Arrow batches of 65,536 rows"),
-        ("mask 4,096, new dictionaries", FASTEST, "the same filter, Arrow batches of 4,096 rows"),
+        ("mask 65,536, new dictionaries", FASTEST, "filter of four terms, Arrow batches of 65,536 rows"),
+        ("mask 4,096, new dictionaries", FASTEST, "filter of four terms, Arrow batches of 4,096 rows"),
     ),
     *_of(
         "streams",
@@ -41,10 +41,10 @@ HEADLINES = (
         ("Arrow tables appended", "", "append Arrow tables"),
         ("bytes a message, sealed", "JSON lines", "a message on disk: 100 bytes of payload, 3 headers"),
         ("exact, no message matches", FASTEST, "filter where no summary helps"),
-        ("hot, everything matches / no filter", "", "time of a filter that keeps all, to no filter"),
+        ("hot, everything matches / no filter", "", "scan with a filter that matches everything, time relative to no filter"),
         ("sealed, one value: bytes read, mean", "", "bytes read for one of 1,000 values (1)"),
         ("published shape, answered in", "", "10 needles in 10 million messages (2)"),
-        ("publish to wake, p50", "", "publish until a consumer elsewhere wakes, p50"),
+        ("publish to wake, p50", "", "publish until a consumer in another process wakes, p50"),
         ("scan, most anonymous memory", "", "memory of a scan over 5 GB"),
     ),
     *_of(
@@ -61,13 +61,13 @@ HEADLINES = (
         ("sqlite, take and finish 100 at a time", FASTEST, "SQLite: claim and ack 100 at a time"),
         ("sqlite, put one at a time", FASTEST, "SQLite: publish one by one"),
         ("sqlite, take and finish one at a time", FASTEST, "SQLite: claim and ack one by one"),
-        ("sqlite, claim of 1 % / no filter", "", "SQLite: claim with a filter for 1 %, to no filter"),
+        ("sqlite, claim of 1 % / no filter", "", "SQLite: claim with a filter for 1 %, time relative to no filter"),
         ("postgres, put 100 at a time", FASTEST, "PostgreSQL: publish 100 at a time"),
         ("postgres, take and finish 100 at a time", FASTEST, "PostgreSQL: claim and ack 100 at a time"),
         ("postgres, put one at a time", FASTEST, "PostgreSQL: publish one by one"),
         ("postgres, take and finish one at a time", FASTEST, "PostgreSQL: claim and ack one by one"),
-        ("postgres, claim of 1 % / no filter", "", "PostgreSQL: claim with a filter for 1 %, to no filter"),
-        ("postgres, commit to handler, p50", "", "PostgreSQL: commit until a handler has it, p50"),
+        ("postgres, claim of 1 % / no filter", "", "PostgreSQL: claim with a filter for 1 %, time relative to no filter"),
+        ("postgres, commit to handler, p50", "", "PostgreSQL: commit until a handler is called, p50"),
     ),
     *_of(
         "spark",
@@ -82,22 +82,22 @@ HEADLINES = (
 )  # fmt: skip
 
 NOTES = """\
-(1) RabbitMQ 4.0.5 delivered 99.8 % of the messages for such a value; measured apart from this run.
-(2) RabbitMQ has published 2.05 s with its Bloom filter and SQL, 24.7 s with SQL alone, on its own machine.
+(1) RabbitMQ 4.0.5 delivered 99.8 % of the messages for such a value, in a separate measurement.
+(2) RabbitMQ's published figures, from another machine: 2.05 s with its Bloom filter and SQL, 24.7 s with SQL alone.
 
-Beside ours stands the fastest of what was tried instead, in the same run on the same data; more than 1 × means that ours
-is better. Rates of filters, streams and routing are per second of CPU on one core, those of queues and Spark by the
-clock. All queues have every commit on disk."""
+Each figure is compared with the fastest alternative, in the same run on the same data; more than 1 × means that Headgate is
+better. Rates of filters, streams and routing are per second of CPU time on one core, those of queues and Spark per second of
+wall time. All queues write every commit to disk."""
 
 
 def write_table(report: Report, document: Path) -> None:
-    """The table between its two markers, in place of the one before."""
+    """Replace the table between its two markers."""
     before, after = parts_of(document)
     document.write_text(f"{before}{BEGIN}\n{section(report)}\n{END}{after}")
 
 
 def parts_of(document: Path) -> tuple[str, str]:
-    """What is before and after the table."""
+    """The text before and after the table."""
     before, begin, rest = document.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -106,17 +106,20 @@ def parts_of(document: Path) -> tuple[str, str]:
 
 
 def section(report: Report) -> str:
-    """The table with when, where and how it was measured."""
+    """The table, with the date, the machine and the method."""
     return f"{circumstances(report.runs)}\n\n{table(report.figures)}\n\n{NOTES}"
 
 
 def table(figures: Sequence[Figure]) -> str:
-    head = ("| | measured | should be | instead | theirs | ratio |", "|---|--:|--:|---|--:|--:|")
+    head = (
+        "| | measured | target | alternative | its figure | ratio |",
+        "|---|--:|--:|---|--:|--:|",
+    )
     return "\n".join([*head, *(_row(*row) for row in chosen(figures))])
 
 
 def chosen(figures: Sequence[Figure]) -> Iterator[tuple[str, Figure, Figure | None]]:
-    """Each headline's words, our figure, and the same beside a peer if one was there."""
+    """The text of each headline, our figure, and its comparison with a peer if one was measured."""
     for group, name, against, text in HEADLINES:
         found = [figure for figure in figures if figure.key[:2] == (group, name)]
         peers = [f for f in found if f.against and against in (FASTEST, f.against)]
@@ -126,13 +129,13 @@ def chosen(figures: Sequence[Figure]) -> Iterator[tuple[str, Figure, Figure | No
 
 
 def without_figure(figures: Sequence[Figure]) -> list[str]:
-    """Headlines that nothing was measured for."""
+    """Headlines without a measured figure."""
     known = {figure.key[:2] for figure in figures}
     return [line.text for line in HEADLINES if (line.group, line.name) not in known]
 
 
 def _row(text: str, ours: Figure, beside: Figure | None) -> str:
-    """A target of the number and one of the ratio are both told."""
+    """One row; targets of the number and of the ratio are both shown."""
     target = "; ".join(_judged(figure) for figure in (ours, beside) if figure and figure.target)
     measured = measure(ours.value, ours.unit)
     if beside is None or beside.ratio is None:
@@ -146,7 +149,7 @@ def _judged(figure: Figure) -> str:
 
 
 def circumstances(runs: dict[str, Run]) -> str:
-    """When and where, and whether it was all of it."""
+    """The date, the machine, and which groups are missing or incomplete."""
     dates = sorted({run.date.partition(" ")[0] for run in runs.values()})
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     versions = {name: found for run in runs.values() for name, found in run.versions.items()}
@@ -154,8 +157,8 @@ def circumstances(runs: dict[str, Run]) -> str:
     with_ = ", ".join([f"Python {_each(run.python for run in runs.values())}", *named])
     text = (
         f"Measured {when} at {_each(run.commit for run in runs.values())} on "
-        f"{_each(run.machine for run in runs.values())}, with {with_}.{_speed(runs)} `make bench` measures all of it and writes this "
-        f"table; [every figure](benches/results/latest.json) is in a file beside it.{_reservations(runs)}"
+        f"{_each(run.machine for run in runs.values())}, with {with_}.{_speed(runs)} `make bench` measures everything and writes this "
+        f"table; [all figures](benches/results/latest.json) are in a file.{_reservations(runs)}"
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
@@ -165,8 +168,8 @@ def _speed(runs: dict[str, Run]) -> str:
     if not loops:
         return ""
     return (
-        f" A million turns of an empty Python loop took {min(loops):.0f} to {max(loops):.0f} ms of CPU meanwhile: how fast "
-        "the cores were."
+        f" A million turns of an empty Python loop took {min(loops):.0f} to {max(loops):.0f} ms of CPU time "
+        "during the run, which shows how fast the cores were."
     )
 
 
@@ -179,7 +182,7 @@ def _reservations(runs: dict[str, Run]) -> str:
     partial = [group for group, run in runs.items() if not run.finished]
     absent = [group for group in ORDER if group not in runs]
     said = {
-        "Of a quick run, with less data than the targets are for": quick,
+        "From a quick run, with less data than the targets assume": quick,
         "Not finished": partial,
         "Not measured": absent,
     }

@@ -1,4 +1,4 @@
-"""The orders that streams and pipelines are measured with, and streams full of them."""
+"""The orders that streams and pipelines are measured with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_US = 1_750_000_000_000_000
 
 
 class Data:
-    """Everything random comes from one seed."""
+    """Makes orders; all random choices follow from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng, self.numbers = random.Random(seed), np.random.default_rng(seed)
@@ -64,9 +64,9 @@ class Data:
             at = np.arange(first, first + size)
             subjects = self.numbers.integers(1, len(SUBJECTS), size, np.int8)
             regions = self.numbers.integers(0, 3, size, np.int8)
-            wanted = at % 100_000 == 50_000
-            subjects[wanted] = 0
-            regions[wanted] = 1
+            rare = at % 100_000 == 50_000
+            subjects[rare] = 0
+            regions[rare] = 1
             regions[at % 1_000_000 == 50_000] = 0
             yield pa.table(
                 {

@@ -1,4 +1,4 @@
-"""The figures of a run in a file, with what is known of the machine; and the lines every bench begins and ends with."""
+"""The figures of a run in a file, with facts about the machine; and the first and last lines that every bench prints."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Run:
     python: str
     versions: dict[str, str]
     load: float
-    # CPU time of a plain loop at the beginning and at the end: a core that is shared has more than one speed.
+    # CPU time of a plain loop at the beginning and at the end: the speed of a shared core changes.
     loop_ms: tuple[float, ...] = ()
     seconds: float = 0.0
     finished: bool = False
@@ -52,7 +52,7 @@ class Report:
     figures: tuple[Figure, ...] = ()
 
     def with_newer(self, other: Report) -> Report:
-        """Every group the other has measured as a whole is the other's; of a part, what it has."""
+        """Replace groups that `other` measured as a whole, and single figures where it measured a part."""
         whole = {group for group, run in other.runs.items() if "--only" not in run.command}
         newer = {figure.key for figure in other.figures}
         kept = (f for f in self.figures if f.group not in whole and f.key not in newer)
@@ -71,7 +71,7 @@ def load(path: Path) -> Report:
 
 
 def save(report: Report, path: Path) -> None:
-    """One figure a line: what changed between two runs can be read."""
+    """Write one figure per line, so that two runs can be compared with diff."""
     runs = json.dumps({group: asdict(run) for group, run in report.runs.items()}, indent=1)
     figures = ",\n".join(
         json.dumps(_brief(figure), ensure_ascii=False) for figure in report.figures
@@ -79,7 +79,7 @@ def save(report: Report, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f"{path.name}.new")
     written.write_text(f'{{"runs": {runs},\n"figures": [\n{figures}\n]}}\n')
-    written.replace(path)  # killed here, an hour of figures is still there, or none of it
+    written.replace(path)  # an interrupted write leaves the old file
 
 
 def _brief(figure: Figure) -> dict[str, Any]:
@@ -97,21 +97,21 @@ def _rounded(value: Any) -> Any:
 def options(
     document: str, seed: int | None = None, parts: Collection[str] = ()
 ) -> argparse.ArgumentParser:
-    """What every bench can be asked."""
+    """The options of every bench."""
     parser = argparse.ArgumentParser(description=document.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     if seed is not None:
         parser.add_argument("--seed", type=int, default=seed)
     if parts:
-        help = f"just this part, may be repeated: {', '.join(parts)}"
+        help = f"only this part, may be repeated: {', '.join(parts)}"
         parser.add_argument("--only", choices=parts, action="append", help=help, metavar="PART")
     return parser
 
 
 @contextmanager
 def recorded(bench: Recorder, given: argparse.Namespace) -> Iterator[None]:
-    """Says where it runs, and at the end what was missed; figures are kept even if the rest fails."""
+    """Print the machine first and the missed targets last; save the figures even if the bench fails."""
     began, run = time.monotonic(), circumstances(given)
     print(
         f"{run.machine}, Python {run.python}, load {run.load}, loop {run.loop_ms[0]} ms, seed {run.seed}",
@@ -131,7 +131,7 @@ def recorded(bench: Recorder, given: argparse.Namespace) -> Iterator[None]:
 
 
 def verdict(figures: Collection[Figure]) -> str:
-    """Which targets were missed."""
+    """The targets that were missed, in one line."""
     judged = [figure for figure in figures if figure.met is not None]
     missed = [_title(figure) for figure in judged if not figure.met]
     if missed:
@@ -147,7 +147,7 @@ def _title(figure: Figure) -> str:
 
 
 def circumstances(given: argparse.Namespace) -> Run:
-    """Of a bench that begins now."""
+    """The date, the machine and the versions of a bench that begins now."""
     return Run(
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         commit=commit(),
@@ -163,7 +163,7 @@ def circumstances(given: argparse.Namespace) -> Run:
 
 
 def loop_ms() -> float:
-    """How long a million turns of a Python loop take here and now, in milliseconds of CPU."""
+    """Milliseconds of CPU time that a million turns of a Python loop take now."""
     return round(min(timed(_turn_a_million_times)[1] for _ in range(5)) * 1e3, 1)
 
 
@@ -173,7 +173,7 @@ def _turn_a_million_times() -> None:
 
 
 def command(given: argparse.Namespace) -> str:
-    """What was asked, without the paths and addresses of this machine."""
+    """The command line, without paths and addresses of this machine."""
     parts = [option for part in getattr(given, "only", None) or () for option in ("--only", part)]
     quick = ["--quick"] if given.quick else []
     return " ".join(["python", f"benches/{Path(sys.argv[0]).name}", *quick, *parts])
@@ -196,7 +196,7 @@ def _processor() -> str:
 
 
 def commit() -> str:
-    """Of the clone; a plus says that code was changed since."""
+    """The commit of the clone; a plus says that code was changed since."""
     try:
         return _git("rev-parse", "--short", "HEAD") + (
             "+" if _git("status", "--porcelain", "--", "src", "benches/*.py") else ""
@@ -213,7 +213,7 @@ def _git(*arguments: str) -> str:
 
 
 def version_of(name: str) -> str | None:
-    """Of a package, if it is installed."""
+    """The version of a package; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

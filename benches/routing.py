@@ -27,7 +27,7 @@ from figures import CPU_RATE, Figure, Recorder, at_least, at_most, timed
 from reports import options, recorded
 
 from headgate.columns.shred import shred_messages
-from headgate.filters.compile.python import predicate
+from headgate.filters.compile.python import compile_predicate
 from headgate.filters.nodes import And, Compare, Exists, Field, Filter, In, Like, Literal, Not
 from headgate.filters.topics import compile_pattern
 from headgate.matching.trie import TopicTrie
@@ -265,7 +265,7 @@ def bench_small(bench: Bench, rng: random.Random) -> None:
         topology.bind_all(
             {"source": "x", "queue": f"q{n}", "arguments": given} for n, given in enumerate(pairs)
         )
-        bound = [(predicate(all_equal(given)), f"q{n}") for n, given in enumerate(pairs)]
+        bound = [(compile_predicate(all_equal(given)), f"q{n}") for n, given in enumerate(pairs)]
         fresh = partial(messages, rng, CHUNK)
         rounds = routing(topology, fresh, bench.rounds)
         ours = bench.measure(f"headers, {size} bindings", rounds, CHUNK, "new messages")
@@ -299,7 +299,7 @@ def bench_lists(bench: Bench, rng: random.Random, size: int) -> None:
         topology.bind("x", queue="q0", filter=Compare("=", Field("header", "b"), Literal("never")))
         rounds = routing(topology, fresh, bench.rounds // 3)
         bench.measure(f"filter, IN of {count:,} values", rounds, CHUNK, f"{size:,} bindings")
-        bound = [(predicate(tree), f"q{n}") for n, tree in enumerate(lists)]
+        bound = [(compile_predicate(tree), f"q{n}") for n, tree in enumerate(lists)]
         _check(topology, fresh()[:5], lambda m, bound=bound: scan_tests(bound, m))
 
 
@@ -382,7 +382,7 @@ def bench_filters(bench: Bench, rng: random.Random, sizes: Sequence[int]) -> Non
         matched = sum(len(topology.route("x", m).queues) for m in drawn) / 1_000
         bench.add(f"queues per message, {size:,} expressions", matched, "queues")
         some = min(size, 10_000)
-        bound = [(predicate(tree), f"q{n}") for n, tree in enumerate(trees[:some])]
+        bound = [(compile_predicate(tree), f"q{n}") for n, tree in enumerate(trees[:some])]
         few = drawn[:20]
         name = f"scan, {some:,} of {size:,} closures"
         scan = bench.measure(name, scanning(scan_tests, bound, few), len(few))
@@ -503,7 +503,7 @@ def bench_hostile(bench: Bench, rng: random.Random, size: int) -> None:
         topology = declared("filter", size)
         for n, tree in enumerate(trees):
             topology.bind("x", queue=f"q{n}", filter=tree)
-        bound = [(predicate(tree), f"q{n}") for n, tree in enumerate(trees)]
+        bound = [(compile_predicate(tree), f"q{n}") for n, tree in enumerate(trees)]
         _versus(bench, what, topology, drawn, lambda m, bound=bound: scan_tests(bound, m))
     same = [({"region": "region-0"}, f"q{n}") for n in range(size)]
     topology = declared("headers", size)

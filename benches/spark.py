@@ -238,7 +238,7 @@ def run_pipeline(bench: Bench, path: Path, bindings: int, to: str) -> tuple[Cost
             if batch.number == 0:
                 cpu = tree_cpu()
             else:
-                seconds, rows = seconds + batch.seconds, rows + (batch.came_by or 0)
+                seconds, rows = seconds + batch.seconds, rows + batch.counters.scanned
     return Cost(seconds, tree_cpu() - cpu), account, rows
 
 

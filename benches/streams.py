@@ -26,7 +26,7 @@ from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
 
-from headgate.filters.compile.python import predicate
+from headgate.filters.compile.python import compile_predicate
 from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.streams.read.scan import Scan
@@ -178,7 +178,7 @@ def bench_scan(bench: Bench, data: Data, place: Path, quick: bool) -> None:
         rows,
     )
     part = rows // 10
-    matches = predicate(parse(common))
+    matches = compile_predicate(parse(common))
     decoded = bench.rate(
         "decode every message and test it",
         lambda: sum(matches(m) for m in stream.consume(start=rows - part)),

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from time import perf_counter
 
+from headgate.check.engine import Question
 from rich.console import Console
 from rich.table import Table
 
 from headgate import Message, as_filter
-from headgate.check.engine import Question
 from headgate.check.engines import ENGINES, open_engine
 from headgate.cli.app import run
 from headgate.filters.logic import evaluate

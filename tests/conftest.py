@@ -1,17 +1,22 @@
-"""What every test may ask for: a seed, how thorough to be, and one server or session for the whole run."""
+"""Fixtures of all tests: the seed, the number of rounds, one PostgreSQL server and one Spark session for the whole run."""
 
 from __future__ import annotations
 
 import os
 import random
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, core, settings
 
+from headgate.check.postgres import private_server
+from headgate.errors import ServerNotFound
 from headgate.spark.sessions import session
-from tests.postgres_server import running_server
+from headgate.streams import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,9 +43,9 @@ def pytest_report_header() -> str:
     return f"headgate: HEADGATE_SEED={SEED}, {rounds} (HEADGATE_FULL={int(FULL)})"
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the work, everything that asks for Spark goes to one of them."""
+    """Where several processes share the work, all tests that use Spark go to one of them."""
     for item in items:
         if (
             "spark" in getattr(item, "fixturenames", ())
@@ -57,21 +62,42 @@ def seed() -> int:
 
 @pytest.fixture(scope="session")
 def full() -> bool:
-    """Whether the full number of rounds is wanted."""
+    """Whether HEADGATE_FULL asks for the full number of rounds."""
     return FULL
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[Stream]:
+    """An empty stream that commits when it is flushed, and not by itself."""
+    with Stream.create(tmp_path / "s", linger=timedelta(hours=1)) as stream:
+        yield stream
 
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """A PostgreSQL server of our own, for the whole run."""
-    with running_server() as url:
-        yield url
+    """A private PostgreSQL server for the whole run. Where none can be started, tests that need it fail."""
+    try:
+        with private_server() as url:
+            yield url
+    except ServerNotFound as problem:
+        pytest.fail(f"these tests need a PostgreSQL server: {problem}", pytrace=False)
+
+
+@pytest.fixture
+def postgres_schema(postgres_url: str) -> Iterator[str]:
+    """The name of a schema that does not exist yet; dropped after the test."""
+    import psycopg
+
+    name = f"test_{uuid4().hex[:12]}"
+    yield name
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
     quick_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    started = session("headgate tests", **{"spark.driver.extraJavaOptions": quick_start})
+    started = session("headgate tests", config={"spark.driver.extraJavaOptions": quick_start})
     yield started
     started.stop()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.filters.facts import FieldFacts, Range
+from headgate.filters.facts import FieldFacts, ValueRange
 from headgate.filters.nodes import KIND_OF, KINDS, Kind
 from headgate.message import Scalar
 
@@ -30,12 +30,12 @@ def facts_of_values(values_of_chunks: Sequence[Sequence[object]]) -> FieldFacts:
     )
 
 
-def _range_of(kind: Kind, values_of_chunks: Sequence[Sequence[object]]) -> Range:
+def _range_of(kind: Kind, values_of_chunks: Sequence[Sequence[object]]) -> ValueRange:
     of_kind: list[list[Any]] = [
         [v for v in values if KIND_OF.get(type(v)) == kind] for values in values_of_chunks
     ]
     dtype, filler = _DTYPE[kind], _FILLER[kind]
-    return Range(
+    return ValueRange(
         np.array([len(values) for values in of_kind], np.int64),
         np.array([min(values, default=filler) for values in of_kind], dtype),
         np.array([max(values, default=filler) for values in of_kind], dtype),

@@ -1,4 +1,4 @@
-"""Running something in a forked child, and what came of it."""
+"""Run a function in a forked child process."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 
 def in_child(act: Callable[[], object]) -> str:
-    """What `act` gives, or raises, in a forked child that then ends at once."""
+    """Run `act` in a forked child that then ends at once; return its result or exception as text."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            said = repr(act())
+            text = repr(act())
         except BaseException as problem:
-            said = f"{type(problem).__name__}: {problem}"
-        os.write(write, said.encode())
+            text = f"{type(problem).__name__}: {problem}"
+        os.write(write, text.encode())
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as answer:
-        said = answer.read()
+        text = answer.read()
     assert os.waitpid(pid, 0)[1] == 0
-    return said
+    return text

@@ -6,7 +6,10 @@ the local engines.
 
 from __future__ import annotations
 
+import math
+from enum import IntEnum
 from random import Random
+from typing import Any
 
 from headgate.filters.nodes import (
     COMPARE_OPS,
@@ -30,7 +33,7 @@ from headgate.filters.nodes import (
     joined,
     negation,
 )
-from headgate.message import INT64_MAX, INT64_MIN, OPAQUE, Message
+from headgate.message import INT64_MAX, INT64_MIN, OPAQUE, Message, Opaque
 
 NOW_US = 1_750_000_000_000_000
 
@@ -97,6 +100,56 @@ def message(rng: Random) -> Message:
 
 def messages(rng: Random, count: int) -> list[Message]:
     return [message(rng) for _ in range(count)]
+
+
+class Word(str):
+    """Text of another type than str: no message may hold it."""
+
+
+class Number(IntEnum):
+    """An integer of another type than int."""
+
+    ONE = 1
+
+
+# What may be wrong with a message, and what is just not wrong: each value is tried in every field it may stand in.
+NAMES = [
+    "", "a", "é", "a\nb", "\x7f", "x" * 255, "x" * 256, "é" * 127, "é" * 128, "😀" * 63, "😀" * 64, "a\0b", "\ud800",
+    Word("a"), 5, True, b"a",
+]  # fmt: skip
+HEADER_VALUES = [
+    *NAMES, "x" * 5000, INT64_MAX, INT64_MIN, INT64_MAX + 1, INT64_MIN - 1, 10**400, math.nan, math.inf, -math.inf, 1e308,
+    True, False, None, OPAQUE, Opaque(), Number.ONE, [1], {"a": 1}, object(),
+]  # fmt: skip
+PRIORITIES = [0, 1, 255, 256, -1, True, 1.0, "1", None, 10**400]
+TIMESTAMPS = [None, 0, INT64_MAX, INT64_MIN, INT64_MAX + 1, INT64_MIN - 1, True, 1.5, "now"]
+PAYLOADS = [b"", b"x", bytearray(b"x"), memoryview(b"x"), "text", None, 5]
+
+
+def suspect_message(rng: Random) -> Message:
+    """A message that may be invalid in any of its fields; about half of them are valid."""
+    fields: dict[str, Any] = {}
+    for name, values in {
+        "payload": PAYLOADS,
+        "topic": NAMES,
+        "priority": PRIORITIES,
+        "timestamp": TIMESTAMPS,
+        "id": [None, *NAMES],
+        "filter_value": [None, *NAMES],
+        "key": [None, *NAMES],
+    }.items():
+        if rng.random() < 0.08:
+            fields[name] = rng.choice(values)
+    headers: dict[Any, Any] = {name: scalar(rng) for name in ("a", "b", "c") if rng.random() < 0.7}
+    if rng.random() < 0.1:
+        # A batch and a producer take a name of a subclass of str for an equal one they have seen: both mean one text.
+        headers[rng.choice([name for name in NAMES if type(name) is not Word])] = scalar(rng)
+    if rng.random() < 0.2:
+        headers[rng.choice("abc")] = rng.choice(HEADER_VALUES)
+    if rng.random() < 0.1:
+        known = rng.random() < 0.7
+        fields["properties"] = {"subject" if known else "colour": rng.choice(HEADER_VALUES)}
+    return Message(headers=headers, **fields)
 
 
 def field(rng: Random) -> Field:

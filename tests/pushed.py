@@ -13,7 +13,7 @@ from pyspark.sql import datasource as asked
 
 from headgate.filters.logic import OPERATORS
 from headgate.message import HeaderValue, Message
-from headgate.spark.schema import Column
+from headgate.spark.schema import SchemaColumn
 from tests import generate
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ COMPARISONS = {
 RANGES = {"bigint": 63, "int": 31, "smallint": 15, "tinyint": 7}
 
 
-def in_spark(message: Message, column: Column) -> Any:
+def in_spark(message: Message, column: SchemaColumn) -> Any:
     """The value that Spark sees in the column."""
     if column.name == "timestamp":
         return EPOCH + timedelta(microseconds=message.timestamp or 0)
@@ -43,7 +43,7 @@ def in_spark(message: Message, column: Column) -> Any:
     return _shown(of.get(column.field.name), column)
 
 
-def _shown(value: HeaderValue, column: Column) -> Any:
+def _shown(value: HeaderValue, column: SchemaColumn) -> Any:
     if isinstance(value, bool):
         return value if column.type == "boolean" and column.views != ("opaque",) else None
     if isinstance(value, str):
@@ -87,7 +87,7 @@ def stamped(message: Message) -> Message:
     return message if message.timestamp is not None else replace(message, timestamp=17)
 
 
-def some_value(rng: Random, column: Column) -> Any:
+def some_value(rng: Random, column: SchemaColumn) -> Any:
     match column.type:
         case "string":
             return rng.choice(generate.STRINGS)
@@ -104,7 +104,7 @@ def some_value(rng: Random, column: Column) -> Any:
             return rng.choice(fitting)
 
 
-def some_filter(rng: Random, column: Column) -> Any:
+def some_filter(rng: Random, column: SchemaColumn) -> Any:
     place, value = (column.name,), some_value(rng, column)
     kinds = [*COMPARISONS, asked.EqualNullSafe, asked.In, asked.IsNull, asked.IsNotNull]
     if column.type == "string":
@@ -151,7 +151,7 @@ def as_column(filter: Any) -> SparkColumn:
 def pushing(spark: SparkSession) -> Iterator[str]:
     """A format that reads like ours and takes over Spark's conditions in every version; each frame of it is for one use."""
     from headgate.spark.datasource import HeadgateSource
-    from headgate.spark.source.answering import Offer
+    from headgate.spark.pushdown import PushFilters
 
     class PushingSource(HeadgateSource):
         @classmethod
@@ -160,7 +160,7 @@ def pushing(spark: SparkSession) -> Iterator[str]:
 
         def reader(self, schema: Any) -> Any:
             made: Any = super().reader(schema)
-            made.pushFilters = Offer(made)
+            made.pushFilters = PushFilters(made)
             return made
 
     spark.dataSource.register(PushingSource)

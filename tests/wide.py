@@ -10,7 +10,7 @@ import pyarrow as pa
 from headgate.columns.overflow import cap_columns, narrow_headers
 from headgate.columns.shred import shred_messages
 from headgate.message import Message
-from headgate.spark.pipeline.windows import combined
+from headgate.spark.pipeline.router import combine
 
 # In every message and first by name: what a test asks about is what overflows.
 PADDING = {f"!{number:03}": number for number in range(200)}
@@ -36,7 +36,7 @@ def all_overflowing(messages: Sequence[Message]) -> pa.RecordBatch:
 def half_overflowing(messages: Sequence[Message]) -> pa.RecordBatch:
     """The first half has its headers in columns, the other in the overflow."""
     middle = len(messages) // 2
-    return combined([shred_messages(messages[:middle]), all_overflowing(messages[middle:])])
+    return combine([shred_messages(messages[:middle]), all_overflowing(messages[middle:])])
 
 
 LAYOUTS: dict[str, Callable[[Sequence[Message]], pa.RecordBatch]] = {

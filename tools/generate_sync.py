@@ -1,4 +1,4 @@
-"""Write the sync face of queues from the asyncio face: `python tools/generate_sync.py`, or `make generate`.
+"""Write the sync API of queues from the asyncio API: `python tools/generate_sync.py`, or `make generate`.
 
 `headgate/queues/aio/queue.py` becomes `headgate/queues/queue.py`, and so on: `await` goes, AsyncQueue becomes Queue, tasks become
 threads. What cannot be translated word by word, events and workers, has the same names in `queues/aio/tasks.py` and

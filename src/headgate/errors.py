@@ -14,6 +14,7 @@ HeadgateError
 │   ├── StreamExists                there is one already
 │   ├── StreamLocked                another writer holds it; names the holder
 │   ├── StreamClosed                it was used after it was closed
+│   ├── StreamBusy                  too many messages wait to be stored
 │   ├── StreamWriteError            the disk refused the bytes; nothing confirmed is lost
 │   ├── StreamCorrupt               bytes on disk are not what was written; names file, position and offsets
 │   ├── PositionLost                a reader stands where the stream has nothing (any more); says what there is
@@ -145,6 +146,10 @@ class StreamLocked(StreamError):
 
 class StreamClosed(StreamError):
     """A stream or producer was used after it was closed."""
+
+
+class StreamBusy(StreamError):
+    """More messages wait to be stored than a producer accepts without waiting."""
 
 
 class StreamWriteError(StreamError):

@@ -80,6 +80,11 @@ class Watch:
         """Whether the kernel says when something changes, so that nobody else has to."""
         return self._inotify is not None
 
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Files that an event loop may watch: once one is readable, `wait(0)` tells whether something changed."""
+        return (self._woken_read,) if self._inotify is None else (self._woken_read, self._inotify)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Until something changed (True) or `timeout` seconds have passed (False)."""
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -11,8 +11,12 @@ from typing import Any
 def front_door(
     package: str, homes: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose names live in these modules of it (PEP 562)."""
-    home = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
+    """`__getattr__` and `__dir__` of a package whose names live in these modules of it, or of others (PEP 562)."""
+    home = {
+        name: module if module.startswith("headgate.") else f"{package}.{module}"
+        for module, names in homes.items()
+        for name in names
+    }
 
     def load(name: str) -> Any:
         if name not in home:

@@ -171,12 +171,9 @@ class Message:
         return json.loads(self.payload)
 
 
-class MessageFields(TypedDict, total=False):
-    """The keywords of `publish(payload, …)`: what `Message` takes after the payload."""
+class MessageDetails(TypedDict, total=False):
+    """The keywords of `Message` after payload, topic, headers and priority."""
 
-    topic: str
-    headers: Mapping[str, HeaderValue] | None
-    priority: int
     timestamp: int | None
     id: str | None
     filter_value: str | None
@@ -197,6 +194,14 @@ class MessageFields(TypedDict, total=False):
     expiration: HeaderValue
     type: HeaderValue
     app_id: HeaderValue
+
+
+class MessageFields(MessageDetails, total=False):
+    """The keywords of `Message` after the payload."""
+
+    topic: str
+    headers: Mapping[str, HeaderValue] | None
+    priority: int
 
 
 def as_message(message: Message | bytes, fields: MessageFields) -> Message:

@@ -1,4 +1,4 @@
-"""The table of benchmarks in the README is what the figures beside it say, and the benches can be asked for."""
+"""The table of benchmarks in the README, and the programs that measure and write it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESULTS = ROOT / "benches/results/latest.json"
 
 @pytest.fixture
 def benches(monkeypatch):
-    """The modules every bench shares."""
+    """The modules that all benches share."""
     monkeypatch.syspath_prepend(ROOT / "benches")
     names = ("figures", "reports", "headlines")
     yield SimpleNamespace(**{name: import_module(name) for name in names})
@@ -40,20 +40,20 @@ def report_of(benches, bench, **changes):
     return benches.reports.Report({bench.group: made}, tuple(bench.figures))
 
 
-def test_the_table_in_the_readme_is_what_the_results_say(benches):
+def test_the_table_in_the_readme_is_written_from_the_results(benches):
     section = benches.headlines.section(benches.reports.load(RESULTS))
     begin, end = benches.headlines.BEGIN, benches.headlines.END
     assert f"{begin}\n{section}\n{end}" in (ROOT / "README.md").read_text()
 
 
-def test_results_are_of_every_bench_and_no_figure_is_there_twice(benches):
+def test_the_results_have_every_bench_and_every_figure_once(benches):
     found = benches.reports.load(RESULTS)
     assert tuple(found.runs) == benches.reports.ORDER
     keys = [figure.key for figure in found.figures]
     assert len(set(keys)) == len(keys)
 
 
-def test_what_is_saved_is_loaded_again(benches, bench, tmp_path):
+def test_a_saved_report_is_loaded_again(benches, bench, tmp_path):
     sent = bench.add("publish", 2e6, "/s CPU", benches.figures.at_least(1e6), clock=1.5e6, note="x")
     bench.versus(sent, "JSON lines", 5e5)
     report = report_of(benches, bench)
@@ -68,7 +68,7 @@ def test_a_ratio_says_how_many_times_better_ours_is(benches, bench):
     assert bench.versus(size, "JSON lines", 250.0).ratio == 2.5
 
 
-def test_a_missed_target_is_marked_wherever_figures_are_shown(benches, bench, capsys):
+def test_a_missed_target_is_marked_in_every_output(benches, bench, capsys):
     bench.add("publish, one by one", 1e5, "/s CPU", benches.figures.at_least(5e5))
     bench.add("publish to wake, p50", 1.0, "ms", benches.figures.at_most(5))
     assert "MISSED" in capsys.readouterr().out.splitlines()[0]
@@ -78,7 +78,7 @@ def test_a_missed_target_is_marked_wherever_figures_are_shown(benches, bench, ca
     assert "missed" not in met
 
 
-def test_a_quick_or_unfinished_or_partial_run_is_called_so(benches, bench):
+def test_a_quick_unfinished_or_partial_run_is_marked(benches, bench):
     def said_of(**changes):
         return benches.headlines.circumstances(report_of(benches, bench, **changes).runs)
 
@@ -101,7 +101,7 @@ def test_a_part_measured_again_replaces_only_its_own_figures(benches, bench):
     assert [(f.name, f.value) for f in old.with_newer(whole).figures] == [("scan", 2)]
 
 
-def test_a_bench_that_fails_keeps_what_it_found(benches, bench, tmp_path):
+def test_a_bench_that_fails_keeps_its_figures(benches, bench, tmp_path):
     options = benches.reports.options("A bench.", seed=1)
     given = options.parse_args(["--json", str(tmp_path / "figures.json")])
     bench.add("publish", 1.0, "/s")
@@ -127,7 +127,7 @@ with recorded(bench, given):
 
 @pytest.fixture
 def runner(tmp_path):
-    """The benches as a program, with groups that do as the test says; what it prints, its exit code, what it wrote."""
+    """Run the benches with these groups; return the output, the exit code and the file of figures."""
 
     def run_groups(**groups):
         place, found = tmp_path / "benches", tmp_path / "found.json"
@@ -144,7 +144,7 @@ def runner(tmp_path):
     return run_groups
 
 
-def test_a_group_that_fails_keeps_no_other_from_running(benches, runner):
+def test_the_other_groups_run_after_one_that_fails(benches, runner):
     said, code, found = runner(streams="pass", queues="raise OSError('no server')", spark="pass")
     assert code == 1
     assert "queues did not finish: exit code 1, its error is above; figures kept: 1" in said
@@ -158,7 +158,7 @@ def test_a_group_that_fails_keeps_no_other_from_running(benches, runner):
     assert [figure.group for figure in report.figures] == ["streams", "queues", "spark"]
 
 
-def test_an_interrupted_run_keeps_what_it_found(benches, runner):
+def test_an_interrupted_run_keeps_its_figures(benches, runner):
     interrupt = "os.kill(os.getppid(), signal.SIGINT); raise KeyboardInterrupt"
     said, code, found = runner(streams="pass", queues=interrupt, spark="pass")
     assert code == 1
@@ -168,7 +168,7 @@ def test_an_interrupted_run_keeps_what_it_found(benches, runner):
     assert groups == ["streams", "queues"]
 
 
-def test_a_file_of_figures_that_is_not_there_is_refused_in_a_line(tmp_path):
+def test_a_missing_file_of_figures_is_refused(tmp_path):
     command = [sys.executable, ROOT / "benches", "--show", tmp_path / "gone.json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -198,7 +198,7 @@ def test_a_document_without_the_markers_is_refused_before_anything_is_measured(t
     assert document.read_text() == "no place for a table\n"
 
 
-def test_without_a_clone_the_command_says_where_the_benches_are(tmp_path, monkeypatch, capsys):
+def test_bench_without_a_clone_says_where_the_benches_are(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "_CLONE", tmp_path)
     assert run(["bench", "--quick"]) == 2
     assert "clone the repository and run `make bench`" in capsys.readouterr().err

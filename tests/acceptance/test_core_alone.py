@@ -59,7 +59,7 @@ def without_extras(code: str, place: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
 
 
-def test_the_library_works(tmp_path):
+def test_the_library_works_without_extras(tmp_path):
     done = without_extras(LIBRARY, tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -76,7 +76,7 @@ def test_the_library_works(tmp_path):
     ],
     ids=" ".join,
 )
-def test_the_command_line_works(command, tmp_path):
+def test_a_command_works_without_extras(command, tmp_path):
     done = without_extras(f"from headgate.cli.app import run\nsys.exit(run({command!r}))", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -88,7 +88,7 @@ def test_the_command_line_works(command, tmp_path):
         ("from headgate.spark import session\nsession()", "headgate[spark]"),
     ],
 )
-def test_what_needs_an_extra_says_which(code, extra, tmp_path):
+def test_a_feature_of_an_extra_names_it_when_it_is_missing(code, extra, tmp_path):
     done = without_extras(code, tmp_path)
     assert done.returncode != 0
     assert f"pip install '{extra}'" in done.stderr

@@ -1,4 +1,4 @@
-"""The demonstration ends by itself, and every number in it is right."""
+"""The demo ends by itself, and all its numbers are right."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.cli.demo.story import messages_of
 
 
 @pytest.mark.spark
-def test_every_subscriber_of_the_demo_gets_what_the_reference_says(
+def test_every_subscriber_of_the_demo_receives_what_the_reference_selects(
     spark, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
@@ -49,7 +49,7 @@ def test_the_same_seed_makes_the_same_orders():
     assert messages_of(order_events(5000, 7)) != messages_of(order_events(5000, 8))
 
 
-def test_a_directory_with_something_in_it_is_left_alone(tmp_path, capsys):
+def test_the_demo_refuses_a_directory_that_is_not_empty(tmp_path, capsys):
     (tmp_path / "mine").write_text("keep")
     assert run(["demo", "--messages", "1000", "--directory", str(tmp_path)]) == 2
     assert (tmp_path / "mine").read_text() == "keep"

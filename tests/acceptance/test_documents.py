@@ -1,4 +1,4 @@
-"""Every document does what it says: its blocks run from top to bottom, in a directory of its own with the examples.
+"""Every block of a document runs, from top to bottom, in an empty directory with the examples.
 
 python runs, all blocks of a document in one namespace; console lines that begin with `$` are commands and must
 succeed (`# exit 1` behind one says otherwise); toml and json with a first line `# name` are files; a json table of
@@ -18,17 +18,18 @@ from typing import NamedTuple
 import pytest
 
 from headgate import as_filter
-from headgate.check.cases import read_case
-from headgate.check.engines import PythonEngine
-from headgate.check.report import check_cases
+from headgate.check.cases import check_cases, read_case
+from headgate.check.engines import PythonCheck
 from headgate.cli.app import run
 from headgate.cli.reference import reference
 
 ROOT = Path(__file__).parent.parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "FILTERS.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\b")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+ROW = re.compile(r"\| `([a-z_/]+)` \|")
+PATH = re.compile(r"`([a-z_]+(?:/[a-z_]+)*(?:\.\w+)?)`")
 EXIT = re.compile(r"\s+# exit (\d)$")
 
 
@@ -57,7 +58,7 @@ def test_a_document_runs_from_top_to_bottom(document, tmp_path, monkeypatch, req
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_to_a_file_leads_somewhere(document):
+def test_every_link_of_a_document_leads_to_a_file(document):
     targets = [link.partition("#")[0] for link in LINK.findall(document.read_text())]
     local = [target for target in targets if target and "://" not in target]
     assert [target for target in local if not (document.parent / target).exists()] == []
@@ -65,6 +66,29 @@ def test_every_link_to_a_file_leads_somewhere(document):
 
 def test_the_reference_of_the_command_line_is_as_make_docs_writes_it():
     assert (ROOT / "docs/reference/cli.md").read_text() == reference()
+
+
+def test_every_path_that_the_architecture_names_exists():
+    missing = [
+        path for path in paths_in((ROOT / "ARCHITECTURE.md").read_text()) if not exists(path)
+    ]
+    assert missing == []
+
+
+def paths_in(text: str) -> Iterator[str]:
+    """Paths in backticks; in a row of a table that begins with a package, they are below that package."""
+    for line in text.splitlines():
+        package = ROW.match(line)
+        for path in PATH.findall(line[package.end() :] if package else line):
+            if package:
+                yield f"{package[1]}/{path}"
+            elif "/" in path:
+                yield path
+
+
+def exists(path: str) -> bool:
+    places = (ROOT / path, ROOT / "src/headgate" / path)
+    return any(place.exists() or place.with_suffix(".py").exists() for place in places)
 
 
 def perform(block: Block, document: Path, names: dict[str, object]) -> None:
@@ -80,13 +104,13 @@ def perform(block: Block, document: Path, names: dict[str, object]) -> None:
             cases = [
                 read_case(number, entry) for number, entry in enumerate(json.loads(block.text), 1)
             ]
-            assert check_cases(cases, PythonEngine()).disagreements == (), where
+            assert check_cases(cases, PythonCheck()).disagreements == (), where
         case "sql":
             assert all(as_filter(line) for line in block.text.splitlines()), where
         case "text" | "mermaid" | "":
             pass
         case other:
-            pytest.fail(f"{where}: nobody runs a block of {other!r}")
+            pytest.fail(f"{where}: there is no way to run a block of {other!r}")
 
 
 def run_commands(text: str, where: str) -> None:

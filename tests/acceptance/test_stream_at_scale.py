@@ -30,7 +30,7 @@ def bursts(numbers: np.random.Generator) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
+def burst_stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
     """A million messages, a thousand uniform values, published in bursts."""
     made = Stream.create(tmp_path_factory.mktemp("scale") / "s", indexed=["region"], fsync="never")
     made.append(bursts(np.random.default_rng(SEED)))
@@ -49,23 +49,25 @@ def passed(stats: ScanStats) -> float:
     return opened / (opened + stats.chunks_none)
 
 
-def test_absent_values_pass_as_many_hot_chunks_as_the_formula_says(stream: Stream) -> None:
-    shares = [passed(asked(stream, f"region = 'absent{i}'")) for i in range(150)]
-    bits, hashes = stream.options.filter_size * 8, stream.options.bloom_hashes
+def test_absent_values_pass_as_many_hot_chunks_as_the_formula_says(burst_stream: Stream) -> None:
+    shares = [passed(asked(burst_stream, f"region = 'absent{i}'")) for i in range(150)]
+    bits, hashes = burst_stream.options.filter_size * 8, burst_stream.options.bloom_hashes
     expected = (1 - np.exp(-hashes * VALUES / bits)) ** hashes
     assert np.mean(shares) == pytest.approx(expected, rel=0.5)
     assert max(shares) < expected + 0.1  # no value drags everything in
 
 
-def test_one_value_of_a_thousand_reads_three_percent_once_it_is_sealed(stream: Stream) -> None:
-    everywhere = asked(stream, "region = 'v0007'")
+def test_one_value_of_a_thousand_reads_three_percent_once_it_is_sealed(
+    burst_stream: Stream,
+) -> None:
+    everywhere = asked(burst_stream, "region = 'v0007'")
     assert everywhere.bytes_read > 0.9 * everywhere.bytes_total
-    stream.seal(all=True)
+    burst_stream.seal(all=True)
     for word in WORDS[::50]:
-        stats = asked(stream, f"region = '{word}'")
+        stats = asked(burst_stream, f"region = '{word}'")
         assert stats.bytes_read <= 0.03 * stats.bytes_total
         assert stats.rows_matched > 500
-    absent = [passed(asked(stream, f"region = '{word}x'")) for word in WORDS[::20]]
+    absent = [passed(asked(burst_stream, f"region = '{word}x'")) for word in WORDS[::20]]
     assert np.mean(absent) < 0.01
     assert max(absent) < 0.05
 

@@ -1,4 +1,4 @@
-"""The asyncio face, called from a thread that blocks: so it passes the tests of the sync face."""
+"""The asyncio API, called from a thread that blocks: so it passes the tests of the sync API."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Loop:
 
 
 class Blocking:
-    """An object of the asyncio face; what its methods return is wrapped, too."""
+    """An object of the asyncio API; what its methods return is wrapped, too."""
 
     def __init__(self, loop: Loop, inner: Any) -> None:
         self._inner_loop, self._inner = loop, inner
@@ -99,7 +99,7 @@ def wrapped(loop: Loop, value: Any) -> Any:
 
 
 def unwrapped(loop: Loop, value: Any) -> Any:
-    """An argument for the asyncio face: its own objects, and callbacks that do not block the loop."""
+    """An argument for the asyncio API: its own objects, and callbacks that do not block the loop."""
     if isinstance(value, Blocking):
         return value._inner
     if isinstance(value, list | tuple):

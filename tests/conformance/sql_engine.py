@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from headgate.check.engine import Question
+from headgate.check.engines import Question
 from headgate.filters.builder import header, topic
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import (

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.check.cases import load_cases
+from headgate.check.cases import check_cases, load_cases
 from headgate.check.engines import LOCAL, open_engine
-from headgate.check.report import check_cases
-from headgate.check.spark import SparkEngine
+from headgate.check.spark import SparkCheck
 from headgate.cli.app import run
 
 HERE = Path(__file__).parent.parent
@@ -50,7 +49,7 @@ def test_postgres_answers_as_expected(table, postgres_url):
 @tables
 @pytest.mark.spark
 def test_spark_answers_as_expected(table, spark):
-    with SparkEngine(spark) as engine:
+    with SparkCheck(spark) as engine:
         assert_all_pass(table, engine)
 
 

@@ -8,12 +8,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from headgate.check.arrow import ArrowEngine
-from headgate.check.engine import Engine, Question
-from headgate.check.postgres import PostgresEngine
-from headgate.check.spark import SparkEngine
-from headgate.check.sqlite import SqliteEngine
-from headgate.filters.compile.python import predicate
+from headgate.check.engines import ArrowCheck, CheckEngine, Question
+from headgate.check.postgres import open_postgres
+from headgate.check.spark import SparkCheck
+from headgate.check.sql import open_sqlite
+from headgate.filters.compile.python import compile_predicate
 from headgate.filters.compile.verdict import Verdict, judge
 from headgate.filters.facts import DistinctSets, Facts, FieldFacts
 from headgate.filters.logic import compare, field_value, matches_filter
@@ -58,7 +57,7 @@ def test_the_python_predicate_and_the_normal_form_agree_with_the_reference(seed)
     for rng in rounds(seed, LOCAL_EXAMPLES):
         tree, messages = generate.filter(rng), generate.messages(rng, MESSAGES)
         wanted = expected(tree, messages)
-        assert list(map(predicate(tree, clock), messages)) == wanted, to_text(tree)
+        assert list(map(compile_predicate(tree, clock), messages)) == wanted, to_text(tree)
         assert expected(normalize(tree).tree, messages) == wanted, to_text(normalize(tree).tree)
 
 
@@ -69,35 +68,35 @@ def questions_of(rng: Random, filters: int) -> list[Question]:
     return [Question(tree, message) for tree in trees for message in messages]
 
 
-def assert_agrees(engine: Engine, questions: list[Question]) -> None:
+def assert_agrees(engine: CheckEngine, questions: list[Question]) -> None:
     for question, answer in zip(questions, engine.answer(questions), strict=True):
         wanted = matches_filter(question.filter, question.message)
         assert answer is wanted, f"{engine.name}: {to_text(question.filter)} on {question.message}"
 
 
-def assert_agrees_on(engine: Engine, seed: int, examples: int) -> None:
+def assert_agrees_on(engine: CheckEngine, seed: int, examples: int) -> None:
     for rng in rounds(seed, examples // BLOCK):
         assert_agrees(engine, questions_of(rng, BLOCK))
 
 
 def test_arrow_agrees_with_the_reference(seed):
-    assert_agrees_on(ArrowEngine(), seed, LOCAL_EXAMPLES)
+    assert_agrees_on(ArrowCheck(), seed, LOCAL_EXAMPLES)
 
 
 def test_sqlite_agrees_with_the_reference(seed):
-    with SqliteEngine() as engine:
+    with open_sqlite() as engine:
         assert_agrees_on(engine, seed, LOCAL_EXAMPLES)
 
 
 @pytest.mark.postgres
 def test_postgres_agrees_with_the_reference(postgres_url, seed):
-    with PostgresEngine(postgres_url) as engine:
+    with open_postgres(postgres_url) as engine:
         assert_agrees_on(engine, seed, BULK_EXAMPLES)
 
 
 @pytest.mark.spark
 def test_spark_agrees_with_the_reference(spark, seed):
-    with SparkEngine(spark) as engine:
+    with SparkCheck(spark) as engine:
         assert_agrees_on(engine, seed, BULK_EXAMPLES)
 
 

@@ -1,10 +1,8 @@
-"""PostgreSQL, and the asyncio face on PostgreSQL and SQLite, pass the tests of queue_behaviour."""
+"""PostgreSQL, and the asyncio API on PostgreSQL and SQLite, pass the tests of queue_behaviour."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Iterator
 from functools import partial
 
 import psycopg
@@ -14,7 +12,13 @@ from headgate.clock import now_us
 from headgate.errors import QueueError
 from headgate.message import Message
 from headgate.queues.database import connect as connect_to
-from headgate.queues.engine import Operation, Publication, Statement, Transaction
+from headgate.queues.engine import (
+    Operation,
+    Publication,
+    Statement,
+    Transaction,
+    TransactionMode,
+)
 from headgate.queues.postgres.dialect import index_name
 from headgate.queues.postgres.engine import AsyncPostgresEngine
 from headgate.testing import ManualClock
@@ -22,23 +26,12 @@ from tests.conformance import blocking_aio
 from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
 
-_numbers = itertools.count()
-
 
 @pytest.fixture
-def schema(postgres_url: str) -> Iterator[str]:
-    """A schema of its own for each test."""
-    name = f"behaviour_{next(_numbers)}"
-    yield name
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
-
-
-@pytest.fixture
-def postgres_door(postgres_url: str, schema: str):
+def postgres_door(postgres_url: str, postgres_schema: str):
     def run(statement: str, *, commit: bool = True) -> list[tuple[object, ...]]:
         with psycopg.connect(postgres_url) as connection:
-            connection.execute(f"SET search_path = {schema}")
+            connection.execute(f"SET search_path = {postgres_schema}")
             cursor = connection.execute(statement)
             rows = cursor.fetchall() if cursor.description else []
             connection.commit() if commit else connection.rollback()
@@ -50,8 +43,8 @@ def postgres_door(postgres_url: str, schema: str):
 @pytest.mark.postgres
 class TestPostgres(DatabaseBehaviour):
     @pytest.fixture
-    def connect(self, time: ManualClock, postgres_url: str, schema: str) -> Connect:
-        return lambda: connect_to(postgres_url, schema=schema, clock=time.clock)
+    def connect(self, time: ManualClock, postgres_url: str, postgres_schema: str) -> Connect:
+        return lambda: connect_to(postgres_url, schema=postgres_schema, clock=time.clock)
 
     @pytest.fixture
     def door(self, postgres_door):
@@ -59,12 +52,15 @@ class TestPostgres(DatabaseBehaviour):
 
 
 @pytest.mark.postgres
-def test_a_message_that_is_committed_after_later_ones_is_found(postgres_url, schema):
+def test_a_message_that_is_committed_after_later_ones_is_found(postgres_url, postgres_schema):
     """Its number is lower than theirs, which were examined already."""
     wanted = "colour = 'red'"
-    with connect_to(postgres_url, schema=schema) as db, psycopg.connect(postgres_url) as slow:
+    with (
+        connect_to(postgres_url, schema=postgres_schema) as db,
+        psycopg.connect(postgres_url) as slow,
+    ):
         orders = db.queue("orders")
-        slow.execute(f"SET search_path = {schema}")
+        slow.execute(f"SET search_path = {postgres_schema}")
         slow.execute(
             "INSERT INTO inbox (queue, headers, payload) VALUES ('orders', '{\"colour\": \"red\"}', 'early')"
         )
@@ -78,24 +74,24 @@ _ADVISORY_LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
 
 
 @pytest.mark.postgres
-def test_a_failed_index_build_releases_its_advisory_lock(postgres_url, schema):
+def test_a_failed_index_build_releases_its_advisory_lock(postgres_url, postgres_schema):
     with (
-        connect_to(postgres_url, schema=schema) as db,
+        connect_to(postgres_url, schema=postgres_schema) as db,
         psycopg.connect(postgres_url, autocommit=True) as other,
     ):
         db.queue("orders")
-        other.execute(f"CREATE TABLE {schema}.{index_name('type')} ()")
+        other.execute(f"CREATE TABLE {postgres_schema}.{index_name('type')} ()")
         with pytest.raises(QueueError, match="already exists"):
             db.queue("orders", filter_headers=["type"])
         assert other.execute(_ADVISORY_LOCKS).fetchall() == [(0,)]
-        other.execute(f"DROP TABLE {schema}.{index_name('type')}")
+        other.execute(f"DROP TABLE {postgres_schema}.{index_name('type')}")
         assert db.queue("orders", filter_headers=["type"]).info.indexed == ("type",)
 
 
 @pytest.mark.postgres
-def test_a_cancelled_operation_runs_its_last_step(postgres_url, schema):
+def test_a_cancelled_operation_runs_its_last_step(postgres_url, postgres_schema):
     async def cancelled() -> None:
-        engine = await AsyncPostgresEngine(postgres_url, schema=schema).open()
+        engine = await AsyncPostgresEngine(postgres_url, schema=postgres_schema).open()
         try:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(engine.run(holding_a_lock()), timeout=0.2)
@@ -117,12 +113,15 @@ def test_a_cancelled_operation_runs_its_last_step(postgres_url, schema):
 
 
 @pytest.mark.postgres
-def test_the_connection_of_a_call_that_was_cancelled_twice_is_not_used_again(postgres_url, schema):
+def test_the_connection_of_a_call_that_was_cancelled_twice_is_not_used_again(
+    postgres_url, postgres_schema
+):
     def slow(begun: asyncio.Event) -> Operation[None]:
-        yield Transaction.WRITE
-        begun.set()
-        yield Statement("SELECT pg_sleep(60)")
-        yield Transaction.COMMIT
+        def sleep() -> Operation[None]:
+            begun.set()
+            yield Statement("SELECT pg_sleep(60)")
+
+        yield Transaction(TransactionMode.WRITE, sleep)
 
     async def cancel_twice(engine: AsyncPostgresEngine, pause: float) -> None:
         begun = asyncio.Event()
@@ -135,7 +134,7 @@ def test_the_connection_of_a_call_that_was_cancelled_twice_is_not_used_again(pos
             await asyncio.wait_for(call, 30)
 
     async def published() -> int:
-        engine = await AsyncPostgresEngine(postgres_url, schema=schema).open()
+        engine = await AsyncPostgresEngine(postgres_url, schema=postgres_schema).open()
         try:
             queue = await engine.run(engine.operations.declare("orders", None))
             for pause in (0, 0.0002, 0.0005, 0.001, 0.002, 0.004):
@@ -152,8 +151,8 @@ def test_the_connection_of_a_call_that_was_cancelled_twice_is_not_used_again(pos
 @pytest.mark.postgres
 class TestAsyncPostgres(DatabaseBehaviour):
     @pytest.fixture
-    def connect(self, time: ManualClock, postgres_url: str, schema: str) -> Connect:
-        return lambda: blocking_aio.connect(postgres_url, schema=schema, clock=time.clock)
+    def connect(self, time: ManualClock, postgres_url: str, postgres_schema: str) -> Connect:
+        return lambda: blocking_aio.connect(postgres_url, schema=postgres_schema, clock=time.clock)
 
     @pytest.fixture
     def door(self, postgres_door):

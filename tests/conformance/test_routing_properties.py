@@ -209,9 +209,10 @@ def play(rng: Random, rounds: int, messages: int) -> int:
     return asked
 
 
-def test_the_index_and_the_scan_agree_on_ten_thousand_messages(seed, full):
+def test_the_index_and_the_scan_agree_on_ten_thousand_messages(seed, full, monkeypatch):
     rng, asked = Random(seed), 0
     while asked < (100_000 if full else 12_000):
+        monkeypatch.setattr(index, "FEW", rng.choice((0, 8)))
         asked += play(rng, rounds=12, messages=20)
 
 
@@ -227,6 +228,7 @@ def test_they_agree_when_every_limit_of_the_index_is_reached(seed, monkeypatch):
     rng, asked = Random(seed), 0
     while asked < 6_000:
         monkeypatch.setattr(index, "WIDE", rng.choice((0, 2, 64)))
+        monkeypatch.setattr(index, "FEW", rng.choice((0, 1, 8)))
         monkeypatch.setattr(tree, "CROWDED", rng.choice((0, 1, 8)))
         asked += play(rng, rounds=12, messages=20)
 

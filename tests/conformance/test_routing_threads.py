@@ -14,10 +14,11 @@ import pytest
 from headgate.columns.shred import shred_messages
 from headgate.errors import UnknownExchange
 from headgate.filters.parser import parse
+from headgate.matching import cache, index
 from headgate.matching.matcher import Matcher
 from headgate.message import Message
 from headgate.queues.engine import QueueInfo, QueueOptions
-from headgate.queues.sql.catalog import Catalog
+from headgate.queues.sql.catalog import QueueCatalog
 from headgate.routing.topology import Topology
 from tests import generate
 from tests.conformance.test_routing_properties import Pair, message
@@ -136,7 +137,13 @@ class Performance:
         return None, list(map(frozenset, rows))
 
 
-def test_a_topology_that_changes_answers_as_a_scan_over_its_bindings_does(seed):
+@pytest.mark.parametrize("few", [0, 8])
+@pytest.mark.parametrize("learning", [True, False])
+def test_a_topology_that_changes_answers_as_a_scan_over_its_bindings_does(
+    seed, monkeypatch, few, learning
+):
+    monkeypatch.setattr(index, "FEW", few)
+    monkeypatch.setattr(cache, "FIRST", 1 << 10 if learning else 1)
     rng = Random(seed)
     for _ in range(ROUNDS):
         performance = Performance(Story(rng))
@@ -203,12 +210,14 @@ def test_publishers_in_threads_find_the_same_subscriptions(seed):
     rng = Random(seed)
     infos = [subscription(id, str(n)) for id, n in enumerate("abcdefgh", 1)]
     messages: list[Message] = [Message(headers={"a": rng.choice("abcdefgh")}) for _ in range(50)]
-    wanted = [[i.id for i in Catalog(1, infos).receivers(m, None)] for m in messages]
+    wanted = [
+        [i.id for i in QueueCatalog(1, infos).matching_subscriptions(m, None)] for m in messages
+    ]
     for _ in range(ROUNDS):
-        catalog = Catalog(1, infos)
+        catalog = QueueCatalog(1, infos)
 
-        def ask(catalog: Catalog = catalog) -> list[list[int]]:
-            return [[info.id for info in catalog.receivers(m, None)] for m in messages]
+        def ask(catalog: QueueCatalog = catalog) -> list[list[int]]:
+            return [[info.id for info in catalog.matching_subscriptions(m, None)] for m in messages]
 
         with ThreadPoolExecutor(READERS) as pool:
             found = [one.result() for one in [pool.submit(ask) for _ in range(READERS)]]

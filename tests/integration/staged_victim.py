@@ -16,28 +16,28 @@ from typing import Any
 
 import pyarrow as pa
 
-import headgate.queues.sql.once
+import headgate.queues.sql.operations
 import headgate.queues.sqlite.engine
 import headgate.streams.stream  # noqa: F401  what commits import, once for all children
 from headgate.spark.sink import writer as sinks
-from headgate.spark.sink.checkpoint import Owner
-from headgate.spark.sink.destination import BatchMark
-from headgate.spark.sink.destinations import parse
+from headgate.spark.sink.destination import BatchMark, Owner, destination_of
 from headgate.spark.sink.staging import Staged, stage
-from headgate.spark.sink.writer import Sink
+from headgate.spark.sink.writer import MessageSink
 
 STEPS = ("link", "unlink", "rename", "replace", "fsync", "fdatasync", "pwrite", "mkdir")
 PLACES = ("stream:{}/s", "queue:sqlite:///{}/q.db#q", "parquet:{}/p")
 
 
-def sink_in(folder: Path) -> Sink:
+def sink_in(folder: Path) -> MessageSink:
     owner = Owner("victim", str(folder / "scratch"))
-    made = Sink(tuple(parse(place.format(folder), "", owner) for place in PLACES), None)
+    made = MessageSink(
+        tuple(destination_of(place.format(folder), "", owner) for place in PLACES), None
+    )
     made.open()
     return made
 
 
-def staged(sink: Sink, *payloads: bytes) -> list[Staged]:
+def staged(sink: MessageSink, *payloads: bytes) -> list[Staged]:
     """A file for every message at every destination, as two tasks would leave them."""
     found = []
     for number, place in enumerate(sink.destinations):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import sys
+import tempfile
+from pathlib import Path
 from random import Random
 
 import psycopg
 import pytest
 
-from headgate.check.engine import Question
-from headgate.check.postgres import PostgresEngine, private_server
+from headgate.check.engines import Question
+from headgate.check.postgres import open_postgres, private_server
 from headgate.errors import MissingExtra, ServerNotFound
 from headgate.filters.compile.sql import (
     Layout,
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture(scope="module")
 def new_engine(postgres_url):
-    return lambda: PostgresEngine(postgres_url, clock=lambda: generate.NOW_US)
+    return lambda: open_postgres(postgres_url, clock=lambda: generate.NOW_US)
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +129,8 @@ def test_the_where_alone_lets_through_every_match_and_nothing_else_when_it_is_ex
     rng = Random(seed)
     rows = generate.messages(rng, 20)
     trees = [generate.filter(rng) for _ in range(150)]
-    with _Unrefined(postgres_url, clock=lambda: generate.NOW_US) as engine:
-        found = engine.answer([Question(tree, message) for tree in trees for message in rows])
+    with open_postgres(postgres_url, clock=lambda: generate.NOW_US) as engine:
+        found = engine.candidates([Question(tree, message) for tree in trees for message in rows])
     for i, tree in enumerate(trees):
         residual = compile_sql(tree, "postgres", now_us=generate.NOW_US).residual
         for message, let_through in zip(rows, found[i * 20 :], strict=False):
@@ -138,25 +139,19 @@ def test_the_where_alone_lets_through_every_match_and_nothing_else_when_it_is_ex
             assert residual is not None or let_through == wanted, to_text(tree)
 
 
-class _Unrefined(PostgresEngine):
-    """Answers with what the SQL alone says."""
-
-    def passes(self, residual, message):
-        return True
-
-
-def test_without_a_url_a_private_server_lives_as_long_as_the_engine():
-    with PostgresEngine() as engine:
-        assert engine.answer([Question(parse("a = 1"), Message(headers={"a": 1}))]) == [True]
-        place = engine._connection.info.host
-        assert os.path.exists(place)
-    assert not os.path.exists(place)
+def test_without_a_url_a_private_server_lives_as_long_as_the_engine(monkeypatch):
+    with tempfile.TemporaryDirectory() as place:
+        monkeypatch.setattr(tempfile, "tempdir", place)
+        with open_postgres() as engine:
+            assert engine.answer([Question(parse("a = 1"), Message(headers={"a": 1}))]) == [True]
+            assert list(Path(place).glob("headgate-postgres-*/data/*"))
+        assert not list(Path(place).glob("headgate-postgres-*"))
 
 
 def test_a_missing_driver_is_named_with_the_line_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtra, match=r"pip install 'headgate\[postgres\]'"):
-        PostgresEngine("postgresql:///nowhere")
+        open_postgres("postgresql:///nowhere")
 
 
 def test_without_a_private_server_to_start_a_url_is_asked_for(monkeypatch):
@@ -167,4 +162,4 @@ def test_without_a_private_server_to_start_a_url_is_asked_for(monkeypatch):
 
 def test_a_server_that_does_not_answer_is_reported(tmp_path):
     with pytest.raises(ServerNotFound, match="PostgreSQL does not answer"):
-        PostgresEngine(f"postgresql:///postgres?host={tmp_path}")
+        open_postgres(f"postgresql:///postgres?host={tmp_path}")

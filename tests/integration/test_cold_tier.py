@@ -57,7 +57,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Path:
+def sealed_stream(tmp_path: Path) -> Path:
     """Four sealed segments of a hundred messages, and a hot one without any."""
     path = tmp_path / "s"
     with Stream.create(path, indexed=["region", "user"]) as made:
@@ -93,37 +93,37 @@ def cold_segment(path: Path) -> ColdSegment:
 # ---- reading -----------------------------------------------------------------------------------------
 
 
-def test_neighbours_become_one_file_and_read_the_same(stream: Path) -> None:
-    done = compact(stream, created_us=CLOCK)
+def test_neighbours_become_one_file_and_read_the_same(sealed_stream: Path) -> None:
+    done = compact(sealed_stream, created_us=CLOCK)
     assert [written.rows for written in done.added] == [COUNT]
     assert len(done.removed) == 4
-    assert tiers(stream) == [".cold", ".log"]
-    assert read(stream) == MESSAGES
+    assert tiers(sealed_stream) == [".cold", ".log"]
+    assert read(sealed_stream) == MESSAGES
 
 
 def test_a_full_cold_file_is_followed_by_another(
-    stream: Path, monkeypatch: pytest.MonkeyPatch
+    sealed_stream: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = segment_files(stream)[0].path.stat().st_size
+    size = segment_files(sealed_stream)[0].path.stat().st_size
     monkeypatch.setattr(compaction, "COLD_BYTES", 2 * size + 100)
-    compact(stream, created_us=CLOCK)
-    assert tiers(stream) == [".cold", ".cold", ".log"]
-    assert read(stream) == MESSAGES
+    compact(sealed_stream, created_us=CLOCK)
+    assert tiers(sealed_stream) == [".cold", ".cold", ".log"]
+    assert read(sealed_stream) == MESSAGES
 
 
-def test_planning_reads_no_parquet(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compact(stream, created_us=CLOCK)
+def test_planning_reads_no_parquet(sealed_stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compact(sealed_stream, created_us=CLOCK)
     monkeypatch.setattr(ColdSegment, "_file", lambda self: pytest.fail("the data was read"))
-    with Stream.open(stream) as opened:
+    with Stream.open(sealed_stream) as opened:
         scan = opened.scan("region = 'nowhere' OR user = 'nobody' OR amount > 400000")
         assert list(scan) == []
-        assert scan.stats.chunks_none == len(cold_segment(stream))
+        assert scan.stats.chunks_none == len(cold_segment(sealed_stream))
 
 
 def test_only_the_row_groups_and_columns_a_filter_needs_are_read(
-    stream: Path, monkeypatch: pytest.MonkeyPatch
+    sealed_stream: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compact(stream, created_us=CLOCK)
+    compact(sealed_stream, created_us=CLOCK)
     reads: list[tuple[int, tuple[str, ...]]] = []
     real = ColdSegment.read
 
@@ -132,16 +132,16 @@ def test_only_the_row_groups_and_columns_a_filter_needs_are_read(
         return real(self, i, names)
 
     monkeypatch.setattr(ColdSegment, "read", spy)
-    with Stream.open(stream) as opened:
+    with Stream.open(sealed_stream) as opened:
         found = opened.scan("region = 'c'", columns=["offset"]).to_table()
     assert found.num_rows == sum(m.headers["region"] == "c" for m in MESSAGES)
     assert {names for _, names in reads} <= {("h.s.region",), ("offset",)}
-    assert len({i for i, _ in reads}) < len(cold_segment(stream)) // 2
+    assert len({i for i, _ in reads}) < len(cold_segment(sealed_stream)) // 2
 
 
-def test_start_positions_by_time_are_found_in_the_cold_tier(stream: Path) -> None:
-    compact(stream, created_us=CLOCK)
-    with Stream.open(stream) as opened:
+def test_start_positions_by_time_are_found_in_the_cold_tier(sealed_stream: Path) -> None:
+    compact(sealed_stream, created_us=CLOCK)
+    with Stream.open(sealed_stream) as opened:
         first = next(iter(opened.consume(start="2025-06-17T00:00:00Z").records()))
         assert MESSAGES[first.offset - 1].timestamp < 1_750_118_400_000_000 <= MESSAGES[first.offset].timestamp  # type: ignore[operator]  # fmt: skip
         assert next(opened.consume(start=250).records()).offset == 250
@@ -189,18 +189,18 @@ def test_parquet_names_are_reversible_and_have_no_dots(header: str, view: str, s
     assert parquet_name("filter_value") == stream_name("filter_value") == "filter_value"
 
 
-def test_publishing_ids_are_remembered_from_the_cold_tier(stream: Path) -> None:
-    compact(stream, created_us=CLOCK)
-    for path in (*stream.glob("*.log"), *stream.glob("*.idx")):
+def test_publishing_ids_are_remembered_from_the_cold_tier(sealed_stream: Path) -> None:
+    compact(sealed_stream, created_us=CLOCK)
+    for path in (*sealed_stream.glob("*.log"), *sealed_stream.glob("*.idx")):
         path.unlink()
-    with Stream.open(stream) as opened, opened.producer("p") as producer:
+    with Stream.open(sealed_stream) as opened, opened.producer("p") as producer:
         assert producer.last_publishing_id == COUNT - 1
         assert opened.next_offset == COUNT
 
 
-def test_a_segment_shows_its_row_groups_to_a_human(stream: Path) -> None:
-    compact(stream, created_us=CLOCK)
-    shown = list(dump_lines(dump_segment(segment_files(stream)[0].path, sample=1)))
+def test_a_segment_shows_its_row_groups_to_a_human(sealed_stream: Path) -> None:
+    compact(sealed_stream, created_us=CLOCK)
+    shown = list(dump_lines(dump_segment(segment_files(sealed_stream)[0].path, sample=1)))
     assert "cold, offsets 0 to 399" in shown[0]
     assert any("data: cold/" in line for line in shown)
     assert any("h.s.region" in line and "crc ok" in line for line in shown)
@@ -209,98 +209,104 @@ def test_a_segment_shows_its_row_groups_to_a_human(stream: Path) -> None:
 # ---- choosing ----------------------------------------------------------------------------------------
 
 
-def test_what_is_young_stays_sealed(stream: Path) -> None:
-    compact(stream, horizon_us=CLOCK + 2 * DAY_US, created_us=CLOCK)
-    assert tiers(stream) == [".cold", ".arrow", ".arrow", ".log"]
-    assert cold_segment(stream).next_offset == 200
-    assert read(stream) == MESSAGES
+def test_what_is_young_stays_sealed(sealed_stream: Path) -> None:
+    compact(sealed_stream, horizon_us=CLOCK + 2 * DAY_US, created_us=CLOCK)
+    assert tiers(sealed_stream) == [".cold", ".arrow", ".arrow", ".log"]
+    assert cold_segment(sealed_stream).next_offset == 200
+    assert read(sealed_stream) == MESSAGES
 
 
-def test_what_ends_after_the_offset_stays_sealed(stream: Path) -> None:
-    compact(stream, before_offset=299, created_us=CLOCK)
-    assert cold_segment(stream).next_offset == 200
-    compact(stream, created_us=CLOCK)
-    assert tiers(stream) == [".cold", ".cold", ".log"]
-    assert compact(stream, created_us=CLOCK).added == ()
-    assert read(stream, "amount >= 190 AND amount < 210") == MESSAGES[190:210]
+def test_what_ends_after_the_offset_stays_sealed(sealed_stream: Path) -> None:
+    compact(sealed_stream, before_offset=299, created_us=CLOCK)
+    assert cold_segment(sealed_stream).next_offset == 200
+    compact(sealed_stream, created_us=CLOCK)
+    assert tiers(sealed_stream) == [".cold", ".cold", ".log"]
+    assert compact(sealed_stream, created_us=CLOCK).added == ()
+    assert read(sealed_stream, "amount >= 190 AND amount < 210") == MESSAGES[190:210]
 
 
 # ---- beside writers, retention and other compactions -------------------------------------------------
 
 
-def test_while_somebody_writes_the_sealed_files_stay_and_are_hidden(stream: Path) -> None:
-    with Stream.open(stream) as opened, opened.producer() as producer:
+def test_while_somebody_writes_the_sealed_files_stay_and_are_hidden(sealed_stream: Path) -> None:
+    with Stream.open(sealed_stream) as opened, opened.producer() as producer:
         producer.publish(MESSAGES[0])
-        done = compact(stream, created_us=CLOCK)
+        done = compact(sealed_stream, created_us=CLOCK)
         assert done.holder is not None
         assert done.holder["purpose"] == "an unnamed producer"
-        assert len(list(stream.glob("*.arrow"))) == 4
+        assert len(list(sealed_stream.glob("*.arrow"))) == 4
         assert list(opened.consume()) == [*MESSAGES, MESSAGES[0]]
-        assert verify(stream).fine  # whoever writes will remove them
+        assert verify(sealed_stream).fine  # whoever writes will remove them
         opened.seal()
-        assert list(stream.glob("*.arrow")) == []
-    assert verify(stream).fine
+        assert list(sealed_stream.glob("*.arrow")) == []
+    assert verify(sealed_stream).fine
 
 
-def test_a_reader_goes_on_while_its_segment_becomes_cold_and_is_dropped(stream: Path) -> None:
-    with Stream.open(stream) as opened:
+def test_a_reader_goes_on_while_its_segment_becomes_cold_and_is_dropped(
+    sealed_stream: Path,
+) -> None:
+    with Stream.open(sealed_stream) as opened:
         records = opened.consume().records()
         found = [next(records) for _ in range(150)]
-        compact(stream, created_us=CLOCK)
+        compact(sealed_stream, created_us=CLOCK)
         found += [next(records) for _ in range(100)]
         opened.trim(before_offset=400)
         found += records
     assert [record.message for record in found] == MESSAGES
-    assert not read(stream)
+    assert not read(sealed_stream)
 
 
-def test_what_retention_dropped_is_not_brought_back(stream: Path) -> None:
-    with run_compaction(stream, "cold") as run:
-        written = [write.write_cold(task) for task in run.tasks(list_candidates(stream), CLOCK)]
-        with Stream.open(stream) as opened:
+def test_what_retention_dropped_is_not_brought_back(sealed_stream: Path) -> None:
+    with run_compaction(sealed_stream, "cold") as run:
+        written = [
+            write.write_cold(task) for task in run.tasks(list_candidates(sealed_stream), CLOCK)
+        ]
+        with Stream.open(sealed_stream) as opened:
             opened.trim(before_offset=100)
         assert [run.commit(one) for one in written] == [False]
-    assert tiers(stream) == [".arrow", ".arrow", ".arrow", ".log"]
-    assert parquet_files(stream) == []
-    assert read(stream) == MESSAGES[100:]
+    assert tiers(sealed_stream) == [".arrow", ".arrow", ".arrow", ".log"]
+    assert parquet_files(sealed_stream) == []
+    assert read(sealed_stream) == MESSAGES[100:]
 
 
-def test_one_compaction_at_a_time(stream: Path) -> None:
+def test_one_compaction_at_a_time(sealed_stream: Path) -> None:
     with (
-        run_compaction(stream, "cold"),
+        run_compaction(sealed_stream, "cold"),
         pytest.raises(StreamError, match=r"compacted already \(pid"),
     ):
-        compact(stream, created_us=CLOCK)
+        compact(sealed_stream, created_us=CLOCK)
 
 
-def test_retention_drops_cold_segments_with_their_data(stream: Path) -> None:
-    compact(stream, before_offset=200, created_us=CLOCK)
-    compact(stream, created_us=CLOCK)
-    with Stream.open(stream) as opened:
+def test_retention_drops_cold_segments_with_their_data(sealed_stream: Path) -> None:
+    compact(sealed_stream, before_offset=200, created_us=CLOCK)
+    compact(sealed_stream, created_us=CLOCK)
+    with Stream.open(sealed_stream) as opened:
         dropped = opened.trim(max_age=timedelta(microseconds=1))
         assert [(s.first_offset, s.next_offset) for s in dropped] == [(0, 200), (200, 400)]
         assert dropped[0].nbytes > 200 * 20
-    assert parquet_files(stream) == []
-    assert tiers(stream) == [".log"]
+    assert parquet_files(sealed_stream) == []
+    assert tiers(sealed_stream) == [".log"]
 
 
-def test_data_may_be_elsewhere_and_goes_with_the_stream(stream: Path, tmp_path: Path) -> None:
+def test_data_may_be_elsewhere_and_goes_with_the_stream(
+    sealed_stream: Path, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "lake"
-    compact(stream, to=elsewhere.as_uri(), created_us=CLOCK)
+    compact(sealed_stream, to=elsewhere.as_uri(), created_us=CLOCK)
     assert len(list(elsewhere.iterdir())) == 1
-    assert read(stream, "amount < 7") == MESSAGES[:7]
-    Stream.delete(stream)
+    assert read(sealed_stream, "amount < 7") == MESSAGES[:7]
+    Stream.delete(sealed_stream)
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_place_nobody_can_open_is_refused_before_anything_is_written(stream: Path) -> None:
+def test_a_place_nobody_can_open_is_refused_before_anything_is_written(sealed_stream: Path) -> None:
     with pytest.raises(StreamError, match=r"pyarrow\.fs cannot open gopher"):
-        compact(stream, to="gopher://cold", created_us=CLOCK)
-    assert tiers(stream)[:4] == [".arrow"] * 4
+        compact(sealed_stream, to="gopher://cold", created_us=CLOCK)
+    assert tiers(sealed_stream)[:4] == [".arrow"] * 4
 
 
 def test_orphans_elsewhere_are_collected_and_other_streams_files_are_not(
-    stream: Path, tmp_path: Path
+    sealed_stream: Path, tmp_path: Path
 ) -> None:
     place = (tmp_path / "lake").as_uri()
 
@@ -311,28 +317,28 @@ def test_orphans_elsewhere_are_collected_and_other_streams_files_are_not(
         yield
 
     with pytest.raises(KeyboardInterrupt):
-        compact(stream, dies, to=place, created_us=CLOCK)
+        compact(sealed_stream, dies, to=place, created_us=CLOCK)
     foreign = tmp_path / "lake" / "00000000000000000000-0123456789ab-01234567.parquet"
     foreign.write_bytes(b"of another stream")
     assert len(list((tmp_path / "lake").iterdir())) == 2
-    compact(stream, created_us=CLOCK)
+    compact(sealed_stream, created_us=CLOCK)
     assert list((tmp_path / "lake").iterdir()) == [foreign]
 
 
 def test_a_drop_that_was_interrupted_is_finished_by_the_next_writer(
-    stream: Path, monkeypatch: pytest.MonkeyPatch
+    sealed_stream: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compact(stream, created_us=CLOCK)
+    compact(sealed_stream, created_us=CLOCK)
     with monkeypatch.context() as dying:
         dying.setattr(manifest, "_finish_delete", lambda path: None)
-        with Stream.open(stream) as opened:
+        with Stream.open(sealed_stream) as opened:
             opened.trim(before_offset=400)
-    assert len(parquet_files(stream)) == 1
-    assert not read(stream)
-    with Stream.open(stream) as opened:
+    assert len(parquet_files(sealed_stream)) == 1
+    assert not read(sealed_stream)
+    with Stream.open(sealed_stream) as opened:
         opened.seal()
-    assert parquet_files(stream) == []
-    assert not list(stream.glob("*.dropped"))
+    assert parquet_files(sealed_stream) == []
+    assert not list(sealed_stream.glob("*.dropped"))
 
 
 # ---- dying between any two steps ---------------------------------------------------------------------
@@ -386,13 +392,13 @@ def trim_half(path: Path) -> None:
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 def test_whatever_step_a_compaction_dies_at_nothing_is_lost_or_seen_twice(
-    stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+    sealed_stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    size = segment_files(stream)[0].path.stat().st_size
+    size = segment_files(sealed_stream)[0].path.stat().st_size
     monkeypatch.setattr(compaction, "COLD_BYTES", 2 * size + 100)
     for at in count(1):
         path = tmp_path / f"compact {at}"
-        shutil.copytree(stream, path)
+        shutil.copytree(sealed_stream, path)
         died = dies(monkeypatch, at, late, lambda path=path: compact(path, created_us=CLOCK))
         assert read(path) == MESSAGES, at
         assert all(problem.healable for problem in verify(path).problems), at
@@ -406,14 +412,14 @@ def test_whatever_step_a_compaction_dies_at_nothing_is_lost_or_seen_twice(
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 def test_whatever_step_retention_dies_at_cold_segments_go_as_a_whole(
-    stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+    sealed_stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    size = segment_files(stream)[0].path.stat().st_size
+    size = segment_files(sealed_stream)[0].path.stat().st_size
     monkeypatch.setattr(compaction, "COLD_BYTES", 2 * size + 100)
-    compact(stream, created_us=CLOCK)
+    compact(sealed_stream, created_us=CLOCK)
     for at in count(1):
         path = tmp_path / f"trim {at}"
-        shutil.copytree(stream, path)
+        shutil.copytree(sealed_stream, path)
         died = dies(monkeypatch, at, late, lambda path=path: trim_half(path))
         assert read(path) in (MESSAGES, MESSAGES[200:]), at
         assert verify(path).fine, at
@@ -442,67 +448,70 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
-def test_every_flipped_byte_of_the_data_is_found_by_verify(stream: Path) -> None:
-    compact(stream, created_us=CLOCK)
-    data = parquet_files(stream)[0]
+def test_every_flipped_byte_of_the_data_is_found_by_verify(sealed_stream: Path) -> None:
+    compact(sealed_stream, created_us=CLOCK)
+    data = parquet_files(sealed_stream)[0]
     for at in Random(1).sample(range(data.stat().st_size), 40):
         flip(data, at)
-        assert not verify(stream).fine
+        assert not verify(sealed_stream).fine
         flip(data, at)
-    assert verify(stream).fine
+    assert verify(sealed_stream).fine
 
 
-def test_a_damaged_page_is_told_and_never_handed_out(stream: Path) -> None:
-    compact(stream, created_us=CLOCK)
-    column = pq.ParquetFile(parquet_files(stream)[0]).metadata.row_group(1).column(0)
-    flip(parquet_files(stream)[0], column.dictionary_page_offset + column.total_compressed_size - 9)
+def test_a_damaged_page_is_told_and_never_handed_out(sealed_stream: Path) -> None:
+    compact(sealed_stream, created_us=CLOCK)
+    column = pq.ParquetFile(parquet_files(sealed_stream)[0]).metadata.row_group(1).column(0)
+    flip(
+        parquet_files(sealed_stream)[0],
+        column.dictionary_page_offset + column.total_compressed_size - 9,
+    )
     with pytest.raises(StreamCorrupt, match="row group 1 with offsets"):
-        read(stream)
-    report = repair(stream)
+        read(sealed_stream)
+    report = repair(sealed_stream)
     assert report.fine
     assert 0 < report.messages < len(MESSAGES)
-    assert [m for m in MESSAGES if m in read(stream)] == read(stream)
+    assert [m for m in MESSAGES if m in read(sealed_stream)] == read(sealed_stream)
 
 
-def test_a_damaged_manifest_or_footer_and_missing_data_are_told(stream: Path) -> None:
-    compact(stream, created_us=CLOCK)
-    data, manifest = parquet_files(stream)[0], segment_files(stream)[0].path
+def test_a_damaged_manifest_or_footer_and_missing_data_are_told(sealed_stream: Path) -> None:
+    compact(sealed_stream, created_us=CLOCK)
+    data, manifest = parquet_files(sealed_stream)[0], segment_files(sealed_stream)[0].path
     flip(manifest, 300)
     with pytest.raises(StreamCorrupt, match="the manifest fails its CRC"):
-        read(stream)
+        read(sealed_stream)
     flip(manifest, 300)
     flip(data, data.stat().st_size - 100)
     with pytest.raises(StreamCorrupt, match="the footer fails its CRC"):
-        read(stream)
+        read(sealed_stream)
     data.unlink()
     with pytest.raises(StreamCorrupt, match="the file of a cold segment is missing"):
-        read(stream)
-    assert [problem.healable for problem in verify(stream).problems] == [False]
+        read(sealed_stream)
+    assert [problem.healable for problem in verify(sealed_stream).problems] == [False]
 
 
 def test_one_damaged_segment_does_not_keep_the_others_from_becoming_cold(
-    stream: Path, monkeypatch: pytest.MonkeyPatch
+    sealed_stream: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "COLD_BYTES", 1)
-    flip(segment_files(stream)[1].path, 700)
-    done = compact(stream, created_us=CLOCK)
+    flip(segment_files(sealed_stream)[1].path, 700)
+    done = compact(sealed_stream, created_us=CLOCK)
     assert len(done.added) == 3
     assert len(done.problems) == 1
     assert "00000000000000000100.arrow" in done.problems[0]
-    assert tiers(stream) == [".cold", ".arrow", ".cold", ".cold", ".log"]
+    assert tiers(sealed_stream) == [".cold", ".arrow", ".cold", ".cold", ".log"]
 
 
-def test_the_manifest_says_what_the_format_says(stream: Path) -> None:
-    compact(stream, created_us=CLOCK)
-    note, summary = read_manifest(segment_files(stream)[0].path)
-    assert note.file == f"cold/{parquet_files(stream)[0].name}"
-    assert note.nbytes == parquet_files(stream)[0].stat().st_size
+def test_the_manifest_says_what_the_format_says(sealed_stream: Path) -> None:
+    compact(sealed_stream, created_us=CLOCK)
+    note, summary = read_manifest(segment_files(sealed_stream)[0].path)
+    assert note.file == f"cold/{parquet_files(sealed_stream)[0].name}"
+    assert note.nbytes == parquet_files(sealed_stream)[0].stat().st_size
     assert note.segment.created == CLOCK
-    groups = pq.ParquetFile(parquet_files(stream)[0]).metadata
+    groups = pq.ParquetFile(parquet_files(sealed_stream)[0]).metadata
     rows = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
     assert summary.column("rows").to_pylist() == rows
     assert all(40 <= count <= 80 for count in rows)
-    assert SegmentCatalog(stream).first_offset() == 0
+    assert SegmentCatalog(sealed_stream).first_offset() == 0
 
 
 # ---- an object store ---------------------------------------------------------------------------------
@@ -523,35 +532,35 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_an_object_store_is_asked_for_data_only(stream: Path, bucket: Path) -> None:
-    compact(stream, to="s3://bucket/events/", created_us=CLOCK)
-    assert cold_segment(stream).known.file.startswith("s3://bucket/events/0000")
-    assert read(stream) == MESSAGES
-    assert verify(stream).fine
+def test_an_object_store_is_asked_for_data_only(sealed_stream: Path, bucket: Path) -> None:
+    compact(sealed_stream, to="s3://bucket/events/", created_us=CLOCK)
+    assert cold_segment(sealed_stream).known.file.startswith("s3://bucket/events/0000")
+    assert read(sealed_stream) == MESSAGES
+    assert verify(sealed_stream).fine
     data = next((bucket / "events").iterdir())
     flip(data, 2000)
-    assert not verify(stream).fine
+    assert not verify(sealed_stream).fine
     data.unlink()
-    assert read(stream, "region = 'nowhere'") == []
+    assert read(sealed_stream, "region = 'nowhere'") == []
     with pytest.raises(StreamCorrupt, match="the file of a cold segment is missing"):
-        read(stream)
+        read(sealed_stream)
 
 
-def test_a_reader_is_told_when_retention_was_faster(stream: Path, bucket: Path) -> None:
-    compact(stream, to="s3://bucket/events/", created_us=CLOCK)
-    segment = cold_segment(stream)
+def test_a_reader_is_told_when_retention_was_faster(sealed_stream: Path, bucket: Path) -> None:
+    compact(sealed_stream, to="s3://bucket/events/", created_us=CLOCK)
+    segment = cold_segment(sealed_stream)
     delete_cold(segment.path)
     with pytest.raises(StreamError, match="no longer exists: if retention has deleted it"):
         segment.chunk(0).offsets()
-    assert read(stream) == []
+    assert read(sealed_stream) == []
 
 
-def test_retention_and_delete_reach_the_object_store(stream: Path, bucket: Path) -> None:
-    compact(stream, to="s3://bucket/events", before_offset=200, created_us=CLOCK)
-    compact(stream, to="s3://bucket/events", created_us=CLOCK)
-    with Stream.open(stream) as opened:
+def test_retention_and_delete_reach_the_object_store(sealed_stream: Path, bucket: Path) -> None:
+    compact(sealed_stream, to="s3://bucket/events", before_offset=200, created_us=CLOCK)
+    compact(sealed_stream, to="s3://bucket/events", created_us=CLOCK)
+    with Stream.open(sealed_stream) as opened:
         opened.trim(before_offset=200)
     assert len(list((bucket / "events").iterdir())) == 1
-    assert read(stream) == MESSAGES[200:]
-    Stream.delete(stream)
+    assert read(sealed_stream) == MESSAGES[200:]
+    Stream.delete(sealed_stream)
     assert list((bucket / "events").iterdir()) == []

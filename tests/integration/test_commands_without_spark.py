@@ -1,4 +1,4 @@
-"""Without its extras every command says which one to install."""
+"""A command without its extra says which one to install."""
 
 from __future__ import annotations
 

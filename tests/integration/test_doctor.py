@@ -1,4 +1,4 @@
-"""headgate doctor against a running server."""
+"""headgate doctor with a running PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headgate.insights.health import check_postgres
 
 
 @pytest.mark.postgres
-def test_a_server_is_looked_at_without_being_changed(postgres_url):
+def test_the_check_of_a_running_server_finds_its_version(postgres_url):
     found = check_postgres(postgres_url)
     assert found.state == "fine"
     assert found.found.startswith("server ")

@@ -16,7 +16,6 @@ from headgate.queues.queue import Queue
 pytestmark = pytest.mark.postgres
 
 PATIENCE_S = 20
-SCHEMA = "acks"
 _WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'headgate' "
     "AND wait_event_type = 'Lock'"
@@ -24,11 +23,9 @@ _WAITING = (
 
 
 @pytest.fixture
-def db(postgres_url: str) -> Iterator[Database]:
-    with connect(postgres_url, schema=SCHEMA) as database:
+def db(postgres_url: str, postgres_schema: str) -> Iterator[Database]:
+    with connect(postgres_url, schema=postgres_schema) as database:
         yield database
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
 
 
 @pytest.fixture
@@ -37,9 +34,9 @@ def kept(db: Database) -> Queue:
 
 
 @pytest.fixture
-def other(postgres_url: str) -> Iterator[psycopg.Connection]:
+def other(postgres_url: str, postgres_schema: str) -> Iterator[psycopg.Connection]:
     with psycopg.connect(postgres_url) as connection:
-        connection.execute(f"SET search_path = {SCHEMA}")
+        connection.execute(f"SET search_path = {postgres_schema}")
         yield connection
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
-import psycopg
 import pytest
 
 from headgate.queues.database import connect
 from headgate.queues.engine import Statement
-from headgate.queues.postgres import claims as postgres_claims
-from headgate.queues.postgres.claims import answer_of, left_out
+from headgate.queues.postgres import claim as postgres_claim
+from headgate.queues.postgres.claim import left_out, reply_of
 from headgate.queues.queue import Queue
-from headgate.queues.sql.claim import Wanted
+from headgate.queues.sql.lease import ClaimRequest
+from headgate.queues.sql.search import Search
 
 LIMIT = 10
 BIG = {
@@ -29,13 +28,12 @@ BIG = {
 
 
 @pytest.fixture
-def orders(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
-    monkeypatch.setattr(postgres_claims, "MOST_BYTES", LIMIT * 4_000)
-    schema = f"claims_{uuid4().hex[:8]}"
-    with connect(postgres_url, schema=schema) as db:
+def orders(
+    postgres_url: str, postgres_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Queue]:
+    monkeypatch.setattr(postgres_claim, "MOST_BYTES", LIMIT * 4_000)
+    with connect(postgres_url, schema=postgres_schema) as db:
         yield db.queue("orders")
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
 def run(orders: Queue, statement: Statement) -> Any:
@@ -51,12 +49,11 @@ def test_whatever_makes_a_message_big_it_is_left_out_and_fetched(orders, column,
     first, second = orders.publish(b"first"), orders.publish(b"second")
     run(orders, Statement(f"UPDATE message SET {column} = {value} WHERE id = $1", (first,)))
     operations = orders._engine.operations
-    claim = operations.claim_statement(
-        operations.search(orders.info, None), Wanted(LIMIT, 0, False)
-    )
-    answer = answer_of(run(orders, claim))
-    assert sorted(answer.ids) == [first, second]
-    assert left_out(answer) == [first]
+    search = Search(orders.info, operations.planner.plan(orders.info, None))
+    claim = operations.claimer.statement(search, ClaimRequest(LIMIT, 0, False))
+    reply = reply_of(run(orders, claim))
+    assert sorted(reply.ids) == [first, second]
+    assert left_out(reply) == [first]
     again = orders.claim(LIMIT)
     assert [(one.id, one.attempts) for one in again] == [(first, 2), (second, 2)]
     assert "x" * 5_000 in str(again[0].message)

@@ -8,16 +8,20 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from headgate.queues.postgres.connections import open_async_connection, open_connection
-from headgate.queues.postgres.cursors import KeepingConnection
-from headgate.queues.postgres.target import target_of
+from headgate.queues.database_url import postgres_target
+from headgate.queues.postgres.connection import (
+    PostgresConnection,
+    PostgresQuery,
+    open_async_connection,
+    open_connection,
+)
 
 ECHO = "SELECT $1::bigint, $2::text[]"
 
 
 @pytest.fixture
-def connection(postgres_url: str) -> Iterator[KeepingConnection]:
-    with open_connection(target_of(postgres_url)) as opened:
+def connection(postgres_url: str) -> Iterator[PostgresConnection]:
+    with open_connection(postgres_target(postgres_url)) as opened:
         yield opened
 
 
@@ -25,38 +29,41 @@ def connection(postgres_url: str) -> Iterator[KeepingConnection]:
 def test_a_statement_that_is_asked_again_takes_other_values_and_types(connection):
     for number, texts in [(1, ["a"]), (2, ["b", None]), (None, []), (3, [None]), (4, None)]:
         again = ECHO[:7] + ECHO[7:]  # equal, and not the same object
-        assert connection.ask(again, (number, texts)) == [(number, texts)]
+        assert connection.ask(PostgresQuery(again, (number, texts))) == [(number, texts)]
 
 
 @pytest.mark.postgres
 def test_a_statement_without_rows_returns_none(connection):
     connection.execute("CREATE TEMPORARY TABLE t (n bigint)")
     for n in range(3):
-        assert connection.ask("INSERT INTO t VALUES ($1::bigint)", (n,)) == []
-    assert connection.ask("SELECT n FROM t WHERE n > $1 ORDER BY n", (0,)) == [(1,), (2,)]
-    assert connection.ask("SELECT n FROM t WHERE n > $1", (5,)) == []
+        assert connection.ask(PostgresQuery("INSERT INTO t VALUES ($1::bigint)", (n,))) == []
+    assert connection.ask(PostgresQuery("SELECT n FROM t WHERE n > $1 ORDER BY n", (0,))) == [
+        (1,),
+        (2,),
+    ]
+    assert connection.ask(PostgresQuery("SELECT n FROM t WHERE n > $1", (5,))) == []
 
 
 @pytest.mark.postgres
 def test_an_error_does_not_spoil_the_next_answer(connection):
     divide = "SELECT 10 / $1::bigint"
-    assert connection.ask(divide, (2,)) == [(5,)]
+    assert connection.ask(PostgresQuery(divide, (2,))) == [(5,)]
     with pytest.raises(psycopg.errors.DivisionByZero):
-        connection.ask(divide, (0,))
-    assert connection.ask(divide, (5,)) == [(2,)]
+        connection.ask(PostgresQuery(divide, (0,)))
+    assert connection.ask(PostgresQuery(divide, (5,))) == [(2,)]
 
 
 @pytest.mark.postgres
 def test_more_statements_than_are_kept_are_answered_too(connection):
     for n in [*range(100), *range(100)]:
-        assert connection.ask(f"SELECT {n} + $1::bigint", (1,)) == [(n + 1,)]
+        assert connection.ask(PostgresQuery(f"SELECT {n} + $1::bigint", (1,))) == [(n + 1,)]
 
 
 @pytest.mark.postgres
 def test_the_awaited_connection_keeps_them_as_well(postgres_url):
     async def echoes() -> list[object]:
-        connection = await open_async_connection(target_of(postgres_url))
+        connection = await open_async_connection(postgres_target(postgres_url))
         async with connection:
-            return [await connection.ask(ECHO, (n, [str(n)])) for n in range(3)]
+            return [await connection.ask(PostgresQuery(ECHO, (n, [str(n)]))) for n in range(3)]
 
     assert asyncio.run(echoes()) == [[(n, [str(n)])] for n in range(3)]

@@ -14,7 +14,7 @@ from headgate import aio
 from headgate.errors import DatabaseUnavailable, QueueOptionsError
 from headgate.queues.database import connect
 from headgate.queues.engine import Operation, Statement
-from headgate.queues.postgres.connections import keepalives
+from headgate.queues.postgres.connection import keepalives
 from tests.integration.fake_pooler import FakePooler
 
 pytestmark = pytest.mark.postgres

@@ -34,8 +34,8 @@ from headgate.errors import (
 from headgate.message import Message
 from headgate.queues.database import Database, connect
 from headgate.queues.engine import ClaimedMessage, Publication, State
+from headgate.queues.sql.dialect import migrations_of
 from headgate.queues.sql.search import RejectedIds
-from headgate.queues.sql.statements import migrations_of
 from headgate.testing import ManualClock
 
 VICTIM = Path(__file__).with_name("queue_victim.py")
@@ -592,6 +592,6 @@ def test_a_full_disk_has_an_error_of_its_own_and_stores_nothing_of_the_batch(pos
             connection.execute(f"SET search_path = {postgres.options['schema']}")
             connection.execute(full)
         kept = orders.publish(b"a")
-        with pytest.raises(DatabaseFull, match="no room left"):
+        with pytest.raises(DatabaseFull, match="no space left"):
             orders.publish_many([b"b", b"too much"])
         assert [standing.id for standing in orders.browse()] == [kept]

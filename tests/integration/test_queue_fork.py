@@ -8,23 +8,22 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from uuid import uuid4
 
 import apsw
-import psycopg
 import pytest
 
 from headgate import aio
 from headgate.queues import Database, connect
+from headgate.queues.database_url import postgres_target
 from headgate.queues.engine import Operation, Statement
 from headgate.queues.outbox_file import OutboxFile
-from headgate.queues.postgres.connections import Pool, open_connection
-from headgate.queues.postgres.target import target_of
+from headgate.queues.postgres.connection import open_connection
+from headgate.queues.postgres.pool import Pool
 from headgate.queues.sqlite.engine import SqliteEngine
 from tests.forked import in_child
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-PATIENCE = 30
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -33,11 +32,9 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         with connect(f"sqlite:///{tmp_path}/q.db") as opened:
             yield opened
         return
-    url, schema = request.getfixturevalue("postgres_url"), f"fork_{uuid4().hex[:8]}"
+    url, schema = map(request.getfixturevalue, ("postgres_url", "postgres_schema"))
     with connect(url, schema=schema) as opened:
         yield opened
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
 def test_a_child_and_its_parent_both_use_a_database_that_was_open_at_the_fork(
@@ -88,7 +85,7 @@ def test_a_child_inherits_no_connection_of_sqlite(tmp_path: Path) -> None:
 def test_a_child_and_its_parent_use_different_connections_to_postgresql(
     postgres_url: str,
 ) -> None:
-    pool = Pool(lambda: open_connection(target_of(postgres_url, None)), 2)
+    pool = Pool(lambda: open_connection(postgres_target(postgres_url, None)), 2)
 
     def ask() -> int:
         with pool.connection() as connection:
@@ -126,7 +123,7 @@ def hold_connection(begun: threading.Event, go_on: threading.Event) -> Operation
     go_on.wait(PATIENCE)
 
 
-def test_a_database_of_the_asyncio_face_works_in_a_child(tmp_path: Path) -> None:
+def test_an_async_database_works_in_a_child(tmp_path: Path) -> None:
     async def opened() -> aio.AsyncDatabase:
         return await aio.connect(f"sqlite:///{tmp_path}/q.db")
 

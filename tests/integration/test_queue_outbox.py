@@ -23,9 +23,7 @@ from headgate.message import Message
 from headgate.queues import Database, Publication, Queue, Relay, connect
 from headgate.queues.outbox_table import COLUMNS, entry_values, inserter
 from tests.conformance import blocking_aio
-
-PATIENCE = 20
-_numbers = itertools.count()
+from tests.patience import PATIENCE
 
 # A connection of the caller's, in a transaction that is committed when the block ends, and rolled back when it fails.
 Begin = Callable[[], AbstractContextManager[Any]]
@@ -38,12 +36,9 @@ def sqlite_db(tmp_path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def postgres_db(postgres_url: str) -> Iterator[Database]:
-    schema = f"outbox_{next(_numbers)}"
-    with connect(postgres_url, schema=schema) as db:
+def postgres_db(postgres_url: str, postgres_schema: str) -> Iterator[Database]:
+    with connect(postgres_url, schema=postgres_schema) as db:
         yield db
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
 class OutboxBehaviour:
@@ -311,7 +306,7 @@ class TestStdlibSqlite3(FileOutboxBehaviour):
 
 
 class TestAsyncRelayOfAFile(FileOutboxBehaviour):
-    """The asyncio face reads the application's file in a thread."""
+    """The asyncio API reads the application's file in a thread."""
 
     @pytest.fixture
     def db(self, tmp_path) -> Iterator[Database]:

@@ -13,7 +13,8 @@ from headgate.queues.database import Database, connect
 from headgate.queues.engine import State, Statement
 from headgate.queues.postgres.dialect import index_name, probe_key
 from headgate.queues.queue import Queue
-from headgate.queues.sql.claim import Wanted
+from headgate.queues.sql.lease import ClaimRequest
+from headgate.queues.sql.search import Search
 
 ROWS = 20_000
 SCHEMA = "plans"
@@ -60,8 +61,9 @@ def plan_of(
 ) -> Any:
     """The plan of the whole claim, as JSON: for its values, or the one that serves all values, as our sessions want it."""
     operations = db.engine.operations
-    search = operations.search(orders.info, None if filter is None else parse(filter))
-    claim = operations.claim_statement(search, Wanted(10, 30_000_000, False))
+    plan = operations.planner.plan(orders.info, None if filter is None else parse(filter))
+    search = Search(orders.info, plan)
+    claim = operations.claimer.statement(search, ClaimRequest(10, 30_000_000, False))
     how = "ANALYZE, TIMING OFF, " if analyze else "GENERIC_PLAN, " if generic else ""
     explain = f"EXPLAIN ({how}FORMAT JSON) {claim.text}"
     [(document,)] = db.engine.run(_asked(Statement(explain, () if generic else claim.params)))
@@ -138,7 +140,7 @@ def test_a_claim_is_planned_once_though_its_queue_was_nearly_empty(db):
     SELECT sum(generic_plans)::bigint, sum(custom_plans)::bigint FROM pg_prepared_statements
     WHERE statement LIKE $1::text
     """
-    [(generic, custom)] = db.engine.run(_asked(Statement(plans, ("WITH standing%",))))
+    [(generic, custom)] = db.engine.run(_asked(Statement(plans, ("WITH queue_state%",))))
     assert (generic >= 48, custom) == (True, 0)
 
 
@@ -152,11 +154,12 @@ def test_what_is_delayed_or_leased_is_not_in_the_index_of_what_is_ready(db, orde
 
 
 @pytest.mark.postgres
-def test_what_is_examined_once_is_read_by_its_key_from_there_on(db, orders):
+def test_a_scan_reads_only_new_deliveries_by_their_key(db, orders):
     operations = db.engine.operations
-    examine = operations.examine_statement(operations.search(orders.info, parse("n = -1")), 19_990)
-    text = f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {examine.text}"
-    [(document,)] = db.engine.run(_asked(Statement(text, examine.params)))
+    search = Search(orders.info, operations.planner.plan(orders.info, parse("n = -1")))
+    scan = operations.scan_memory.page_statement(search, 19_990)
+    text = f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {scan.text}"
+    [(document,)] = db.engine.run(_asked(Statement(text, scan.params)))
     found = list(nodes(document[0]["Plan"]))
     [read] = [node for node in found if node.get("Relation Name") == "delivery"]
     assert (read["Index Name"], read["Actual Rows"]) == ("delivery_pkey", 10)
@@ -164,7 +167,7 @@ def test_what_is_examined_once_is_read_by_its_key_from_there_on(db, orders):
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("name", ["drop_deliveries", "purge_waiting"])
+@pytest.mark.parametrize("name", ["delete_deliveries", "purge_waiting"])
 def test_what_is_deleted_in_pieces_is_found_by_its_key(db, orders, name):
     delete = db.engine.operations.dialect.statement(name, orders.info.id)
     text = f"EXPLAIN (FORMAT JSON) {delete.text}"

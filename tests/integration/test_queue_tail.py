@@ -1,4 +1,4 @@
-"""headgate queue tail: what is published from now on, whoever consumes it, until it is interrupted."""
+"""headgate queue tail: prints new messages until it is interrupted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from headgate.queues.database import connect
-from tests.integration.test_queue_faults import wait_until
+from tests.patience import wait_until
 
 TAIL = "import sys; from headgate.cli.app import run; sys.exit(run(sys.argv[1:]))"
 

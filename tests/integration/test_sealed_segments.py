@@ -126,7 +126,7 @@ def test_an_indexed_header_with_many_values_is_pruned_by_a_bloom_filter(tmp_path
     assert np.mean(absent) < 0.03
 
 
-def test_long_text_is_bounded_by_a_short_one_that_is_not_below_it(tmp_path: Path) -> None:
+def test_the_bound_of_a_long_text_is_cut_upwards(tmp_path: Path) -> None:
     long = "b" * 500
     wide = "b" * MAX_BOUND + LAST + "tail"
     messages = [Message(b"", headers={"a": text}) for text in (long, "abc", wide)]
@@ -164,7 +164,7 @@ def test_more_headers_than_columns_go_to_the_overflow_and_come_back(tmp_path: Pa
         assert offsets_of(found) == [i for i, m in enumerate(messages) if name in m.headers]
 
 
-def test_metadata_of_a_chunk_needs_no_chunk(tmp_path: Path) -> None:
+def test_the_metadata_of_a_chunk_is_known_without_opening_it(tmp_path: Path) -> None:
     segment = sealed(tmp_path, orders(30))
     known = segment.metadata(0)
     assert (known.first_offset, known.last_offset, known.count) == (0, 29, 30)
@@ -172,7 +172,7 @@ def test_metadata_of_a_chunk_needs_no_chunk(tmp_path: Path) -> None:
     assert known.nbytes == segment.chunk(0).nbytes > 1000
 
 
-def test_a_flipped_byte_is_refused_where_it_is_touched_and_nowhere_else(tmp_path: Path) -> None:
+def test_a_flipped_byte_is_refused_only_where_it_is_read(tmp_path: Path) -> None:
     segment = sealed(tmp_path, orders(100), "region")
     raw = bytearray(segment.path.read_bytes())
     at = raw.index(b"order 42")
@@ -185,7 +185,7 @@ def test_a_flipped_byte_is_refused_where_it_is_touched_and_nowhere_else(tmp_path
 
 
 @pytest.mark.parametrize("cut", [10, 1000, -1, -20, -500])
-def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, cut: int) -> None:
+def test_a_sealed_file_that_was_cut_off_is_refused(tmp_path: Path, cut: int) -> None:
     segment = sealed(tmp_path, orders(100))
     segment.path.write_bytes(segment.path.read_bytes()[:cut])
     with pytest.raises(StreamCorrupt, match=segment.path.name):
@@ -193,7 +193,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, cut: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, seed: int) -> None:
+def test_every_flipped_bit_of_a_sealed_file_is_detected(tmp_path: Path, seed: int) -> None:
     """Whatever bit is wrong: the messages are right, or there is an error."""
     rng = Random(seed)
     messages = orders(60, seed)
@@ -219,23 +219,23 @@ def test_sealing_an_unreadable_chunk_leaves_no_file(tmp_path: Path) -> None:
     assert [p.suffix for p in sorted(tmp_path.iterdir())] == [".idx", ".log"]
 
 
-def test_producers_survive_sealing(tmp_path: Path) -> None:
+def test_publishing_ids_survive_sealing(tmp_path: Path) -> None:
     write_hot(tmp_path, 0, [orders(5)], producers={"pos-1": 41})
     assert HotSegment(log_path(tmp_path, 0)).producers() == {"pos-1": 41}
     assert SealedSegment(seal_at(tmp_path, 0)).producers() == {"pos-1": 41}
 
 
-def test_a_segment_of_which_nothing_is_left_can_be_sealed_too(tmp_path: Path) -> None:
+def test_an_empty_segment_can_be_sealed(tmp_path: Path) -> None:
     write_hot(tmp_path, 5, [])
     segment = SealedSegment(seal_at(tmp_path, 5, ["region"]))
     assert (len(segment), segment.first_offset, segment.next_offset) == (0, 5, 5)
     assert len(scan_all(tmp_path, "region = 'EU'")[0]) == 0
 
 
-def test_many_tiny_chunks_are_read_in_blocks(
+def test_tiny_chunks_are_joined_before_they_are_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_rows, "MOST_TINY", 4)
+    monkeypatch.setattr(segment_rows, "MAX_TINY", 4)
     monkeypatch.setattr(segment_rows, "TINY_ROWS", 3)
     rng, messages = Random(2), generate.messages(Random(1), 120)
     cuts, at = [], 0

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from headgate.check.engine import Question
-from headgate.check.spark import SparkEngine
+from headgate.check.engines import Question
+from headgate.check.spark import SparkCheck
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import Compare, Field, Literal
 from headgate.filters.normal import bind_now
@@ -43,14 +43,14 @@ def flat_frame(spark, *rows: tuple[object, ...]):
 
 def test_the_code_spark_generates_agrees_with_the_reference(spark, generated_code, seed):
     questions = random_questions(seed, 25)
-    answers = SparkEngine(spark).answer(questions)
+    answers = SparkCheck(spark).answer(questions)
     for question, answer in zip(questions, answers, strict=True):
         assert answer is matches_filter(*question), (
             f"{to_text(question.filter)} on {question.message}"
         )
 
 
-def test_the_text_for_humans_means_what_the_column_means(spark, seed):
+def test_the_expression_text_gives_the_results_of_the_column(spark, seed):
     from pyspark.sql import functions
 
     rng = Random(seed)
@@ -91,7 +91,7 @@ def test_a_filter_works_on_a_flat_table_too(spark):
     assert matching("nowhere IS NULL AND NOT EXISTS(nowhere)") == [1, 2, 3, 4]
 
 
-def test_utc_is_the_moment_of_the_query_unless_given(spark):
+def test_utc_is_the_start_of_the_query_by_default(spark):
     one = spark.range(1)
     late = parse("UTC() > 1700000000000")
     assert one.where(to_column(late)).count() == 1
@@ -119,11 +119,11 @@ def test_hostile_names_and_values_are_only_names_and_values(spark):
         for text in texts
         for op in ("=", "<>")
     ]
-    answers = SparkEngine(spark).answer([Question(tree, message) for tree in asked])
+    answers = SparkCheck(spark).answer([Question(tree, message) for tree in asked])
     assert answers == [True, False] * len(texts)
 
 
-def test_like_takes_every_character_for_what_it_is(spark):
+def test_like_treats_every_character_literally(spark):
     values = ["a\nb", "a😀b", "a%b", "a_b", "a\\b", "axxb", "ab"]
     like = {
         "v LIKE 'a_b'": ["a\nb", "a😀b", "a%b", "a_b", "a\\b"],
@@ -132,7 +132,7 @@ def test_like_takes_every_character_for_what_it_is(spark):
         "v NOT LIKE 'a%b'": [],
     }
     questions = [Question(parse(text), Message(headers={"v": v})) for text in like for v in values]
-    answers = iter(SparkEngine(spark).answer(questions))
+    answers = iter(SparkCheck(spark).answer(questions))
     assert {text: [v for v in values if next(answers)] for text in like} == like
 
 
@@ -140,7 +140,7 @@ def test_the_engine_answers_in_the_order_of_the_questions_and_keeps_the_session(
     eu, us, odd = (Message(headers={"r": value}) for value in ("EU", "US", OPAQUE))
     is_eu, there = parse("r = 'EU'"), parse("EXISTS(r) AND r IS NULL")
     asked = [(is_eu, us), (there, odd), (is_eu, eu), (is_eu, us), (there, eu), (is_eu, eu)]
-    with SparkEngine() as engine:
+    with SparkCheck() as engine:
         assert engine.answer([]) == []
         answers = engine.answer([Question(*pair) for pair in asked])
     assert answers == [False, True, True, False, False, True]

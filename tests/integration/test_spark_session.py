@@ -28,7 +28,7 @@ def variables():
 
 before = variables()
 quick_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-spark = session(**{"spark.driver.extraJavaOptions": quick_start})
+spark = session(config={"spark.driver.extraJavaOptions": quick_start})
 assert variables() == before
 spark.sql("CREATE TABLE kept (n INT) USING parquet")
 print(find_java().source, spark.range(100).where("id % 10 = 0").count())
@@ -75,7 +75,7 @@ def test_a_session_starts_quietly_with_either_java_and_leaves_nothing_behind(tmp
     assert list(folder.iterdir()) == []
 
 
-def test_the_packaged_java_is_there_for_machines_without_one():
+def test_the_packaged_java_starts_on_a_machine_without_java():
     java = packaged_java()
     assert java is not None
     assert java.executable.is_file()

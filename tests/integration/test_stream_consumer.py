@@ -1,3 +1,5 @@
+"""Consumers: what they return, where they go on, how they wait."""
+
 from __future__ import annotations
 
 import subprocess
@@ -11,6 +13,7 @@ import pytest
 
 from headgate.errors import StreamOptionsError
 from headgate.message import Message
+from headgate.streams.read import consumer as consumer_module
 from headgate.streams.stream import Stream
 
 SECONDS = 30  # longer than anything here can take
@@ -27,7 +30,7 @@ def numbered(*numbers: int) -> list[Message]:
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Stream:
+def numbered_stream(tmp_path: Path) -> Stream:
     made = Stream.create(tmp_path / "s")
     publish(made, *numbered(*range(10)))
     return made
@@ -84,58 +87,78 @@ def test_a_post_filter_has_the_last_word(regions: Stream) -> None:
 # ---- positions and cursors ---------------------------------------------------------------------------
 
 
-def test_messages_come_with_their_offsets_when_asked(stream: Stream) -> None:
-    assert [r.offset for r in stream.consume("even").records()] == [0, 2, 4, 6, 8]
+def test_messages_come_with_their_offsets_when_asked(numbered_stream: Stream) -> None:
+    assert [r.offset for r in numbered_stream.consume("even").records()] == [0, 2, 4, 6, 8]
 
 
-def test_the_position_follows_what_was_handed_out_not_what_was_read_ahead(stream: Stream) -> None:
-    consumer = stream.consume("even")
+def test_the_position_follows_what_was_handed_out_not_what_was_read_ahead(
+    numbered_stream: Stream,
+) -> None:
+    consumer = numbered_stream.consume("even")
     assert payloads(islice(consumer, 2)) == [b"0", b"2"]
     assert (consumer.offset, consumer.position, consumer.lag()) == (2, 3, 7)
     assert payloads(consumer) == [b"4", b"6", b"8"]
     assert (consumer.offset, consumer.position, consumer.lag()) == (8, 10, 0)
 
 
-def test_a_named_consumer_goes_on_where_it_committed(stream: Stream) -> None:
-    with stream.consume("even", cursor="billing") as first:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_batch_is_decoded_a_few_messages_at_a_time(
+    numbered_stream: Stream, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    monkeypatch.setattr(consumer_module, "DECODED_ROWS", 3)
+    if sealed:
+        numbered_stream.seal(all=True)
+    consumer = numbered_stream.consume("n <> 4")
+    found = [(consumer.position, consumer.offset) for _ in consumer]
+    assert found == [(n + 1, n) for n in range(10) if n != 4]
+    assert consumer.position == 10
+
+
+def test_a_named_consumer_goes_on_where_it_committed(numbered_stream: Stream) -> None:
+    with numbered_stream.consume("even", cursor="billing") as first:
         next(first), next(first)
         first.commit()
         next(first)
-    with stream.consume("even", cursor="billing", start="next") as second:
+    with numbered_stream.consume("even", cursor="billing", start="next") as second:
         assert payloads(second) == [b"4", b"6", b"8"]
         second.commit()
-    cursor = stream.cursors().get("billing")
+    cursor = numbered_stream.cursors().get("billing")
     assert cursor is not None
-    assert (cursor.position, stream.next_offset - cursor.position) == (10, 0)
+    assert (cursor.position, numbered_stream.next_offset - cursor.position) == (10, 0)
 
 
-def test_committing_moves_past_what_was_filtered_out(stream: Stream) -> None:
-    with stream.consume("n > 1000", cursor="quiet") as consumer:
+def test_committing_moves_past_what_was_filtered_out(numbered_stream: Stream) -> None:
+    with numbered_stream.consume("n > 1000", cursor="quiet") as consumer:
         assert list(consumer) == []
         consumer.commit()
-    assert stream.cursors().get("quiet").position == 10  # type: ignore[union-attr]
+    assert numbered_stream.cursors().get("quiet").position == 10  # type: ignore[union-attr]
 
 
-def test_a_consumer_without_a_name_cannot_commit(stream: Stream) -> None:
+def test_a_consumer_without_a_name_cannot_commit(numbered_stream: Stream) -> None:
     with pytest.raises(StreamOptionsError, match="only a consumer with a name"):
-        stream.consume().commit()
+        numbered_stream.consume().commit()
 
 
-def test_without_follow_it_ends_where_the_stream_ended_when_it_began(stream: Stream) -> None:
-    consumer = stream.consume()
+def test_without_follow_it_ends_where_the_stream_ended_when_it_began(
+    numbered_stream: Stream,
+) -> None:
+    consumer = numbered_stream.consume()
     next(consumer)
-    publish(stream, *numbered(10))
+    publish(numbered_stream, *numbered(10))
     assert len(list(consumer)) == 9
 
 
 # ---- following ---------------------------------------------------------------------------------------
 
 
-def test_following_waits_for_what_comes_in_this_process(stream: Stream) -> None:
-    with ThreadPoolExecutor(1) as thread, stream.consume("even", start="next", follow=True) as tail:
+def test_following_waits_for_what_comes_in_this_process(numbered_stream: Stream) -> None:
+    with (
+        ThreadPoolExecutor(1) as thread,
+        numbered_stream.consume("even", start="next", follow=True) as tail,
+    ):
         found = thread.submit(lambda: payloads(islice(tail, 2)))
-        publish(stream, *numbered(11, 12, 13))
-        publish(stream, *numbered(14))
+        publish(numbered_stream, *numbered(11, 12, 13))
+        publish(numbered_stream, *numbered(14))
         assert found.result(SECONDS) == [b"12", b"14"]
         assert tail.position == 14
 
@@ -168,15 +191,15 @@ def test_following_crosses_segments_while_they_are_sealed(tmp_path: Path) -> Non
         assert found.result(SECONDS) == [b"%d" % i for i in range(600)]
 
 
-def test_following_ends_after_a_while_without_messages(stream: Stream) -> None:
-    with stream.consume(follow=True, timeout=timedelta(milliseconds=1)) as tail:
+def test_following_ends_after_a_while_without_messages(numbered_stream: Stream) -> None:
+    with numbered_stream.consume(follow=True, timeout=timedelta(milliseconds=1)) as tail:
         assert len(list(tail)) == 10
-        publish(stream, *numbered(10))
+        publish(numbered_stream, *numbered(10))
         assert payloads(tail) == [b"10"]
 
 
-def test_closing_wakes_who_waits(stream: Stream) -> None:
-    tail = stream.consume(start="next", follow=True)
+def test_closing_wakes_who_waits(numbered_stream: Stream) -> None:
+    tail = numbered_stream.consume(start="next", follow=True)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(lambda: list(tail))
         tail.close()
@@ -184,8 +207,8 @@ def test_closing_wakes_who_waits(stream: Stream) -> None:
         assert waiting.result(SECONDS) == []
 
 
-def test_a_closed_consumer_hands_out_nothing_more(stream: Stream) -> None:
-    consumer = stream.consume()
+def test_a_closed_consumer_hands_out_nothing_more(numbered_stream: Stream) -> None:
+    consumer = numbered_stream.consume()
     next(consumer)
     consumer.close()
     assert list(consumer) == []

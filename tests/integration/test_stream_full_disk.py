@@ -74,7 +74,7 @@ def batch(rng: Random, number: int) -> pa.RecordBatch:
     return pa.record_batch({"payload": payloads})
 
 
-def test_nothing_that_a_full_disk_refused_is_ever_read(small_disk: Path, tmp_path: Path) -> None:
+def test_no_reader_sees_messages_that_a_full_disk_refused(small_disk: Path, tmp_path: Path) -> None:
     path, done, rng = small_disk / "s", tmp_path / "done", Random(7)
     refused, number = 0, 0
     stream = Stream.create(path, chunk_bytes=2000, segment_bytes=256 << 10, fsync="never")
@@ -105,7 +105,7 @@ def test_nothing_that_a_full_disk_refused_is_ever_read(small_disk: Path, tmp_pat
     assert verify(path).fine
 
 
-def test_whatever_a_full_disk_refuses_is_our_own_error_and_leaves_nothing_behind(
+def test_every_operation_on_a_full_disk_raises_a_stream_error_and_leaves_no_file(
     small_disk: Path,
 ) -> None:
     path, table = small_disk / "s", pa.table({"payload": [os.urandom(1000) for _ in range(1500)]})

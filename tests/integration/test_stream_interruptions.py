@@ -64,7 +64,7 @@ def steps_between(full: bool) -> Iterator[int]:
 
 @pytest.mark.parametrize("name", [None, "p"])
 @pytest.mark.parametrize("act", [Writer.commit, Writer.roll])
-def test_what_was_accepted_is_stored_once_wherever_its_commit_is_interrupted(
+def test_an_accepted_message_is_stored_once_wherever_its_commit_is_interrupted(
     tmp_path: Path, full: bool, act: Callable[[Writer], None], name: str | None
 ) -> None:
     # Three messages of three chunks in two segments, then a fourth.
@@ -92,7 +92,7 @@ def test_what_was_accepted_is_stored_once_wherever_its_commit_is_interrupted(
     assert step > 100
 
 
-def test_many_that_are_sent_are_stored_all_or_not_at_all_wherever_that_is_interrupted(
+def test_publish_many_stores_all_or_nothing_wherever_it_is_interrupted(
     tmp_path: Path, full: bool
 ) -> None:
     options = StreamOptions(chunk_messages=2, fsync="never")

@@ -62,7 +62,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_script_that_ends_without_close_stores_what_it_sent(tmp_path: Path, end: str) -> None:
+def test_a_script_that_ends_without_close_stores_its_messages(tmp_path: Path, end: str) -> None:
     script, status = ENDS[end]
     done = run(tmp_path / "s", script)
     assert done.returncode == status, done.stderr
@@ -70,18 +70,18 @@ def test_a_script_that_ends_without_close_stores_what_it_sent(tmp_path: Path, en
     assert "Exception ignored" not in done.stderr
 
 
-def test_what_cannot_be_stored_at_the_end_is_said(tmp_path: Path) -> None:
+def test_messages_that_cannot_be_stored_at_the_end_of_a_process_are_logged(tmp_path: Path) -> None:
     script = """
         import resource
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
         kept = publish(1000)
     """
     done = run(tmp_path / "s", script)
-    assert "1000 sent messages are not stored, the process ends" in done.stderr
+    assert "1000 published messages are not stored, the process ends" in done.stderr
     assert "File too large" in done.stderr
 
 
-def test_one_refused_message_does_not_keep_the_others_from_being_stored_at_close(
+def test_close_stores_the_other_messages_when_one_is_refused(
     tmp_path: Path,
 ) -> None:
     stream = Stream.create(tmp_path / "s", linger=LATER)
@@ -100,12 +100,7 @@ def test_one_refused_message_does_not_keep_the_others_from_being_stored_at_close
 # ---- fork --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def stream(tmp_path: Path) -> Stream:
-    return Stream.create(tmp_path / "s", linger=LATER)
-
-
-def test_an_inherited_producer_refuses_to_send_and_to_flush_and_says_why(stream: Stream) -> None:
+def test_an_inherited_producer_refuses_to_publish_and_to_flush_and_says_why(stream: Stream) -> None:
     with stream, stream.producer("p") as producer, stream.producer() as unnamed:
         unnamed.publish(Message(b"a"))
         for refused in (
@@ -122,7 +117,7 @@ def test_an_inherited_producer_refuses_to_send_and_to_flush_and_says_why(stream:
     assert payloads(stream.path) == [b"a", b"b"]
 
 
-def test_a_child_may_close_what_it_inherited_and_the_parent_writes_on(stream: Stream) -> None:
+def test_a_child_may_close_an_inherited_stream_and_its_parent_writes_on(stream: Stream) -> None:
     producer = stream.producer()
     producer.publish(Message(b"a"))
     assert in_child(lambda: (producer.close(), stream.close())) == "(None, None)"
@@ -201,7 +196,7 @@ def test_a_follower_used_in_a_child_takes_no_wake_up_from_its_parent(stream: Str
         stream.consume(follow=True, timeout=timedelta(milliseconds=10)) as consumer,
     ):
         assert next(consumer, None) is None  # it watches now
-        watch = consumer._following._watch
+        watch = consumer._tail._watch
         assert watch is not None
         producer.publish(Message(b"a"))
         producer.flush()

@@ -13,12 +13,6 @@ from headgate.streams.stream import Stream
 LATER = timedelta(hours=1)  # a linger no test waits for
 
 
-@pytest.fixture
-def stream(tmp_path):
-    with Stream.create(tmp_path / "s", linger=LATER) as stream:
-        yield stream
-
-
 def payloads(stream):
     return [message.payload for message in stream.consume()]
 
@@ -29,7 +23,7 @@ def chunk_counts(stream):
     return [segment.metadata(i).count for segment in segments for i in range(len(segment))]
 
 
-def test_a_message_comes_back_as_it_was_sent(stream):
+def test_a_message_is_consumed_as_it_was_published(stream):
     message = Message(
         b"\x00\xff", "a.b", {"s": "é\n", "i": -(2**63), "f": -0.0, "b": False, "o": OPAQUE}, 9, 12, "id",
         "EU", "key", correlation_id="c", group_sequence=3,
@@ -53,7 +47,7 @@ def test_a_payload_is_published_with_the_fields_of_its_message(stream):
     assert [(m.payload, m.topic) for m in others] == [(b"3", "t"), (b"4", ""), (b"5", "t")]
 
 
-def test_a_message_is_published_without_other_fields(stream):
+def test_fields_beside_a_message_are_refused(stream):
     with stream.producer() as producer:
         with pytest.raises(
             InvalidMessage, match="topic: a Message has fields of its own"
@@ -113,7 +107,7 @@ def test_a_full_chunk_is_written_at_once(tmp_path):
         assert chunk_counts(stream)[4:] == [1] * 5
 
 
-def test_huge_headers_make_no_huge_chunk(tmp_path):
+def test_a_batch_with_huge_headers_is_cut_into_more_chunks(tmp_path):
     with Stream.create(tmp_path / "s", chunk_bytes=10_000) as stream:
         with stream.producer("p") as producer:
             producer.publish_many(Message(b"", headers={"x": f"{i}" * 5000}) for i in range(10))
@@ -123,7 +117,7 @@ def test_huge_headers_make_no_huge_chunk(tmp_path):
         ]
 
 
-def test_a_message_of_64_megabytes_works(tmp_path):
+def test_a_message_of_64_megabytes_is_stored(tmp_path):
     large = bytes(64 << 20)
     with Stream.create(tmp_path / "s", fsync="never") as stream:
         with stream.producer() as producer:
@@ -156,7 +150,7 @@ def test_a_message_of_64_megabytes_works(tmp_path):
         (Message(b"", properties={"colour": "red"}), "property 'colour'"),
     ],
 )
-def test_what_validate_refuses_is_refused_when_it_is_sent(stream, message, field):
+def test_an_invalid_message_is_refused_when_it_is_published(stream, message, field):
     producer = stream.producer()
     producer.publish(
         Message(b"known", headers={"a": 1, "b": "x"})
@@ -205,7 +199,7 @@ def test_a_value_is_stored_whether_or_not_its_name_is_known(stream, value):
 @pytest.mark.parametrize(
     "value", [2**63, -(2**63) - 1, float("nan"), float("-inf"), "\0", "\ud800", b"x", [1]]
 )
-def test_a_bad_value_under_a_known_name_is_refused_by_the_send_that_brings_it(stream, value):
+def test_an_invalid_value_of_a_known_header_is_refused_when_it_is_published(stream, value):
     with stream.producer() as producer:
         for good in ("text", 7, 0.5, True):
             producer.publish(Message(b"x", "a.b", {"h": good}))
@@ -228,7 +222,7 @@ def test_payloads_fill_a_chunk_by_their_bytes_too(tmp_path):
 
 
 @pytest.mark.parametrize("name", [None, "p"])
-def test_headers_and_payloads_can_be_used_again_as_soon_as_a_message_was_sent(stream, name):
+def test_headers_and_payloads_can_be_reused_as_soon_as_a_message_is_published(stream, name):
     headers, buffer = {}, bytearray(1)
     with stream.producer(name) as producer:
         for i in range(5):
@@ -242,7 +236,7 @@ def test_headers_and_payloads_can_be_used_again_as_soon_as_a_message_was_sent(st
     assert stored == [(bytes([n]), {"n": n}) for n in wanted]
 
 
-def test_a_message_changed_after_it_was_sent_does_not_block_the_others(stream):
+def test_a_message_changed_after_it_was_published_does_not_block_the_others(stream):
     changed = Message(b"2", headers={"a": 1})
     producer = stream.producer()
     producer.publish(Message(b"1"))
@@ -255,13 +249,13 @@ def test_a_message_changed_after_it_was_sent_does_not_block_the_others(stream):
     assert payloads(stream) == [b"1", b"3"]
 
 
-def test_a_message_that_turns_bad_while_it_lingers_is_told_to_the_next_who_flushes(stream):
+def test_a_message_that_becomes_invalid_while_it_lingers_is_raised_by_the_next_flush(stream):
     changed = Message(b"2", headers={"a": 1})
     producer = stream.producer()
     producer.publish(Message(b"1"))
     producer.publish(changed)
     changed.headers["a"] = 2**70
-    stream._writer.commit_late()  # what the committer does
+    stream._writer.commit_in_background()  # what the committer does
     with pytest.raises(InvalidMessage, match="header 'a'"):
         producer.flush()
     producer.flush()
@@ -285,7 +279,7 @@ def test_a_publishing_id_is_stored_once(stream):
     assert payloads(stream) == [b"a", b"b", b"c"]
 
 
-def test_of_many_sent_again_only_the_new_ones_are_stored(stream):
+def test_of_many_repeated_messages_only_the_new_ones_are_stored(stream):
     messages = [Message(b"%d" % i) for i in range(10_000)]
     with stream.producer("p") as producer:
         assert producer.publish_many(messages[:6000], first_publishing_id=0) == 6000
@@ -294,7 +288,7 @@ def test_of_many_sent_again_only_the_new_ones_are_stored(stream):
     assert payloads(stream) == [message.payload for message in messages]
 
 
-def test_names_are_apart_and_unnamed_ones_have_no_ids(stream):
+def test_publishing_ids_belong_to_a_name_and_unnamed_producers_have_none(stream):
     with stream.producer("a") as a, stream.producer("b") as b, stream.producer() as unnamed:
         assert a.publish(Message(b"1"), publishing_id=5)
         assert b.publish(Message(b"2"), publishing_id=5)
@@ -305,18 +299,18 @@ def test_names_are_apart_and_unnamed_ones_have_no_ids(stream):
 
 
 @pytest.mark.parametrize("name", ["", "a\n", "x" * 256, 7])
-def test_a_name_must_be_a_name(stream, name):
+def test_an_invalid_producer_name_is_refused(stream, name):
     with pytest.raises(InvalidMessage):
         stream.producer(name)
 
 
 @pytest.mark.parametrize("publishing_id", [-1, 2**63, 1.0, True])
-def test_a_publishing_id_must_be_one(stream, publishing_id):
+def test_an_invalid_publishing_id_is_refused(stream, publishing_id):
     with stream.producer("p") as producer, pytest.raises(InvalidMessage, match="publishing_id"):
         producer.publish(Message(b""), publishing_id=publishing_id)
 
 
-def test_ids_are_remembered_by_the_next_writer_after_sealing_and_trimming(tmp_path):
+def test_publishing_ids_survive_sealing_and_trimming(tmp_path):
     path = tmp_path / "s"
     with Stream.create(path) as stream, stream.producer("p") as producer:
         producer.publish(Message(b"1"), publishing_id=41)
@@ -354,7 +348,7 @@ def test_threads_share_a_named_producer_without_losing_a_message(stream):
 # ---- filter values -----------------------------------------------------------------------------------
 
 
-def test_a_producer_gives_filter_values(stream):
+def test_a_producer_computes_filter_values(stream):
     with stream.producer(filter_value=lambda message: message.headers.get("region")) as producer:
         producer.publish(Message(b"1", headers={"region": "AMER"}))
         producer.publish(Message(b"2"))
@@ -373,7 +367,7 @@ def test_a_filter_value_that_is_no_text_is_refused(stream):
 # ---- one writer --------------------------------------------------------------------------------------
 
 
-def test_a_second_writer_is_refused_by_the_name_of_the_first(stream):
+def test_a_second_writer_is_refused_and_told_the_purpose_of_the_first(stream):
     stream.producer("pos-1")
     with Stream.open(stream.path) as second, pytest.raises(StreamLocked) as caught:
         second.producer("pos-2")

@@ -36,7 +36,7 @@ def write_all(stream: Stream) -> None:
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Stream:
+def small_segments(tmp_path: Path) -> Stream:
     return Stream.create(
         tmp_path / "s", indexed=["word"], segment_bytes=32_768, chunk_messages=BATCH, fsync="never"
     )
@@ -55,24 +55,24 @@ def check_scan(path: Path) -> int:
     return len(found)
 
 
-def test_scans_stay_exact_while_segments_are_sealed_and_dropped(stream: Stream) -> None:
-    writer = threading.Thread(target=write_all, args=(stream,))
+def test_scans_stay_exact_while_segments_are_sealed_and_dropped(small_segments: Stream) -> None:
+    writer = threading.Thread(target=write_all, args=(small_segments,))
     writer.start()
     scans, rows = 0, 0
     while writer.is_alive():
-        rows += check_scan(stream.path)
+        rows += check_scan(small_segments.path)
         scans += 1
     writer.join()
     assert scans > 3
     assert rows > 0
-    stream.close()
+    small_segments.close()
 
 
-def test_a_consumer_that_keeps_up_sees_every_message_once(stream: Stream) -> None:
+def test_a_consumer_that_keeps_up_sees_every_message_once(small_segments: Stream) -> None:
     seen: list[int] = []
 
     def follow() -> None:
-        with stream.consume("third = 1", follow=True) as tail:
+        with small_segments.consume("third = 1", follow=True) as tail:
             for record in tail.records():
                 assert record.message.payload == b"%d" % record.offset
                 seen.append(record.offset)
@@ -81,18 +81,18 @@ def test_a_consumer_that_keeps_up_sees_every_message_once(stream: Stream) -> Non
 
     reader = threading.Thread(target=follow)
     reader.start()
-    with stream.producer() as producer:
+    with small_segments.producer() as producer:
         for n in range(0, MESSAGES // 2, BATCH):
             producer.publish_many([message(i) for i in range(n, n + BATCH)])
             if n % 1200 == 0:
-                stream.seal(all=n % 2400 == 0)
+                small_segments.seal(all=n % 2400 == 0)
         for n in range(MESSAGES // 2, MESSAGES):
             producer.publish(message(n))
         producer.flush()
     reader.join(60)
     assert not reader.is_alive()
     assert seen == [n for n in range(MESSAGES) if n % 3 == 1]
-    stream.close()
+    small_segments.close()
 
 
 WRITER = """
@@ -104,10 +104,12 @@ with Stream.open(sys.argv[1]) as stream:
 """
 
 
-def test_readers_in_another_process_than_the_writer_stay_exact(stream: Stream) -> None:
+def test_readers_in_another_process_than_the_writer_stay_exact(small_segments: Stream) -> None:
     root = Path(__file__).parents[2]
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(stream.path)], cwd=root) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(small_segments.path)], cwd=root
+    ) as writer:
         while writer.poll() is None:
-            check_scan(stream.path)
+            check_scan(small_segments.path)
     assert writer.returncode == 0
-    assert check_scan(stream.path) > 0
+    assert check_scan(small_segments.path) > 0

@@ -97,7 +97,7 @@ def test_a_log_cut_anywhere_keeps_every_whole_chunk(path, tmp_path):
 @pytest.mark.parametrize(
     "damage", ["missing", "empty", "short", "torn entry", "flipped", "header", "foreign"]
 )
-def test_an_index_that_cannot_be_trusted_is_rebuilt(path, tmp_path, damage, settled):
+def test_a_damaged_index_is_rebuilt(path, tmp_path, damage, settled):
     index = index_of(path)
     before = index.read_bytes()
     if not settled:
@@ -151,7 +151,7 @@ def test_a_chunk_whose_entry_was_never_written_is_kept(path):
     assert [m.payload for m in read(path)] == [*(m.payload for m in MESSAGES), b"new"]
 
 
-def test_an_append_of_many_chunks_that_did_not_finish_leaves_nothing(tmp_path):
+def test_an_unfinished_append_of_many_chunks_is_removed(tmp_path):
     path = tmp_path / "s"
     with Stream.create(path, chunk_messages=5, chunk_bytes=400) as stream:
         stream.append(pa.table({"n": [1, 2, 3]}))
@@ -186,7 +186,7 @@ def test_the_table_of_producers_is_rebuilt_from_the_log_alone(tmp_path):
                 assert producer.last_publishing_id == i * 10
 
 
-def test_leftovers_of_a_crash_are_cleared(path):
+def test_unfinished_files_of_a_crash_are_removed(path):
     with Stream.open(path) as stream:
         stream.seal(all=True)
     # Killed between the rename of the sealed file and the removal of the hot pair, and while making others.
@@ -203,7 +203,7 @@ def test_leftovers_of_a_crash_are_cleared(path):
     assert read(path) == MESSAGES
 
 
-def test_a_new_segment_follows_a_sealed_one_even_if_it_was_never_made(path):
+def test_a_new_segment_follows_a_sealed_one_when_a_crash_prevented_it(path):
     with Stream.open(path) as stream:
         stream.seal(all=True)
     log_path(path, 60).unlink()
@@ -266,7 +266,7 @@ def test_a_flipped_byte_anywhere_costs_one_chunk_and_is_named(path, tmp_path, wi
         shutil.rmtree(copy)
 
 
-def test_a_damaged_chunk_does_not_keep_a_writer_from_going_on(path):
+def test_a_writer_goes_on_behind_a_damaged_chunk(path):
     ends = ends_of(path)
     flip(log_of(path), ends[5] + 100)
     write_more(path, b"new")
@@ -277,7 +277,7 @@ def test_a_damaged_chunk_does_not_keep_a_writer_from_going_on(path):
         assert [m.payload for m in stream.consume(start=60)] == [b"new"]
 
 
-def test_the_last_chunk_is_not_taken_for_a_torn_tail_when_it_was_settled(path):
+def test_a_damaged_last_chunk_is_no_torn_tail_when_it_was_settled(path):
     flip(log_of(path), ends_of(path)[-1] - 1)
     write_more(path, b"new")
     found, errors = readable_offsets(path)
@@ -287,7 +287,7 @@ def test_the_last_chunk_is_not_taken_for_a_torn_tail_when_it_was_settled(path):
         assert stream.next_offset == 61
 
 
-def test_nothing_that_was_settled_is_cut_off_with_a_torn_tail_behind_it(path):
+def test_settled_chunks_are_not_cut_off_with_the_torn_tail_behind_them(path):
     """Readers have it mapped: to touch what is gone would kill them."""
     *_, begins, ends = ends_of(path)
     flip(log_of(path), begins)
@@ -311,7 +311,7 @@ def test_repair_keeps_the_offsets_of_a_settled_chunk_at_the_end(path):
         assert stream.next_offset == 60  # they were given away once, and are not given away again
 
 
-def test_an_index_rebuilt_under_other_options_covers_only_what_it_saw(tmp_path):
+def test_an_index_rebuilt_under_other_options_covers_only_the_chunks_it_read(tmp_path):
     path = tmp_path / "s"
     with Stream.create(path) as stream, stream.producer() as producer:
         common = {f"h{i}": i for i in range(128)}
@@ -359,7 +359,7 @@ def test_repair_puts_a_hole_where_the_damage_is(path, with_index):
     assert verify(path).fine
 
 
-def test_a_damaged_log_header_costs_nothing_but_the_ids_it_held(path):
+def test_a_damaged_log_header_loses_only_the_publishing_ids_in_it(path):
     with Stream.open(path) as stream:
         stream.seal(all=True)
     write_more(path, b"new")
@@ -374,7 +374,7 @@ def test_a_damaged_log_header_costs_nothing_but_the_ids_it_held(path):
     assert [m.payload for m in read(path)][-2:] == [b"new", b"newer"]
 
 
-def test_messages_missing_between_two_segments_are_reported_and_given_up_by_repair(tmp_path):
+def test_messages_missing_between_two_segments_are_reported_and_skipped_after_repair(tmp_path):
     path = tmp_path / "s"
     stream = Stream.create(path, segment_bytes=5000, chunk_messages=2)
     with stream, stream.producer() as producer:
@@ -391,7 +391,7 @@ def test_messages_missing_between_two_segments_are_reported_and_given_up_by_repa
         assert stream.next_offset == 40
 
 
-def test_a_random_pile_of_damage_is_healed_and_never_crashes_a_reader(path, tmp_path):
+def test_random_damage_is_repaired_and_never_crashes_a_reader(path, tmp_path):
     rng = Random(3)
     for _ in range(8):
         copy = tmp_path / "copy"
@@ -416,7 +416,7 @@ def test_a_random_pile_of_damage_is_healed_and_never_crashes_a_reader(path, tmp_
         shutil.rmtree(copy)
 
 
-def test_a_reader_opened_before_sees_what_recovery_and_the_next_writer_add(path):
+def test_an_open_reader_sees_the_chunks_that_recovery_and_the_next_writer_add(path):
     os.truncate(index_of(path), 30)
     segment = HotSegment(log_of(path))
     assert segment.next_offset == 60

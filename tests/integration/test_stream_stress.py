@@ -74,7 +74,7 @@ def deposited(number: int, rows: int) -> pa.Table:
     return pa.table({"topic": ["deposits"] * rows, "payload": pa.array(payloads, pa.binary())})
 
 
-def test_what_is_published_through_many_rolls_is_there_once_while_everything_else_goes_on(
+def test_every_message_is_stored_once_through_many_rolls_while_others_read_and_seal(
     tmp_path: Path, seed: int, full: bool
 ) -> None:
     rolls, rng = (600 if full else 50), random.Random(seed)

@@ -20,7 +20,7 @@ def test_the_public_api_is_exactly_this():
     assert sorted(headgate.__all__) == sorted(PUBLIC)
 
 
-def test_every_public_name_can_be_had():
+def test_every_public_name_is_loaded_when_asked_for():
     assert all(getattr(headgate, name) is not None for name in headgate.__all__)
 
 

@@ -26,7 +26,7 @@ PACKAGES = sorted(
     name
     for name, file in MODULES.items()
     if file.name == "__init__.py"
-    and package_of(name) != "headgate.cli"  # it has commands, and no users
+    and package_of(name) != "headgate.cli"  # it offers commands, and no names
 )
 
 
@@ -49,8 +49,8 @@ def test_no_import_goes_past_a_front_door() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_a_front_door_names_is_there(package: str) -> None:
-    """What the type checker sees and what is loaded are two lists: they must be the same."""
+def test_every_name_at_a_front_door_exists(package: str) -> None:
+    """The list for the type checker and the list for loading must be equal."""
     listed = {
         name for source, name in imports_of(MODULES[package]) if source.startswith(f"{package}.")
     }
@@ -63,7 +63,7 @@ def test_what_a_front_door_names_is_there(package: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_name_at_a_front_door_is_no_module_behind_it(package: str) -> None:
-    """Importing the module would put it in the place of the name."""
+    """Importing the module would replace the name."""
     inner = {name.rpartition(".")[2] for name in MODULES if name.rpartition(".")[0] == package}
     named = {
         name

@@ -5,21 +5,20 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.check.cases import CheckReport as CheckReport
+    from headgate.check.cases import Disagreement as Disagreement
     from headgate.check.cases import Expected as Expected
+    from headgate.check.cases import check_cases as check_cases
     from headgate.check.cases import load_cases as load_cases
     from headgate.check.engines import ENGINES as ENGINES
     from headgate.check.engines import LOCAL as LOCAL
     from headgate.check.engines import open_engine as open_engine
     from headgate.check.engines import unknown_engine as unknown_engine
-    from headgate.check.report import Disagreement as Disagreement
-    from headgate.check.report import Report as Report
-    from headgate.check.report import check_cases as check_cases
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "cases": ["Expected", "load_cases"],
+            "cases": ["CheckReport", "Disagreement", "Expected", "check_cases", "load_cases"],
             "engines": ["ENGINES", "LOCAL", "open_engine", "unknown_engine"],
-            "report": ["Disagreement", "Report", "check_cases"],
         },
     )

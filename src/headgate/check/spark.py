@@ -1,4 +1,4 @@
-"""The Spark engine: dozens of filters over all their messages in one query."""
+"""Filters answered by Spark: dozens of filters over all their messages in one query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.check.engine import Question
+from headgate.check.engines import Question
 from headgate.filters import KIND_OF, SYS_KINDS, Filter, Kind
 from headgate.message import HeaderValue, Message
 from headgate.spark import map_views, running_session, to_column
@@ -35,8 +35,8 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-class SparkEngine:
-    """Answers on the given session, else on the running one, else on its own until it is closed."""
+class SparkCheck:
+    """Answers on the session that is passed, else on the running one, else on its own until it is closed."""
 
     name = "spark"
 
@@ -44,7 +44,7 @@ class SparkEngine:
         self._owned = session is None and running_session() is None
         self._spark = _short_session() if session is None else session
 
-    def __enter__(self) -> SparkEngine:
+    def __enter__(self) -> SparkCheck:
         return self
 
     def __exit__(
@@ -61,21 +61,22 @@ class SparkEngine:
             self._owned = False
 
     def answer(self, questions: Sequence[Question]) -> list[bool]:
+        """Answer the questions, in their order."""
         places: dict[Filter, list[int]] = {}
         for place, question in enumerate(questions):
             places.setdefault(question.filter, []).append(place)
         answers: dict[int, bool] = {}
         for filters in _slices(tuple(places), _FILTERS_PER_QUERY):
             asked = [questions[place].message for node in filters for place in places[node]]
-            matched = self._matched(filters, {id(message): message for message in asked})
+            matched = self._match(filters, {id(message): message for message in asked})
             for n, node in enumerate(filters):
                 answers |= {p: matched[id(questions[p].message)][n] for p in places[node]}
         return [answers[place] for place in range(len(questions))]
 
-    def _matched(
+    def _match(
         self, filters: Sequence[Filter], messages: Mapping[int, Message]
     ) -> dict[int, Sequence[bool]]:
-        """For every message, which of the filters it matches."""
+        """Find, for every message, which of the filters it matches."""
         resolve = map_views()
         columns = [to_column(node, resolve).alias(f"f{n}") for n, node in enumerate(filters)]
         frame = self._spark.createDataFrame(_table(messages.values()))
@@ -86,7 +87,7 @@ class SparkEngine:
 def _short_session() -> SparkSession:
     # It lives for seconds: optimising the JVM's code would cost more than it saves.
     options = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    return new_session("headgate filter check", **options)
+    return new_session("headgate filter check", config=options)
 
 
 def _slices(filters: Sequence[Filter], size: int) -> Iterator[Sequence[Filter]]:

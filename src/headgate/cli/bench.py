@@ -1,4 +1,4 @@
-"""headgate bench: what everything costs on this machine, beside what one would use instead."""
+"""headgate bench: measure this machine, next to the programs one would use instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 import headgate
 from headgate.errors import HeadgateError
 
-_CLONE: Final = Path(headgate.__file__).parents[2]  # when installed from one: pip install -e
+_CLONE: Final = Path(headgate.__file__).parents[2]  # with pip install -e, the clone
 
 
 def bench(
@@ -23,7 +23,7 @@ def bench(
         list[str] | None,
         typer.Option(
             metavar="GROUP",
-            help="Just filters, streams, routing, queues or spark, or a part: spark/growth.",
+            help="Only filters, streams, routing, queues or spark, or a part: spark/growth.",
         ),
     ] = None,
     json: Annotated[
@@ -34,34 +34,34 @@ def bench(
         typer.Option(help="Write the table of headlines between its markers in this document."),
     ] = None,
     show: Annotated[
-        Path | None, typer.Option(help="Measure nothing: take the figures from this file.")
+        Path | None, typer.Option(help="Measure nothing: print the figures in this file.")
     ] = None,
 ) -> None:
-    """Measure filters, streams, routing, queues and Spark beside what one would use instead.
+    """Measure filters, streams, routing, queues and Spark next to the programs one would use instead.
 
     The benches are in a clone of the repository; peers that are not installed are left out. Exit code 1 when a bench
-    did not finish; a missed target is marked, and is no failure.
+    did not finish; a missed target is marked, and is not a failure.
     """
-    command = [sys.executable, str(_benches(_CLONE))]
+    command = [sys.executable, str(_find_benches(_CLONE))]
     command += ["--quick"] * quick
     for group in only or ():
         command += ["--only", group]
     for option, path in (("--json", json), ("--readme", readme), ("--show", show)):
         command += [option, str(path)] if path else []
-    if code := _ran(command):
+    if code := _run(command):
         raise typer.Exit(code)
 
 
-def _ran(command: list[str]) -> int:
+def _run(command: list[str]) -> int:
     with subprocess.Popen(command) as process:
         while True:
             try:
                 return process.wait()
             except KeyboardInterrupt:
-                continue  # the benches had it too, and end by showing and writing what they have
+                continue  # the benches received it too, and end by printing and writing their figures
 
 
-def _benches(clone: Path) -> Path:
+def _find_benches(clone: Path) -> Path:
     found = clone / "benches"
     if not (found / "__main__.py").exists():
         raise HeadgateError(

@@ -15,11 +15,11 @@ from rich.text import Text
 from headgate.cli.arguments import AsJson
 from headgate.cli.output import print_json, print_table, titled
 from headgate.filters import DIALECTS, Explanation
-from headgate.filters.compile.sql import Dialect
+from headgate.filters.compile.sql import SqlDialect
 from headgate.insights import FilterFacts, explain_filter, size_text
 from headgate.streams.read import Measurement
 
-_NAMES: Final[dict[Dialect, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+_NAMES: Final[dict[SqlDialect, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
 
 def explain(
@@ -124,7 +124,7 @@ def _terms_table(plan: Explanation) -> Table:
     return table
 
 
-def _draw_sql(plan: Explanation, dialect: Dialect) -> Group:
+def _draw_sql(plan: Explanation, dialect: SqlDialect) -> Group:
     from rich.syntax import Syntax
 
     where = plan.sql[dialect].where

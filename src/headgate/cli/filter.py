@@ -15,9 +15,9 @@ from rich.text import Text
 from headgate.check import (
     ENGINES,
     LOCAL,
+    CheckReport,
     Disagreement,
     Expected,
-    Report,
     check_cases,
     load_cases,
     open_engine,
@@ -61,7 +61,7 @@ def check(
     must be refused. Exit code 1 when any case fails.
     """
     table = load_cases(cases)
-    report = Report(table, ())
+    report = CheckReport(table, ())
     for name in _parse_engines(engine):
         with _status(name, quiet=as_json), open_engine(name, postgres_url=postgres) as opened:
             report = report + check_cases(table, opened)
@@ -84,7 +84,7 @@ def _status(name: str, *, quiet: bool) -> Status:
     return Console(stderr=True, quiet=quiet).status(f"running on {name} …")
 
 
-def _print(report: Report) -> None:
+def _print(report: CheckReport) -> None:
     if report.disagreements:
         print_table(_table(report.disagreements))
     typer.echo(f"engines: {', '.join(report.engines)}")
@@ -104,7 +104,7 @@ def _answer_text(value: Expected) -> str:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _as_json(report: Report) -> dict[str, object]:
+def _as_json(report: CheckReport) -> dict[str, object]:
     return {
         "engines": report.engines,
         "passed": report.passed,

@@ -94,7 +94,7 @@ def spark_with_progress(
     ours = running_session() is None
     with bar:
         task = bar.add_task("starting Spark", total=None)
-        spark = session(master=master, **settings)
+        spark = session(master=master, config=settings)
         bar.update(task, description=what)
 
         def show(done: int, of: int) -> None:

@@ -97,7 +97,7 @@ def _run(
     refuse_locked(pipeline.checkpoint)
     with _watch_stop_signals() as stop_requested:
         ours = running_session() is None
-        spark = session(f"headgate pipeline {pipeline.name}", master, **settings)
+        spark = session(f"headgate pipeline {pipeline.name}", master, settings)
         try:
             query = start(pipeline, spark)
             for fresh in follow(query, account, stop_requested):
@@ -176,9 +176,9 @@ def _write_metrics_too(
 
 @contextmanager
 def _serve_metrics(account: Account, port: int) -> Iterator[None]:
-    from headgate.spark.pipeline import serving_metrics
+    from headgate.spark.pipeline import serve_metrics
 
-    with serving_metrics(account, port) as bound:
+    with serve_metrics(account, port) as bound:
         typer.echo(f"metrics: http://127.0.0.1:{bound}/metrics", err=True)
         yield
 
@@ -250,9 +250,9 @@ def show(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print it as Mermaid.")] = False,
 ) -> None:
     """Draw the source, exchanges, queues and places of a pipeline, with the conditions between them."""
-    from headgate.pipelines import figure, to_lines, to_mermaid, to_svg
+    from headgate.pipelines import figure_of, to_lines, to_mermaid, to_svg
 
-    drawn = figure(read_pipeline(file))
+    drawn = figure_of(read_pipeline(file))
     if svg is not None:
         write_text(svg, to_svg(drawn))
     elif mermaid:

@@ -139,7 +139,7 @@ def peek(
     """Show the messages that a claim would take first; nothing changes."""
     with open_database(db, "look") as database:
         found = database.find(queue).peek(limit, filter or None)
-        _print_standings(found, Printer(as_json, headers_only))
+        _print_snapshots(found, Printer(as_json, headers_only))
 
 
 @app.command()
@@ -157,10 +157,10 @@ def browse(
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Show everything in a queue, in the order it was published."""
+    """Show all messages of a queue, in the order they were published."""
     with open_database(db, "look") as database:
         found = database.find(queue).browse(_parse_state(state), filter or None)
-        _print_standings(islice(found, limit), Printer(as_json, headers_only))
+        _print_snapshots(islice(found, limit), Printer(as_json, headers_only))
 
 
 def _parse_state(name: str | None) -> State | None:
@@ -173,16 +173,16 @@ def _parse_state(name: str | None) -> State | None:
         raise HeadgateError(f"there is no state {name!r}; there are {known}") from None
 
 
-def _print_standings(found: Iterable[DeliverySnapshot], printer: Printer) -> None:
-    for standing in found:
+def _print_snapshots(found: Iterable[DeliverySnapshot], printer: Printer) -> None:
+    for snapshot in found:
         facts = {
-            "id": standing.id,
-            "state": standing.state.name.lower(),
-            "attempts": standing.attempts,
-            **({"group": standing.group} if standing.group else {}),
-            **({"reason": standing.reason} if standing.reason else {}),
+            "id": snapshot.id,
+            "state": snapshot.state.name.lower(),
+            "attempts": snapshot.attempts,
+            **({"group": snapshot.group} if snapshot.group else {}),
+            **({"reason": snapshot.reason} if snapshot.reason else {}),
         }
-        printer.print(standing.message, standing.id, {"delivery": facts})
+        printer.print(snapshot.message, snapshot.id, {"delivery": facts})
 
 
 @app.command()
@@ -198,12 +198,12 @@ def tail(
     with open_database(db) as database:
         tailed = database.subscription(name, filter, queue=database.find(queue).name)
         try:
-            _follow(tailed, Printer(as_json, headers_only))
+            _print_until_interrupted(tailed, Printer(as_json, headers_only))
         finally:
             database.delete(name)
 
 
-def _follow(tailed: Queue, printer: Printer) -> None:
+def _print_until_interrupted(tailed: Queue, printer: Printer) -> None:
     with suppress(KeyboardInterrupt), tailed.consumer(partial(_print_claimed, printer=printer)):
         Event().wait()
 
@@ -236,7 +236,7 @@ def list_dead(
 ) -> None:
     """Show the dead letters of a queue."""
     with open_database(db, "look") as database:
-        _print_standings(database.find(queue).dead(filter or None), Printer(as_json, headers_only))
+        _print_snapshots(database.find(queue).dead(filter or None), Printer(as_json, headers_only))
 
 
 @dead_app.command()

@@ -13,7 +13,7 @@ from headgate.cli.arguments import AsJson, Conf, FilterText, From, Master, Strea
 from headgate.cli.output import print_json, print_table, spark_with_progress, write_text
 from headgate.errors import HeadgateError
 from headgate.insights import describe_advice, describe_stats
-from headgate.pipelines import without_password
+from headgate.queues import hide_password
 from headgate.streams import load_options
 
 app = typer.Typer()
@@ -74,8 +74,8 @@ def advise(
     load_options(stream)
     with spark_with_progress("trying designs", master, conf) as (spark, on_progress):
         from headgate.cli.stream_tables import print_advice
+        from headgate.spark.jobs import advice_chart
         from headgate.spark.jobs import advise as find_advice
-        from headgate.spark.jobs import chart
 
         found = find_advice(
             spark,
@@ -86,7 +86,7 @@ def advise(
             on_progress=on_progress,
         )
     if svg is not None:
-        write_text(svg, chart.svg(found))
+        write_text(svg, advice_chart(found))
     if as_json:
         print_json(describe_advice(found))
     else:
@@ -138,5 +138,5 @@ def replay(
     if as_json:
         print_json(asdict(found))
         return
-    typer.echo(f"replayed {found.messages:,} messages to {without_password(to)}")
+    typer.echo(f"replayed {found.messages:,} messages to {hide_password(to)}")
     typer.echo(f"run {found.run_id}: {found.batches} batches, {found.batches_before} done before")

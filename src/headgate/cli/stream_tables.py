@@ -15,7 +15,14 @@ from headgate.cli.output import titled
 from headgate.columns import parse_field_key
 from headgate.insights import PERCENTILES, advice_commands, size_text, time_text
 from headgate.message import Scalar
-from headgate.spark.jobs import Advice, Distinct, FieldStats, Outlook, SizeOutlook, StreamStats
+from headgate.spark.jobs import (
+    Distinct,
+    FieldStats,
+    Outlook,
+    SizeOutlook,
+    StreamAdvice,
+    StreamStats,
+)
 
 _TOP: Final = 3  # frequent values of a field
 _BAR: Final = 24  # characters of a full bar
@@ -98,7 +105,7 @@ def _top_values(field: FieldStats, messages: int) -> str:
 # ---- advice --------------------------------------------------------------------------------------------
 
 
-def print_advice(advice: Advice, console: Console) -> None:
+def print_advice(advice: StreamAdvice, console: Console) -> None:
     """Print the tables, a chart, and the commands that follow the advice."""
     console.print(_tables(advice))
     console.print(Text("Advice", style="bold cyan"))
@@ -106,7 +113,7 @@ def print_advice(advice: Advice, console: Console) -> None:
         console.print(Text(line), soft_wrap=True)  # a command stays on one line, to be copied
 
 
-def _tables(advice: Advice) -> Group:
+def _tables(advice: StreamAdvice) -> Group:
     parts: list[tuple[str, RenderableType]] = [
         (_scope(advice), _headers_table(advice)),
         ("Skipped: now, advised before sealing, advised and sealed", _chart(advice.outlooks)),
@@ -123,14 +130,14 @@ def _tables(advice: Advice) -> Group:
     return Group(*(Padding(titled(title, body), (0, 0, 1, 0)) for title, body in parts))
 
 
-def _scope(advice: Advice) -> str:
+def _scope(advice: StreamAdvice) -> str:
     return (
-        f"{advice.path}: {advice.stats.messages:,} messages in {advice.looked_at:,} of "
+        f"{advice.path}: {advice.stats.messages:,} messages in {advice.sampled:,} of "
         f"{advice.segments:,} segments"
     )
 
 
-def _headers_table(advice: Advice) -> Table:
+def _headers_table(advice: StreamAdvice) -> Table:
     table = Table("header", "kinds", "present", "distinct", "most frequent")
     messages = advice.stats.messages
     for name, field in sorted(advice.stats.headers().items()):
@@ -157,7 +164,7 @@ def bar(share: float) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def _tried_table(advice: Advice) -> Table:
+def _tried_table(advice: StreamAdvice) -> Table:
     table = Table("indexed", "skipped on average")
     best = sorted(advice.tried, key=lambda tried: -tried.skipped)[:8]
     for tried in best:
@@ -178,7 +185,7 @@ def _sizes_tables(sizes: Iterable[SizeOutlook]) -> Group:
     return Group(*tables)
 
 
-def _restrictions_table(advice: Advice) -> Table:
+def _restrictions_table(advice: StreamAdvice) -> Table:
     table = Table("header", "values", "messages in a chunk", "skipped", "space", "worth it")
     for found in advice.restrictions:
         cells = (f"{found.rows_per_chunk:,.0f}", f"{found.skipped:.1%}", f"+{found.space:.1%}")
@@ -190,7 +197,7 @@ def _restrictions_table(advice: Advice) -> Table:
 # ---- sentences --------------------------------------------------------------------------------------
 
 
-def recommendation(advice: Advice) -> list[str]:
+def recommendation(advice: StreamAdvice) -> list[str]:
     """The advice in sentences: options, expected effect, and the commands."""
     names = ", ".join(advice.indexed) or "nothing"
     mean = sum(outlook.now for outlook in advice.outlooks) / len(advice.outlooks)

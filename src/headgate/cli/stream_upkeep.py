@@ -69,9 +69,9 @@ def dump(
 
 
 @app.command(name="verify")
-def check_bytes(
+def verify_stream(
     stream: StreamPath,
-    heal: Annotated[
+    repair_too: Annotated[
         bool,
         typer.Option(
             "--repair", help="Repair what can be repaired; a copy of the damaged bytes is kept."
@@ -82,7 +82,7 @@ def check_bytes(
     """Read every byte of a stream and report damage. Exit code 1: some was found."""
     with spinner("verifying") as progress:
         progress.add_task(str(stream), total=None)
-        report = repair(stream) if heal else verify(stream)
+        report = repair(stream) if repair_too else verify(stream)
     if as_json:
         print_json(asdict(report))
     else:

@@ -77,6 +77,8 @@ def decode_records(batch: pa.RecordBatch) -> list[Record]:
 def list_values(array: pa.Array) -> list[Any]:
     """Return what `to_pylist` returns, many times faster."""
     if isinstance(array, pa.DictionaryArray):
+        if len(array.dictionary) > len(array):
+            return list_values(array.dictionary_decode())
         words = [*list_values(array.dictionary), None]
         codes = array.indices.fill_null(-1) if array.null_count else array.indices
         return [words[code] for code in codes.to_numpy().tolist()]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.filters.facts import FieldFacts as FieldFacts
     from headgate.filters.facts import Flags as Flags
     from headgate.filters.facts import Probe as Probe
-    from headgate.filters.facts import Range as Range
+    from headgate.filters.facts import ValueRange as ValueRange
     from headgate.filters.like import literal_prefix as literal_prefix
     from headgate.filters.like import pieces_of as pieces_of
     from headgate.filters.logic import OPPOSITE as OPPOSITE
@@ -106,7 +106,7 @@ else:
                 "FieldFacts",
                 "Flags",
                 "Probe",
-                "Range",
+                "ValueRange",
             ],
             "like": ["literal_prefix", "pieces_of"],
             "logic": ["OPPOSITE", "evaluate", "field_value", "matches_filter"],

@@ -1,33 +1,24 @@
-"""Tokens -> the value of the grammar's first rule. Lark works out the LALR tables; the loop that runs them is here.
+"""Lexemes -> the value of the grammar's first rule. Lark makes the LALR tables; the loop that runs them is here.
 
-Lark's own loop looks up every rule and every symbol by its value, and does so for each of the dozen steps between a
-name and the condition it stands in. In the tables below a step is a number or a tuple that holds all it needs, and a
-rule that changes nothing only changes the state.
+Lark's own loop takes two to three times as long: it looks up every rule and every symbol by its value, for each of the
+dozen steps between a name and the condition it is part of. In the tables below a step is a number or a tuple with all
+it needs, and a rule that changes nothing only changes the state. The tables are not part of lark's public interface:
+`tests/unit/filters/test_automaton.py` fails when another lark keeps them elsewhere, or parses differently.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from lark import Lark, Token, Transformer
-from lark.grammar import Rule
 from lark.lexer import Lexer
-from lark.parsers.lalr_analysis import Shift
 
-END: Final = "$END"
-
-
-class Lexeme(NamedTuple):
-    """A piece of the text: the terminal it is, its characters, and where they begin."""
-
-    type: str
-    text: str
-    at: int
+from headgate.filters.scanner import END, Lexeme
 
 
 class Unexpected(Exception):
-    """No filter goes on like this; `accepted` are the terminals with which it could."""
+    """The grammar has no such filter; `accepted` are the terminals that could be there instead."""
 
     def __init__(self, lexeme: Lexeme, accepted: frozenset[str]) -> None:
         self.lexeme, self.accepted = lexeme, accepted
@@ -35,38 +26,40 @@ class Unexpected(Exception):
 
 
 class _Reduce(NamedTuple):
-    """The last `size` values become one. Without `build` there is one, and it stays what it is."""
+    """Replace the last `size` values by one. Without `build` there is one value, and it stays as it is."""
 
     size: int
     build: Callable[[list[Any]], Any] | None
-    followers: dict[int, int]  # by the state that is uncovered
+    followers: dict[int, int]  # by the state below
 
 
 _Step: TypeAlias = int | _Reduce  # a number is the state after the token was taken
 
 
 class Automaton:
-    """The tables of a grammar whose rules a transformer answers."""
+    """The tables of a grammar, with the methods of a transformer as its actions."""
 
     def __init__(self, grammar: str, transformer: Transformer[Any, Any]) -> None:
-        lark = Lark(grammar, parser="lalr", lexer=_Unasked, transformer=transformer)
+        lark = Lark(grammar, parser="lalr", lexer=_NoLexer, transformer=transformer)
         tables = lark.parse_interactive("").parser_state.parse_conf
         self._start, self._end = tables.start_state, tables.end_state
         followers: dict[str, dict[int, int]] = {}
         for state, steps in tables.states.items():
-            for symbol, (action, target) in steps.items():
-                if action is Shift:
+            for symbol, (_, target) in steps.items():
+                if isinstance(target, int):  # a shift; a reduction has a rule
                     followers.setdefault(str(symbol), {})[state] = target
         self._steps: dict[int, dict[str, _Step]] = {
             state: {
-                str(symbol): target if action is Shift else _reduce(target, tables, followers)
-                for symbol, (action, target) in steps.items()
+                str(symbol): target
+                if isinstance(target, int)
+                else _reduce(target, tables, followers)
+                for symbol, (_, target) in steps.items()
             }
             for state, steps in tables.states.items()
         }
 
     def run(self, lexemes: Sequence[Lexeme]) -> Any:
-        """What the transformer made of the lexemes; Unexpected where the grammar has no way on."""
+        """Run the transformer over the lexemes; Unexpected where the grammar does not allow one."""
         steps, states, values = self._steps, [self._start], []
         for lexeme in (*lexemes, Lexeme(END, "", 0)):
             symbol = lexeme[0]
@@ -88,14 +81,14 @@ class Automaton:
                     states.append(followers[states[-1]])
                 if states[-1] == self._end:
                     return values[-1]
-        raise AssertionError("the end is the last lexeme of all, and never taken")
+        raise AssertionError("END is reduced, never shifted")
 
     def _accepted(self, states: list[int]) -> frozenset[str]:
         terminals = (symbol for symbol in self._steps[states[-1]] if symbol.isupper())
         return frozenset(symbol for symbol in terminals if self._accepts(list(states), symbol))
 
     def _accepts(self, states: list[int], symbol: str) -> bool:
-        """A row names what may follow in any context; whether it may in this one, the states below decide."""
+        """Tell whether a symbol may follow here: its row allows it in some context, the states below decide in which."""
         while states[-1] != self._end:
             step = self._steps[states[-1]].get(symbol)
             if not isinstance(step, _Reduce):
@@ -105,8 +98,8 @@ class Automaton:
         return True
 
 
-class _Unasked(Lexer):
-    """The lexemes come from elsewhere, but lark makes no tables without a lexer."""
+class _NoLexer(Lexer):
+    """Lark makes no tables without a lexer; the lexemes come from the scanner."""
 
     def __init__(self, lexer_conf: object) -> None:
         pass
@@ -115,10 +108,10 @@ class _Unasked(Lexer):
         yield from ()
 
 
-def _reduce(rule: Rule, tables: Any, followers: dict[str, dict[int, int]]) -> _Reduce:
+def _reduce(rule: Any, tables: Any, followers: dict[str, dict[int, int]]) -> _Reduce:
     size = len(rule.expansion)
     if not size:
-        raise AssertionError(f"the loop above takes no rule that may be empty: {rule}")
+        raise AssertionError(f"the loop of Automaton.run supports no empty rule: {rule}")
     changes_nothing = (
         size == 1 and rule.options.expand1 and not rule.alias and not rule.expansion[0].is_term
     )

@@ -1,6 +1,6 @@
 """Filters in Python: `(header("region") == "EU") & (header("amount") > 1000)`.
 
-What is built equals what the same text parses to: `header("a").is_in(1, 2)` is `parse("a IN (1, 2)")`.
+A built filter equals the parsed text: `header("a").is_in(1, 2)` is `parse("a IN (1, 2)")`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from headgate.errors import FilterTypeError
-from headgate.filters.compile.python import predicate
+from headgate.filters.compile.python import compile_predicate
 from headgate.filters.nodes import (
     FILTER_TYPES,
     OPERAND_TYPES,
@@ -41,7 +41,7 @@ FilterLike: TypeAlias = "str | Condition | Filter"
 
 
 class Condition:
-    """A filter under construction: join with `&` and `|`, negate with `~`, hand `.filter` on."""
+    """A filter being built: join with `&` and `|`, negate with `~`; `.filter` is the tree."""
 
     __slots__ = ("filter",)
 
@@ -59,7 +59,7 @@ class Condition:
 
     def __bool__(self) -> bool:
         raise FilterTypeError(
-            "a condition has no truth of its own: join with & | ~, not with and, or, not"
+            "a condition is neither true nor false by itself: join conditions with & | ~, not with and, or, not"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -73,7 +73,7 @@ class Condition:
 
 
 class Value:
-    """Something a message holds, or is computed from it."""
+    """A value of a message, or a value computed from it."""
 
     __slots__ = ("operand",)
     __hash__ = None  # type: ignore[assignment]  # == builds a condition, so a Value cannot be a key
@@ -118,21 +118,26 @@ class Value:
         return Value(Negate(self.operand))
 
     def __bool__(self) -> bool:
-        raise FilterTypeError("a value is no condition: compare it with something")
+        raise FilterTypeError("a value is not a condition: compare it with something")
 
     def is_in(self, *items: Comparable | Iterable[Comparable]) -> Condition:
+        """`IN`: equal to one of the items, which may be one list."""
         return Condition(In(self.operand, _items(items)))
 
     def not_in(self, *items: Comparable | Iterable[Comparable]) -> Condition:
+        """`NOT IN`: equal to none of the items."""
         return Condition(In(self.operand, _items(items), negated=True))
 
     def like(self, pattern: str, escape: str | None = None) -> Condition:
+        """`LIKE`: `%` is any run of characters, `_` one character."""
         return Condition(Like(self.operand, pattern, escape))
 
     def not_like(self, pattern: str, escape: str | None = None) -> Condition:
+        """`NOT LIKE`."""
         return Condition(Like(self.operand, pattern, escape, negated=True))
 
     def between(self, low: Comparable, high: Comparable) -> Condition:
+        """`BETWEEN`, bounds included."""
         return (self >= low) & (self <= high)
 
     def _compare(self, op: CompareOp, other: Comparable) -> Condition:
@@ -149,15 +154,19 @@ class Name(Value):
     operand: Field
 
     def is_null(self) -> Condition:
+        """`IS NULL`: there is no value that a filter can compare."""
         return Condition(IsNull(self.operand))
 
     def is_not_null(self) -> Condition:
+        """`IS NOT NULL`."""
         return Condition(IsNull(self.operand, negated=True))
 
     def exists(self) -> Condition:
+        """`EXISTS`: there is a value, even one that no filter can compare."""
         return Condition(Exists(self.operand))
 
     def is_true(self) -> Condition:
+        """`= TRUE`."""
         return self == True  # noqa: E712
 
 
@@ -167,18 +176,19 @@ class Topic(Name):
     __slots__ = ()
 
     def matches(self, pattern: str) -> Condition:
+        """`MATCHES`: `*` is one word, `#` any number of words."""
         return Condition(TopicMatch(pattern))
 
 
 def header(name: str) -> Name:
-    """The header of that name."""
+    """Name a header."""
     if name == "":
         raise FilterTypeError("a header needs a name")
     return Name(Field("header", name))
 
 
 def amqp_property(name: str) -> Name:
-    """The AMQP property of that name, such as `subject` or `reply_to`."""
+    """Name an AMQP property, such as `subject` or `reply_to`."""
     return Name(Field("property", name))
 
 
@@ -191,47 +201,45 @@ key: Final = Name(Field("sys", "key"))
 
 
 def all_of(*conditions: Condition) -> Condition:
+    """Join conditions with AND."""
     if not conditions:
         raise FilterTypeError("all_of needs at least one condition")
     return Condition(joined(And, map(as_filter, conditions)))
 
 
 def any_of(*conditions: Condition) -> Condition:
+    """Join conditions with OR."""
     if not conditions:
         raise FilterTypeError("any_of needs at least one condition")
     return Condition(joined(Or, map(as_filter, conditions)))
 
 
-def as_filter(given: FilterLike) -> Filter:
-    """The tree of a filter, however it was given: as text, as a condition or as the tree itself."""
-    if isinstance(given, Condition):
-        return given.filter
-    if isinstance(given, str):
-        return parse(given)
-    if isinstance(given, FILTER_TYPES):
-        return given
-    raise FilterTypeError(f"expected a filter (text or a condition), not {given!r}")
+def as_filter(filter: FilterLike) -> Filter:
+    """Return the tree of a filter that is a text, a condition or the tree itself."""
+    if isinstance(filter, Condition):
+        return filter.filter
+    if isinstance(filter, str):
+        return parse(filter)
+    if isinstance(filter, FILTER_TYPES):
+        return filter
+    raise FilterTypeError(f"expected a filter (text or a condition), not {filter!r}")
 
 
-def compile_filter(given: FilterLike) -> Callable[[Message], bool]:
-    """A function that is True for exactly the messages the filter matches."""
-    return predicate(as_filter(given))
+def compile_filter(filter: FilterLike) -> Callable[[Message], bool]:
+    """Compile a filter to a function that returns True for exactly the messages it matches."""
+    return compile_predicate(as_filter(filter))
 
 
-def _operand(given: object) -> Operand:
-    if isinstance(given, Value):
-        return given.operand
-    if isinstance(given, OPERAND_TYPES):
-        return given
-    return Literal(given)  # type: ignore[arg-type]  # refuses what is no scalar
+def _operand(value: object) -> Operand:
+    if isinstance(value, Value):
+        return value.operand
+    if isinstance(value, OPERAND_TYPES):
+        return value
+    return Literal(value)  # type: ignore[arg-type]  # refuses what is not a scalar
 
 
-def _items(given: tuple[object, ...]) -> tuple[Operand, ...]:
-    if len(given) == 1 and isinstance(given[0], list | tuple | set | frozenset):
-        collected = given[0]
-        given = (
-            tuple(sorted(collected, key=repr))
-            if isinstance(collected, set | frozenset)
-            else tuple(collected)
-        )
-    return tuple(map(_operand, given))
+def _items(items: tuple[object, ...]) -> tuple[Operand, ...]:
+    if len(items) == 1 and isinstance(items[0], list | tuple | set | frozenset):
+        only = items[0]
+        items = tuple(sorted(only, key=repr) if isinstance(only, set | frozenset) else only)
+    return tuple(map(_operand, items))

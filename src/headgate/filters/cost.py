@@ -1,4 +1,4 @@
-"""What a leaf costs to answer, roughly: cheap and decisive questions are asked first."""
+"""Rough costs of terms: cheap and decisive ones are tested first."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from headgate.filters.nodes import (
 
 
 def cheapest_first(terms: Iterable[Filter]) -> list[Filter]:
+    """Sort terms by their cost."""
     return sorted(terms, key=cost)
 
 
 def cost(node: Filter) -> int:
+    """Estimate what testing a term costs."""
     match node:
         case Constant():
             return 0

@@ -1,7 +1,7 @@
-"""Which layer answers which part of a filter, in words.
+"""Explain which layer answers which part of a filter.
 
-`explain` looks at the filter alone. It names, term by term, what the routing index, each SQL dialect and a
-chunk's summary can decide, what is left for the exact mask, and what the author may not have meant.
+`explain` reads the filter alone. It names, term by term, what the routing index, each SQL dialect and the summary of a
+chunk can decide, what is left for the exact mask, and what the author may not have meant.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, assert_never
 
-from headgate.filters.compile.sql import Dialect, SqlPlan, compile_sql, index_statement
-from headgate.filters.compile.verdict import wanted_values
+from headgate.filters.compile.sql import SqlDialect, SqlPlan, compile_sql, index_statement
+from headgate.filters.compile.verdict import required_values
 from headgate.filters.like import literal_prefix
 from headgate.filters.nodes import (
     FALSE,
@@ -41,42 +41,45 @@ from headgate.filters.normal import conjuncts, normalize
 from headgate.filters.printer import operand_text, to_text
 from headgate.message import Scalar
 
-DIALECTS: Final[tuple[Dialect, ...]] = ("sqlite", "postgres")
+DIALECTS: Final[tuple[SqlDialect, ...]] = ("sqlite", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
 class TermPlan:
-    """One condition that must hold, and what each layer does about it."""
+    """One condition that must hold, and how each layer answers it."""
 
     text: str
     routing: str
     summary: str
-    sql: dict[Dialect, str]  # per dialect: "exact", or why a look in Python is needed
+    sql: dict[SqlDialect, str]  # for each dialect: "exact", or why Python must check the rows
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
+    """How each layer answers a filter."""
+
     text: str  # as Headgate would write it
     normal: str
     tree: tuple[str, ...]
     terms: tuple[TermPlan, ...]
-    sql: dict[Dialect, SqlPlan]
-    # Per dialect: the statements that create what would serve it.
+    sql: dict[SqlDialect, SqlPlan]
+    # For each dialect: the statements that create the indexes it could use.
     indexes: dict[str, tuple[str, ...]]
     probes: tuple[str, ...]
-    residual: dict[Dialect, str | None]
+    residual: dict[SqlDialect, str | None]
     warnings: tuple[str, ...]
 
 
 def explain(node: Filter, *, now_us: int = 0) -> Explanation:
+    """Explain a filter; `UTC()` is `now_us`."""
     normal = normalize(node).tree
     plans = {dialect: compile_sql(normal, dialect, now_us=now_us) for dialect in DIALECTS}
     headers = indexed_headers(normal)
     return Explanation(
         text=to_text(node),
         normal=to_text(normal),
-        tree=tuple(_drawn(node)),
-        terms=tuple(_term_plan(term, now_us) for term in conjuncts(normal)),
+        tree=tuple(_draw(node)),
+        terms=tuple(_plan_term(term, now_us) for term in conjuncts(normal)),
         sql=plans,
         indexes={d: tuple(index_statement(d, name) for name in headers) for d in DIALECTS},
         probes=tuple(_probes(normal)),
@@ -88,7 +91,7 @@ def explain(node: Filter, *, now_us: int = 0) -> Explanation:
 # ---- the tree ----------------------------------------------------------------------------------------
 
 
-def _drawn(node: Node, indent: str = "", branch: str = "") -> Iterator[str]:
+def _draw(node: Node, indent: str = "", branch: str = "") -> Iterator[str]:
     yield indent + branch + _label(node)
     if branch:
         indent += "   " if branch.startswith("└") else "│  "
@@ -98,7 +101,7 @@ def _drawn(node: Node, indent: str = "", branch: str = "") -> Iterator[str]:
         if not isinstance(node, Compare | In | Like | IsNull | Exists)
     ]
     for i, child in enumerate(below):
-        yield from _drawn(child, indent, "└─ " if i == len(below) - 1 else "├─ ")
+        yield from _draw(child, indent, "└─ " if i == len(below) - 1 else "├─ ")
 
 
 def _label(node: Node) -> str:
@@ -117,11 +120,11 @@ def _label(node: Node) -> str:
             assert_never(node)
 
 
-# ---- who answers what --------------------------------------------------------------------------------
+# ---- the layers --------------------------------------------------------------------------------------
 
 
-def _term_plan(term: Filter, now_us: int) -> TermPlan:
-    answers: dict[Dialect, str] = {}
+def _plan_term(term: Filter, now_us: int) -> TermPlan:
+    answers: dict[SqlDialect, str] = {}
     for dialect in DIALECTS:
         plan = compile_sql(term, dialect, now_us=now_us)
         answers[dialect] = "exact" if plan.residual is None else "; ".join(plan.reasons)
@@ -176,7 +179,7 @@ def _literal(items: tuple[Node, ...]) -> bool:
 
 
 def indexed_headers(normal: Filter) -> tuple[str, ...]:
-    """Headers whose equality is required: what a SQL index or a stream's `indexed` should hold."""
+    """List the headers that must equal something: those that a SQL index or a stream's `indexed` should hold."""
     return tuple(
         dict.fromkeys(
             field.name
@@ -201,14 +204,15 @@ def _probes(normal: Filter) -> Iterator[str]:
     for leaf in walk(normal):
         match leaf:
             case Compare(left=Field() as field) | In(value=Field() as field):
-                for value in wanted_values(leaf):
+                for value in required_values(leaf):
                     yield f"{operand_text(field)}={operand_text(Literal(value))}"
 
 
-# ---- what the author may not have meant --------------------------------------------------------------
+# ---- warnings ----------------------------------------------------------------------------------------
 
 
 def warnings(node: Filter) -> Iterator[str]:
+    """Warn of what the author may not have meant."""
     normal = normalize(node).at(0).tree
     if normal == FALSE and node != FALSE:
         yield "the filter can never be TRUE: it matches nothing"
@@ -244,7 +248,7 @@ def _leaf_warnings(node: Filter) -> Iterator[str]:
 
 
 def _time_warnings(field: Field, literal: Literal) -> Iterator[str]:
-    if field == Field("sys", "timestamp") and _no_microseconds(literal.value):
+    if field == Field("sys", "timestamp") and _is_seconds(literal.value):
         yield (
             f"sys.timestamp is in microseconds since 1970, so {literal.value} is long ago; "
             "write TIMESTAMP '…'"
@@ -273,18 +277,18 @@ def _kind_warnings(field: Field, literals: tuple[Literal, ...]) -> Iterator[str]
 def _in_warnings(leaf: In, literals: tuple[Literal, ...]) -> Iterator[str]:
     kinds = {"number" if x.kind in ("int", "float") else x.kind for x in literals}
     if len(kinds) > 1 and leaf.negated:
-        yield f"{to_text(leaf)} mixes {_listed(kinds)}: one comparison is always UNKNOWN, so it is never TRUE"
+        yield f"{to_text(leaf)} mixes {_list_kinds(kinds)}: one comparison is always UNKNOWN, so it is never TRUE"
     elif len(kinds) > 1:
-        yield f"{to_text(leaf)} mixes {_listed(kinds)}; each matches only headers of its own kind"
+        yield f"{to_text(leaf)} mixes {_list_kinds(kinds)}; each matches only headers of its own kind"
 
 
 def _mixed_kinds(node: Filter) -> Iterator[str]:
-    """The same header compared as text here and as a number there."""
+    """Warn of a header that is compared as text in one place and as a number in another."""
     pairs = sorted({(field.name, kind) for field, kind in _compared_kinds(node)})
     for name, group in groupby(pairs, key=lambda pair: pair[0]):
         kinds = {kind for _, kind in group}
         if len(kinds) > 1:
-            yield f"{name} is compared as {_listed(kinds)} in the same filter; a header has one kind"
+            yield f"{name} is compared as {_list_kinds(kinds)} in the same filter; a header has one kind"
 
 
 def _compared_kinds(node: Filter) -> Iterator[tuple[Field, str]]:
@@ -296,8 +300,8 @@ def _compared_kinds(node: Filter) -> Iterator[tuple[Field, str]]:
                 yield field, "string"
 
 
-def _no_microseconds(value: Scalar) -> bool:
-    # Before 1973 in microseconds, but a plausible date in seconds or milliseconds.
+def _is_seconds(value: Scalar) -> bool:
+    # Before 1973 in microseconds, a plausible date in seconds or milliseconds.
     return not isinstance(value, str) and 10**9 <= value < 10**14
 
 
@@ -309,5 +313,5 @@ def _looks_numeric(text: str) -> bool:
     return True
 
 
-def _listed(kinds: set[str]) -> str:
+def _list_kinds(kinds: set[str]) -> str:
     return " and ".join(sorted(kinds))

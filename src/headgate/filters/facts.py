@@ -1,7 +1,7 @@
-"""What is known of a chunk without opening it, for many chunks at once.
+"""Facts about chunks that are known without opening them, for many chunks at once.
 
-Facts only ever exclude: what is not known stays possible. Everything is an array with one entry per chunk,
-so that planning a scan over a million chunks is a handful of numpy operations.
+Facts only exclude: what is not known stays possible. Everything is an array with one entry for each chunk, so that
+planning a scan over a million chunks is a handful of numpy operations.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ Probe: TypeAlias = Callable[[Field, Scalar, Chunks], Flags | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """Per chunk: how many messages hold this kind, and between which bounds. Bounds of none are ignored."""
+class ValueRange:
+    """For each chunk: how many messages hold this kind, and within which bounds. Without a message they mean nothing."""
 
     count: Counts
     low: Bounds | None = None
     high: Bounds | None = None
 
-    def at(self, chunks: Chunks) -> Range:
+    def at(self, chunks: Chunks) -> ValueRange:
+        """Select some chunks."""
         low = None if self.low is None else self.low[chunks]
         high = None if self.high is None else self.high[chunks]
-        return Range(self.count[chunks], low, high)
+        return ValueRange(self.count[chunks], low, high)
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctSets:
-    """Per chunk: all values a field takes there, as codes into one list. Only for chunks that are complete."""
+    """For each chunk: all values of a field in it, as codes into one list; only where `complete` is true."""
 
     values: Sequence[Scalar]
     codes: npt.NDArray[np.intp]
@@ -51,7 +52,7 @@ class DistinctSets:
 
     @classmethod
     def of(cls, sets: Iterable[Iterable[Scalar] | None]) -> DistinctSets:
-        """From one set a chunk; None where the set is not known."""
+        """Make them from one set for each chunk; None where it is not known."""
         code_of: dict[tuple[type, Scalar], int] = {}
         codes: list[int] = []
         starts, complete = [0], []
@@ -67,7 +68,7 @@ class DistinctSets:
         )
 
     def any_and_all(self, truth: Flags, chunks: Chunks) -> tuple[Flags, Flags]:
-        """Per chunk: whether any, and whether every, value it holds is true in `truth`."""
+        """Return for each chunk whether any, and whether every, value in it is true in `truth`."""
         true_before = np.concatenate(([0], np.cumsum(truth[self.codes])))
         starts, ends = self.starts[chunks], self.starts[chunks + 1]
         true_count = true_before[ends] - true_before[starts]
@@ -76,17 +77,17 @@ class DistinctSets:
 
 @dataclass(frozen=True, slots=True)
 class FieldFacts:
-    """What is known of one field. A kind that is not in `ranges` occurs in no covered chunk."""
+    """The facts about one field. A kind that is not in `ranges` occurs in no covered chunk."""
 
-    ranges: Mapping[Kind, Range]
-    covered: Flags | None = None  # None: in every chunk; where False, nothing is known at all
-    opaque: Counts | None = None  # messages whose value no filter can compare
+    ranges: Mapping[Kind, ValueRange]
+    covered: Flags | None = None  # None: all chunks; where False, nothing is known
+    opaque: Counts | None = None  # messages with a value that no filter can compare
     distinct: DistinctSets | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of `len(rows)` chunks. A field that is not in `fields` may hold anything."""
+    """The facts about `len(rows)` chunks. A field that is not in `fields` may hold anything."""
 
     rows: Counts
     fields: Mapping[Field, FieldFacts] = member(default_factory=dict)

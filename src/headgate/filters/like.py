@@ -1,7 +1,7 @@
 """LIKE in linear time, without regular expressions.
 
 A pattern is cut at its `%` signs. The first piece is anchored at the front, the last at the back, and for
-every piece between, the leftmost place that fits is always good enough: nothing is tried twice.
+every piece between, the leftmost place that fits is always right: nothing is tried twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Piece: TypeAlias = tuple[str | None, ...]  # literal runs, and None for each `_`
 
 @lru_cache(maxsize=4096)
 def pieces_of(pattern: str, escape: str | None) -> tuple[Piece, ...]:
-    """The pattern cut at `%`: one piece means no `%` at all."""
+    """Cut the pattern at `%`; a pattern without `%` is one piece."""
     pieces: list[list[str | None]] = [[]]
     characters = iter(pattern)
     for c in characters:
@@ -31,7 +31,7 @@ def pieces_of(pattern: str, escape: str | None) -> tuple[Piece, ...]:
                 piece[-1] += literal
             else:
                 piece.append(literal)
-    middle = [tuple(p) for p in pieces[1:-1] if p]  # `%%` says no more than `%`
+    middle = [tuple(p) for p in pieces[1:-1] if p]  # `%%` means the same as `%`
     ends = (
         [tuple(pieces[0])] if len(pieces) == 1 else [tuple(pieces[0]), *middle, tuple(pieces[-1])]
     )
@@ -39,17 +39,18 @@ def pieces_of(pattern: str, escape: str | None) -> tuple[Piece, ...]:
 
 
 def width(piece: Piece) -> int:
+    """Count the characters that a piece matches."""
     return sum(1 if part is None else len(part) for part in piece)
 
 
 def literal_prefix(pattern: str, escape: str | None) -> str:
-    """What every match begins with; empty when the pattern begins with a wildcard."""
+    """Return the text that every match begins with; empty when the pattern begins with a wildcard."""
     first = pieces_of(pattern, escape)[0]
     return first[0] if first and first[0] is not None else ""
 
 
 def plain_text(pattern: str, escape: str | None) -> str | None:
-    """The only text the pattern matches, when it holds no wildcard."""
+    """Return the only text that the pattern matches; None when it holds a wildcard."""
     pieces = pieces_of(pattern, escape)
     if len(pieces) > 1 or ANY_CHAR in pieces[0]:
         return None
@@ -58,20 +59,20 @@ def plain_text(pattern: str, escape: str | None) -> str | None:
 
 @lru_cache(maxsize=4096)
 def compile_like(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """A predicate over strings."""
+    """Compile the pattern to a function that tells whether a string matches."""
     pieces = pieces_of(pattern, escape)
     if any(part is None for piece in pieces for part in piece):
-        return _general(pieces)
+        return _compile_pieces(pieces)
     texts = ["".join(part or "" for part in piece) for piece in pieces]
-    return _without_underscore(texts)
+    return _compile_texts(texts)
 
 
-def _without_underscore(texts: list[str]) -> Callable[[str], bool]:
+def _compile_texts(texts: list[str]) -> Callable[[str], bool]:
     if len(texts) == 1:
         return texts[0].__eq__
     first, *middle, last = texts
     if middle:
-        return _general(tuple((text,) if text else () for text in texts))
+        return _compile_pieces(tuple((text,) if text else () for text in texts))
     if not first and not last:
         return lambda value: True
     if not last:
@@ -82,7 +83,7 @@ def _without_underscore(texts: list[str]) -> Callable[[str], bool]:
     return lambda value: len(value) >= least and value.startswith(first) and value.endswith(last)
 
 
-def _general(pieces: tuple[Piece, ...]) -> Callable[[str], bool]:
+def _compile_pieces(pieces: tuple[Piece, ...]) -> Callable[[str], bool]:
     first, last = pieces[0], pieces[-1]
     first_width, last_width = width(first), width(last)
     if len(pieces) == 1:
@@ -115,7 +116,7 @@ def _fits(value: str, at: int, piece: Piece) -> bool:
 
 
 def _finder(piece: Piece) -> Callable[[str, int, int], int]:
-    """The end of the leftmost fit of `piece` within value[start:end], or -1."""
+    """Compile a function that finds the end of the leftmost match of `piece` in value[start:end], or -1."""
     if len(piece) == 1 and piece[0] is not None:
         text, size = piece[0], len(piece[0])
 
@@ -127,10 +128,10 @@ def _finder(piece: Piece) -> Callable[[str, int, int], int]:
     if all(part is None for part in piece):
         count = len(piece)
         return lambda value, start, end: start + count if start + count <= end else -1
-    return _shift_and(piece)
+    return _shift_and_finder(piece)
 
 
-def _shift_and(piece: Piece) -> Callable[[str, int, int], int]:
+def _shift_and_finder(piece: Piece) -> Callable[[str, int, int], int]:
     # Bit-parallel: bit i of the state says that the piece's first i+1 characters end here. One step per
     # character of the text whatever the pattern, so a hostile mix of literals and `_` stays linear.
     everywhere = 0

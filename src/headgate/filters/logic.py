@@ -1,7 +1,7 @@
 """The meaning of a filter: three-valued logic and the type rules, in one place.
 
-`evaluate` walks the tree as it was written and is slow on purpose: it is the reference that every compiled
-target is tested against. Nobody else in the code base negates or joins UNKNOWN by hand.
+`evaluate` walks the tree as it was written, simple and slow: it is the reference that every compiled target is tested
+against. No other module negates or joins UNKNOWN by hand.
 """
 
 from __future__ import annotations
@@ -69,10 +69,12 @@ MIRRORED: Final[dict[CompareOp, CompareOp]] = {
 
 
 def negate(value: Tri) -> Tri:
+    """NOT: UNKNOWN stays UNKNOWN."""
     return None if value is None else not value
 
 
 def conjunction(values: Iterable[Tri]) -> Tri:
+    """AND: FALSE if one is FALSE, else UNKNOWN if one is UNKNOWN."""
     result: Tri = True
     for value in values:
         if value is False:
@@ -83,6 +85,7 @@ def conjunction(values: Iterable[Tri]) -> Tri:
 
 
 def disjunction(values: Iterable[Tri]) -> Tri:
+    """OR: TRUE if one is TRUE, else UNKNOWN if one is UNKNOWN."""
     return negate(conjunction(negate(value) for value in values))
 
 
@@ -90,7 +93,7 @@ def disjunction(values: Iterable[Tri]) -> Tri:
 
 
 def compare(op: CompareOp, left: Scalar | None, right: Scalar | None) -> Tri:
-    """TRUE or FALSE within one kind, UNKNOWN otherwise; int with float compares as doubles."""
+    """Compare two values: UNKNOWN unless they are of one kind; an int and a float compare as doubles."""
     left_kind, right_kind = KIND_OF.get(type(left)), KIND_OF.get(type(right))
     if left_kind is None or right_kind is None:
         return None
@@ -104,7 +107,7 @@ def compare(op: CompareOp, left: Scalar | None, right: Scalar | None) -> Tri:
 
 
 def arithmetic(op: ArithOp, left: Scalar | None, right: Scalar | None) -> int | float | None:
-    """int64 with ints, double otherwise; None on overflow, division by zero and anything not a number."""
+    """Compute with int64 if both are ints, else with doubles; None on overflow, division by zero or without a number."""
     if type(left) not in (int, float) or type(right) not in (int, float):
         return None
     if type(left) is int and type(right) is int and op != "/":
@@ -142,6 +145,7 @@ def _int_arithmetic(op: ArithOp, left: int, right: int) -> int | None:
 
 
 def negative(value: Scalar | None) -> int | float | None:
+    """Compute `-value`; None on overflow or without a number."""
     if type(value) is float:
         return -value
     return arithmetic("-", 0, value) if type(value) is int else None
@@ -151,20 +155,21 @@ def negative(value: Scalar | None) -> int | float | None:
 
 
 def matches_filter(node: Filter, message: Message, now_us: int = 0) -> bool:
-    """A message matches only on TRUE."""
+    """Tell whether the filter is TRUE for the message; neither FALSE nor UNKNOWN is a match."""
     return evaluate(node, message, now_us) is True
 
 
 def evaluate(node: Filter, message: Message, now_us: int = 0) -> Tri:
+    """Evaluate a filter on a message."""
     match node:
         case Constant(value=value):
             return value
         case Compare(op=op, left=left, right=right):
             return compare(op, value_of(left, message, now_us), value_of(right, message, now_us))
         case In(value=value, items=items, negated=negated):
-            wanted = value_of(value, message, now_us)
+            member = value_of(value, message, now_us)
             found = disjunction(
-                compare("=", wanted, value_of(item, message, now_us)) for item in items
+                compare("=", member, value_of(item, message, now_us)) for item in items
             )
             return negate(found) if negated else found
         case Like(value=value, pattern=pattern, escape=escape, negated=negated):
@@ -191,7 +196,7 @@ def evaluate(node: Filter, message: Message, now_us: int = 0) -> Tri:
 
 
 def value_of(operand: Operand, message: Message, now_us: int = 0) -> Scalar | None:
-    """The operand's value for this message; None when it has none a filter could compare."""
+    """Evaluate an operand on a message; None when it has no value that a filter can compare."""
     match operand:
         case Literal(value=value):
             return value
@@ -209,6 +214,7 @@ def value_of(operand: Operand, message: Message, now_us: int = 0) -> Scalar | No
 
 
 def field_value(field: Field, message: Message) -> HeaderValue:
+    """Return the value of a field; None when the message has none."""
     match field.scope:
         case "header":
             return message.headers.get(field.name)

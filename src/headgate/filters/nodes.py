@@ -3,9 +3,8 @@
     Filter  = Constant | Compare | In | Like | IsNull | Exists | TopicMatch | Not | And | Or
     Operand = Literal | Field | Now | Negate | Arith
 
-Nodes are frozen values: equal when they mean the same in the same words, hashable, picklable. They refuse
-to be built from the wrong things, so a tree that exists can be compiled. They carry no behaviour; each
-compiler is a function over them.
+Nodes are frozen values: hashable, picklable, equal when they are written alike. They refuse to be built from the
+wrong things, so that every tree can be compiled. They carry no behaviour; each compiler is a function over them.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ VIEWS: Final[tuple[View, ...]] = (*KINDS, "opaque")
 KIND_OF: Final[dict[type, Kind]] = {str: "string", int: "int", float: "float", bool: "bool"}
 COMPARE_OPS: Final[tuple[CompareOp, ...]] = ("=", "<>", "<", "<=", ">", ">=")
 ARITH_OPS: Final[tuple[ArithOp, ...]] = ("+", "-", "*", "/", "%")
-# Every system field has one kind, known beforehand.
+# Every system field has one kind.
 SYS_KINDS: Final[dict[str, Kind]] = {system.name: system.kind for system in SYSTEM_FIELDS}
 
 MAX_DEPTH: Final = 64
@@ -54,7 +53,7 @@ class Literal:
     """A constant. `Literal(1)`, `Literal(1.0)` and `Literal(True)` are three different things."""
 
     value: Scalar
-    # How it was written; only the printer looks.
+    # How it was written; only the printer reads it.
     form: LiteralForm = field(default="", compare=False)
     kind: Kind = field(init=False)
 
@@ -73,13 +72,13 @@ class Literal:
                 f"{self.value} does not fit into 64 bits; write it as a float, {self.value}.0"
             )
         if kind == "float" and not math.isfinite(self.value):  # type: ignore[arg-type]
-            raise FilterTypeError(f"{self.value} is not a finite number")
+            raise FilterTypeError(f"a filter compares finite numbers, not {self.value}")
         object.__setattr__(self, "kind", kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where a value comes from: a header, a field of the message itself, or an AMQP property."""
+    """A header, a system field or an AMQP property of the message."""
 
     scope: Scope
     name: str
@@ -134,11 +133,15 @@ Operand: TypeAlias = Literal | Field | Now | Negate | Arith
 
 @dataclass(frozen=True, slots=True)
 class Constant:
+    """TRUE or FALSE."""
+
     value: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
+    """`left op right`: UNKNOWN unless both have a value of kinds that can be compared."""
+
     op: CompareOp
     left: Operand
     right: Operand
@@ -164,7 +167,7 @@ class In:
         _need_operand(self.value, "IN")
         if not self.items:
             raise FilterTypeError(
-                "IN needs at least one value; a list that may be empty is FALSE: leave it out"
+                "IN needs at least one value; an empty list matches nothing: use FALSE, or leave the condition out"
             )
         if len(self.items) > MAX_IN_ITEMS:
             raise FilterLimitError("values in one IN list", len(self.items), MAX_IN_ITEMS)
@@ -201,7 +204,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """TRUE when the field has no value a filter could compare."""
+    """TRUE when the field has no value that a filter can compare."""
 
     field: Field
     negated: bool = False
@@ -212,7 +215,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """TRUE when the field is there, even if it holds nothing comparable (an AMQP list, say)."""
+    """TRUE when the field exists, even if no filter can compare its value (an AMQP list, for example)."""
 
     field: Field
     negated: bool = False
@@ -234,6 +237,8 @@ class TopicMatch:
 
 @dataclass(frozen=True, slots=True)
 class Not:
+    """`NOT term`."""
+
     term: Filter
 
     def __post_init__(self) -> None:
@@ -242,6 +247,8 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
+    """`term AND term …`."""
+
     terms: tuple[Filter, ...]
 
     def __post_init__(self) -> None:
@@ -250,6 +257,8 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
+    """`term OR term …`."""
+
     terms: tuple[Filter, ...]
 
     def __post_init__(self) -> None:
@@ -268,12 +277,12 @@ FILTER_TYPES: Final = (Constant, Compare, In, Like, IsNull, Exists, TopicMatch, 
 
 
 def negation(term: Filter) -> Filter:
-    """NOT term, as the parser and the builder write it."""
+    """Negate a term, as the parser and the builder do."""
     return Exists(term.field, not term.negated) if isinstance(term, Exists) else Not(term)
 
 
 def joined(joint: type[And] | type[Or], terms: Iterable[Filter]) -> Filter:
-    """The terms under one AND or OR, without nesting a joint in its own kind."""
+    """Join the terms under one AND or OR, without nesting one in its own kind."""
     flat: list[Filter] = []
     for term in terms:
         _need_filter(term, joint.__name__.upper())
@@ -281,10 +290,11 @@ def joined(joint: type[And] | type[Or], terms: Iterable[Filter]) -> Filter:
     return flat[0] if len(flat) == 1 else joint(tuple(flat))
 
 
-# ---- looking at a tree -------------------------------------------------------------------------------
+# ---- walking a tree ----------------------------------------------------------------------------------
 
 
 def children(node: Node) -> tuple[Node, ...]:
+    """Return the nodes directly below."""
     match node:
         case Compare(left=left, right=right) | Arith(left=left, right=right):
             return (left, right)
@@ -303,7 +313,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and everything below it, in the order it was written."""
+    """Yield the node and everything below it, in the order it was written."""
     stack = [node]
     while stack:
         node = stack.pop()
@@ -312,7 +322,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def fields_read(node: Node) -> frozenset[Field]:
-    """Every field the filter looks at."""
+    """Collect every field that the filter reads."""
     found = {n for n in walk(node) if isinstance(n, Field)}
     if any(isinstance(n, TopicMatch) for n in walk(node)):
         found.add(Field("sys", "topic"))
@@ -320,11 +330,12 @@ def fields_read(node: Node) -> frozenset[Field]:
 
 
 def depends_on_time(node: Node) -> bool:
+    """Tell whether the filter asks for `UTC()`."""
     return any(isinstance(n, Now) for n in walk(node))
 
 
 def check_depth(node: Node) -> None:
-    """Refuse a tree nested deeper than the compilers recurse."""
+    """Refuse a tree that is nested too deep for the compilers, which recurse."""
     stack = [(node, 1)]
     while stack:
         node, depth = stack.pop()
@@ -338,7 +349,7 @@ def check_depth(node: Node) -> None:
 
 def _need_operand(value: object, where: str) -> None:
     if not isinstance(value, OPERAND_TYPES):
-        raise FilterTypeError(f"{where} compares values, not {_described(value)}")
+        raise FilterTypeError(f"{where} compares values, not {_describe(value)}")
 
 
 def _need_number(value: object, op: str) -> None:
@@ -349,12 +360,14 @@ def _need_number(value: object, op: str) -> None:
 
 def _need_field(value: object, where: str) -> None:
     if not isinstance(value, Field):
-        raise FilterTypeError(f"{where} asks about a name, not about {_described(value)}")
+        raise FilterTypeError(
+            f"{where} needs the name of a header or field, not {_describe(value)}"
+        )
 
 
 def _need_filter(value: object, where: str) -> None:
     if not isinstance(value, FILTER_TYPES):
-        raise FilterTypeError(f"{where} joins conditions, not {_described(value)}")
+        raise FilterTypeError(f"{where} joins conditions, not {_describe(value)}")
 
 
 def _need_terms(terms: object, where: str) -> None:
@@ -364,7 +377,7 @@ def _need_terms(terms: object, where: str) -> None:
         _need_filter(term, where)
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, FILTER_TYPES):
         return "a condition"
     if isinstance(value, OPERAND_TYPES):

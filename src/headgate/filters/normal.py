@@ -1,8 +1,8 @@
-"""The normal form every target compiles: negation at the leaves, constants folded, nothing said twice.
+"""The normal form that every target compiles: negation at the leaves, constants folded, no term twice.
 
 With NOT pushed down to the leaves, a filter is TRUE exactly when its leaves combine to TRUE under plain
-two-valued AND and OR: UNKNOWN can be treated as FALSE, because nothing above can turn it into TRUE any
-more. So a target only ever answers one question: is this leaf TRUE?
+two-valued AND and OR: UNKNOWN can be treated as FALSE, because nothing above turns it into TRUE. So a target
+answers one question only: is this leaf TRUE?
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headgate.filters.nodes import (
 )
 from headgate.message import SYSTEM_FIELDS, Message, Scalar
 
-_NOBODY: Final = Message()  # what a constant is evaluated against
+_EMPTY: Final = Message()  # constants are evaluated against it
 _REQUIRED: Final = frozenset(field.name for field in SYSTEM_FIELDS if field.required)
 # Below this, a double equals one int at most, so one order holds for both.
 EXACT_AS_DOUBLE: Final = 2**53
@@ -72,14 +72,14 @@ def _normalize(node: Filter) -> NormalFilter:
 
 
 def bind_now(node: Filter, now_us: int) -> Filter:
-    """The filter with `UTC()` replaced by a moment; the same object when it does not ask for the time."""
+    """Replace `UTC()` by a moment; a filter that does not ask for the time is returned as it is."""
     if not depends_on_time(node):
         return node
-    return _map_operands(node, lambda operand: _bound(operand, now_us))
+    return _map_operands(node, lambda operand: _bind(operand, now_us))
 
 
 def conjuncts(node: Filter) -> tuple[Filter, ...]:
-    """The terms that must all hold."""
+    """Return the terms that must all hold."""
     return node.terms if isinstance(node, And) else (node,)
 
 
@@ -87,7 +87,7 @@ def conjuncts(node: Filter) -> tuple[Filter, ...]:
 
 
 def push_negation(node: Filter, *, negated: bool = False) -> Filter:
-    """The same filter with no Not in it: exact also for UNKNOWN, which no negation changes."""
+    """Remove every Not by negating the leaves; exact also for UNKNOWN, which no negation changes."""
     match node:
         case Not(term=term):
             return push_negation(term, negated=not negated)
@@ -95,10 +95,10 @@ def push_negation(node: Filter, *, negated: bool = False) -> Filter:
             joint = And if isinstance(node, And) is not negated else Or
             return joint(tuple(push_negation(term, negated=negated) for term in terms))
         case _:
-            return _opposite(node) if negated else node
+            return _negate_leaf(node) if negated else node
 
 
-def _opposite(leaf: Leaf) -> Leaf:
+def _negate_leaf(leaf: Leaf) -> Leaf:
     match leaf:
         case Constant(value=value):
             return Constant(not value)
@@ -124,16 +124,16 @@ def _opposite(leaf: Leaf) -> Leaf:
 def _simplify(node: Filter) -> Filter:
     match node:
         case And(terms=terms):
-            return _joined(And, map(_simplify, terms), neutral=TRUE, absorbing=FALSE)
+            return _join(And, map(_simplify, terms), neutral=TRUE, absorbing=FALSE)
         case Or(terms=terms):
-            return _joined(Or, map(_simplify, terms), neutral=FALSE, absorbing=TRUE)
+            return _join(Or, map(_simplify, terms), neutral=FALSE, absorbing=TRUE)
         case Not():
             return _simplify(push_negation(node))
         case _:
             return _simplify_leaf(node)
 
 
-def _joined(
+def _join(
     joint: type[And] | type[Or], terms: Iterable[Filter], *, neutral: Constant, absorbing: Constant
 ) -> Filter:
     flat: dict[Filter, None] = {}  # in order, each once
@@ -143,37 +143,38 @@ def _joined(
                 return absorbing
             if part != neutral:
                 flat[part] = None
-    kept = _without_absorbed(joint, tuple(flat))
-    if joint is And and _contradicts(kept):
+    kept = _drop_absorbed(joint, tuple(flat))
+    if joint is And and _is_contradiction(kept):
         return FALSE
-    if joint is Or and _covers_everything(kept):
+    if joint is Or and _is_tautology(kept):
         return TRUE
     return kept[0] if len(kept) == 1 else joint(kept) if kept else neutral
 
 
-def _without_absorbed(joint: type[And] | type[Or], terms: tuple[Filter, ...]) -> tuple[Filter, ...]:
-    """`a AND (a OR b)` is `a`, and `a OR (a AND b)` is `a`."""
+def _drop_absorbed(joint: type[And] | type[Or], terms: tuple[Filter, ...]) -> tuple[Filter, ...]:
+    """Drop absorbed terms: `a AND (a OR b)` is `a`, and `a OR (a AND b)` is `a`."""
     other = Or if joint is And else And
     plain = {term for term in terms if not isinstance(term, other)}
     return tuple(t for t in terms if not (isinstance(t, other) and not plain.isdisjoint(t.terms)))
 
 
-def _covers_everything(terms: tuple[Filter, ...]) -> bool:
-    """`x IS NULL OR x IS NOT NULL`: only leaves that are never UNKNOWN can complete each other."""
+def _is_tautology(terms: tuple[Filter, ...]) -> bool:
+    """Find `x IS NULL OR x IS NOT NULL`: only leaves that are never UNKNOWN complete each other."""
     certain = {t for t in terms if isinstance(t, IsNull | Exists | TopicMatch)}
-    return any(_opposite(term) in certain for term in certain)
+    return any(_negate_leaf(term) in certain for term in certain)
 
 
-def _contradicts(terms: tuple[Filter, ...]) -> bool:
+def _is_contradiction(terms: tuple[Filter, ...]) -> bool:
+    """Tell whether no message makes all terms TRUE, as far as that is easy to see."""
     present = set(terms)
-    if any(_opposite(t) in present for t in terms if not isinstance(t, And | Or | Not)):
+    if any(_negate_leaf(t) in present for t in terms if not isinstance(t, And | Or | Not)):
         return True
     absent = {t.field for t in terms if isinstance(t, IsNull) and not t.negated}
     absent |= {t.field for t in terms if isinstance(t, Exists) and t.negated}
     compared = [t for t in terms if isinstance(t, Compare | In | Like)]
     if any(_operand_of(t) in absent for t in compared):
         return True
-    return any(_empty(bounds) for bounds in _bounds_by_operand(compared).values())
+    return any(_is_empty(bounds) for bounds in _bounds_by_operand(compared).values())
 
 
 def _operand_of(leaf: Compare | In | Like) -> Operand:
@@ -183,7 +184,7 @@ def _operand_of(leaf: Compare | In | Like) -> Operand:
 def _bounds_by_operand(
     leaves: list[Compare | In | Like],
 ) -> dict[Operand, list[tuple[CompareOp, tuple[Scalar, ...]]]]:
-    """Per operand, the comparisons with constants whose order is the same for ints and floats."""
+    """Collect, for each operand, the comparisons with constants that order ints and floats alike."""
     bounds: dict[Operand, list[tuple[CompareOp, tuple[Scalar, ...]]]] = {}
     op: CompareOp
     values: tuple[Scalar, ...]
@@ -203,8 +204,8 @@ def _bounds_by_operand(
     return bounds
 
 
-def _empty(bounds: list[tuple[CompareOp, tuple[Scalar, ...]]]) -> bool:
-    """No value satisfies all the bounds. It suffices to try the equalities, or the ends of the range."""
+def _is_empty(bounds: list[tuple[CompareOp, tuple[Scalar, ...]]]) -> bool:
+    """Tell whether no value satisfies all bounds; trying the equalities, or the ends of the range, is enough."""
     kinds = {_kind_class(v) for _, values in bounds for v in values}
     equalities = [values for op, values in bounds if op == "="]
     if equalities:
@@ -230,20 +231,20 @@ def _kind_class(value: Scalar) -> str:
 
 
 def _simplify_leaf(leaf: Leaf) -> Filter:
-    leaf = _map_operands(leaf, _folded)  # type: ignore[assignment]
+    leaf = _map_operands(leaf, _fold)  # type: ignore[assignment]
     match leaf:
         case Compare(op=op, left=Literal() | Now() as left, right=right) if not isinstance(
             right, Literal | Now
         ):
             return _simplify_leaf(Compare(logic.MIRRORED[op], right, left))
         case Compare(left=Literal(), right=Literal()):
-            return Constant(logic.matches_filter(leaf, _NOBODY))
+            return Constant(logic.matches_filter(leaf, _EMPTY))
         case Compare(op=op, right=Literal(kind="bool")) if op not in ("=", "<>"):
             return FALSE  # booleans have no order: UNKNOWN
         case In():
             return _simplify_in(leaf)
         case Like(value=Literal()):
-            return Constant(logic.matches_filter(leaf, _NOBODY))
+            return Constant(logic.matches_filter(leaf, _EMPTY))
         case Like(value=value, pattern=pattern, escape=escape, negated=negated):
             text = plain_text(pattern, escape)
             return leaf if text is None else Compare("<>" if negated else "=", value, Literal(text))
@@ -260,7 +261,7 @@ def _simplify_leaf(leaf: Leaf) -> Filter:
 def _simplify_in(leaf: In) -> Filter:
     items = tuple(dict.fromkeys(leaf.items))
     if isinstance(leaf.value, Literal) and all(isinstance(item, Literal) for item in items):
-        return Constant(logic.matches_filter(leaf, _NOBODY))
+        return Constant(logic.matches_filter(leaf, _EMPTY))
     if leaf.negated and len({_kind_class(i.value) for i in items if isinstance(i, Literal)}) > 1:
         return FALSE  # whatever the value is, one of the comparisons is UNKNOWN
     if len(items) == 1:
@@ -272,7 +273,7 @@ def _simplify_in(leaf: In) -> Filter:
 
 
 def _map_operands(node: Filter, change: Callable[[Operand], Operand]) -> Filter:
-    """The filter with every whole operand replaced by what `change` makes of it."""
+    """Apply `change` to every whole operand of the filter."""
     match node:
         case Compare(op=op, left=left, right=right):
             return Compare(op, change(left), change(right))
@@ -292,13 +293,13 @@ def _map_operands(node: Filter, change: Callable[[Operand], Operand]) -> Filter:
             assert_never(node)
 
 
-def _folded(operand: Operand) -> Operand:
-    """Constants computed; what is UNKNOWN (an overflow, a division by zero) stays as it is written."""
+def _fold(operand: Operand) -> Operand:
+    """Compute constants; what is UNKNOWN (an overflow, a division by zero) stays as it is written."""
     match operand:
         case Negate(value=value):
-            return _as_literal(Negate(_folded(value)))
+            return _as_literal(Negate(_fold(value)))
         case Arith(op=op, left=left, right=right):
-            return _as_literal(Arith(op, _folded(left), _folded(right)))
+            return _as_literal(Arith(op, _fold(left), _fold(right)))
         case _:
             return operand
 
@@ -307,20 +308,20 @@ def _as_literal(operand: Negate | Arith) -> Operand:
     parts = (operand.value,) if isinstance(operand, Negate) else (operand.left, operand.right)
     if not all(isinstance(part, Literal) for part in parts):
         return operand
-    value = logic.value_of(operand, _NOBODY)
+    value = logic.value_of(operand, _EMPTY)
     if value is None:
         return operand
     forms = [part.form for part in parts if isinstance(part, Literal)]
     return Literal(value, "timestamp" if "timestamp" in forms else forms[0])
 
 
-def _bound(operand: Operand, now_us: int) -> Operand:
+def _bind(operand: Operand, now_us: int) -> Operand:
     match operand:
         case Now():
             return Literal(now_us)
         case Negate(value=value):
-            return Negate(_bound(value, now_us))
+            return Negate(_bind(value, now_us))
         case Arith(op=op, left=left, right=right):
-            return Arith(op, _bound(left, now_us), _bound(right, now_us))
+            return Arith(op, _bind(left, now_us), _bind(right, now_us))
         case _:
             return operand

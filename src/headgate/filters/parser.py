@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, cast
@@ -13,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 from lark import Transformer
 
 from headgate.errors import FilterError, FilterSyntaxError, FilterTypeError
-from headgate.filters.automaton import END, Automaton, Lexeme, Unexpected
+from headgate.filters.automaton import Automaton, Unexpected
 from headgate.filters.nodes import (
     FILTER_TYPES,
     MAX_DEPTH,
@@ -43,22 +41,22 @@ from headgate.filters.nodes import (
     joined,
     negation,
 )
-from headgate.filters.scanner import scan
+from headgate.filters.scanner import END, Lexeme, parse_interval, parse_timestamp, scan, unquote
 from headgate.message import INT64_MAX, PROPERTY_NAMES, SYSTEM_FIELDS
 
-_MOST_DIGITS: Final = len(str(INT64_MAX))  # Python refuses to read thousands of them
+_MOST_DIGITS: Final = len(str(INT64_MAX))  # Python refuses to convert thousands of them
 _TOO_LARGE: Final = "the integer does not fit into 64 bits; write it as a float"
 
 
 def parse(text: str) -> Filter:
-    """The tree of a filter's text; blank text matches everything."""
+    """Parse the text of a filter; blank text matches everything."""
     if not isinstance(text, str):
         raise FilterTypeError(f"a filter is text, not {type(text).__name__}: {text!r}")
-    return _parsed(text)
+    return _parse(text)
 
 
 @lru_cache(maxsize=1024)
-def _parsed(text: str) -> Filter:
+def _parse(text: str) -> Filter:
     if not text.strip(" \t\f\n\r"):
         return TRUE
     lexemes = scan(text)
@@ -66,11 +64,11 @@ def _parsed(text: str) -> Filter:
         tree = _TreeBuilder.condition(_automaton().run(lexemes))
     except Unexpected as unexpected:
         raise _syntax_error(unexpected, text) from None
-    except _Misplaced as misplaced:
-        raise misplaced.located(text) from None
+    except _Problem as problem:
+        raise problem.in_text(text) from None
     if (
         len(lexemes) >= MAX_DEPTH
-    ):  # every level took one at least, but for the `= TRUE` of a bare name
+    ):  # a level takes one lexeme at least, but for the `= TRUE` of a bare name
         check_depth(tree)
     return tree
 
@@ -83,179 +81,182 @@ def _automaton() -> Automaton:
 # ---- building the tree -------------------------------------------------------------------------------
 
 
-class _Placed(NamedTuple):
-    """A node and where its text begins, so that a complaint about it can point there."""
+class _Located(NamedTuple):
+    """A node and the position of its text, so that an error can point there."""
 
-    node: Node | _TooBig
+    node: Node | _MinInt
     at: int
 
 
-class _TooBig(NamedTuple):
-    """2**63: an integer only when a minus stands before it."""
+class _MinInt(NamedTuple):
+    """2**63: an integer only with a minus before it."""
 
 
-class _Misplaced(Exception):
-    """A problem at a place; the parser turns it into FilterSyntaxError when it knows the text."""
+class _Problem(Exception):
+    """A problem at a position; `parse` turns it into a FilterSyntaxError with the text."""
 
     def __init__(self, problem: str, at: int) -> None:
         self.problem, self.at = problem, at
         super().__init__(problem)
 
-    def located(self, text: str) -> FilterSyntaxError:
+    def in_text(self, text: str) -> FilterSyntaxError:
+        """Make the error that shows the place in the text."""
         return FilterSyntaxError(self.problem, text, self.at)
 
 
-class _TreeBuilder(Transformer[Lexeme, _Placed]):
-    """One method per rule of grammar.lark; every child is a `_Placed` or a lexeme."""
+class _TreeBuilder(Transformer[Lexeme, _Located]):
+    """One method for each rule of grammar.lark; every child is a `_Located` or a lexeme."""
 
     # -- conditions
 
-    def disjunction(self, terms: list[_Placed]) -> _Placed:
-        return _Placed(joined(Or, map(self.condition, terms)), terms[0].at)
+    def disjunction(self, terms: list[_Located]) -> _Located:
+        return _Located(joined(Or, map(self.condition, terms)), terms[0].at)
 
-    def conjunction(self, terms: list[_Placed]) -> _Placed:
-        return _Placed(joined(And, map(self.condition, terms)), terms[0].at)
+    def conjunction(self, terms: list[_Located]) -> _Located:
+        return _Located(joined(And, map(self.condition, terms)), terms[0].at)
 
-    def negation(self, children: list[_Placed]) -> _Placed:
-        return _Placed(negation(self.condition(children[0])), children[0].at)
+    def negation(self, children: list[_Located]) -> _Located:
+        return _Located(negation(self.condition(children[0])), children[0].at)
 
-    def compare(self, children: list[Any]) -> _Placed:
+    def compare(self, children: list[Any]) -> _Located:
         left, op, right = children
         spelled = cast(CompareOp, "<>" if op.text == "!=" else op.text)
-        return _Placed(Compare(spelled, self.operand(left), self.operand(right)), left.at)
+        return _Located(Compare(spelled, self.operand(left), self.operand(right)), left.at)
 
-    def is_in(self, children: list[Any], negated: bool = False) -> _Placed:
+    def is_in(self, children: list[Any], negated: bool = False) -> _Located:
         value, items = children
         return self.build(value.at, In, self.operand(value), items, negated)
 
-    def is_not_in(self, children: list[Any]) -> _Placed:
+    def is_not_in(self, children: list[Any]) -> _Located:
         return self.is_in(children, negated=True)
 
-    def items(self, children: list[_Placed]) -> tuple[Operand, ...]:
+    def items(self, children: list[_Located]) -> tuple[Operand, ...]:
         return tuple(map(self.operand, children))
 
-    def like(self, children: list[Any], negated: bool = False) -> _Placed:
+    def like(self, children: list[Any], negated: bool = False) -> _Located:
         value, pattern, escape = children
-        escape_text = None if escape is None else _unquoted(escape)
+        escape_text = None if escape is None else unquote(escape)
         where = pattern.at if escape is None else escape.at
         return self.build(
             where,
             Like,
             self.operand(value),
-            _unquoted(pattern),
+            unquote(pattern),
             escape_text,
             negated,
             begins=value.at,
         )
 
-    def not_like(self, children: list[Any]) -> _Placed:
+    def not_like(self, children: list[Any]) -> _Located:
         return self.like(children, negated=True)
 
-    def between(self, children: list[_Placed]) -> _Placed:
+    def between(self, children: list[_Located]) -> _Located:
         value, low, high = map(self.operand, children)
-        return _Placed(And((Compare(">=", value, low), Compare("<=", value, high))), children[0].at)
+        return _Located(
+            And((Compare(">=", value, low), Compare("<=", value, high))), children[0].at
+        )
 
-    def not_between(self, children: list[_Placed]) -> _Placed:
+    def not_between(self, children: list[_Located]) -> _Located:
         inside = self.between(children)
-        return _Placed(negation(self.condition(inside)), inside.at)
+        return _Located(negation(self.condition(inside)), inside.at)
 
-    def is_null(self, children: list[_Placed], negated: bool = False) -> _Placed:
-        return _Placed(IsNull(self.field(children[0], "IS NULL"), negated), children[0].at)
+    def is_null(self, children: list[_Located], negated: bool = False) -> _Located:
+        return _Located(IsNull(self.field(children[0], "IS NULL"), negated), children[0].at)
 
-    def is_not_null(self, children: list[_Placed]) -> _Placed:
+    def is_not_null(self, children: list[_Located]) -> _Located:
         return self.is_null(children, negated=True)
 
-    def topic_match(self, children: list[Any], negated: bool = False) -> _Placed:
+    def topic_match(self, children: list[Any], negated: bool = False) -> _Located:
         value, pattern = children
         if value.node != Field("sys", "topic"):
-            raise _Misplaced(
+            raise _Problem(
                 "MATCHES compares sys.topic with a topic pattern; use LIKE for other text", value.at
             )
-        return self.build(pattern.at, TopicMatch, _unquoted(pattern), negated, begins=value.at)
+        return self.build(pattern.at, TopicMatch, unquote(pattern), negated, begins=value.at)
 
-    def not_topic_match(self, children: list[Any]) -> _Placed:
+    def not_topic_match(self, children: list[Any]) -> _Located:
         return self.topic_match(children, negated=True)
 
-    def exists(self, children: list[_Placed]) -> _Placed:
-        return _Placed(Exists(self.field(children[0], "EXISTS")), children[0].at)
+    def exists(self, children: list[_Located]) -> _Located:
+        return _Located(Exists(self.field(children[0], "EXISTS")), children[0].at)
 
     # -- values
 
-    def arith(self, children: list[Any]) -> _Placed:
+    def arith(self, children: list[Any]) -> _Located:
         left, op, right = children
-        self.number_wanted(left, op), self.number_wanted(right, op)
+        self.check_number(left, op), self.check_number(right, op)
         computed = Arith(cast(ArithOp, op.text), self.operand(left), self.operand(right))
-        return _Placed(computed, left.at)
+        return _Located(computed, left.at)
 
-    def minus(self, children: list[Any]) -> _Placed:
+    def minus(self, children: list[Any]) -> _Located:
         sign, value = children
-        if isinstance(value.node, _TooBig):
-            return _Placed(Literal(-(2**63)), sign.at)
-        self.number_wanted(value, sign)
+        if isinstance(value.node, _MinInt):
+            return _Located(Literal(-(2**63)), sign.at)
+        self.check_number(value, sign)
         operand = self.operand(value)
         folded = isinstance(operand, Literal) and operand.value != -(2**63)
         node = Literal(-cast(float, operand.value)) if folded else Negate(operand)  # type: ignore[union-attr]
-        return _Placed(node, sign.at)
+        return _Located(node, sign.at)
 
-    def plus(self, children: list[Any]) -> _Placed:
+    def plus(self, children: list[Any]) -> _Located:
         sign, value = children
-        self.number_wanted(value, sign)
+        self.check_number(value, sign)
         operand = self.operand(value)
-        # A plus changes no number, but it makes anything else UNKNOWN: it is not nothing.
+        # A plus changes no number, but it makes anything else UNKNOWN: it cannot be dropped.
         node = operand if isinstance(operand, Literal) else Arith("+", Literal(0), operand)
-        return _Placed(node, sign.at)
+        return _Located(node, sign.at)
 
-    def number(self, children: list[Lexeme]) -> _Placed:
+    def number(self, children: list[Lexeme]) -> _Located:
         _, text, at = children[0]
         if not text.isdigit():
             value = float(text)
             if math.isinf(value):
-                raise _Misplaced("the number is too large for a float", at)
-            return _Placed(Literal(value), at)
+                raise _Problem("the number is too large for a float", at)
+            return _Located(Literal(value), at)
         digits = text.lstrip("0") or "0"
         if len(digits) > _MOST_DIGITS:
-            raise _Misplaced(_TOO_LARGE, at)
+            raise _Problem(_TOO_LARGE, at)
         whole = int(digits)
         if whole == INT64_MAX + 1:
-            return _Placed(_TooBig(), at)
+            return _Located(_MinInt(), at)
         return self.build(at, Literal, whole)
 
-    def string(self, children: list[Lexeme]) -> _Placed:
-        return self.build(children[0].at, Literal, _unquoted(children[0]))
+    def string(self, children: list[Lexeme]) -> _Located:
+        return self.build(children[0].at, Literal, unquote(children[0]))
 
-    def boolean(self, children: list[Lexeme]) -> _Placed:
-        return _Placed(Literal(children[0].type == "TRUE"), children[0].at)
+    def boolean(self, children: list[Lexeme]) -> _Located:
+        return _Located(Literal(children[0].type == "TRUE"), children[0].at)
 
-    def timestamp(self, children: list[Lexeme]) -> _Placed:
-        return self.moment(children[0], _microseconds_at, "timestamp")
+    def timestamp(self, children: list[Lexeme]) -> _Located:
+        return self.moment(children[0], parse_timestamp, "timestamp")
 
-    def interval(self, children: list[Lexeme]) -> _Placed:
-        return self.moment(children[0], _microseconds_of, "interval")
+    def interval(self, children: list[Lexeme]) -> _Located:
+        return self.moment(children[0], parse_interval, "interval")
 
-    def moment(self, lexeme: Lexeme, read: Callable[[str], int | None], form: Any) -> _Placed:
+    def moment(self, lexeme: Lexeme, read: Callable[[str], int | None], form: Any) -> _Located:
         text = lexeme.text[lexeme.text.index("'") + 1 : -1]
         microseconds = read(text)
         if microseconds is None:
-            raise _Misplaced(f"{text!r} is no {form}; {_MOMENT_HINTS[form]}", lexeme.at)
+            raise _Problem(f"{text!r} is not a valid {form}; {_TIME_HINTS[form]}", lexeme.at)
         return self.build(lexeme.at, Literal, microseconds, form)
 
-    def name(self, children: list[Lexeme]) -> _Placed:
+    def name(self, children: list[Lexeme]) -> _Located:
         lexeme = children[0]
         if lexeme.type == "QUALIFIED":
-            return _Placed(_qualified(lexeme), lexeme.at)
-        name = _unquoted(lexeme) if lexeme.type == "QUOTED" else lexeme.text
+            return _Located(_qualified(lexeme), lexeme.at)
+        name = unquote(lexeme) if lexeme.type == "QUOTED" else lexeme.text
         return self.build(lexeme.at, Field, "header", name)
 
-    def now(self, children: list[Lexeme]) -> _Placed:
-        return _Placed(Now(), children[0].at)
+    def now(self, children: list[Lexeme]) -> _Located:
+        return _Located(Now(), children[0].at)
 
-    def parenthesis(self, children: list[_Placed]) -> _Placed:
+    def parenthesis(self, children: list[_Located]) -> _Located:
         return children[0]
 
-    # -- what may stand where
+    # -- what may be where
 
     @staticmethod
-    def condition(placed: _Placed) -> Filter:
+    def condition(placed: _Located) -> Filter:
         node = placed.node
         if isinstance(node, FILTER_TYPES):
             return node
@@ -263,47 +264,44 @@ class _TreeBuilder(Transformer[Lexeme, _Placed]):
             return Compare("=", node, Literal(True))
         if isinstance(node, Literal) and isinstance(node.value, bool):
             return Constant(node.value)
-        raise _Misplaced(
-            "this is a value where a condition belongs; compare it with something", placed.at
+        raise _Problem(
+            "this is a value where a condition is needed; compare it with something", placed.at
         )
 
     @staticmethod
-    def operand(placed: _Placed) -> Operand:
+    def operand(placed: _Located) -> Operand:
         if isinstance(placed.node, OPERAND_TYPES):
             return placed.node
-        if isinstance(placed.node, _TooBig):
-            raise _Misplaced(_TOO_LARGE, placed.at)
-        raise _Misplaced("this is a condition where a value belongs", placed.at)
+        if isinstance(placed.node, _MinInt):
+            raise _Problem(_TOO_LARGE, placed.at)
+        raise _Problem("this is a condition where a value is needed", placed.at)
 
     @staticmethod
-    def field(placed: _Placed, where: str) -> Field:
+    def field(placed: _Located, where: str) -> Field:
         if isinstance(placed.node, Field):
             return placed.node
-        raise _Misplaced(f"{where} asks about a name", placed.at)
+        raise _Problem(f"{where} needs the name of a header or field", placed.at)
 
     @staticmethod
-    def number_wanted(placed: _Placed, op: Lexeme) -> None:
+    def check_number(placed: _Located, op: Lexeme) -> None:
         if isinstance(placed.node, Literal) and placed.node.kind not in ("int", "float"):
-            raise _Misplaced(f"{op.text} needs a number here", placed.at)
+            raise _Problem(f"{op.text} needs a number here", placed.at)
 
     @staticmethod
     def build(
         at: int, node_type: Callable[..., Node], *parts: Any, begins: int | None = None
-    ) -> _Placed:
-        """Build a node whose own checks may refuse; a refusal points at `at`."""
+    ) -> _Located:
+        """Build a node; when its own checks refuse, the error points at `at`."""
         try:
-            return _Placed(node_type(*parts), at if begins is None else begins)
+            return _Located(node_type(*parts), at if begins is None else begins)
         except (FilterError, ValueError) as refused:
-            raise _Misplaced(str(refused), at) from None
+            raise _Problem(str(refused), at) from None
 
 
-def _unquoted(lexeme: Lexeme) -> str:
-    quote, inner = lexeme.text[0], lexeme.text[1:-1]
-    if quote == "[":
-        return inner.replace("[[", "[").replace("]]", "]")
-    return inner.replace(quote * 2, quote)
-
-
+_TIME_HINTS: Final = {
+    "timestamp": "write it like '2026-01-31T12:00:00Z' (UTC unless it says otherwise)",
+    "interval": "write it like '90s', '1h 30m' or '2 days'",
+}
 _HEADER_SECTIONS: Final = ("application_properties", "a")
 # Every qualified name that is not a header's.
 _QUALIFIED: Final[dict[str, Field]] = {
@@ -330,64 +328,10 @@ def _qualified(lexeme: Lexeme) -> Field:
         if known
         else f"write [{lexeme.text}] for the header of that name"
     )
-    raise _Misplaced(f"unknown name {lexeme.text!r}; {hint}", lexeme.at)
+    raise _Problem(f"unknown name {lexeme.text!r}; {hint}", lexeme.at)
 
 
-# ---- moments and spans of time -----------------------------------------------------------------------
-
-_MOMENT_HINTS: Final = {
-    "timestamp": "write it like '2026-01-31T12:00:00Z' (UTC unless it says otherwise)",
-    "interval": "write it like '90s', '1h 30m' or '2 days'",
-}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS: Final = {
-    unit: microseconds
-    for microseconds, units in {
-        1: "us microsecond microseconds",
-        1_000: "ms millisecond milliseconds",
-        1_000_000: "s sec secs second seconds",
-        60_000_000: "m min mins minute minutes",
-        3_600_000_000: "h hour hours",
-        86_400_000_000: "d day days",
-        604_800_000_000: "w week weeks",
-    }.items()
-    for unit in units.split()
-}
-_SPAN = re.compile(r"\s*(-?)\s*(\d{1,12})\s*([A-Za-z]+)\s*", re.ASCII)
-
-
-# A date and perhaps a time as ISO 8601 writes them; Python would take any character for the T.
-_ISO = re.compile(
-    r"\s*(\d{4}-\d\d-\d\d|\d{8}|\d{4}-W\d\d(-\d)?|\d{4}W\d{2,3})([Tt ][\d:.,]+([Zz]|[+-][\d:.]+)?)?\s*",
-    re.ASCII,
-)
-
-
-def _microseconds_at(text: str) -> int | None:
-    if not _ISO.fullmatch(text):
-        return None
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def _microseconds_of(text: str) -> int | None:
-    total = at = 0
-    while at < len(text):
-        found = _SPAN.match(text, at)
-        unit = _UNITS.get(found[3].lower()) if found else None
-        if found is None or unit is None:
-            return None
-        total += int(found[2]) * unit * (-1 if found[1] else 1)
-        at = found.end()
-    return total if text.strip() else None
-
-
-# ---- saying what is wrong ----------------------------------------------------------------------------
+# ---- errors -------------------------------------------------------------------------------------------
 
 _SPELLED: Final = {
     "_OR": "OR",
@@ -409,7 +353,7 @@ _SPELLED: Final = {
     "_IS": "IS",
     "NAME": "a name",
 }
-_IMPLIED: Final = frozenset(  # part of "a value", of "a name", or of no help to the reader
+_NOT_LISTED: Final = frozenset(  # part of "a value" or of "a name", or of no help to the reader
     [
         "TRUE",
         "FALSE",
@@ -430,10 +374,10 @@ _IMPLIED: Final = frozenset(  # part of "a value", of "a name", or of no help to
 
 def _syntax_error(unexpected: Unexpected, text: str) -> FilterSyntaxError:
     lexeme, expected = unexpected.lexeme, set(unexpected.accepted)
-    if "NUMBER" in expected:  # a value may stand here: that says it all
+    if "NUMBER" in expected:  # "a value" covers the others
         expected -= {"STRING", "NAME", "_LPAR"}
     words = sorted(
-        {_SPELLED[name] for name in expected if name in _SPELLED and name not in _IMPLIED}
+        {_SPELLED[name] for name in expected if name in _SPELLED and name not in _NOT_LISTED}
     )
     if lexeme.type == END:
         return FilterSyntaxError("the filter ends too early", text, len(text), tuple(words))

@@ -1,8 +1,8 @@
-"""Tree -> canonical text. `parse(to_text(f)) == f` for every tree the parser or the builder makes."""
+"""Tree -> canonical text. `parse(to_text(f)) == f` for every tree of the parser and the builder."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final, assert_never
 
 from headgate.filters.nodes import (
@@ -24,10 +24,9 @@ from headgate.filters.nodes import (
     Or,
     TopicMatch,
 )
-from headgate.filters.scanner import is_bare_name
+from headgate.filters.scanner import EPOCH, is_bare_name
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# What a datetime can say, in microseconds.
+# The range of datetime, in microseconds.
 _YEARS: Final = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
 _SPANS: Final = (
     (604_800_000_000, "w"),
@@ -42,7 +41,7 @@ _BINDS: Final = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
 
 
 def to_text(node: Filter) -> str:
-    """The filter as a user would write it, with no more parentheses than it needs."""
+    """Write the filter as a user would, with no more parentheses than needed."""
     match node:
         case Constant(value=value):
             return "TRUE" if value else "FALSE"
@@ -53,25 +52,26 @@ def to_text(node: Filter) -> str:
                 f"{operand_text(value)} {_not(negated)}IN ({', '.join(map(operand_text, items))})"
             )
         case Like(value=value, pattern=pattern, escape=escape, negated=negated):
-            tail = "" if escape is None else f" ESCAPE {_quoted(escape)}"
-            return f"{operand_text(value)} {_not(negated)}LIKE {_quoted(pattern)}{tail}"
+            tail = "" if escape is None else f" ESCAPE {_quote(escape)}"
+            return f"{operand_text(value)} {_not(negated)}LIKE {_quote(pattern)}{tail}"
         case IsNull(field=field, negated=negated):
             return f"{operand_text(field)} IS {_not(negated)}NULL"
         case Exists(field=field, negated=negated):
             return f"{_not(negated)}EXISTS({operand_text(field)})"
         case TopicMatch(pattern=pattern, negated=negated):
-            return f"sys.topic {_not(negated)}MATCHES {_quoted(pattern)}"
+            return f"sys.topic {_not(negated)}MATCHES {_quote(pattern)}"
         case Not(term=term):
-            return f"NOT {_grouped(term, (And, Or))}"
+            return f"NOT {_group(term, (And, Or))}"
         case And(terms=terms):
-            return " AND ".join(_grouped(term, (Or, And)) for term in terms)
+            return " AND ".join(_group(term, (Or, And)) for term in terms)
         case Or(terms=terms):
-            return " OR ".join(_grouped(term, (Or,)) for term in terms)
+            return " OR ".join(_group(term, (Or,)) for term in terms)
         case _:
             assert_never(node)
 
 
 def operand_text(operand: Operand) -> str:
+    """Write an operand as a user would."""
     match operand:
         case Literal():
             return _literal_text(operand)
@@ -103,7 +103,7 @@ def _not(negated: bool) -> str:
     return "NOT " if negated else ""
 
 
-def _grouped(term: Filter, looser: tuple[type, ...]) -> str:
+def _group(term: Filter, looser: tuple[type, ...]) -> str:
     return f"({to_text(term)})" if isinstance(term, looser) else to_text(term)
 
 
@@ -112,18 +112,18 @@ def _factor(operand: Operand, least: int) -> str:
     return f"({text})" if isinstance(operand, Arith) and _BINDS[operand.op] < least else text
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
 def _literal_text(literal: Literal) -> str:
     value = literal.value
     if isinstance(value, str):
-        return _quoted(value)
+        return _quote(value)
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if literal.form == "timestamp" and type(value) is int and value in _YEARS:
-        moment = _EPOCH + timedelta(microseconds=value)
+        moment = EPOCH + timedelta(microseconds=value)
         return f"TIMESTAMP '{moment.isoformat().replace('+00:00', 'Z')}'"
     if literal.form == "interval" and type(value) is int and value > 0:
         return f"INTERVAL '{_span_text(value)}'"

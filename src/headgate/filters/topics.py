@@ -2,7 +2,7 @@
 
 The empty topic has no words at all, so `#` and the empty pattern match it and `*` does not. A wildcard is
 one only as a whole word: `a*` is a plain word. Matching is linear: between two `#` the leftmost place
-that fits is always good enough, so nothing is ever tried twice.
+that fits is always right, so nothing is tried twice.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ MANY: Final = "#"
 
 
 def check_pattern(pattern: str) -> None:
+    """Refuse a pattern that no topic could match."""
     if not isinstance(pattern, str):
         raise TopicPatternError(f"a topic pattern must be str, not {type(pattern).__name__}")
     if UNSTORABLE.search(pattern):
@@ -30,12 +31,13 @@ def check_pattern(pattern: str) -> None:
 
 
 def words_of(topic: str) -> list[str]:
+    """Split a topic into its words; the empty topic has none."""
     return topic.split(".") if topic else []
 
 
 @lru_cache(maxsize=4096)
 def canonical(pattern: str) -> tuple[str, ...]:
-    """The pattern's words with every run of wildcards as its `*`s followed by at most one `#`."""
+    """Return the words of the pattern, with every run of wildcards as its `*`s followed by at most one `#`."""
     check_pattern(pattern)
     words: list[str] = []
     pending_many = False
@@ -52,7 +54,7 @@ def canonical(pattern: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """A predicate over topics."""
+    """Compile the pattern to a function that tells whether a topic matches."""
     words = canonical(pattern)
     if words == (MANY,):
         return lambda topic: True
@@ -65,19 +67,20 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def matches(pattern: str, topic: str) -> bool:
+    """Tell whether the topic matches the pattern."""
     return compile_pattern(pattern)(topic)
 
 
 def regex(pattern: str) -> str:
-    """The pattern as a regular expression without anchors, in the words PostgreSQL and Java share."""
-    # The empty topic has no word, not one empty word: a pattern that wants one must see a character.
-    wanted = [word for word in canonical(pattern) if word != MANY]
-    guard = "(?=[^.]|\\.)" if len(wanted) == 1 and wanted[0] in (ONE, "") else ""
+    """Translate the pattern to a regular expression without anchors that PostgreSQL and Java understand."""
+    # The empty topic has no word, not one empty word: a pattern that needs one must see a character.
+    words = [word for word in canonical(pattern) if word != MANY]
+    guard = "(?=[^.]|\\.)" if len(words) == 1 and words[0] in (ONE, "") else ""
     return guard + regex_of_words(pattern)
 
 
 def regex_of_words(pattern: str) -> str:
-    """The same in the words RE2 knows too: right for every topic but, perhaps, the empty one."""
+    """Translate the pattern to a regular expression for RE2, which is right for every topic but the empty one."""
     words = canonical(pattern)
     if words == (MANY,):
         return "(?:[^.]|\\.)*"

@@ -132,10 +132,11 @@ def check_postgres(url: str | None) -> Finding:
     if url is None or not url.startswith(("postgresql:", "postgres:")):
         found = f"psycopg {_installed_version('psycopg')}, no server checked"
         return Finding("PostgreSQL", "fine", found, "--database postgresql://… checks one")
-    from headgate.queues.postgres import open_connection, target_of
+    from headgate.queues import postgres_target
+    from headgate.queues.postgres import open_connection
 
     try:
-        with open_connection(target_of(url)) as connection:
+        with open_connection(postgres_target(url)) as connection:
             row = connection.execute(
                 "SELECT current_setting('server_version'), current_setting('server_version_num')::int >= 140000,"
                 " has_database_privilege(current_database(), 'CREATE')"

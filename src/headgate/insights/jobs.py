@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from headgate.spark.jobs import Advice, FieldStats, StreamStats
+    from headgate.spark.jobs import FieldStats, StreamAdvice, StreamStats
 
 PERCENTILES: Final = (0.5, 0.9, 0.99)  # of payload sizes
 _TOP_VALUES: Final = 20  # frequent values of a field
@@ -44,13 +44,13 @@ def _describe_field(field: FieldStats) -> dict[str, Any]:
     }
 
 
-def describe_advice(advice: Advice) -> dict[str, Any]:
+def describe_advice(advice: StreamAdvice) -> dict[str, Any]:
     """Advice on a stream's options as JSON values, with the commands that follow it."""
     return {
         "stream": advice.path,
         "messages": advice.stats.messages,
         "segments": advice.segments,
-        "segments_looked_at": advice.looked_at,
+        "segments_looked_at": advice.sampled,
         "indexed": list(advice.indexed),
         "filter_size": advice.filter_size,
         "expected_skipped": advice.expected,
@@ -64,7 +64,7 @@ def describe_advice(advice: Advice) -> dict[str, Any]:
     }
 
 
-def advice_commands(advice: Advice) -> list[str]:
+def advice_commands(advice: StreamAdvice) -> list[str]:
     """The commands that follow the advice."""
     path = shlex.quote(advice.path)
     indexed = " ".join(f"--indexed {shlex.quote(name)}" for name in advice.indexed or ("",))

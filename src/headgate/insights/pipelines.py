@@ -63,8 +63,8 @@ def pipeline_facts(account: Account, seconds: float) -> PipelineFacts:
         pipeline=account.pipeline,
         seconds=seconds,
         batches=account.batches,
-        scanned=account.came_by,
-        messages_per_second=account.came_by / max(seconds, _SHORTEST_S),
+        scanned=account.counters.scanned,
+        messages_per_second=account.counters.scanned / max(seconds, _SHORTEST_S),
         passed=counted.read,
         routed=counted.routed,
         unroutable=counted.unroutable,
@@ -79,5 +79,5 @@ def pipeline_facts(account: Account, seconds: float) -> PipelineFacts:
 
 
 def _batch_facts(batch: Batch) -> BatchFacts:
-    messages = batch.came_by or batch.counters.read
+    messages = batch.counters.scanned or batch.counters.read
     return BatchFacts(batch.number, batch.seconds, messages / max(batch.seconds, _SHORTEST_S))

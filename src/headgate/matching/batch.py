@@ -1,12 +1,12 @@
-"""Rows that look alike to an index are asked about once.
+"""Matching a batch: an index answers once for all rows that it cannot tell apart.
 
-Each row of a batch is reduced to what the index can tell apart: in each column the value somebody asks for,
-or that there is another one, or none. Rows with the same combination get the same answer.
+Each row is reduced to what the index can tell apart: in each column a value that an entry asks for, or that there is
+another value, or none. Rows with equal combinations of these get one answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,15 +15,16 @@ import pyarrow as pa
 
 from headgate.filters import VIEWS, Columns, Field, View, fields_read
 from headgate.filters.compile.arrow import UFUNC, compile_mask
-from headgate.matching.groups import Group
+from headgate.matching.groups import MemberGroup, parts_of
 from headgate.matching.index import PRESENT, EqualityIndex, Presence
-from headgate.matching.residuals import Check, Checked, Few, Residuals, bound_of
+from headgate.matching.residuals import Check, CheckedEntries, OpenChecks, Residuals, bound_of
 from headgate.matching.tree import Column
 from headgate.message import OPAQUE, HeaderValue, Message
 
 Answer = TypeVar("Answer")
+Member = TypeVar("Member")
 Ints: TypeAlias = npt.NDArray[np.int64]
-Rows: TypeAlias = npt.NDArray[np.int64]  # row numbers
+RowNumbers: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 TOPIC: Final = Field("sys", "topic")
@@ -32,7 +33,7 @@ _NUMBER_VIEWS: Final[tuple[View, ...]] = ("int", "float")
 _ROOM: Final = 1 << 62  # combinations one integer can tell apart
 
 
-class Alike(NamedTuple, Generic[Answer]):
+class CodedAnswers(NamedTuple, Generic[Answer]):
     """For each row the number of its combination, and for each combination the answer."""
 
     codes: Ints
@@ -40,7 +41,7 @@ class Alike(NamedTuple, Generic[Answer]):
 
 
 def field_of(column: Column) -> Field:
-    """The field an index means by its column."""
+    """The field that a column of an index stands for."""
     if isinstance(column, Presence):
         return field_of(column.column)
     if isinstance(column, tuple):
@@ -49,27 +50,33 @@ def field_of(column: Column) -> Field:
     return Field("header", str(column))
 
 
-def match_rows(index: EqualityIndex[Answer], columns: Columns, rows: Rows) -> Alike[Answer]:
-    """What the index answers to each of the rows."""
-    found = ((column, _encode_keys(index, column, columns)) for column in index.columns)
-    held = [(column, *encoded) for column, encoded in found if encoded is not None]
-    codes, first = combined([codes[rows] for _, codes, _ in held], len(rows))
+def match_rows(
+    index: EqualityIndex[Answer], columns: Columns, rows: RowNumbers
+) -> CodedAnswers[Answer]:
+    """What the index answers for each of the rows."""
+    encoded = ((column, _encode_keys(index, column, columns)) for column in index.columns)
+    held = [(column, *keys) for column, keys in encoded if keys is not None]
+    codes, first = combine_codes([codes[rows] for _, codes, _ in held], len(rows))
     keys = [[keys[code] for code in codes[rows[first]].tolist()] for _, codes, keys in held]
     combinations = zip(*keys, strict=True) if keys else [()] * len(first)
-    return Alike(codes, index.match_rows(tuple(column for column, _, _ in held), combinations))
+    return CodedAnswers(
+        codes, index.match_rows(tuple(column for column, _, _ in held), combinations)
+    )
 
 
-def match_topics(match: Callable[[str], Answer], columns: Columns, rows: Rows) -> Alike[Answer]:
-    """What the function answers to the topic of each of the rows."""
+def match_topics(
+    match: Callable[[str], Answer], columns: Columns, rows: RowNumbers
+) -> CodedAnswers[Answer]:
+    """What the function answers for the topic of each of the rows."""
     view = columns.view(TOPIC, "string")
     if view is None:
-        return Alike(np.zeros(len(rows), np.int64), [match("")] if len(rows) else [])
-    positions, values = _encoded(view)
-    codes, first = combined([positions[rows]], len(rows))
-    return Alike(codes, [match(values[at] or "") for at in positions[rows[first]].tolist()])
+        return CodedAnswers(np.zeros(len(rows), np.int64), [match("")] if len(rows) else [])
+    positions, values = _encode_dictionary(view)
+    codes, first = combine_codes([positions[rows]], len(rows))
+    return CodedAnswers(codes, [match(values[at] or "") for at in positions[rows[first]].tolist()])
 
 
-def combined(columns: Sequence[Ints], count: int) -> tuple[Ints, Ints]:
+def combine_codes(columns: Sequence[Ints], count: int) -> tuple[Ints, Ints]:
     """The number of each row's combination of codes, and the first row that has each."""
     total, room = np.zeros(count, np.int64), 1
     for codes in columns:
@@ -77,24 +84,24 @@ def combined(columns: Sequence[Ints], count: int) -> tuple[Ints, Ints]:
         if size == 1:
             continue
         if room > _ROOM // size:
-            total, room = _numbered(total)
+            total, room = _number(total)
         total = total * size + codes
         room *= size
-    total, room = _numbered(total)
+    total, room = _number(total)
     first = np.zeros(room, np.int64)
     first[total[::-1]] = np.arange(count - 1, -1, -1)  # of equal ones the last is written last
     return total, first
 
 
-def by_code(rows: Rows, codes: Ints, count: int) -> list[Rows]:
-    """The rows of each code, in order."""
+def rows_by_code(rows: RowNumbers, codes: Ints, count: int) -> list[RowNumbers]:
+    """The rows of each code, in their order."""
     ends = np.cumsum(np.bincount(codes, minlength=count)).tolist()
-    narrow = codes.astype(np.uint16) if count <= 1 << 16 else codes  # which numpy sorts by radix
+    narrow = codes.astype(np.uint16) if count <= 1 << 16 else codes  # numpy sorts these by radix
     ordered = rows[np.argsort(narrow, kind="stable")]
     return [ordered[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _numbered(codes: Ints) -> tuple[Ints, int]:
+def _number(codes: Ints) -> tuple[Ints, int]:
     encoded = pa.array(codes).dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64, copy=False), len(encoded.dictionary)
 
@@ -102,14 +109,14 @@ def _numbered(codes: Ints) -> tuple[Ints, int]:
 def _encode_keys(
     index: EqualityIndex[Any], column: Column, columns: Columns
 ) -> tuple[Ints, list[Any]] | None:
-    """A code for each row, and the key of each code, None where none is asked for; None if no row holds a value."""
+    """A code for each row, and the key of each code, None where no entry asks for it; None if no row has a value."""
     field = field_of(column)
     known: dict[Any, int] = {None: 0}
     codes: Ints | None = None
     for view in VIEWS:
         array = columns.view(field, view)
         if array is not None:
-            positions, values = _encoded(array)
+            positions, values = _encode_dictionary(array)
             keys = _keys_asked_for(index, column, view, values)
             numbers = np.array([known.setdefault(key, len(known)) for key in keys], np.int64)
             # A row holds a value in one view only.
@@ -120,7 +127,7 @@ def _encode_keys(
 def _keys_asked_for(
     index: EqualityIndex[Any], column: Column, view: View, values: list[Any]
 ) -> list[Any]:
-    """The key of each value, None where nobody asks for it."""
+    """The key of each value, None where no entry asks for it."""
     if view == "opaque":
         values = [OPAQUE if value else None for value in values]
     if isinstance(column, Presence):
@@ -130,7 +137,7 @@ def _keys_asked_for(
     return [key if key in asked else None for key in keys]
 
 
-def _encoded(array: pa.Array) -> tuple[Ints, list[Any]]:
+def _encode_dictionary(array: pa.Array) -> tuple[Ints, list[Any]]:
     """A position for each row, and the value at each position; the last one is None."""
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
@@ -141,70 +148,69 @@ def _encoded(array: pa.Array) -> tuple[Ints, list[Any]]:
     return indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), [*values, None]
 
 
-# ---- what the columns leave open -----------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------------
 
 
-class Asked:
-    """Checks asked of the rows of one batch: vectorised for many rows, message by message for few."""
+class BatchChecks:
+    """Tests rows of one batch by checks: vectorised for many rows, message by message for few."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self._messages: dict[frozenset[Field], dict[int, Message]] = {}
         self._numbers: dict[Field, npt.NDArray[np.float64]] = {}
 
-    def passing(self, check: Check, rows: Rows) -> Rows:
-        """The rows of these that pass."""
+    def select(self, check: Check, rows: RowNumbers) -> RowNumbers:
+        """The rows of these that pass the check."""
         bound = bound_of(check.filter)
         if bound is not None:
             field, op, number = bound
-            passed: Rows = rows[UFUNC[op](self._numbers_of(field)[rows], number)]
+            passed: RowNumbers = rows[UFUNC[op](self._numbers_of(field)[rows], number)]
             return passed
         if len(rows) >= WORTH_A_MASK:
-            return rows[compile_mask(check.filter, check.clock)(Picked(self.columns, rows))]
+            return rows[compile_mask(check.filter, check.clock)(SelectedRows(self.columns, rows))]
         fields = fields_read(check.filter)
-        known = self._messages.setdefault(fields, {})
-        missing = np.array([row for row in rows.tolist() if row not in known], np.int64)
+        messages = self._messages.setdefault(fields, {})
+        missing = np.array([row for row in rows.tolist() if row not in messages], np.int64)
         if len(missing):
-            known.update(
-                zip(missing.tolist(), messages_at(self.columns, missing, fields), strict=True)
-            )
-        return np.array([row for row in rows.tolist() if check.test(known[row])], np.int64)
+            made = messages_at(self.columns, missing, fields)
+            messages.update(zip(missing.tolist(), made, strict=True))
+        return np.array([row for row in rows.tolist() if check.test(messages[row])], np.int64)
 
     def _numbers_of(self, field: Field) -> npt.NDArray[np.float64]:
         """The field's numbers, NaN where it has none: no bound holds there. Bounds are small enough for doubles."""
-        found = self._numbers.get(field)
-        if found is None:
-            found = self._numbers[field] = np.full(self.columns.num_rows, np.nan)
+        numbers = self._numbers.get(field)
+        if numbers is None:
+            numbers = self._numbers[field] = np.full(self.columns.num_rows, np.nan)
             for view in _NUMBER_VIEWS:
                 array = self.columns.view(field, view)
                 if array is not None:
                     values = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-                    np.copyto(found, values, where=~np.isnan(values))
-        return found
+                    np.copyto(numbers, values, where=~np.isnan(values))
+        return numbers
 
 
-def checked_rows(
-    asked: Asked, rows: Rows, codes: Ints, checks: Sequence[Checked]
-) -> Iterator[tuple[Set[Any], Rows]]:
-    """Who passed, and for which rows: each check is asked once, of all the rows it waits for."""
-    waiting: dict[int, tuple[Few | Residuals, list[int]]] = {}
-    for code, checked in enumerate(checks):
-        for residuals in checked:
+def passing_rows(
+    checks: BatchChecks, rows: RowNumbers, codes: Ints, open_checks: Sequence[OpenChecks]
+) -> Iterator[tuple[Set[Any], RowNumbers]]:
+    """Members and the rows that passed their check; each check is asked once, of all rows it is open for."""
+    waiting: dict[int, tuple[CheckedEntries | Residuals, list[int]]] = {}
+    for code, residuals_of_code in enumerate(open_checks):
+        for residuals in residuals_of_code:
             waiting.setdefault(id(residuals), (residuals, []))[1].append(code)
-    grouped = by_code(rows, codes, len(checks)) if waiting else []
-    for residuals, wanted in waiting.values():
-        there = np.concatenate([grouped[code] for code in wanted])
-        for check, slot in residuals.waiting:
-            members = slot.members if isinstance(slot, Group) else frozenset((slot,))
-            yield members, asked.passing(check, there)
+    grouped = rows_by_code(rows, codes, len(open_checks)) if waiting else []
+    for residuals, codes_there in waiting.values():
+        there = np.concatenate([grouped[code] for code in codes_there])
+        for check, slot in residuals.slots:
+            members = slot.members if isinstance(slot, MemberGroup) else frozenset((slot,))
+            yield members, checks.select(check, there)
 
 
-class Picked:
-    """Some rows of other columns."""
+class SelectedRows:
+    """Columns of some rows of a batch."""
 
     __slots__ = ("_columns", "_rows")
 
-    def __init__(self, columns: Columns, rows: Rows) -> None:
+    def __init__(self, columns: Columns, rows: RowNumbers) -> None:
         self._columns, self._rows = columns, rows
 
     @property
@@ -216,24 +222,24 @@ class Picked:
         return None if array is None else array.take(pa.array(self._rows))
 
 
-def messages_at(columns: Columns, rows: Rows, fields: frozenset[Field]) -> list[Message]:
-    """The messages of the rows, as far as these fields go."""
-    found: dict[str, dict[str, list[Any]]] = {"sys": {}, "header": {}, "property": {}}
+def messages_at(columns: Columns, rows: RowNumbers, fields: frozenset[Field]) -> list[Message]:
+    """The messages of the rows, with these fields only."""
+    values: dict[str, dict[str, list[Any]]] = {"sys": {}, "header": {}, "property": {}}
     for field in fields:
-        values = _values(columns, field, rows)
-        if values is not None:
-            found[field.scope][field.name] = values
+        column = _values(columns, field, rows)
+        if column is not None:
+            values[field.scope][field.name] = column
     return [
         Message(
-            headers={name: column[at] for name, column in found["header"].items()},
-            properties={name: column[at] for name, column in found["property"].items()},
-            **{name: column[at] for name, column in found["sys"].items()},
+            headers={name: column[at] for name, column in values["header"].items()},
+            properties={name: column[at] for name, column in values["property"].items()},
+            **{name: column[at] for name, column in values["sys"].items()},
         )
         for at in range(len(rows))
     ]
 
 
-def _values(columns: Columns, field: Field, rows: Rows) -> list[HeaderValue] | None:
+def _values(columns: Columns, field: Field, rows: RowNumbers) -> list[HeaderValue] | None:
     found: list[HeaderValue] | None = None
     for view in VIEWS:
         array = columns.view(field, view)
@@ -248,3 +254,76 @@ def _values(columns: Columns, field: Field, rows: Rows) -> list[HeaderValue] | N
             else [b if a is None else a for a, b in zip(found, taken, strict=True)]
         )
     return found
+
+
+# ---- the result ------------------------------------------------------------------------------------------
+
+
+class Selections(Generic[Member]):
+    """Which rows of a batch each member gets: kept by groups of rows and of members, spelled out on demand."""
+
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
+        self.reached: Bools = np.zeros(
+            num_rows, np.bool_
+        )  # for each row, whether any member gets it
+        self._pending: list[tuple[RowNumbers, Ints, Sequence[Set[Member]]]] = []
+        self._groups: dict[int, tuple[frozenset[Member], list[RowNumbers]]] = {}
+
+    def add(self, rows: RowNumbers, codes: Ints, members: Sequence[Set[Member]]) -> None:
+        """Give each of the rows to the members of its code."""
+        has_members = np.fromiter(map(bool, members), np.bool_, len(members))
+        self.reached[rows[has_members[codes]]] = True
+        self._pending.append((rows, codes, members))
+
+    def add_rows(self, members: Set[Member], rows: RowNumbers) -> None:
+        """Give all of the rows to all of the members."""
+        if not len(rows) or not members:
+            return
+        self.reached[rows] = True
+        self._add_group(members, rows)
+
+    def __iter__(self) -> Iterator[Member]:
+        """Every member that gets a row."""
+        return iter(frozenset[Member]().union(*(members for members, _ in self._spell_out())))
+
+    def rows_of(self, member: Member) -> RowNumbers:
+        """The rows the member gets, in order, each once."""
+        return _sort_rows(
+            rows for members, parts in self._spell_out() if member in members for rows in parts
+        )
+
+    def all(self) -> dict[Member, RowNumbers]:
+        """The rows of every member that gets one."""
+        rows_of: dict[Member, list[RowNumbers]] = {}
+        for members, parts in self._spell_out():
+            joint = parts if len(parts) == 1 else [np.concatenate(parts)]
+            for member in members:
+                rows_of.setdefault(member, []).extend(joint)
+        return {member: _sort_rows(parts) for member, parts in rows_of.items()}
+
+    def _spell_out(self) -> Iterable[tuple[frozenset[Member], list[RowNumbers]]]:
+        for rows, codes, members in self._pending:
+            for some, together in zip(
+                rows_by_code(rows, codes, len(members)), members, strict=True
+            ):
+                if together and len(some):
+                    self._add_group(together, some)
+        self._pending.clear()
+        return self._groups.values()
+
+    def _add_group(self, members: Set[Member], rows: RowNumbers) -> None:
+        for part in parts_of(members):
+            # The set is kept beside its rows: no other set can get its id.
+            self._groups.setdefault(id(part), (part, []))[1].append(rows)
+
+
+def _sort_rows(parts: Iterable[RowNumbers]) -> RowNumbers:
+    rows = list(parts)
+    if not rows:
+        return np.zeros(0, np.int64)
+    if len(rows) == 1:
+        return np.sort(rows[0])
+    ordered = np.sort(np.concatenate(rows))
+    repeated = ordered[1:] == ordered[:-1]
+    return ordered[np.concatenate(([True], ~repeated))] if repeated.any() else ordered

@@ -1,9 +1,9 @@
-"""Remembering answers while that helps, and only then.
+"""A cache of answers that is used only while questions repeat.
 
-Remembering costs more than it looks: the question is kept, and with it every value it was asked with. So a
-memory begins small. It grows while questions come back; when none did by the time it was full, it rests, and
-tries again later. Every eighth time it tries as large as it may be, for questions that come back rarely. To free
-tens of thousands of answers takes tens of milliseconds, so what is forgotten is freed a little with every answer kept.
+Keeping an answer costs more than it seems: the question is kept as well, with every value in it. So the cache begins
+small. It grows while questions repeat; if none did until it was full, it rests and tries again later. Every eighth
+time it tries at full size, for questions that repeat rarely. To free tens of thousands of answers takes tens of
+milliseconds, so forgotten answers are freed a few at a time, with every answer that is kept.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from typing import Any, Final, Generic, TypeVar
 
 Answer = TypeVar("Answer")
 
-FIRST: Final = 1 << 10  # answers to begin with
+FIRST: Final = 1 << 10  # answers at first
 MOST: Final = 1 << 15  # answers at most
-HEAVY: Final = 1 << 21  # members all the answers hold, at most
-HELPS: Final = 16  # one question in so many must have come back
-REST: Final = 16  # how much longer than trying resting takes
-THOROUGH: Final = 8  # every so many times it tries as large as it may be
-FREED: Final = 64  # forgotten answers that are freed at a time
+HEAVY: Final = 1 << 21  # members in all answers, at most
+HELPS: Final = 16  # one question in so many must have repeated
+REST: Final = 16  # it rests for so many times the questions it tried
+THOROUGH: Final = 8  # every so many times it tries at full size
+FREED: Final = 64  # forgotten answers freed at a time
 
 
-class Memory(Generic[Answer]):
-    """Answers by question. Ask `resting` first, then `known.get`, and `keep` what had to be found out."""
+class AnswerCache(Generic[Answer]):
+    """Answers by question. Ask `resting` first, then `known.get`, and `keep` the answer to a new question."""
 
     __slots__ = ("_forgotten", "_room", "_tries", "_weight", "hits", "known", "resting")
 
     def __init__(self) -> None:
         self.known: dict[Any, Answer] = {}
-        self._forgotten: list[dict[Any, Answer]] = []  # and not freed yet
-        self.hits = 0  # counted by who asks: a call would cost as much as the question
-        # Questions for which nothing is looked up or kept; counted down by who asks.
+        self._forgotten: list[dict[Any, Answer]] = []  # not freed yet
+        self.hits = 0  # counted by the caller: a method would cost as much as the lookup
+        # For so many questions nothing is looked up or kept; counted down by the caller.
         self.resting = 0
         self._weight = 0
         self._room = FIRST
         self._tries = 0
 
     def keep(self, question: Any, answer: Answer, weight: int) -> None:
-        """Remember the answer; `weight` is how many members it holds for itself."""
+        """Keep an answer; `weight` is how many members it holds for itself."""
         if self._forgotten:
             self._free_some()
         self._weight += weight + 1
@@ -46,10 +46,10 @@ class Memory(Generic[Answer]):
         self.known[question] = answer
 
     def forget(self) -> None:
-        """The answers are no longer true."""
+        """Forget all answers: they are no longer true."""
         if self.known:
             self._forgotten.append(self.known)
-            self.known = {}  # another one: who asks without a lock may hold the old one
+            self.known = {}  # another one: a reader without a lock may hold the old one
             self.hits = self._weight = 0
 
     def _free_some(self) -> None:

@@ -1,7 +1,7 @@
-"""Who receives together: members are counted, and handed out as shared frozen sets, never as copies.
+"""Groups of members: counted, and handed out as shared frozen sets, never as copies.
 
-A place in an index that holds members is a *slot*: nothing, one bare member, or a `Group`. Most places of
-a large index hold one member, and a bare reference is all that costs.
+A *slot* is where an index holds members: None, one bare member, or a `MemberGroup`. Most slots of a large index hold
+one member, and cost no more than a reference.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Set
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 Member = TypeVar("Member", bound=Hashable)
-Slot: TypeAlias = Any  # None | member | Group[member]; a member is never None nor a Group
+Slot: TypeAlias = (
+    Any  # None | member | MemberGroup[member]; a member is never None nor a MemberGroup
+)
 
-NOBODY: Final[frozenset[Any]] = frozenset()
-SMALL: Final = 16  # up to here, copying members is cheaper than carrying a set beside others
-MERGED: Final = 256  # up to here, a union that was looked through is kept in one piece
+NO_MEMBERS: Final[frozenset[Any]] = frozenset()
+SMALL: Final = 16  # members; up to here, a copy is cheaper than one more part of a union
+MERGED: Final = 256  # members; up to here, a union that was iterated keeps them in one set
 
 
-class Group(Generic[Member]):
-    """Members and how many reasons each has to be here."""
+class MemberGroup(Generic[Member]):
+    """Members, and how often each was added."""
 
     __slots__ = ("_counts", "_frozen")
 
@@ -36,7 +38,7 @@ class Group(Generic[Member]):
         self._frozen = None
 
     def discard(self, member: Member) -> bool:
-        """One reason less; whether there was one."""
+        """Undo one `add` of the member; whether there was one."""
         left = self._counts.get(member, 0) - 1
         if left < 0:
             return False
@@ -49,7 +51,7 @@ class Group(Generic[Member]):
 
     @property
     def members(self) -> frozenset[Member]:
-        """The members as they are now; the same object until somebody joins or leaves."""
+        """The members as they are now; one object until a member is added or discarded."""
         if self._frozen is None:
             self._frozen = frozenset(self._counts)
         return self._frozen
@@ -59,28 +61,28 @@ def include(slot: Slot, member: Hashable) -> Slot:
     """The slot with one more member."""
     if slot is None:
         return member
-    if isinstance(slot, Group):
+    if isinstance(slot, MemberGroup):
         slot.add(member)
         return slot
-    return Group(slot, member)
+    return MemberGroup(slot, member)
 
 
 def exclude(slot: Slot, member: Hashable) -> tuple[Slot, bool]:
-    """The slot with one reason less for that member, and whether there was one."""
-    if isinstance(slot, Group):
-        found = slot.discard(member)
-        return (slot if len(slot) else None), found
-    found = slot is not None and slot == member
-    return (None if found else slot), found
+    """The slot after one `include` of the member was undone, and whether there was one."""
+    if isinstance(slot, MemberGroup):
+        was_there = slot.discard(member)
+        return (slot if len(slot) else None), was_there
+    was_there = slot is not None and slot == member
+    return (None if was_there else slot), was_there
 
 
 def size(slot: Slot) -> int:
     """How many members there are."""
-    return len(slot) if isinstance(slot, Group) else int(slot is not None)
+    return len(slot) if isinstance(slot, MemberGroup) else int(slot is not None)
 
 
-class Union(Set[Member]):
-    """Several shared sets seen as one; a member of two is seen once."""
+class MemberUnion(Set[Member]):
+    """Several shared sets as one; a member of two is in it once."""
 
     __slots__ = ("_merged", "parts")
 
@@ -98,10 +100,10 @@ class Union(Set[Member]):
         return len(self._all())
 
     def __bool__(self) -> bool:
-        return True  # its parts are never empty, and counting would merge them
+        return True  # no part is empty, and counting would merge them
 
     def __repr__(self) -> str:
-        return f"Union({set(self)!r})"
+        return f"MemberUnion({set(self)!r})"
 
     @classmethod
     def _from_iterable(cls, members: Iterable[Any]) -> frozenset[Any]:
@@ -116,32 +118,32 @@ class Union(Set[Member]):
         return merged
 
 
-def gathered(singles: Collection[Member], parts: list[frozenset[Member]]) -> Set[Member]:
-    """All of them as one set: merged where there are few, side by side where a part is large."""
+def unite(singles: Collection[Member], parts: list[frozenset[Member]]) -> Set[Member]:
+    """One set of all members: copied where they are few, side by side where a part is large."""
     large = [part for part in parts if len(part) > SMALL]
     small = parts if not large else [part for part in parts if len(part) <= SMALL]
-    own = NOBODY.union(singles, *small)
+    own = NO_MEMBERS.union(singles, *small)
     if not large:
         return own
     if own:
         large.append(own)
-    return large[0] if len(large) == 1 else Union(tuple(large))
+    return large[0] if len(large) == 1 else MemberUnion(tuple(large))
 
 
 def weight(members: Set[Any]) -> int:
-    """About how many members the set holds for itself; of what is larger, the most is shared."""
+    """About how many members the set holds for itself; of a larger set most are shared."""
     return min(len(members), MERGED) if isinstance(members, frozenset) else MERGED // 2
 
 
 def parts_of(members: Set[Member]) -> tuple[frozenset[Member], ...]:
-    """The shared sets it is made of."""
-    if isinstance(members, Union):
+    """The shared sets that a set of members is made of."""
+    if isinstance(members, MemberUnion):
         return members.parts
     return (members if isinstance(members, frozenset) else frozenset(members),)
 
 
-def merged(left: Set[Member], right: Set[Member]) -> Set[Member]:
-    """Both as one set, sharing what is large."""
+def merge(left: Set[Member], right: Set[Member]) -> Set[Member]:
+    """One set of both, which shares large parts."""
     if not right:
         return left
-    return gathered((), [*parts_of(left), *parts_of(right)]) if left else right
+    return unite((), [*parts_of(left), *parts_of(right)]) if left else right

@@ -1,17 +1,17 @@
 """Members under conjunctions of equalities, found by what a message holds.
 
-    tenant ── zeta ── q1 (region = US)
+    tenant ── zeta ── q1 (region = US), q2
     region ── EU ─┬─ type ─┬─ created ── {q7, q9}
                   │        └─ updated ── q3 (plan = free)
                   └─ plan ─── paid ── q4 (currency = EUR)
 
 A pair is a column and the key its value must have. Each conjunction is filed under the pair that fewest others ask
 for; where a place gets crowded, its entries are filed one step further, each under its next rarest pair. A message
-looks up its own values and walks only what they open, so the work follows what may match and not what exists. What
-no equality decides is a check, asked of the message last.
+looks up its own values and walks only what they open, so the work follows what may match and not what exists. A few
+entries are not filed at all but scanned. What no equality decides is a check, asked of the message last.
 
-An entry keeps its own order of pairs: where it is filed follows from that, now and when it is removed. An index is
-changed, and asked, under its owner's lock; only `recall` needs none.
+An index is changed, and asked, under its owner's lock. Only `recall` needs no lock, where the owner can tell
+afterwards whether anything was changed meanwhile.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from headgate.matching.cache import Memory
+from headgate.matching.cache import AnswerCache
 from headgate.matching.groups import weight
-from headgate.matching.residuals import Check, Checked, Entry
+from headgate.matching.residuals import Check, Entry, OpenChecks
 from headgate.matching.tree import (
     FIRST_PAIR,
     NOTHING,
     Column,
-    Node,
+    Found,
+    TreeNode,
     Values,
     collect,
     holds,
@@ -35,9 +36,10 @@ from headgate.matching.tree import (
 )
 
 Answer = TypeVar("Answer")
-Wanted: TypeAlias = Sequence[Any]  # column, key, column, key, …; a key may be an AnyOf
-Conjunction: TypeAlias = tuple[Wanted, Hashable, Check | None]
+Pairs: TypeAlias = Sequence[Any]  # column, key, column, key, …; a key may be an AnyOf
+Conjunction: TypeAlias = tuple[Pairs, Hashable, Check | None]  # of a member
 
+FEW: Final = 8  # entries; up to here all of them are scanned
 WIDE: Final = 64  # columns; in more than these the headers of the message are looked up instead
 PRESENT: Final = object()  # the key of a `Presence`
 
@@ -67,43 +69,43 @@ class PairCount(NamedTuple):
 class EqualityIndex(Generic[Answer]):
     """Members under conjunctions of pairs. `match` answers with `finish(members, checked)`, and remembers it.
 
-    Two values are the same when their keys are; `key` makes the key of a value whose type is not in `plain`. `read`
+    Two values are equal when their keys are; `key` makes the key of a value whose type is not in `plain`. `read`
     reads the value of any column from a message; headers that are asked only for text are read without it.
     """
 
     def __init__(
         self,
-        finish: Callable[[Set[Any], Checked], Answer],
+        finish: Callable[[Set[Any], OpenChecks], Answer],
         key: Callable[[Any], Hashable],
         plain: Iterable[type],
         read: Callable[[Column, Any], Any] = lambda column, message: message.headers.get(column),
     ) -> None:
         self._finish = finish
+        self._nothing = finish(*NOTHING)
         self._key = key
         self._plain = frozenset(plain)
         self._read = read
-        self._root = Node(FIRST_PAIR)
+        self._few: list[Entry] = []  # all that have a pair, until there are more than FEW
+        self._root = TreeNode(FIRST_PAIR)
         self._counts: dict[Column, dict[Hashable, int]] = {}  # how many entries ask for each key
-        # The columns no header gives as they are, and how many keys each has.
+        # The columns that no header holds as they are, and how many keys each has.
         self._derived: dict[Column, int] = {}
-        self._asked = False  # whether something may have been remembered since the last change
-        self._memory: Memory[Answer] = Memory()
-        self._rows: Memory[Answer] = Memory()
+        self._wide = False
+        self._remembers = False  # whether answers are kept: not while looking for them is cheaper
+        self._cache: AnswerCache[Answer] = AnswerCache()
+        self._row_cache: AnswerCache[Answer] = AnswerCache()
         self._row_columns: tuple[Column, ...] = ()
-        # The columns, those of them that are derived, and the answers by their values: replaced as one.
-        self._recalled: tuple[tuple[Column, ...], tuple[Column, ...], dict[Any, Answer]] | None
-        self._recalled = None
 
     # ---- changing
 
     def make_entries(self, conjunctions: Sequence[Conjunction]) -> list[Entry]:
-        """The entries of members under pairs all of which must hold, to be inserted; no pairs: under everything.
+        """Make the entries of members, to be inserted; one without pairs matches every message.
 
-        Of many that are made at once, it is known which of their pairs are rare.
+        Of conjunctions that are given together, it is known which of their pairs are rare.
         """
         counts = self._counts
-        for wanted, _, _ in conjunctions:
-            flat = iter(wanted)
+        for pairs, _, _ in conjunctions:
+            flat = iter(pairs)
             for column, key in zip(flat, flat, strict=True):
                 try:
                     counts[column][key] += 1
@@ -112,13 +114,24 @@ class EqualityIndex(Generic[Answer]):
         return [self._make_entry(*conjunction) for conjunction in conjunctions]
 
     def insert(self, entries: Sequence[Entry]) -> None:
-        """File entries that were made; of many at once, neighbours come to lie side by side in memory."""
+        """File entries that were made."""
+        if not self._root.tables:
+            with_pairs = [entry for entry in entries if len(entry) > FIRST_PAIR]
+            if len(self._few) + len(with_pairs) <= FEW:
+                self._few += with_pairs
+                entries = [entry for entry in entries if len(entry) == FIRST_PAIR]
+            else:
+                entries, self._few = [*self._few, *entries], []
         self._root.insert(entries)
         self._forget()
 
     def remove(self, entry: Entry) -> bool:
-        """Let go of an entry that was made; whether it was filed."""
-        removed = self._root.remove(entry)
+        """Remove an entry that was made; whether it was inserted."""
+        if entry in self._few:
+            self._few.remove(entry)
+            removed = True
+        else:
+            removed = self._root.remove(entry)
         for column, key in zip(entry[2::2], entry[3::2], strict=True):
             self._release(column, key)
         self._forget()
@@ -127,53 +140,49 @@ class EqualityIndex(Generic[Answer]):
     # ---- matching
 
     def recall(self, message: HasHeaders) -> Answer | None:
-        """What `match` remembers for such a message, if anything: the one question that needs no lock."""
-        recalled = self._recalled
-        if recalled is None:
-            return None
-        columns, derived, known = recalled
-        values = self._project(message, derived) if derived else message.headers
+        """What `match` answers, or None where the answer has to be remembered, for which the lock is needed.
+
+        Called without the lock, it may answer or raise anything if the index is changed meanwhile.
+        """
+        values = self._project(message, self._derived) if self._derived else message.headers
+        cache = self._cache
         try:
-            answer = known.get(tuple(map(values.get, columns)))
+            if cache.resting:
+                cache.resting -= 1
+            elif self._remembers:
+                answer = cache.known.get(tuple(map(values.get, self._counts)))
+                if answer is not None:
+                    cache.hits += 1
+                return answer
+            found = self._find(values)
         except TypeError:  # a list or a table where only text is asked for
-            return None
-        if answer is not None:
-            self._memory.hits += 1
-        return answer
+            found = self._find(self._project(message, self._counts))
+        return self._nothing if found is NOTHING else self._finish(*found)
 
     def match(self, message: HasHeaders) -> Answer:
         """The answer for all members whose pairs the message holds; a value None is absent."""
-        values = self._project(message, self._derived) if self._derived else message.headers
-        memory = self._memory
-        try:
-            if not self._root.tables or len(self._counts) > WIDE:
-                found = self._find(values)
-            elif memory.resting:
-                memory.resting -= 1
-                found = self._find(values)
-            else:
-                self._asked = True
-                return self._recall_or_learn(values)
-        except TypeError:  # a list or a table where only text is asked for
-            found = self._find(self._project(message, self._counts))
-        return self._finish(*found)
+        answer = self.recall(message)
+        if answer is None:
+            values = self._project(message, self._derived)
+            question = tuple(map(values.get, self._counts))
+            answer = self._learn(self._cache, question, values)
+        return answer
 
     def match_rows(
         self, columns: tuple[Column, ...], rows: Iterable[tuple[Any, ...]]
     ) -> list[Answer]:
-        """The answer to each row of keys, None where there is none that is asked for."""
-        memory = self._rows
+        """The answer to each row of keys; a key is None where the row has none that is asked for."""
+        cache = self._row_cache
         if columns != self._row_columns:
-            memory.forget()
+            cache.forget()
             self._row_columns = columns
-        self._asked = True
         answers: list[Answer] = []
         for row in rows:
-            answer = memory.known.get(row)
+            answer = cache.known.get(row)
             if answer is None:
-                answer = self._learn(memory, row, dict(zip(columns, row, strict=True)))
+                answer = self._learn(cache, row, dict(zip(columns, row, strict=True)))
             answers.append(answer)
-        memory.hits += len(answers)  # rows were found to be alike before: that is what helps
+        cache.hits += len(answers)  # equal rows were merge before: that is what helps
         return answers
 
     def key_of(self, value: Any) -> Hashable:
@@ -184,11 +193,11 @@ class EqualityIndex(Generic[Answer]):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Every column some entry asks for."""
+        """Every column an entry asks for."""
         return tuple(self._counts)
 
     def keys_asked_for(self, column: Column) -> Set[Hashable]:
-        """The keys some entry asks for there."""
+        """The keys entries ask for in the column."""
         return self._counts[column].keys()
 
     @property
@@ -197,12 +206,12 @@ class EqualityIndex(Generic[Answer]):
         return len(self._root.residuals or ())
 
     def count_pairs(self) -> Iterator[PairCount]:
-        """Every pair that is asked for."""
+        """Count the entries of every pair that is asked for."""
         for column, counts in self._counts.items():
             table = self._root.tables.get(column, {})
             for key, asked in counts.items():
                 there = table.get(key)
-                waiting = len(there.residuals or ()) if type(there) is Node else 0
+                waiting = len(there.residuals or ()) if type(there) is TreeNode else 0
                 yield PairCount(column, key, asked, waiting)
 
     # ---- inside
@@ -220,53 +229,48 @@ class EqualityIndex(Generic[Answer]):
             values[column] = value
         return values
 
-    def _recall_or_learn(self, values: Values) -> Answer:
-        memory = self._memory
-        question = tuple(map(values.get, self._counts))
-        answer = memory.known.get(question)
-        if answer is not None:
-            memory.hits += 1
-            return answer
-        answer = self._learn(memory, question, values)
-        if memory.resting:
-            self._recalled = None
-        elif self._recalled is None or self._recalled[2] is not memory.known:
-            self._recalled = self.columns, tuple(self._derived), memory.known
-        return answer
-
-    def _learn(self, memory: Memory[Answer], question: Hashable, values: Values) -> Answer:
-        members, checked = self._find(values)
-        answer = self._finish(members, checked)
-        if memory.resting:
-            memory.resting -= 1
-        else:
-            memory.keep(question, answer, weight(members))
-        return answer
-
-    def _find(self, values: Values) -> tuple[Set[Any], Checked]:
+    def _find(self, values: Values) -> Found:
         """The members whose pairs the values hold: for certain, and those that have a check left."""
-        get, root = values.get, self._root
-        nodes = [root if len(root.tables) <= WIDE else root.narrow(values)]
-        found: list[Entry] = []
-        settled: list[Node] = []
-        for node in nodes:  # which grows
-            at, below = node.at, node.at + 2
-            for column, table in node.tables.items():
-                there = table.get(get(column))
-                if there is not None:
-                    if type(there) is Node:
-                        nodes.append(there)
-                    # The next pair is compared here, as most fail by it.
-                    elif len(there) == below or (
-                        get(there[below]) == there[below + 1] and holds(there, below + 2, get)
-                    ):
-                        found.append(there)
-            for entry in node.entries:
-                if get(entry[at]) == entry[at + 1] and holds(entry, below, get):
+        get, root, found, settled = values.get, self._root, [], []
+        if self._few:
+            for entry in self._few:
+                if get(entry[2]) == entry[3] and (len(entry) == 4 or holds(entry, 4, get)):
                     found.append(entry)
+            if not found and root.slot is None and root.residuals is None:
+                return NOTHING
+        nodes = [root.narrow(values) if self._wide else root]
+        for node in nodes:  # which grows
             if node.slot is not None or node.residuals is not None:
                 settled.append(node)
+            at = node.at + 2
+            for column, look_up in node.probes:
+                there = look_up(get(column))
+                if there is None:
+                    continue
+                if type(there) is tuple:
+                    # The next pair is compared here, as most fail by it.
+                    if len(there) == at or (
+                        get(there[at]) == there[at + 1] and holds(there, at + 2, get)
+                    ):
+                        found.append(there)
+                elif type(there) is list:
+                    for entry in there:
+                        if len(entry) == at or (
+                            get(entry[at]) == entry[at + 1] and holds(entry, at + 2, get)
+                        ):
+                            found.append(entry)
+                else:
+                    nodes.append(there)
         return collect(found, settled) if found or settled else NOTHING
+
+    def _learn(self, cache: AnswerCache[Answer], question: Hashable, values: Values) -> Answer:
+        members, checked = self._find(values)
+        answer = self._finish(members, checked)
+        if cache.resting:
+            cache.resting -= 1
+        else:
+            cache.keep(question, answer, weight(members))
+        return answer
 
     def _count_keys(self, column: Column, key: Any) -> None:
         counts = self._counts.setdefault(column, {})
@@ -288,15 +292,15 @@ class EqualityIndex(Generic[Answer]):
         if not self._derived.get(column, 1):
             del self._derived[column]
 
-    def _make_entry(self, wanted: Wanted, member: Any, check: Check | None) -> Entry:
-        if len(wanted) == 2:
-            return (member, check, *wanted)
-        counts, flat = self._counts, iter(wanted)
+    def _make_entry(self, pairs: Pairs, member: Any, check: Check | None) -> Entry:
+        if len(pairs) == 2:
+            return (member, check, *pairs)
+        counts, flat = self._counts, iter(pairs)
         try:
             ranked = [(counts[c][key], c, key) for c, key in zip(flat, flat, strict=True)]
         except KeyError:  # the count of several keys is that of all of them
-            pairs = zip(wanted[::2], wanted[1::2], strict=True)
-            ranked = [(sum(counts[c][one] for one in keys_of(key)), c, key) for c, key in pairs]
+            by_two = zip(pairs[::2], pairs[1::2], strict=True)
+            ranked = [(sum(counts[c][one] for one in keys_of(key)), c, key) for c, key in by_two]
         ranked.sort(key=_first)
         entry = [member, check]
         for _, column, key in ranked:
@@ -304,11 +308,11 @@ class EqualityIndex(Generic[Answer]):
         return tuple(entry)
 
     def _forget(self) -> None:
-        """What was remembered is no longer true."""
-        if self._asked:  # when a million are bound, nothing is asked in between
-            self._asked, self._recalled = False, None
-            self._memory.forget()
-            self._rows.forget()
+        """Forget the answers, which are no longer true."""
+        self._wide = len(self._root.tables) > WIDE
+        self._remembers = bool(self._root.tables) and len(self._counts) <= WIDE
+        self._cache.forget()
+        self._row_cache.forget()
 
 
 _first: Final = itemgetter(0)

@@ -1,7 +1,7 @@
-"""The ways into a filter: what a message must hold for it to have a chance.
+"""The paths of a filter: what a message must hold for the filter to match.
 
-A filter is cut into paths, one for each way its OR can be true. A path names equalities that must all hold,
-or at least a topic pattern, or at least a header that must be there; what they do not decide is its rest.
+A filter has one path for each way its OR can be true. A path names equalities that must all hold, or else a topic
+pattern, or else a header that must be present; what these do not decide is its rest.
 """
 
 from __future__ import annotations
@@ -38,55 +38,57 @@ from headgate.matching.tree import AnyOf, Column
 
 Pair: TypeAlias = tuple[Column, Any]  # a column, and the key its value must have
 
-MAX_PATHS: Final = 64  # ways into one filter; beyond that it is tested whole
+MAX_PATHS: Final = 64  # of one filter; beyond that it is tested whole
 TRUE_KEY: Final = ("bool", True)
 FALSE_KEY: Final = ("bool", False)
-_ALWAYS_THERE: Final = frozenset({("sys", "topic"), ("sys", "priority")})
+_ALWAYS_PRESENT: Final = frozenset({("sys", "topic"), ("sys", "priority")})
 
 
 class Path(NamedTuple):
     """One way a filter can be true."""
 
-    wanted: tuple[Pair, ...] = ()
+    pairs: tuple[Pair, ...] = ()
     pattern: str | None = None
     rest: Filter = TRUE
 
     @property
     def flat(self) -> tuple[Any, ...]:
-        """What is wanted, column, key, column, key, …"""
-        return tuple(chain.from_iterable(self.wanted))
+        """The pairs as column, key, column, key, …"""
+        return tuple(chain.from_iterable(self.pairs))
 
     @property
     def anchored(self) -> bool:
-        """Whether anything but looking at every message leads here."""
-        return bool(self.wanted) or self.pattern is not None
+        """Whether a message finds the path by what it holds; otherwise every message is tested."""
+        return bool(self.pairs) or self.pattern is not None
 
 
 def column_of(field: Field) -> Column:
-    """A header goes by its name alone, anything else by scope and name."""
+    """The column of a field: a header's name, anything else by scope and name."""
     return field.name if field.scope == "header" else (field.scope, field.name)
 
 
 def key_of(value: object) -> Hashable:
-    """Numbers equal numbers and booleans only booleans, whatever Python thinks of 1 and True."""
+    """The key of a literal: numbers equal numbers and booleans only booleans, although 1 == True in Python."""
     if type(value) is bool:
         return TRUE_KEY if value else FALSE_KEY
     return value
 
 
 def paths(node: Filter) -> tuple[Path, ...]:
-    """Every way into the filter; none when nothing can match it."""
+    """The paths of a filter; none when no message can match it."""
     tree = normalize(node).tree
     if tree == FALSE:
         return ()
     ways = tree.terms if isinstance(tree, Or) else (tree,)
-    found = [path for way in ways for path in _ways_into(conjuncts(way))]
-    if len(found) > MAX_PATHS or (len(found) > 1 and not all(p.anchored for p in found)):
+    all_paths = [path for way in ways for path in _paths_of(conjuncts(way))]
+    if len(all_paths) > MAX_PATHS or (
+        len(all_paths) > 1 and not all(p.anchored for p in all_paths)
+    ):
         return (Path(rest=tree),)
-    return tuple(found)
+    return tuple(all_paths)
 
 
-def _ways_into(terms: tuple[Filter, ...]) -> Iterator[Path]:
+def _paths_of(terms: tuple[Filter, ...]) -> Iterator[Path]:
     fixed: dict[Pair, None] = {}
     lists: list[tuple[Filter, tuple[Pair, ...]]] = []
     rest: list[Filter] = []
@@ -99,7 +101,7 @@ def _ways_into(terms: tuple[Filter, ...]) -> Iterator[Path]:
         else:
             lists.append((term, choices))
     lists.sort(key=lambda entry: len(entry[1]))
-    # The shortest list leads into the filter: a second one would multiply the places it is filed under.
+    # The shortest list leads to the filter: a second one would multiply the places it is filed under.
     rest += [term for term, _ in lists[1:]]
     term, choices = lists[0] if lists else (TRUE, ())
     columns = {column for column, _ in choices}
@@ -107,14 +109,14 @@ def _ways_into(terms: tuple[Filter, ...]) -> Iterator[Path]:
         listed = columns.pop(), AnyOf(key for _, key in choices)
         yield Path((*fixed, listed), None, _all_of(rest))
     elif columns and not fixed and len(choices) <= MAX_PATHS:
-        yield from (Path((chosen,), None, _all_of(rest)) for chosen in choices)
+        yield from (Path((pair,), None, _all_of(rest)) for pair in choices)
     else:
         rest += [term] if columns else []
         yield Path(tuple(fixed), None, _all_of(rest)) if fixed else _weak_path(rest)
 
 
 def _choices(term: Filter) -> tuple[Pair, ...] | None:
-    """The equalities of which one must hold, and that suffices; None when the term is no such thing."""
+    """The equalities, one of which makes the term true, and none of which makes it not; None for any other term."""
     match term:
         case Compare(op="=", left=Field() as field, right=Literal(value=value)):
             return ((column_of(field), key_of(value)),) if _can_be_looked_up(value) else None
@@ -142,7 +144,7 @@ def _choices_of_all(terms: tuple[Filter, ...]) -> tuple[Pair, ...] | None:
 
 
 def _can_be_looked_up(value: object) -> bool:
-    """Beyond 2**53 an int equals more than one double: that takes a comparison."""
+    """Whether equal keys mean equal values: beyond 2**53 an int may equal a double with another key."""
     return not isinstance(value, int | float) or abs(value) < EXACT_AS_DOUBLE
 
 
@@ -152,17 +154,17 @@ def _plain(pattern: str) -> bool:
 
 
 def _weak_path(terms: list[Filter]) -> Path:
-    """No equality leads there: a topic pattern may, or that some header must be there at all."""
+    """A path without equalities: by a topic pattern, or by a header that must be present, or by neither."""
     for at, term in enumerate(terms):
         if isinstance(term, TopicMatch) and not term.negated:
             return Path((), term.pattern, _all_of(terms[:at] + terms[at + 1 :]))
-    needed = (column for term in terms for column in _columns_needed(term))
-    column = next(needed, None)
-    wanted = () if column is None else ((Presence(column), PRESENT),)
-    return Path(wanted, None, _all_of(terms))
+    required = (column for term in terms for column in _required_columns(term))
+    column = next(required, None)
+    pairs = () if column is None else ((Presence(column), PRESENT),)
+    return Path(pairs, None, _all_of(terms))
 
 
-def _columns_needed(term: Filter) -> Iterator[Column]:
+def _required_columns(term: Filter) -> Iterator[Column]:
     """Columns without which the term is never TRUE."""
     match term:
         case Compare() | Like() | In():
@@ -172,7 +174,7 @@ def _columns_needed(term: Filter) -> Iterator[Column]:
             fields = [field]
         case _:
             fields = []
-    yield from (c for c in map(column_of, fields) if c not in _ALWAYS_THERE)
+    yield from (c for c in map(column_of, fields) if c not in _ALWAYS_PRESENT)
 
 
 def _all_of(terms: Iterable[Filter]) -> Filter:

@@ -1,7 +1,7 @@
-"""What an index cannot decide: a compiled test, shared by all members that need it, and asked of the message last.
+"""What no equality decides: compiled tests, shared by all members that need them, and asked of the message last.
 
-Most tests are asked one by one. Where many compare one field with one bound each (`price > 100`, `price > 101`, …),
-the bounds are kept sorted and one search finds every member below or above, which is what price alerts come down to.
+Most tests are asked one by one. Where many compare one field with a bound (`price > 100`, `price > 101`, …), the bounds
+are kept sorted, and one search finds every member below or above: a million price alerts cost as much as one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,17 @@ from headgate.filters import (
     Literal,
     field_value,
 )
-from headgate.filters.compile import predicate
-from headgate.matching.groups import SMALL, Group, Slot, exclude, gathered, include, parts_of, size
+from headgate.filters.compile import compile_predicate
+from headgate.matching.groups import (
+    SMALL,
+    MemberGroup,
+    Slot,
+    exclude,
+    include,
+    parts_of,
+    size,
+    unite,
+)
 from headgate.message import Message
 
 Bound: TypeAlias = int | float
@@ -38,7 +47,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 class Check:
-    """A filter that is compiled when it is first asked, if it was not before."""
+    """A filter to be tested; it is compiled when it is first tested, if not before."""
 
     __slots__ = ("clock", "filter", "test", "uses")
 
@@ -49,7 +58,7 @@ class Check:
 
     def compile(self) -> None:
         """Compile the filter now, so that no message has to wait for it."""
-        self.test = _test_of_bound(self.filter) or predicate(self.filter, self.clock)
+        self.test = _test_of_bound(self.filter) or compile_predicate(self.filter, self.clock)
 
     def _compile_and_test(self, message: Message) -> bool:
         self.compile()
@@ -57,7 +66,7 @@ class Check:
 
 
 def _test_of_bound(tree: Filter) -> Callable[[Message], bool] | None:
-    """One code for all that compare a header with a number: of thousands of codes, each would be cold."""
+    """One function for all filters that compare a header with a number: thousands of compiled ones would be cold."""
     found = bound_of(tree)
     if found is None or found[0].scope != "header":
         return None
@@ -98,18 +107,18 @@ class Checks:
                 del self._checks[check.filter]
 
 
-class Waiting(NamedTuple):
+class ConditionalSlot(NamedTuple):
     """One check and the members that match if the message passes it."""
 
     check: Check
     slot: Slot
 
 
-# Of an index: a member, the check that is left if any, then column, key, column, key, …, the rarest pair first.
+# A member of an index, the check that is left if any, then column, key, column, key, …, the rarest pair first.
 Entry: TypeAlias = tuple[Any, ...]
 
 
-class Few:
+class CheckedEntries:
     """A few entries that have a check left, each asked by itself."""
 
     __slots__ = ("_entries",)
@@ -118,9 +127,9 @@ class Few:
         self._entries = entries
 
     @property
-    def waiting(self) -> Iterator[Waiting]:
+    def slots(self) -> Iterator[ConditionalSlot]:
         """Every check and its member."""
-        return (Waiting(entry[1], entry[0]) for entry in self._entries)
+        return (ConditionalSlot(entry[1], entry[0]) for entry in self._entries)
 
     def collect_passing(
         self, message: Message, singles: list[Any], parts: list[frozenset[Any]]
@@ -130,7 +139,7 @@ class Few:
 
 
 class Residuals:
-    """All members at one place of an index that have nothing left but a check."""
+    """The members at one place of an index that have only a check left."""
 
     __slots__ = ("_checks", "_ladders")
 
@@ -140,26 +149,26 @@ class Residuals:
 
     def __len__(self) -> int:
         """How many members there are."""
-        return sum(size(slot) for _, slot in self.waiting)
+        return sum(size(slot) for _, slot in self.slots)
 
     def __bool__(self) -> bool:
         return bool(self._checks or self._ladders)
 
     @property
-    def waiting(self) -> Iterator[Waiting]:
+    def slots(self) -> Iterator[ConditionalSlot]:
         """Every check and its members."""
-        yield from map(Waiting, self._checks, self._checks.values())
+        yield from map(ConditionalSlot, self._checks, self._checks.values())
         for ladder in self._ladders.values():
             yield from ladder.rungs.values()
 
-    def add(self, waiting: Iterable[tuple[Check, Hashable]]) -> None:
+    def add(self, members: Iterable[tuple[Check, Hashable]]) -> None:
         """Add members, each with its check."""
         bounds: dict[tuple[Field, CompareOp], list[tuple[Bound, Check, Hashable]]] = {}
-        for check, member in waiting:
+        for check, member in members:
             found = bound_of(check.filter)
             if found is None:
                 if check not in self._checks:
-                    check.compile()  # there may be thousands, and a message that gets here asks them all
+                    check.compile()  # one message may have to ask thousands of them
                 self._checks[check] = include(self._checks.get(check), member)
             else:
                 bounds.setdefault(found[:2], []).append((found[2], check, member))
@@ -194,26 +203,28 @@ class Residuals:
         _collect(slots, singles, parts)
 
 
-Checked: TypeAlias = tuple[Few | Residuals, ...]  # the members that match if a check says so
+OpenChecks: TypeAlias = tuple[
+    CheckedEntries | Residuals, ...
+]  # members that match if a check says so
 
 
-def add_passing(members: Set[Any], checked: Checked, message: Message) -> Set[Any]:
+def add_passing(members: Set[Any], checks: OpenChecks, message: Message) -> Set[Any]:
     """The members, and those whose check the message passes."""
     singles: list[Any] = []
     parts: list[frozenset[Any]] = []
-    for residuals in checked:
+    for residuals in checks:
         residuals.collect_passing(message, singles, parts)
     if not singles and not parts:
         return members
     if not parts and type(members) is frozenset and len(members) <= SMALL:
         return members.union(singles)
-    return gathered(singles, [*parts, *parts_of(members)] if members else parts)
+    return unite(singles, [*parts, *parts_of(members)] if members else parts)
 
 
 def _collect(slots: list[Slot], singles: list[Any], parts: list[frozenset[Any]]) -> None:
-    if Group in map(type, slots):
-        parts += [slot.members for slot in slots if type(slot) is Group]
-        slots = [slot for slot in slots if type(slot) is not Group]
+    if MemberGroup in map(type, slots):
+        parts += [slot.members for slot in slots if type(slot) is MemberGroup]
+        slots = [slot for slot in slots if type(slot) is not MemberGroup]
     singles += slots
 
 
@@ -221,7 +232,7 @@ def _collect(slots: list[Slot], singles: list[Any], parts: list[frozenset[Any]])
 
 
 class _Ladder:
-    """One field compared one way with many bounds, in order."""
+    """One field compared in one way with many bounds, in order."""
 
     __slots__ = ("_below", "_cut", "_field", "_slots", "bounds", "rungs")
 
@@ -229,23 +240,23 @@ class _Ladder:
         self._field = field
         self._below, self._cut = _CUTS[op]
         self.bounds: list[Bound] = []
-        self.rungs: dict[Bound, Waiting] = {}
+        self.rungs: dict[Bound, ConditionalSlot] = {}
         self._slots: list[Slot] | None = None  # of all rungs, in the order of the bounds
 
     def add(self, added: Sequence[tuple[Bound, Check, Hashable]]) -> None:
-        fresh = []
+        new = []
         self._slots = None
         for bound, check, member in added:
             rung = self.rungs.get(bound)
             if rung is None:
-                fresh.append(bound)
-                self.rungs[bound] = Waiting(check, member)
+                new.append(bound)
+                self.rungs[bound] = ConditionalSlot(check, member)
             else:
-                self.rungs[bound] = Waiting(rung.check, include(rung.slot, member))
-        if len(fresh) == 1:
-            insort(self.bounds, fresh[0])
+                self.rungs[bound] = ConditionalSlot(rung.check, include(rung.slot, member))
+        if len(new) == 1:
+            insort(self.bounds, new[0])
         else:
-            self.bounds += fresh
+            self.bounds += new
             self.bounds.sort()
 
     def remove(self, bound: Bound, member: Hashable) -> bool:
@@ -255,7 +266,7 @@ class _Ladder:
         self._slots = None
         slot, removed = exclude(rung.slot, member)
         if slot is not None:
-            self.rungs[bound] = Waiting(rung.check, slot)
+            self.rungs[bound] = ConditionalSlot(rung.check, slot)
         else:
             del self.rungs[bound]
             del self.bounds[bisect_left(self.bounds, bound)]

@@ -1,7 +1,7 @@
-"""The tree under an index: places where entries are filed, and how they are removed again.
+"""The tree of an index: how entries are filed by their pairs, and removed again.
 
-An entry is filed by its own order of pairs: under the first in the root, and one step further down wherever a place
-is crowded. So the way to an entry is known when it is removed, whatever was added or removed meanwhile.
+An entry keeps its own order of pairs: it is filed under the first one in the root, and one step further down wherever
+a place is crowded. So its path is known when it is removed, whatever was added or removed meanwhile.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headgate.matching.groups import Group, Slot, exclude, gathered, include
-from headgate.matching.residuals import Check, Checked, Entry, Few, Residuals
+from headgate.matching.groups import MemberGroup, Slot, exclude, include, unite
+from headgate.matching.residuals import Check, CheckedEntries, Entry, OpenChecks, Residuals
 
 Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
 Values: TypeAlias = Mapping[Any, Any]  # by column, compared by hash and equality
 
-CROWDED: Final = 5  # entries; up to here a place is scanned
-FIRST_PAIR: Final = 2  # where in an entry its pairs begin
+CROWDED: Final = 5  # entries; up to here the entries of one pair are scanned
+FIRST_PAIR: Final = 2  # where in an entry its pairs begin, after member and check
 
 
 class AnyOf:
@@ -35,61 +35,66 @@ class AnyOf:
 
 
 def keys_of(key: Any) -> Iterable[Hashable]:
-    """The keys it stands for."""
+    """The keys that a key stands for: itself, or those of an `AnyOf`."""
     return key.keys if type(key) is AnyOf else (key,)
 
 
-class Node:
-    """A place in the index: the members that ask for no more than the pairs that lead here, and the entries that do.
+class TreeNode:
+    """The entries that have their first pairs in common.
 
-    Those are scanned while they are few; then `tables` holds, by column and key, an entry that is alone there, or the
-    node of several.
+    `tables` holds by column and key the entries that ask for that pair next: one entry, a list of a few, or a node.
+    Members that ask for no other pair are in `slot`, or in `residuals` if they have a check.
     """
 
-    __slots__ = ("at", "entries", "residuals", "slot", "tables")
+    __slots__ = ("at", "probes", "residuals", "slot", "tables")
 
     def __init__(self, at: int) -> None:
-        self.at = at  # where in an entry the pairs begin that do not lead here
-        self.entries: list[Entry] = []
-        self.tables: dict[Column, dict[Hashable, Any]] = _NO_TABLES
+        self.at = at  # where in an entry its pairs begin that do not lead here
+        self.tables: dict[Column, dict[Hashable, Any]] = {}
+        self.probes: list[
+            tuple[Column, Callable[[Any], Any]]
+        ] = []  # each column, and its table's `get`
         self.slot: Slot = None
         self.residuals: Residuals | None = None
 
     def insert(self, entries: Sequence[Entry]) -> None:
         """File entries below this node."""
-        work = [(self, entries)]
+        work = {self: entries}
         while work:
-            node, entries = work.pop()
-            work += node._take_in(entries).items()
+            node, entries = work.popitem()
+            work |= node._file(entries)
 
-    def _take_in(self, entries: Sequence[Entry]) -> dict[Node, list[Entry]]:
-        """File the entries here; those that belong to nodes further down are returned by node."""
-        at = self.at
-        more = [entry for entry in entries if len(entry) > at]
-        if len(more) < len(entries):
-            self._settle([entry for entry in entries if len(entry) == at])
-        if self.tables is _NO_TABLES:
-            self.entries += more
-            if len(self.entries) <= CROWDED:
-                return {}
-            more, self.entries, self.tables = self.entries, [], {}
-        tables, further = self.tables, dict[Node, list[Entry]]()
-        for entry in more:
+    def _file(self, entries: Sequence[Entry]) -> dict[TreeNode, list[Entry]]:
+        """File entries here; those that belong to nodes further down are returned by node."""
+        at, tables = self.at, self.tables
+        further: dict[TreeNode, list[Entry]] = {}
+        settled = []
+        for entry in entries:
+            if len(entry) == at:
+                settled.append(entry)
+                continue
             column, key = entry[at], entry[at + 1]
             table = tables.get(column)
             if table is None:
                 table = tables[column] = {}
+                self.probes.append((column, table.get))
             for one in (key,) if type(key) is str else keys_of(key):
                 there = table.get(one)
                 if there is None:
                     table[one] = entry
-                elif type(there) is not Node:
-                    node = table[one] = Node(at + 2)
-                    further[node] = [there, entry]
+                elif type(there) is tuple:
+                    table[one] = [there, entry]
+                elif type(there) is list:
+                    there.append(entry)
+                    if len(there) > CROWDED:
+                        node = table[one] = TreeNode(at + 2)
+                        further[node] = there
                 elif there in further:
                     further[there].append(entry)
                 else:
                     further[there] = [entry]
+        if settled:
+            self._settle(settled)
         return further
 
     def _settle(self, entries: Sequence[Entry]) -> None:
@@ -102,26 +107,27 @@ class Node:
             self.residuals.add(waiting)
 
     def remove(self, entry: Entry) -> bool:
-        """Remove the entry from wherever below this node its pairs lead; whether it was there."""
+        """Remove the entry from each place below this node where it was filed; whether it was there."""
         removed = False
-        steps: list[tuple[Node, _Step | None]] = [(self, None)]
+        steps: list[tuple[TreeNode, _Step | None]] = [(self, None)]
         while steps:
             node, step = steps.pop()
             if len(entry) == node.at:
                 removed |= node._unsettle(entry[0], entry[1])
-            elif node.tables is _NO_TABLES:
-                if entry in node.entries:
-                    node.entries.remove(entry)
-                    removed = True
             else:
-                column, table = entry[node.at], node.tables.get(entry[node.at], {})
+                column = entry[node.at]
                 for key in keys_of(entry[node.at + 1]):
-                    there = table.get(key)
-                    if type(there) is Node:
+                    there = node.tables.get(column, {}).get(key)
+                    if type(there) is TreeNode:
                         steps.append((there, _Step(node, column, key, step)))
                     elif there == entry:
-                        node._drop(column, key)
+                        node._delete(column, key)
                         removed = True
+                    elif type(there) is list and entry in there:
+                        there.remove(entry)
+                        removed = True
+                        if not there:
+                            node._delete(column, key)
             _prune(node, step)
         return removed
 
@@ -133,45 +139,42 @@ class Node:
         self.residuals = self.residuals or None
         return removed
 
-    def _drop(self, column: Column, key: Hashable) -> None:
+    def _delete(self, column: Column, key: Hashable) -> None:
         del self.tables[column][key]
         if not self.tables[column]:
             del self.tables[column]
-        self.tables = self.tables or _NO_TABLES
+            self.probes = [(column, table.get) for column, table in self.tables.items()]
 
     @property
     def empty(self) -> bool:
-        return not (self.entries or self.tables or self.residuals) and self.slot is None
+        return not (self.tables or self.residuals) and self.slot is None
 
-    def narrow(self, values: Values) -> Node:
+    def narrow(self, values: Values) -> TreeNode:
         """This node without the tables of columns for which there is no value."""
-        node = Node(self.at)
-        node.entries, node.slot, node.residuals = self.entries, self.slot, self.residuals
-        node.tables = {column: self.tables[column] for column in values if column in self.tables}
+        node = TreeNode(self.at)
+        node.slot, node.residuals = self.slot, self.residuals
+        node.probes = [(c, self.tables[c].get) for c in values if c in self.tables]
         return node
 
 
-_NO_TABLES: Final[dict[Column, dict[Hashable, Any]]] = {}  # never added to
-
-
 class _Step(NamedTuple):
-    """Where a node was reached from."""
+    """The way from the node above to a node."""
 
-    node: Node
+    node: TreeNode
     column: Column
     key: Hashable
     above: _Step | None
 
 
-def _prune(node: Node, step: _Step | None) -> None:
+def _prune(node: TreeNode, step: _Step | None) -> None:
     while step is not None and node.empty:
         node = step.node
-        node._drop(step.column, step.key)
+        node._delete(step.column, step.key)
         step = step.above
 
 
 def holds(entry: Entry, at: int, get: Callable[[Any], Any]) -> bool:
-    """Whether the values have all pairs of the entry from there on."""
+    """Whether the values have all pairs of the entry from position `at` on."""
     while at < len(entry):
         if get(entry[at]) != entry[at + 1]:
             return False
@@ -179,21 +182,22 @@ def holds(entry: Entry, at: int, get: Callable[[Any], Any]) -> bool:
     return True
 
 
-NOTHING: Final[tuple[Set[Any], Checked]] = (frozenset(), ())
+Found: TypeAlias = tuple[Set[Any], OpenChecks]
+NOTHING: Final[Found] = (frozenset(), ())
 
 
-def collect(found: Sequence[Entry], settled: Sequence[Node]) -> tuple[Set[Any], Checked]:
-    """The members of the entries and at the nodes: for certain, and those that have a check left."""
+def collect(found: Sequence[Entry], settled: Sequence[TreeNode]) -> Found:
+    """The members of the entries and of the nodes: those that match for certain, and those that have a check left."""
     singles = [entry[0] for entry in found if entry[1] is None]
-    checked: list[Few | Residuals] = []
+    checked: list[CheckedEntries | Residuals] = []
     if len(singles) < len(found):
-        checked.append(Few([entry for entry in found if entry[1] is not None]))
+        checked.append(CheckedEntries([entry for entry in found if entry[1] is not None]))
     parts: list[frozenset[Any]] = []
     for node in settled:
-        if type(node.slot) is Group:
+        if type(node.slot) is MemberGroup:
             parts.append(node.slot.members)
         elif node.slot is not None:
             singles.append(node.slot)
         if node.residuals is not None:
             checked.append(node.residuals)
-    return (gathered(singles, parts) if parts else frozenset(singles)), tuple(checked)
+    return (unite(singles, parts) if parts else frozenset(singles)), tuple(checked)

@@ -1,8 +1,8 @@
-"""A million topic patterns, and the few that match one topic.
+"""Topic patterns, of which a topic finds those that match among a million.
 
-Patterns without a wildcard are a dictionary. The others share their beginnings in a tree; a topic walks it
-once, word by word, with every place it may stand at. A `#` is a place one never leaves, so it is entered
-once and kept. The work is bounded by the places that are reached, not by the number of patterns.
+Patterns without a wildcard are in a dictionary. The others share their first words in a tree; a topic walks it once,
+word by word, through all nodes it can be at. A topic never leaves a `#`, so its node is entered once and kept. The
+work is bounded by the nodes that are reached, not by the number of patterns.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from collections.abc import Callable, Hashable, Iterator, Set
 from typing import Any, Final, Generic, TypeVar
 
 from headgate.filters import MANY, ONE, canonical, words_of
-from headgate.matching.groups import Group, Slot, exclude, gathered, include, size
+from headgate.matching.groups import MemberGroup, Slot, exclude, include, size, unite
 
 Answer = TypeVar("Answer")
 
 REMEMBERED: Final = 1 << 17  # topics whose answer is kept
 
 
-class _Place:
-    """A beginning that patterns share, and who is at its end."""
+class _TrieNode:
+    """The first words that patterns share, and the members of the pattern that ends here."""
 
     __slots__ = ("many", "one", "slot", "words")
 
     def __init__(self) -> None:
-        self.words: dict[str, _Place] = {}
-        self.one: _Place | None = None
-        self.many: _Place | None = None
+        self.words: dict[str, _TrieNode] = {}
+        self.one: _TrieNode | None = None
+        self.many: _TrieNode | None = None
         self.slot: Slot = None
 
-    def step(self, word: str) -> _Place | None:
+    def step(self, word: str) -> _TrieNode | None:
         if word == ONE:
             return self.one
         return self.many if word == MANY else self.words.get(word)
 
-    def grow(self, word: str) -> _Place:
+    def grow(self, word: str) -> _TrieNode:
         place = self.step(word)
         if place is None:
-            place = _Place()
+            place = _TrieNode()
             self._set(word, place)
         return place
 
@@ -47,7 +47,7 @@ class _Place:
         else:
             del self.words[word]
 
-    def _set(self, word: str, place: _Place | None) -> None:
+    def _set(self, word: str, place: _TrieNode | None) -> None:
         if word == ONE:
             self.one = place
         elif word == MANY:
@@ -63,19 +63,19 @@ class _Place:
 class TopicTrie(Generic[Answer]):
     """Members under topic patterns. `match` answers with `finish(members)`, and remembers it.
 
-    `settled` is what is remembered, by topic, for callers to whom one call more matters. Answers of the
-    type `open` are not among them: whoever finds one there has nothing more to ask about it.
+    `settled` holds the remembered answers by topic, for callers that save a call. Answers of the type `unsettled`, which
+    leave something to ask, are remembered apart from them.
     """
 
     def __init__(
-        self, finish: Callable[[Set[Any]], Answer], open: type[Answer] | None = None
+        self, finish: Callable[[Set[Any]], Answer], unsettled: type[Answer] | None = None
     ) -> None:
         self._finish = finish
-        self._open_type = open
+        self._unsettled_type = unsettled
         self._exact: dict[str, Slot] = {}
-        self._root = _Place()
+        self._root = _TrieNode()
         self.settled: dict[str, Answer] = {}
-        self._open: dict[str, Answer] = {}
+        self._unsettled: dict[str, Answer] = {}
 
     def add(self, pattern: str, member: Hashable) -> None:
         words = canonical(pattern)
@@ -90,7 +90,7 @@ class TopicTrie(Generic[Answer]):
         self.forget()
 
     def remove(self, pattern: str, member: Hashable) -> bool:
-        """Take the member from under the pattern; whether it was there."""
+        """Remove the member of the pattern; whether it was there."""
         words = canonical(pattern)
         if ONE not in words and MANY not in words:
             return self._remove_exact(pattern, member)
@@ -109,52 +109,52 @@ class TopicTrie(Generic[Answer]):
         return found
 
     def match(self, topic: str) -> Answer:
-        """The answer for everyone whose pattern matches the topic."""
+        """The answer for all members whose pattern matches the topic."""
         answer = self.settled.get(topic)
         return self._recall_or_learn(topic) if answer is None else answer
 
     def forget(self) -> None:
-        """Drop the remembered answers: what `finish` makes of the members has changed."""
+        """Forget the remembered answers, which are no longer true."""
         self.settled.clear()
-        self._open.clear()
+        self._unsettled.clear()
 
     @property
     def leading_many(self) -> int:
-        """How many begin with `#` and go on: every word of every topic is looked up among them."""
+        """How many patterns begin with `#` and go on: every word of every topic is looked up among them."""
         many = self._root.many
         return 0 if many is None else sum(size(place.slot) for place in _below(many))
 
     def _recall_or_learn(self, topic: str) -> Answer:
-        answer = self._open.get(topic)
+        answer = self._unsettled.get(topic)
         if answer is not None:
             return answer
         answer = self._finish(self._members(topic))
-        if len(self.settled) + len(self._open) >= REMEMBERED:
+        if len(self.settled) + len(self._unsettled) >= REMEMBERED:
             self.forget()
-        memory = self._open if type(answer) is self._open_type else self.settled
+        memory = self._unsettled if type(answer) is self._unsettled_type else self.settled
         memory[topic] = answer
         return answer
 
     def _forget_one(self, topic: str) -> None:
         self.settled.pop(topic, None)
-        self._open.pop(topic, None)
+        self._unsettled.pop(topic, None)
 
     def _members(self, topic: str) -> Set[Any]:
         singles: list[Any] = []
         parts: list[frozenset[Any]] = []
         for slot in self._slots(topic):
-            if isinstance(slot, Group):
+            if isinstance(slot, MemberGroup):
                 parts.append(slot.members)
             else:
                 singles.append(slot)
-        return gathered(singles, parts)
+        return unite(singles, parts)
 
     def _slots(self, topic: str) -> Iterator[Slot]:
         if (slot := self._exact.get(topic)) is not None:
             yield slot
         standing = [self._root]
-        kept: list[_Place] = []  # below a `#`: stands at every word from there on
-        entered: set[_Place] = set()
+        kept: list[_TrieNode] = []  # below a `#`: stands at every word from there on
+        entered: set[_TrieNode] = set()
         for word in (*words_of(topic), None):
             for place in standing:
                 many = place.many
@@ -185,7 +185,7 @@ class TopicTrie(Generic[Answer]):
         return found
 
 
-def _below(place: _Place) -> Iterator[_Place]:
+def _below(place: _TrieNode) -> Iterator[_TrieNode]:
     stack = list(place.words.values())
     while stack:
         place = stack.pop()

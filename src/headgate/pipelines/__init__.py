@@ -9,75 +9,72 @@ if TYPE_CHECKING:
     from headgate.pipelines.account import OBSERVED as OBSERVED
     from headgate.pipelines.account import Account as Account
     from headgate.pipelines.account import Batch as Batch
-    from headgate.pipelines.counters import Counters as Counters
-    from headgate.pipelines.counters import to_text as to_text
+    from headgate.pipelines.account import Counters as Counters
+    from headgate.pipelines.account import counters_to_json as counters_to_json
+    from headgate.pipelines.definition import ARCHIVED as ARCHIVED
     from headgate.pipelines.definition import DEAD_LETTER as DEAD_LETTER
     from headgate.pipelines.definition import FAIL as FAIL
-    from headgate.pipelines.definition import NOWHERE as NOWHERE
+    from headgate.pipelines.definition import STATES as STATES
     from headgate.pipelines.definition import FormatSource as FormatSource
     from headgate.pipelines.definition import Pipeline as Pipeline
     from headgate.pipelines.definition import QueueSource as QueueSource
+    from headgate.pipelines.definition import Sink as Sink
     from headgate.pipelines.definition import Source as Source
     from headgate.pipelines.definition import StreamSource as StreamSource
     from headgate.pipelines.definition import Trigger as Trigger
+    from headgate.pipelines.definition import parse_states as parse_states
+    from headgate.pipelines.figure import figure_of as figure_of
+    from headgate.pipelines.figure import to_lines as to_lines
+    from headgate.pipelines.figure import to_mermaid as to_mermaid
+    from headgate.pipelines.figure import to_svg as to_svg
     from headgate.pipelines.file import read_pipeline as read_pipeline
-    from headgate.pipelines.formats import KAFKA as KAFKA
-    from headgate.pipelines.formats import PARSED as PARSED
-    from headgate.pipelines.formats import kafka_jar as kafka_jar
-    from headgate.pipelines.formats import notes_on_format as notes_on_format
-    from headgate.pipelines.formats import problems_of_format as problems_of_format
-    from headgate.pipelines.limits import limit_options as limit_options
-    from headgate.pipelines.location import local_path as local_path
-    from headgate.pipelines.location import real_place as real_place
-    from headgate.pipelines.location import same_place as same_place
-    from headgate.pipelines.picture import figure as figure
-    from headgate.pipelines.picture import to_lines as to_lines
-    from headgate.pipelines.picture import to_mermaid as to_mermaid
-    from headgate.pipelines.queue_url import ARCHIVED as ARCHIVED
-    from headgate.pipelines.queue_url import QUEUE as QUEUE
-    from headgate.pipelines.queue_url import STATES as STATES
-    from headgate.pipelines.queue_url import QueuePlace as QueuePlace
-    from headgate.pipelines.queue_url import Tables as Tables
-    from headgate.pipelines.queue_url import queue_place as queue_place
-    from headgate.pipelines.queue_url import sqlite_file as sqlite_file
-    from headgate.pipelines.queue_url import states_of as states_of
-    from headgate.pipelines.queue_url import tables_of as tables_of
-    from headgate.pipelines.queue_url import without_password as without_password
-    from headgate.pipelines.svg import to_svg as to_svg
+    from headgate.pipelines.places import NOWHERE as NOWHERE
+    from headgate.pipelines.places import DirectoryPlace as DirectoryPlace
+    from headgate.pipelines.places import QueuePlace as QueuePlace
+    from headgate.pipelines.places import canonical_location as canonical_location
+    from headgate.pipelines.places import is_queue as is_queue
+    from headgate.pipelines.places import is_same_location as is_same_location
+    from headgate.pipelines.places import local_path as local_path
+    from headgate.pipelines.places import parse_place as parse_place
+    from headgate.pipelines.places import place_kind as place_kind
+    from headgate.pipelines.places import queue_place as queue_place
+    from headgate.pipelines.sources import KAFKA as KAFKA
+    from headgate.pipelines.sources import PARSED_FORMATS as PARSED_FORMATS
+    from headgate.pipelines.sources import check_format as check_format
+    from headgate.pipelines.sources import limit_options as limit_options
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "account": ["Account", "Batch", "MESSAGES", "OBSERVED"],
-            "counters": ["Counters", "to_text"],
+            "account": ["Account", "Batch", "Counters", "MESSAGES", "OBSERVED", "counters_to_json"],
             "definition": [
+                "ARCHIVED",
                 "DEAD_LETTER",
                 "FAIL",
                 "FormatSource",
-                "NOWHERE",
                 "Pipeline",
                 "QueueSource",
+                "STATES",
+                "Sink",
                 "Source",
                 "StreamSource",
                 "Trigger",
+                "parse_states",
             ],
+            "figure": ["figure_of", "to_lines", "to_mermaid", "to_svg"],
             "file": ["read_pipeline"],
-            "formats": ["KAFKA", "PARSED", "kafka_jar", "notes_on_format", "problems_of_format"],
-            "limits": ["limit_options"],
-            "location": ["local_path", "real_place", "same_place"],
-            "picture": ["figure", "to_lines", "to_mermaid"],
-            "queue_url": [
-                "ARCHIVED",
-                "QUEUE",
+            "places": [
+                "DirectoryPlace",
+                "NOWHERE",
                 "QueuePlace",
-                "STATES",
-                "Tables",
+                "canonical_location",
+                "is_queue",
+                "is_same_location",
+                "local_path",
+                "parse_place",
+                "place_kind",
                 "queue_place",
-                "sqlite_file",
-                "states_of",
-                "tables_of",
-                "without_password",
             ],
-            "svg": ["to_svg"],
+            "sources": ["KAFKA", "PARSED_FORMATS", "check_format", "limit_options"],
         },
     )

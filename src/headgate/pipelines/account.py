@@ -1,83 +1,138 @@
-"""What a running pipeline has done: read from Spark's reports and added up."""
+"""What a running pipeline has done: counted by its tasks, reported by Spark for each batch, and added up."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
-from headgate.pipelines.counters import Counters, total
+from headgate.routing import RoutedBatch
+from headgate.streams.read import ScanStats
 
-MESSAGES: Final = "messages"  # the part of an offset that counts them
-OBSERVED: Final = "headgate"  # the name of what Spark observes for us
+MESSAGES: Final = "messages"  # the part of an offset that counts messages
+OBSERVED: Final = "headgate"  # the name of the metrics that Spark observes
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts of a task, of a batch, or of a whole run: they add up."""
+
+    read: int = 0  # messages that passed the source's filter
+    routed: int = 0  # of these, the ones that at least one queue gets
+    unroutable: int = 0
+    malformed: int = 0  # records of the source that are no messages
+    chunks_skipped: int = 0  # without opening them
+    chunks_opened: int = 0
+    bytes_read: int = 0
+    bytes_total: int = 0  # of all scanned chunks, read or skipped
+    queues: dict[str, int] = field(default_factory=dict)
+    scanned: int = 0  # messages of the source, with those its filter skipped
+
+    def add(self, other: Counters) -> None:
+        for each in fields(self):
+            if each.name != "queues":
+                setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        for queue, count in other.queues.items():
+            self.queues[queue] = self.queues.get(queue, 0) + count
+
+    def add_routed(self, routed: RoutedBatch) -> None:
+        """Count the messages of one routed batch of rows."""
+        unroutable = len(routed.unroutable)
+        self.read += routed.num_rows
+        self.routed += routed.num_rows - unroutable
+        self.unroutable += unroutable
+        for queue, rows in routed.selections().items():
+            self.queues[queue] = self.queues.get(queue, 0) + len(rows)
+
+    def add_scanned(self, stats: ScanStats) -> None:
+        """Count the chunks that one scan opened."""
+        self.chunks_opened += stats.chunks_all + stats.chunks_some
+        self.bytes_read += stats.bytes_read
+
+    def add_planned(self, stats: ScanStats) -> None:
+        """Count the chunks that planning skipped, and the bytes of all of them."""
+        self.chunks_skipped += stats.chunks_none + stats.chunks_rejected
+        self.bytes_total += stats.bytes_total
+
+
+def counters_to_json(counters: Counters) -> str:
+    """Write the counters as text that travels through Spark."""
+    return json.dumps(asdict(counters), separators=(",", ":"))
+
+
+def sum_counters(texts: Iterable[str]) -> Counters:
+    """Add up the counters of tasks, each written by `counters_to_json`."""
+    total = Counters()
+    for text in texts:
+        total.add(Counters(**json.loads(text)))
+    return total
+
+
+# ---- batches and runs --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch that was committed."""
+    """One committed micro-batch."""
 
     number: int
     seconds: float
     counters: Counters
-    came_by: int = 0  # messages of the source, those the filter left out too
-    lag: int | None = None  # messages that were there and not in the batch
+    lag: int | None = None  # messages that were available and not in the batch
 
     def line(self) -> str:
-        """As a line of JSON, for scripts."""
-        counted = asdict(self.counters)
+        """The batch as a line of JSON, for scripts."""
         known = {"batch": self.number, "seconds": round(self.seconds, 3), "lag": self.lag}
-        return json.dumps({**known, **counted}, ensure_ascii=False)
+        return json.dumps({**known, **asdict(self.counters)}, ensure_ascii=False)
 
 
 @dataclass(slots=True)
 class Account:
-    """All batches of a run."""
+    """The sum of all batches of a run."""
 
     pipeline: str
     batches: int = 0
     counters: Counters = field(default_factory=Counters)
-    came_by: int = 0
     lag: int | None = None
     last: Batch | None = None
-    _known: int = -1
+    _last_number: int = -1
 
     def add(self, reports: Iterable[Mapping[str, Any]]) -> list[Batch]:
-        """Take in what Spark reports; the batches that are new."""
-        fresh = [b for b in map(batch_of, reports) if b is not None and b.number > self._known]
-        for batch in fresh:
-            self._known = batch.number
+        """Add the batches of Spark's reports; those that were not added before."""
+        batches = map(batch_of, reports)
+        added = [b for b in batches if b is not None and b.number > self._last_number]
+        for batch in added:
+            self._last_number = batch.number
             self.batches += 1
             self.counters.add(batch.counters)
-            self.came_by += batch.came_by
             self.lag, self.last = batch.lag, batch
-        return fresh
+        return added
 
-    def missed(self, report: Mapping[str, Any] | None) -> bool:
-        """Whether batches before this report have not been seen yet."""
-        return report is not None and report["batchId"] > self._known + 1
+    def misses_batches_before(self, report: Mapping[str, Any]) -> bool:
+        """Whether batches before this report have not been added yet."""
+        return bool(report["batchId"] > self._last_number + 1)
 
 
 def batch_of(report: Mapping[str, Any]) -> Batch | None:
-    """The batch a report of Spark is about; None when nothing was done."""
+    """The batch that a report of Spark describes; None when no batch ran."""
     if "addBatch" not in report.get("durationMs", {}):
         return None
-    counted = total(_counters_in(report))
     seconds = report["durationMs"].get("triggerExecution", 0) / 1000
-    return Batch(report["batchId"], seconds, counted, counted.came_by, _lag(report))
+    return Batch(report["batchId"], seconds, sum_counters(_task_counters(report)), _lag(report))
 
 
-def _counters_in(report: Mapping[str, Any]) -> list[str]:
-    """What each task counted; Spark Connect tells the values and their names apart."""
-    seen = report.get("observedMetrics", {}).get(OBSERVED, {})
-    if "schema" in seen:
-        names = [field["name"] for field in seen["schema"]["fields"]]
-        seen = dict(zip(names, seen["values"], strict=True))
-    return seen.get("counters") or []
+def _task_counters(report: Mapping[str, Any]) -> list[str]:
+    """The counters of each task; Spark Connect reports names and values apart."""
+    observed = report.get("observedMetrics", {}).get(OBSERVED, {})
+    if "schema" in observed:
+        names = [field["name"] for field in observed["schema"]["fields"]]
+        observed = dict(zip(names, observed["values"], strict=True))
+    return observed.get("counters") or []
 
 
 def _lag(report: Mapping[str, Any]) -> int | None:
-    """Messages between the end of the batch and that of all sources, where positions count messages."""
+    """Messages between the end of the batch and the end of all sources; None where offsets do not count messages."""
     lag = 0
     for source in report.get("sources", []):
         reached, latest = map(_positions, (source.get("endOffset"), source.get("latestOffset")))

@@ -1,4 +1,4 @@
-"""What a pipeline is: where messages come from, who gets which, and where they go. Values only."""
+"""What a pipeline is: where messages come from, which queue gets which, and where they go. Values only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 from typing import Literal as OneOf
 
-from headgate.pipelines.queue_url import ARCHIVED
+from headgate.errors import SparkOptionsError
+from headgate.pipelines.places import NOWHERE
+from headgate.queues import State
 from headgate.routing import Topology
 
 Trigger: TypeAlias = timedelta | OneOf["once", "continuous"]
@@ -16,8 +18,10 @@ Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 DEAD_LETTER: Final = "dead-letter"
 FAIL: Final = "fail"
-MALFORMED: Final = (DEAD_LETTER, FAIL, "drop")  # what becomes of a record that is no message
-NOWHERE: Final = "none:"  # a place where messages are counted and not kept
+MALFORMED: Final = (DEAD_LETTER, FAIL, "drop")  # what to do with a record that is no message
+ARCHIVED: Final = "archived"  # the state of a message that was acked and kept
+STATES: Final = tuple(state.name.lower() for state in State)  # by their numbers
+_ALL: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +31,28 @@ class StreamSource:
     streams: tuple[str, ...]
     filter: str | None = None
     start: str = "first"
-    fail_on_data_loss: bool = True  # when retention takes what was not read yet
+    fail_on_data_loss: bool = True  # when retention deletes messages that were not read yet
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSource:
-    """A queue in a database: its archive, which is followed as it grows, or what it holds in some states, looked at
-    once."""
+    """A queue in a database: its archive, followed as it grows, or its messages in some states, read once."""
 
     queue: str  # its place
     filter: str | None = None
     states: str = ARCHIVED
-    fail_on_data_loss: bool = True  # when what was planned is pruned before it is read
+    fail_on_data_loss: bool = True  # when planned messages are pruned before they are read
 
     @property
-    def looks_once(self) -> bool:
+    def reads_once(self) -> bool:
         return self.states != ARCHIVED
 
 
 @dataclass(frozen=True, slots=True)
 class FormatSource:
-    """Anything Spark reads as a stream; `columns` says which of its columns becomes which part of a message.
+    """Any format Spark reads as a stream; `columns` says which of its columns becomes which part of a message.
 
-    Columns nobody names are headers of their own name, unless `headers` lists those that are.
+    All other columns are headers of their own name, unless `headers` lists the columns that are headers.
     """
 
     format: str
@@ -75,7 +78,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """All that a pipeline file says, its paths made absolute."""
+    """The content of a pipeline file, with absolute paths."""
 
     file: Path
     name: str
@@ -92,20 +95,37 @@ class Pipeline:
 
     @property
     def malformed(self) -> str:
-        """What becomes of a malformed record: nothing is lost unless the file says so."""
-        said = self.source.malformed if isinstance(self.source, FormatSource) else None
-        return said or (FAIL if self.dead_letter is None else DEAD_LETTER)
+        """What to do with a malformed record: nothing is lost unless the file says so."""
+        own = self.source.malformed if isinstance(self.source, FormatSource) else None
+        return own or (FAIL if self.dead_letter is None else DEAD_LETTER)
 
     def places(self) -> tuple[str, ...]:
-        """Every place that keeps messages, each once: two sinks on one place share what is committed there."""
-        named = dict.fromkeys([*(sink.to for sink in self.sinks), self.dead_letter])
-        return tuple(place for place in named if place is not None and place != NOWHERE)
+        """Every place that keeps messages, once each: two sinks with one place share its commits."""
+        listed = dict.fromkeys([*(sink.to for sink in self.sinks), self.dead_letter])
+        return tuple(place for place in listed if place is not None and place != NOWHERE)
 
     def outlets(self) -> dict[str, tuple[int, ...]]:
         """For each queue the numbers of its places."""
         number = {place: at for at, place in enumerate(self.places())}
-        found: dict[str, tuple[int, ...]] = {}
+        outlets: dict[str, tuple[int, ...]] = {}
         for sink in self.sinks:
-            here = () if sink.to == NOWHERE else (number[sink.to],)
-            found[sink.queue] = found.get(sink.queue, ()) + here
-        return found
+            own = () if sink.to == NOWHERE else (number[sink.to],)
+            outlets[sink.queue] = outlets.get(sink.queue, ()) + own
+        return outlets
+
+
+def parse_states(text: str) -> tuple[State, ...]:
+    """Parse a list of states, or `all`; `archived` gives no states."""
+    names = [name.strip().lower() for name in text.split(",")]
+    if names == [ARCHIVED]:
+        return ()
+    if names == [_ALL]:
+        return tuple(State)
+    unknown = [name for name in names if name not in STATES]
+    if unknown:
+        alone = unknown[0] in (ARCHIVED, _ALL)
+        reason = f"{unknown[0]!r} stands alone" if alone else f"not {text!r}"
+        raise SparkOptionsError(
+            f"states: give some of {', '.join(STATES)}, or {_ALL}, or {ARCHIVED}; {reason}"
+        )
+    return tuple(State(STATES.index(name)) for name in STATES if name in names)

@@ -1,4 +1,4 @@
-"""A pipeline file -> a pipeline, or everything that is wrong with the file at once.
+"""A pipeline file -> a pipeline, or a list of all problems of the file.
 
     [pipeline]      name, checkpoint, trigger = "500ms" | "once" | "continuous", max_messages_per_trigger,
                     max_bytes_per_trigger, partitions
@@ -10,9 +10,9 @@
                     or, instead of it, topology = "topology.toml" and exchange = "orders" above all tables
     [[binding]]     queue (or exchange), key, arguments, filter, and the other words of a topology file
     [[sink]]        queue, to
-    [dead_letter]   to: where messages go that no queue gets
+    [dead_letter]   to: where unroutable messages go
 
-Paths are relative to the file. `check.py` holds what can only be known by looking at the world.
+Paths are relative to the file. What needs a look at streams, databases and checkpoints is in `spark/pipeline/checks`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any, Final
 from headgate.errors import HeadgateError, PipelineError, SparkOptionsError
 from headgate.filters import SYS_KINDS, parse
 from headgate.pipelines.definition import (
+    ARCHIVED,
     DEAD_LETTER,
     MALFORMED,
     FormatSource,
@@ -36,13 +37,18 @@ from headgate.pipelines.definition import (
     Source,
     StreamSource,
     Trigger,
+    parse_states,
 )
-from headgate.pipelines.entries import Entry, Problems
-from headgate.pipelines.limits import bytes_option, messages_option
-from headgate.pipelines.location import local_path
-from headgate.pipelines.places import absolute, place
-from headgate.pipelines.queue_url import ARCHIVED, QUEUE, queue_place, states_of
-from headgate.pipelines.routes import Routes, read_routes, without_partner
+from headgate.pipelines.places import (
+    absolute_path,
+    absolute_place,
+    is_queue,
+    local_path,
+    queue_place,
+)
+from headgate.pipelines.routes import Routes, check_partners, read_routes
+from headgate.pipelines.sources import bytes_option, messages_option
+from headgate.pipelines.tables import Problems, TomlTable
 from headgate.streams.read import parse_start
 
 TABLES: Final = (
@@ -63,7 +69,7 @@ _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
 def read_pipeline(file: str | Path) -> Pipeline:
-    """The pipeline of a file; a `PipelineError` lists all that is wrong with it."""
+    """Read the pipeline of a file; a `PipelineError` lists all problems."""
     path = Path(file)
     try:
         document = tomllib.loads(path.read_text("utf-8"))
@@ -75,24 +81,24 @@ def read_pipeline(file: str | Path) -> Pipeline:
 
 
 def pipeline_of(document: dict[str, Any], file: Path) -> Pipeline:
-    """The pipeline that a parsed file describes."""
+    """Build the pipeline that a parsed file describes."""
     problems = Problems()
     base = file.absolute().parent
-    Entry(document, "the file", problems).only(*TABLES)
+    TomlTable(document, "the file", problems).allow_only(*TABLES)
     source = _source(document, base, problems)
     routes = read_routes(document, base, problems)
     sinks = _sinks(document, base, problems)
     dead_letter = _dead_letter(document, base, problems)
     if isinstance(source, FormatSource) and source.malformed == DEAD_LETTER and not dead_letter:
-        problems.note("[dead_letter]", 'malformed = "dead-letter" needs it; add to = "stream:…"')
+        problems.add("[dead_letter]", 'malformed = "dead-letter" needs it; add to = "stream:…"')
     settings = _settings(document, file, base, problems, source)
-    without_partner(routes, sinks, problems)
-    if problems.found or source is None or routes is None:
-        raise PipelineError(str(file), tuple(problems.found))
-    return _made(file, source, routes, sinks, dead_letter, settings)
+    check_partners(routes, sinks, problems)
+    if problems.texts or source is None or routes is None:
+        raise PipelineError(str(file), tuple(problems.texts))
+    return _build(file, source, routes, sinks, dead_letter, settings)
 
 
-def _made(
+def _build(
     file: Path,
     source: Source,
     routes: Routes,
@@ -116,101 +122,103 @@ def _made(
 
 def _source(document: dict[str, Any], base: Path, problems: Problems) -> Source | None:
     if "source" not in document:
-        problems.note("[source]", 'is missing; add [source] with stream = "data/events"')
+        problems.add("[source]", 'is missing; add [source] with stream = "data/events"')
         return None
-    entry = Entry(document["source"], "[source]", problems)
-    kinds = [kind for kind in _SOURCES if kind in entry]
+    table = TomlTable(document["source"], "[source]", problems)
+    kinds = [kind for kind in _SOURCES if kind in table]
     if len(kinds) != 1:
-        entry.note(
-            'needs stream = "data/events", queue = "queue:…#name" or format = "json", and one only'
+        table.add_problem(
+            'needs exactly one of stream = "data/events", queue = "queue:…#name" and format = "json"'
         )
         return None
-    _check(entry, "filter", parse)
-    return _SOURCES[kinds[0]](entry, base)
+    _check_syntax(table, "filter", parse)
+    return _SOURCES[kinds[0]](table, base)
 
 
-def _streams(entry: Entry, base: Path) -> StreamSource:
-    entry.only(*_STREAM_KEYS)
-    _check(entry, "start", parse_start)
-    _no_queue(entry, "stream", entry.texts("stream"))
-    paths = tuple(absolute(path, base) for path in entry.texts("stream"))
+def _streams(table: TomlTable, base: Path) -> StreamSource:
+    table.allow_only(*_STREAM_KEYS)
+    _check_syntax(table, "start", parse_start)
+    _refuse_queue(table, "stream", table.texts("stream"))
+    paths = tuple(absolute_path(path, base) for path in table.texts("stream"))
     if len(set(paths)) < len(paths) or not paths:
-        entry.note("stream: give at least one, and each only once")
-    start = entry.text("start") or "first"
-    return StreamSource(paths, entry.text("filter"), start, entry.truth(_LOSS, True))
+        table.add_problem("stream: give at least one, and each only once")
+    start = table.text("start") or "first"
+    return StreamSource(paths, table.text("filter"), start, table.flag(_LOSS, True))
 
 
-def _queue(entry: Entry, base: Path) -> QueueSource:
-    entry.only(*_QUEUE_KEYS)
-    states = (entry.text("states") or ARCHIVED).strip().lower()
+def _queue(table: TomlTable, base: Path) -> QueueSource:
+    table.allow_only(*_QUEUE_KEYS)
+    states = (table.text("states") or ARCHIVED).strip().lower()
     try:
-        states_of(states)
+        parse_states(states)
     except SparkOptionsError as problem:
-        entry.note(str(problem))
-    fail = entry.truth(_LOSS, True)
-    return QueueSource(_queue_named(entry, base), entry.text("filter"), states, fail)
+        table.add_problem(str(problem))
+    fail = table.flag(_LOSS, True)
+    return QueueSource(_queue_place(table, base), table.text("filter"), states, fail)
 
 
-def _queue_named(entry: Entry, base: Path) -> str:
+def _queue_place(table: TomlTable, base: Path) -> str:
     try:
-        named = place(QUEUE + (entry.text("queue") or "").removeprefix(QUEUE), "", base)
-        queue_place(named)
+        place = absolute_place(
+            "queue:" + (table.text("queue") or "").removeprefix("queue:"), "", base
+        )
+        queue_place(place)
     except ValueError as problem:
-        entry.note(f"queue: {problem}")
+        table.add_problem(f"queue: {problem}")
         return ""
-    return named
+    return place
 
 
-def _format(entry: Entry, base: Path) -> FormatSource:
-    entry.only(*_FORMAT_KEYS)
-    path = entry.text("path")
-    _no_queue(entry, "path", [path or ""])
-    columns = entry.table("columns")
-    columns.only(*PARTS)
+def _format(table: TomlTable, base: Path) -> FormatSource:
+    table.allow_only(*_FORMAT_KEYS)
+    path = table.text("path")
+    _refuse_queue(table, "path", [path or ""])
+    columns = table.table("columns")
+    columns.allow_only(*PARTS)
     return FormatSource(
-        entry.required("format", '"json"'),
-        None if path is None else absolute(path, base),
-        entry.text("schema"),
-        tuple((key, _said(value)) for key, value in entry.table("options").given.items()),
-        tuple((part, columns.text(part) or "") for part in columns.given if part in PARTS),
-        _headers(entry),
-        entry.text("filter"),
-        _malformed(entry),
+        table.required_text("format", '"json"'),
+        None if path is None else absolute_path(path, base),
+        table.text("schema"),
+        tuple((key, _option_text(value)) for key, value in table.table("options").values.items()),
+        tuple((part, columns.text(part) or "") for part in columns.values if part in PARTS),
+        _headers(table),
+        table.text("filter"),
+        _malformed(table),
     )
 
 
-def _malformed(entry: Entry) -> str | None:
-    said = entry.text("malformed")
-    if said is not None and said not in MALFORMED:
-        entry.note(f"malformed is one of {', '.join(MALFORMED)}, not {said!r}")
-    return said
+def _malformed(table: TomlTable) -> str | None:
+    policy = table.text("malformed")
+    if policy is not None and policy not in MALFORMED:
+        table.add_problem(f"malformed is one of {', '.join(MALFORMED)}, not {policy!r}")
+    return policy
 
 
-def _no_queue(entry: Entry, key: str, places: Iterable[str]) -> None:
-    if any(place.startswith(QUEUE) for place in places):
-        entry.note(
-            f'{key}: this is a queue; write queue = "queue:…#name" instead, and nothing else but filter and states'
+def _refuse_queue(table: TomlTable, key: str, places: Iterable[str]) -> None:
+    if any(map(is_queue, places)):
+        table.add_problem(
+            f'{key}: this is a queue; write queue = "queue:…#name" instead, with filter and states only'
         )
 
 
-_SOURCES: Final[dict[str, Callable[[Entry, Path], Source]]] = {
+_SOURCES: Final[dict[str, Callable[[TomlTable, Path], Source]]] = {
     "stream": _streams,
     "queue": _queue,
     "format": _format,
 }
 
 
-def _headers(entry: Entry) -> tuple[tuple[str, str], ...] | None:
-    """Which columns are headers: a list of names, or a table of header = "column"."""
-    if "headers" not in entry:
+def _headers(table: TomlTable) -> tuple[tuple[str, str], ...] | None:
+    """The columns that become headers: a list of names, or a table of header = "column"."""
+    if "headers" not in table:
         return None
-    if isinstance(entry.given["headers"], dict):
-        named = entry.table("headers")
-        return tuple((name, named.text(name) or "") for name in named.given)
-    return tuple((name, name) for name in entry.texts("headers"))
+    if isinstance(table.values["headers"], dict):
+        columns = table.table("headers")
+        return tuple((name, columns.text(name) or "") for name in columns.values)
+    return tuple((name, name) for name in table.texts("headers"))
 
 
-def _said(value: Any) -> str:
+def _option_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -218,35 +226,37 @@ def _said(value: Any) -> str:
 
 
 def _sinks(document: dict[str, Any], base: Path, problems: Problems) -> tuple[Sink, ...]:
-    given = document.get("sink", [])
-    if not isinstance(given, list) or not given:
-        problems.note("[[sink]]", 'is missing; add [[sink]] with queue = "…" and to = "stream:…"')
+    sinks = document.get("sink", [])
+    if not isinstance(sinks, list) or not sinks:
+        problems.add("[[sink]]", 'is missing; add [[sink]] with queue = "…" and to = "stream:…"')
         return ()
-    return tuple(_sink(Entry(s, f"[[sink]] {n}", problems), base) for n, s in enumerate(given, 1))
+    return tuple(
+        _sink(TomlTable(s, f"[[sink]] {n}", problems), base) for n, s in enumerate(sinks, 1)
+    )
 
 
-def _sink(entry: Entry, base: Path) -> Sink:
-    entry.only("queue", "to")
-    queue = entry.required("queue", '"orders"')
-    return Sink(queue, _place(entry, queue, base))
+def _sink(table: TomlTable, base: Path) -> Sink:
+    table.allow_only("queue", "to")
+    queue = table.required_text("queue", '"orders"')
+    return Sink(queue, _place(table, queue, base))
 
 
 def _dead_letter(document: dict[str, Any], base: Path, problems: Problems) -> str | None:
     if "dead_letter" not in document:
         return None
-    entry = Entry(document["dead_letter"], "[dead_letter]", problems)
-    entry.only("to")
-    return _place(entry, "dead-letters", base)
+    table = TomlTable(document["dead_letter"], "[dead_letter]", problems)
+    table.allow_only("to")
+    return _place(table, "dead-letters", base)
 
 
-def _place(entry: Entry, queue: str, base: Path) -> str:
-    to = entry.required("to", '"stream:data/orders"')
+def _place(table: TomlTable, queue: str, base: Path) -> str:
+    to = table.required_text("to", '"stream:data/orders"')
     if not to:
         return ""
     try:
-        return place(to, queue, base)
+        return absolute_place(to, queue, base)
     except ValueError as problem:
-        entry.note(f"to: {problem}")
+        table.add_problem(f"to: {problem}")
         return ""
 
 
@@ -256,63 +266,63 @@ def _place(entry: Entry, queue: str, base: Path) -> str:
 def _settings(
     document: dict[str, Any], file: Path, base: Path, problems: Problems, source: Source | None
 ) -> dict[str, Any]:
-    entry = Entry(document.get("pipeline", {}), "[pipeline]", problems)
-    entry.only(*_SETTINGS)
-    name = entry.text("name") or file.stem
+    table = TomlTable(document.get("pipeline", {}), "[pipeline]", problems)
+    table.allow_only(*_SETTINGS)
+    name = table.text("name") or file.stem
     if not re.fullmatch(r"[\w.-]+", name):
-        entry.note(f"name is made of letters, digits, '.', '_' and '-', not {name!r}")
+        table.add_problem(f"name is made of letters, digits, '.', '_' and '-', not {name!r}")
     return {
         "name": name,
-        "checkpoint": _checkpoint(entry, entry.text("checkpoint") or f".headgate/{name}", base),
-        "trigger": _trigger(entry, source),
-        "max_messages_per_trigger": _limit(entry, "max_messages_per_trigger", source),
-        "max_bytes_per_trigger": _limit(entry, "max_bytes_per_trigger", source),
-        "partitions": entry.count("partitions"),
+        "checkpoint": _checkpoint(table, table.text("checkpoint") or f".headgate/{name}", base),
+        "trigger": _trigger(table, source),
+        "max_messages_per_trigger": _limit(table, "max_messages_per_trigger", source),
+        "max_bytes_per_trigger": _limit(table, "max_bytes_per_trigger", source),
+        "partitions": table.count("partitions"),
     }
 
 
-def _checkpoint(entry: Entry, text: str, base: Path) -> Path:
-    where = absolute(text, base)
+def _checkpoint(table: TomlTable, text: str, base: Path) -> Path:
+    location = absolute_path(text, base)
     try:
-        real = local_path(where)
+        real = local_path(location)
     except SparkOptionsError as problem:
-        entry.note(f"checkpoint: {problem}")
+        table.add_problem(f"checkpoint: {problem}")
         return Path(text)
-    path = Path(where) if where.startswith("/") else real
+    path = Path(location) if location.startswith("/") else real
     if path is None:
-        entry.note(
+        table.add_problem(
             f"checkpoint is a directory that driver and executors share, not {text!r}; mount it and write its path"
         )
     return path or Path(text)
 
 
-def _limit(entry: Entry, key: str, source: Source | None) -> int | None:
+def _limit(table: TomlTable, key: str, source: Source | None) -> int | None:
     option_of = messages_option if key == "max_messages_per_trigger" else bytes_option
-    if key in entry and source is not None and option_of(source) is None:
-        entry.note(
-            f"{key}: this source cannot be limited like that; leave it out, and of a format give its own limit in "
+    if key in table and source is not None and option_of(source) is None:
+        table.add_problem(
+            f"{key}: this source has no such limit; leave it out, and give a format its own limit in "
             "[source.options], for example maxFilesPerTrigger"
         )
-    return entry.count(key)
+    return table.count(key)
 
 
-def _trigger(entry: Entry, source: Source | None) -> Trigger:
-    ends = isinstance(source, QueueSource) and source.looks_once
-    text = entry.text("trigger") or ("once" if ends else "continuous")
+def _trigger(table: TomlTable, source: Source | None) -> Trigger:
+    ends = isinstance(source, QueueSource) and source.reads_once
+    text = table.text("trigger") or ("once" if ends else "continuous")
     if text == "once" or text == "continuous":
         return text  # type: ignore[return-value]
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        entry.note(f'trigger is "once", "continuous" or a time like "500ms", not {text!r}')
+    duration = _DURATION.fullmatch(text)
+    if duration is None:
+        table.add_problem(f'trigger is "once", "continuous" or a time like "500ms", not {text!r}')
         return "continuous"
-    return timedelta(milliseconds=int(found[1]) * _UNITS[found[2]])
+    return timedelta(milliseconds=int(duration[1]) * _UNITS[duration[2]])
 
 
-def _check(entry: Entry, key: str, understand: Callable[[str], object]) -> None:
-    text = entry.text(key)
+def _check_syntax(table: TomlTable, key: str, parse_text: Callable[[str], object]) -> None:
+    text = table.text(key)
     if text is None:
         return
     try:
-        understand(text)
+        parse_text(text)
     except HeadgateError as problem:
-        entry.note(f"{key}: {problem}")
+        table.add_problem(f"{key}: {problem}")

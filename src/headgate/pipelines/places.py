@@ -1,72 +1,189 @@
-"""Where messages may go, as a pipeline file writes it, and paths made absolute from where the file lies.
+"""The one parser of places for messages, as options, commands and pipeline files write them.
 
-stream:data/eu-high                  a Headgate stream
-queue:sqlite:///orders.db#eu-high    a queue in a database; the sink's own queue unless #name says another
-queue:postgresql://host/db
-parquet:out/eu-high                  Parquet files
-none:                                counted, and not kept
+stream:data/orders                       a Headgate stream
+queue:sqlite:///orders.db#eu-high        a queue in a database; the sink's own queue unless #name says another
+queue:postgresql://user@host/db#eu-high  a database on a server; ?schema=… where it is not `headgate`
+parquet:out/orders                       Parquet files
+none:                                    counted, and not kept: only in a pipeline file
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-from urllib.parse import quote
+from typing import Final, TypeAlias
+from typing import Literal as OneOf
+from urllib.parse import quote, unquote, urlsplit
 
-from headgate.pipelines.definition import NOWHERE
-from headgate.pipelines.queue_url import QUEUE, SERVERS, SQLITE, without_password
+from headgate.errors import SparkOptionsError
+from headgate.queues import (
+    SERVERS,
+    SQLITE,
+    canonical_url,
+    hide_credentials,
+    hide_password,
+    sqlite_file,
+    tables_key,
+)
 
-KINDS: Final = ("stream:", QUEUE, "parquet:", NOWHERE)
-_IN_URLS: Final = {ord(c): quote(c) for c in "%#?"}  # what would end a path, or be read as a code
+PlaceKind: TypeAlias = OneOf["stream", "queue", "parquet", "none"]
+
+NOWHERE: Final = "none:"
+_KINDS: Final[dict[str, PlaceKind]] = {
+    "stream": "stream",
+    "queue": "queue",
+    "parquet": "parquet",
+    "none": "none",
+}
+_EXAMPLES: Final[dict[PlaceKind, str]] = {
+    "stream": "stream:data/orders",
+    "queue": "queue:sqlite:///orders.db",
+    "parquet": "parquet:data/orders",
+    "none": "none: and nothing after it",
+}
+_PLACE_HINT: Final = "write stream:PATH, queue:sqlite:///PATH, queue:postgresql://… or parquet:PATH"
+_QUEUE_HINT: Final = "write queue:sqlite:///PATH#name or queue:postgresql://host/database#name"
+_URL_CODES: Final = {ord(c): quote(c) for c in "%#?"}  # these end a path in a URL, or begin a code
 
 
-def absolute(path: str, base: Path) -> str:
-    """The path seen from `base`; what is no plain path, but a URI, is left as it is."""
+@dataclass(frozen=True, slots=True)
+class DirectoryPlace:
+    """A directory of messages: a stream, or Parquet files."""
+
+    kind: OneOf["stream", "parquet"]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """A queue and the URL of its database in canonical form."""
+
+    url: str
+    name: str
+
+    @property
+    def file(self) -> Path | None:
+        """The file of a SQLite database; None for a database on a server."""
+        return sqlite_file(self.url)
+
+    @property
+    def shown(self) -> str:
+        """The text to show to people: without user, password and settings."""
+        return f"queue:{hide_credentials(self.url)}#{self.name}"
+
+
+# ---- parsing -----------------------------------------------------------------------------------------
+
+
+def place_kind(text: str) -> PlaceKind | None:
+    """The kind of place the text begins with; None when it begins with no kind."""
+    kind, colon, _ = text.partition(":")
+    return _KINDS.get(kind) if colon else None
+
+
+def is_queue(text: str) -> bool:
+    """Whether the text names a queue."""
+    return place_kind(text) == "queue"
+
+
+def parse_place(text: str, queue: str = "") -> DirectoryPlace | QueuePlace:
+    """Parse a place that keeps messages; `queue` is the queue's name where the text gives none."""
+    kind, rest = _split_place(text)
+    if kind == "none":
+        raise SparkOptionsError(f"{text!r} keeps no messages; {_PLACE_HINT}")
+    if kind == "queue":
+        return queue_place(text, queue)
+    path = local_path(rest)
+    if path is None:
+        raise SparkOptionsError(f"{text!r} is not in a file system mounted here; {_PLACE_HINT}")
+    return DirectoryPlace(kind, str(path))
+
+
+def absolute_place(text: str, queue: str, base: Path) -> str:
+    """Write the place of a pipeline file in full: paths relative to `base`, and the queue's name at the end."""
+    kind, rest = _split_place(text, hint=f"{_PLACE_HINT}, or none:")
+    if kind == "none":
+        return text
+    return f"{kind}:{_absolute_queue(rest, queue, base) if kind == 'queue' else absolute_path(rest, base)}"
+
+
+def _split_place(text: str, hint: str = _PLACE_HINT) -> tuple[PlaceKind, str]:
+    kind, rest = place_kind(text), text.partition(":")[2]
+    if kind is None:
+        raise SparkOptionsError(f"{hide_password(text)!r} is no place for messages; {hint}")
+    if bool(rest) is (kind == "none"):
+        raise SparkOptionsError(f"{text!r} names no place; write {_EXAMPLES[kind]}")
+    return kind, rest
+
+
+def queue_place(text: str, queue: str = "") -> QueuePlace:
+    """Parse `queue:…`; `queue` is the queue's name where the text gives none."""
+    url, _, name = text.removeprefix("queue:").partition("#")
+    if not url.startswith(SERVERS) and url.removeprefix(SQLITE) in ("", url):
+        raise SparkOptionsError(f"{hide_password(text)!r} is no database; {_QUEUE_HINT}")
+    if not name and not queue:
+        shown = hide_password(text)
+        raise SparkOptionsError(
+            f"{shown!r} names no queue; write {shown}#name, or set option 'queue'"
+        )
+    try:
+        place = QueuePlace(canonical_url(url), name or queue)
+        tables_key(place.url)
+    except (OSError, ValueError) as problem:  # a NUL, half an address in brackets
+        raise SparkOptionsError(f"{hide_password(text)!r} is no database: {problem}") from None
+    return place
+
+
+def _absolute_queue(rest: str, queue: str, base: Path) -> str:
+    url, hash_, name = rest.partition("#")
+    shown = hide_password(f"queue:{rest}")
+    if hash_ and not name:
+        raise SparkOptionsError(
+            f"{shown!r} names no queue after the #; write #name or leave it out"
+        )
+    if url.startswith(SERVERS):
+        return f"{url}#{name or queue}"
+    if not url.startswith(SQLITE):
+        raise SparkOptionsError(f"{shown!r} is no database; {_QUEUE_HINT}")
+    file, mark, options = url.removeprefix(SQLITE).partition("?")
+    if not file:
+        raise SparkOptionsError(f"{url!r} names no file; write sqlite:///orders.db")
+    folder = Path(str(base).translate(_URL_CODES))
+    return f"{SQLITE}{absolute_path(file, folder)}{mark}{options}#{name or queue}"
+
+
+# ---- directories -------------------------------------------------------------------------------------
+
+
+def absolute_path(path: str, base: Path) -> str:
+    """The path relative to `base`; a URI is left as it is."""
     if "://" in path or path.startswith("file:"):
         return path
     return str((base / Path(path).expanduser()).absolute())
 
 
-def place(to: str, queue: str, base: Path) -> str:
-    """The place in full; raises ValueError with what is wrong and what to write."""
-    kind, colon, rest = to.partition(":")
-    if kind + colon not in KINDS:
-        raise ValueError(
-            f"{without_password(to)!r} is no place for messages; write stream:PATH, queue:sqlite:///PATH, "
-            "queue:postgresql://…, parquet:PATH or none:"
-        )
-    if to == NOWHERE:
-        return to
-    if not rest or kind == "none":
-        raise ValueError(f"{to!r} names no place; write {_EXAMPLES[kind]}")
-    return f"{kind}:{_queue(rest, queue, base) if kind == 'queue' else absolute(rest, base)}"
+def is_same_location(one: str, other: str) -> bool:
+    """Whether two spellings name one directory: relative or not, through links, with `file:` or a slash at the end."""
+    return one == other or canonical_location(one) == canonical_location(other)
 
 
-_EXAMPLES: Final = {
-    "stream": "stream:data/orders",
-    "queue": "queue:sqlite:///orders.db",
-    "parquet": "parquet:data/orders",
-    "none": "none: and nothing behind it",
-}
+def canonical_location(location: str) -> str:
+    """The path without links and dots; a location on another file system as it is written."""
+    try:
+        local = local_path(location)
+    except SparkOptionsError:  # what cannot be a path is equal to no other location
+        return location
+    return location.rstrip("/") if local is None else str(local)
 
 
-def _queue(rest: str, queue: str, base: Path) -> str:
-    url, hash_, name = rest.partition("#")
-    shown = without_password(QUEUE + rest)
-    if hash_ and not name:
-        raise ValueError(f"{shown!r} names no queue behind the #; write #name or leave it out")
-    if url.startswith(SERVERS):
-        return f"{url}#{name or queue}"
-    if not url.startswith(SQLITE):
-        raise ValueError(
-            f"{shown!r} is no database; write queue:sqlite:///orders.db or queue:postgresql://host/name"
-        )
-    return f"{_sqlite(url, base)}#{name or queue}"
-
-
-def _sqlite(url: str, base: Path) -> str:
-    file, mark, options = url.removeprefix(SQLITE).partition("?")
-    if not file:
-        raise ValueError(f"{url!r} names no file; write sqlite:///orders.db")
-    lying = Path(str(base).translate(_IN_URLS))
-    return f"{SQLITE}{absolute(file, lying)}{mark}{options}"
+def local_path(location: str) -> Path | None:
+    """The location as a path without links and dots; None when it is on another file system."""
+    try:
+        parts = urlsplit(location)
+        if not parts.scheme:
+            return Path(location).resolve()
+        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+            return Path(unquote(parts.path)).resolve()
+    except (OSError, ValueError) as problem:  # a NUL, half an address in brackets, a loop of links
+        raise SparkOptionsError(f"{location[:200]!r} is no path: {problem}") from None
+    return None

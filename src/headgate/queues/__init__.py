@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from headgate.queues.consumer_group import Retry as Retry
     from headgate.queues.database import Database as Database
     from headgate.queues.database import connect as connect
+    from headgate.queues.database_url import SERVERS as SERVERS
+    from headgate.queues.database_url import SQLITE as SQLITE
+    from headgate.queues.database_url import PostgresTarget as PostgresTarget
+    from headgate.queues.database_url import TablesKey as TablesKey
+    from headgate.queues.database_url import canonical_url as canonical_url
+    from headgate.queues.database_url import hide_credentials as hide_credentials
+    from headgate.queues.database_url import hide_password as hide_password
+    from headgate.queues.database_url import postgres_target as postgres_target
+    from headgate.queues.database_url import sqlite_file as sqlite_file
+    from headgate.queues.database_url import tables_key as tables_key
     from headgate.queues.delivery import Delivery as Delivery
     from headgate.queues.engine import Access as Access
     from headgate.queues.engine import DeliverySnapshot as DeliverySnapshot
@@ -34,6 +44,18 @@ else:
             "consumer": ["Consumer"],
             "consumer_group": ["Member", "Retry"],
             "database": ["Database", "connect"],
+            "database_url": [
+                "PostgresTarget",
+                "SERVERS",
+                "SQLITE",
+                "TablesKey",
+                "canonical_url",
+                "hide_credentials",
+                "hide_password",
+                "postgres_target",
+                "sqlite_file",
+                "tables_key",
+            ],
             "delivery": ["Delivery"],
             "engine": [
                 "Access",

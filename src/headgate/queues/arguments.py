@@ -1,11 +1,11 @@
-"""Checks what callers give, and turns it into what operations take, for the sync and the asyncio face alike."""
+"""Checks what callers give, and turns it into what operations take, for the sync and the asyncio API alike."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
-from typing import Final, TypedDict
+from typing import Final
 
 from headgate.errors import QueueOptionsError, StaleLease
 from headgate.filters import And, Filter, FilterLike, TopicMatch, as_filter, joined
@@ -15,6 +15,7 @@ from headgate.message import (
     UNSTORABLE,
     HeaderValue,
     Message,
+    MessageDetails,
     message_of_fields,
     validate,
 )
@@ -24,32 +25,6 @@ LEASE: Final = timedelta(seconds=30)  # unless the caller gives another
 LONGEST_SPAN: Final = timedelta(days=365_000)  # as the view `inbox` accepts it
 _LONGEST_SPAN_US: Final = LONGEST_SPAN // timedelta(microseconds=1)
 MOST: Final = 2**31 - 1  # an integer of every engine
-
-
-class MessageFields(TypedDict, total=False):
-    """The fields of Message that publish() takes by name, beside those it lists itself."""
-
-    timestamp: int | None
-    id: str | None
-    filter_value: str | None
-    key: str | None
-    properties: Mapping[str, HeaderValue] | None
-    message_id: HeaderValue
-    user_id: HeaderValue
-    to: HeaderValue
-    subject: HeaderValue
-    reply_to: HeaderValue
-    correlation_id: HeaderValue
-    content_type: HeaderValue
-    content_encoding: HeaderValue
-    absolute_expiry_time: HeaderValue
-    creation_time: HeaderValue
-    group_id: HeaderValue
-    group_sequence: HeaderValue
-    reply_to_group_id: HeaderValue
-    expiration: HeaderValue
-    type: HeaderValue
-    app_id: HeaderValue
 
 
 def microseconds(span: timedelta | None) -> int:
@@ -135,7 +110,7 @@ def publication(
     dedup_key: str | None,
     group: str | None,
     default_topic: str,
-    fields: MessageFields,
+    fields: MessageDetails,
 ) -> Publication:
     """A valid message with its delay, dedup key and group. A Message is taken as it is."""
     is_bare = topic is None and headers is None and priority == 0 and not fields

@@ -13,7 +13,7 @@ from typing import Literal as OneOf
 
 from headgate.errors import QueueOptionsError
 from headgate.filters import Filter, FilterLike, Or, as_filter, joined
-from headgate.filters.compile import predicate as compile_predicate
+from headgate.filters.compile import compile_predicate
 from headgate.message import Message
 
 _log = logging.getLogger(__name__)

@@ -11,14 +11,13 @@ from typing import Any, Unpack
 
 from headgate.clock import Clock
 from headgate.filters import FilterLike
-from headgate.message import HeaderValue, Message
+from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, requests
-from headgate.queues.arguments import MessageFields
 from headgate.queues.engine import Access, Engine, Publication, QueueInfo, Start
+from headgate.queues.engines import ConnectOptions, Synchronous, open_engine
 from headgate.queues.outbox import FileSource, Outbox, Relay, TableSource
 from headgate.queues.push import Callbacks
 from headgate.queues.queue import Queue, Subscription
-from headgate.queues.urls import ConnectOptions, Synchronous, open_engine
 
 
 def connect(
@@ -102,7 +101,7 @@ class Database:
         priority: int = 0,
         delay: timedelta | None = None,
         group: str | None = None,
-        **fields: Unpack[MessageFields],
+        **fields: Unpack[MessageDetails],
     ) -> int:
         """Publish to all subscriptions that match and to no queue; returns the id, or 0 when no subscription matches."""
         publication = arguments.publication(
@@ -205,5 +204,5 @@ class Database:
         self.close()
 
     def _wrap(self, info: QueueInfo) -> Queue:
-        face = Queue if info.kind == "queue" else Subscription
-        return face(self.engine, info)
+        kind = Queue if info.kind == "queue" else Subscription
+        return kind(self.engine, info)

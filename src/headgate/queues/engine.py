@@ -1,13 +1,13 @@
-"""What every queue engine promises.
+"""The contract of every queue engine: steps, values, operations.
 
-An operation is written once, as a generator: it yields steps (statements), is sent their rows, and returns its
-result. An engine runs it: apsw at once, psycopg at once or awaited. What callers ask for and takes several operations
-is composed the same way, see requests. So the sync and the asyncio face cannot drift apart. The in-memory reference has
-operations that yield nothing.
+An operation is a generator: it yields steps (statements), is sent the rows of each step, and returns its result. An
+engine runs it: apsw directly, psycopg directly or awaited. Operations that consist of several others are generators as
+well, see requests. So the sync and the asyncio API share every rule. The operations of the in-memory reference yield
+no steps.
 
 The life of a delivery (one message in one queue):
 
-    publish ──► READY ──claim──► LEASED ──ack──► gone (archived, if the queue says so)
+    publish ──► READY ──claim──► LEASED ──ack──► deleted (archived, if the queue keeps an archive)
       │           ▲  ▲              │
       │ delay     │  └── release ───┤ the claim is not counted
       ▼           │                 │
@@ -16,40 +16,41 @@ The life of a delivery (one message in one queue):
 
 Rules all engines share:
 
-- Times are integers, microseconds. "Now" is the database's clock on PostgreSQL, and on SQLite a clock that
-  wall-clock jumps do not touch.
+- Times are integers, microseconds. "Now" is the database's clock on PostgreSQL, and on SQLite a clock that is
+  independent of changes to the wall clock.
 - The order of a queue is priority descending, then id ascending. A group (`Publication.group`) has at most one
-  delivery at work: none of its members is claimed while another is LEASED, or DELAYED after a nack. A claim looks at
-  the first `limit` that match and whose group is free, and of several in one group takes the first.
-- Deliveries are counted when claimed (`attempts`). Of several that were claimed `together` and whose lease ends, nobody
-  knows which were given to a handler, and which of them ended the consumer: the attempt is taken back from all of
-  them, and from now on a claim `together` gives each of them alone (it ends before the first such, or takes just that
-  one). So a message that kills its consumers is counted, and its neighbours are not. DELAYED and LEASED deliveries that fall due become READY, or
-  DEAD, at the beginning of the next claim on their queue (and by `promote`), never by themselves. What another
-  transaction holds at that moment is passed over: it holds up nobody else.
-- A receipt is (id, token); those of one call are of different deliveries. The token changes with every claim. A
-  receipt holds as long as its delivery is LEASED with that token, even past the end of the lease when nobody has
-  noticed yet.
-- A message row is stored once; it goes when its last delivery goes.
-- A QueueInfo says which queue is meant, by its name. What else it says may be old: operations go by what the database
+  delivery in progress: no member is claimed while another is LEASED, or DELAYED after a nack. A claim considers
+  the first `limit` deliveries that match and whose group is free, and takes the first of each group.
+- A claim increments `attempts`. When the lease of several deliveries that were claimed `together` ends, it is unknown
+  which of them were handled and which one stopped the consumer: all of them get the attempt back, and from then on a
+  claim `together` takes each of them alone (it ends before the first such delivery, or takes only that one). So a message
+  that kills its consumers is counted, and its neighbours are not.
+- DELAYED and LEASED deliveries that fall due become READY, or DEAD, at the beginning of the next claim on their queue
+  (and by `promote`), never by themselves. Deliveries that another transaction has locked at that moment are skipped.
+- A receipt is (id, token); the receipts of one call belong to different deliveries. The token changes with every claim.
+  A receipt is valid as long as its delivery is LEASED with that token, also after the end of the lease until it is
+  promoted.
+- A message row is stored once; it is deleted with its last delivery.
+- A QueueInfo identifies a queue by its name. Its other fields may be outdated: operations use what the database
   says of the queue of that name now, and raise QueueNotFound when there is none.
-- A publisher looks at the catalog version inside its transaction (Core.catalog), so that nobody publishes by an old
+- A publisher compares the catalog version inside its transaction (CatalogCache.read), so that it never uses an old
   list of subscriptions or filter headers once a change to them is committed. Where transactions overlap
-  (PostgreSQL), declare and subscribe must wait for those that began before; FOR SHARE / FOR UPDATE on its row will do.
-- One SQLite file must never be opened by two SQLite libraries in one process (apsw brings its own, the standard
-  library's sqlite3 another): the locks of one are invisible to the other and dropped when it closes, its close deletes
-  the WAL, and messages are lost (seen: a segfault). So an outbox on a sqlite3 connection is in another file than the
-  queues', read by a relay through sqlite3; the same file is refused, see outbox and sqlite_guard.
+  (PostgreSQL), declare and subscribe wait for those that began before: FOR SHARE / FOR UPDATE on the catalog row.
+- One SQLite file must never be opened by two SQLite libraries in one process (apsw has its own, the standard
+  library's sqlite3 another): each ignores the locks of the other and releases them when it closes the file, closing
+  deletes the WAL, and messages are lost (observed: a segfault). So an outbox on a sqlite3 connection is in another file
+  than the queues, read by a relay through sqlite3; the queues' own file is refused, see outbox and sqlite.file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
+from headgate.errors import QueueError
 from headgate.filters import Filter
 from headgate.message import Message
 
@@ -60,6 +61,7 @@ T = TypeVar("T")
 # A list is an array: JSON text on SQLite (`json_each(?1)`), an array on PostgreSQL (`unnest($1::bigint[])`).
 SqlValue: TypeAlias = str | int | float | bytes | list[Any] | None
 Row: TypeAlias = tuple[Any, ...]
+Rows: TypeAlias = Sequence[Row]
 
 
 class Statement(NamedTuple):
@@ -69,8 +71,8 @@ class Statement(NamedTuple):
     params: tuple[SqlValue, ...] = ()
 
 
-class Each(NamedTuple):
-    """The same statement for every row, in order; the reply is the rows they return, in the same order.
+class ForEach(NamedTuple):
+    """One statement for every row of parameters, in order; the reply is the rows they return, in that order.
 
     SQLite runs it once per row. PostgreSQL gets one array per column and its statement unnests them. So a row
     holds no lists.
@@ -80,27 +82,62 @@ class Each(NamedTuple):
     rows: tuple[tuple[SqlValue, ...], ...]
 
 
-class Transaction(Enum):
-    """Outside of BEGIN … COMMIT, every statement is a transaction of its own. An exception rolls back."""
-
+class TransactionMode(Enum):
     READ = "read"  # a snapshot; never waits for writers
     WRITE = "write"  # BEGIN IMMEDIATE on SQLite
-    LEASE = "lease"  # a WRITE that a power failure may forget: what was leased is given again
-    COMMIT = "commit"
+    LEASE = (
+        "lease"  # a WRITE that may be lost in a power failure: then the messages are claimed again
+    )
+
+
+class Transaction(NamedTuple):
+    """Run the operation that `body` makes in one transaction; the reply is its result.
+
+    An exception rolls back. After a TransactionConflict the engine calls `body` again. Steps outside of a transaction
+    are transactions of their own.
+    """
+
+    mode: TransactionMode
+    body: Callable[[], Operation[Any]]
 
 
 class Notify(NamedTuple):
-    """These queues may have something to claim, or a new due time. Within a transaction, said when it commits.
+    """These queues may have something to claim, or a new due time. In a transaction, it is sent at the commit.
 
-    It wakes watches in this process at once. An engine whose database tells everybody anyway may ignore it.
+    It wakes watches in this process at once. An engine whose database notifies every process may ignore it.
     """
 
     queues: tuple[int, ...]
 
 
-Step: TypeAlias = Statement | Each | Transaction | Notify
-Rows: TypeAlias = Sequence[Row]
-Operation: TypeAlias = Generator[Step, Rows, T]
+Step: TypeAlias = Statement | ForEach | Transaction | Notify
+Operation: TypeAlias = Generator[Step, Any, T]
+
+
+class TransactionConflict(QueueError):
+    """Another transaction changed the same rows; this one was rolled back. Engines try again."""
+
+
+def run_inline(operation: Operation[T]) -> Operation[T]:
+    """Run the operation inside the transaction of the caller: its own transactions neither begin nor commit."""
+    try:
+        step = next(operation)
+        while True:
+            try:
+                if isinstance(step, Transaction):
+                    reply = yield from run_inline(step.body())
+                else:
+                    reply = yield step
+            except GeneratorExit:
+                operation.close()
+                raise
+            except BaseException as problem:
+                step = operation.throw(problem)
+            else:
+                step = operation.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 # ---- values --------------------------------------------------------------------------------------------

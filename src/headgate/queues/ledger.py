@@ -14,7 +14,7 @@ from typing import Final
 from headgate.errors import QueueError, StaleLease
 from headgate.queues import arguments
 from headgate.queues.engine import ClaimedMessage, IndexAdvice, Outcome, Receipt, Usage
-from headgate.queues.sql.search import RejectedIds, skipping
+from headgate.queues.sql.search import RejectedIds, skip_of
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Ledger:
     def rejected(self) -> Collection[int]:
         """The ids that a claim is to skip."""
         with self._lock:
-            return skipping(self._rejected)
+            return skip_of(self._rejected)
 
     # -- statistics --
 

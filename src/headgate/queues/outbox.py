@@ -19,9 +19,8 @@ from types import TracebackType
 from typing import Any, Final, Unpack
 
 from headgate.errors import DatabaseClosed, QueueError, QueueNotFound, QueueOptionsError
-from headgate.message import HeaderValue, Message
+from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments
-from headgate.queues.arguments import MessageFields
 from headgate.queues.engine import Engine
 from headgate.queues.ledger import RECONNECT_S
 from headgate.queues.outbox_file import OutboxFile
@@ -64,7 +63,7 @@ class Outbox:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
-        **fields: Unpack[MessageFields],
+        **fields: Unpack[MessageDetails],
     ) -> str:
         """Publish to the queue of that name, once the caller commits; returns the delivery key."""
         publication = arguments.publication(

@@ -24,8 +24,8 @@ from headgate.queues.outbox_table import (
     decode_entries,
     decode_parked,
 )
-from headgate.queues.sql.records import columns_of
-from headgate.queues.sql.statements import statements_of
+from headgate.queues.sql.dialect import statements_of
+from headgate.queues.sql.message_rows import columns_of
 
 _SETTLE_S: Final = 0.02  # the bytes of a commit are written a moment before it counts
 

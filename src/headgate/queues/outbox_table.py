@@ -32,13 +32,19 @@ from headgate.queues.engine import (
     SqlValue,
     Statement,
     Transaction,
+    TransactionMode,
+    run_inline,
 )
-from headgate.queues.sql.core import without_transaction
-from headgate.queues.sql.dialect import Dialect
+from headgate.queues.sql.dialect import QueueDialect, migrations_of
+from headgate.queues.sql.message_rows import (
+    MESSAGE_COLUMNS,
+    Undecodable,
+    columns_of,
+    message_of,
+    row_of,
+)
 from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.publish import check_is_queue
-from headgate.queues.sql.records import MESSAGE_COLUMNS, Undecodable, columns_of, message_of, row_of
-from headgate.queues.sql.statements import migrations_of
 
 _log = logging.getLogger(__name__)
 
@@ -182,8 +188,12 @@ class UnreadableEntry(NamedTuple):
 
 def move_entries(operations: SqlOperations, limit: int) -> Operation[int]:
     """Move the oldest entries into the queues of their own database; how many were read, parked ones included."""
+    count: int = yield Transaction(TransactionMode.WRITE, lambda: _move_entries(operations, limit))
+    return count
+
+
+def _move_entries(operations: SqlOperations, limit: int) -> Operation[int]:
     dialect = operations.dialect
-    yield Transaction.WRITE
     entries, unreadable = yield from _read_entries(dialect, limit)
     for one in unreadable:
         yield _park(dialect, [one], one.problem)
@@ -195,14 +205,13 @@ def move_entries(operations: SqlOperations, limit: int) -> Operation[int]:
             yield _park(dialect, group, log_parked(name, len(group), problem))
             continue
         publications = [entry.publication for entry in group]
-        yield from without_transaction(operations.publish(info, publications))
+        yield from run_inline(operations.publish(info, publications))
         yield dialect.statement("outbox_drop", [entry.id for entry in group])
-    yield Transaction.COMMIT
     return len(entries) + len(unreadable)
 
 
 def _read_entries(
-    dialect: Dialect, limit: int
+    dialect: QueueDialect, limit: int
 ) -> Operation[tuple[list[OutboxEntry], list[UnreadableEntry]]]:
     """The oldest entries in order, and the unreadable ones among them. When SQLite cannot decode a row, they are read one at
     a time until that row is found."""
@@ -275,7 +284,7 @@ class ParkedEntry(NamedTuple):
 
 
 def _park(
-    dialect: Dialect, entries: Sequence[OutboxEntry | UnreadableEntry], problem: str
+    dialect: QueueDialect, entries: Sequence[OutboxEntry | UnreadableEntry], problem: str
 ) -> Statement:
     return dialect.statement("outbox_refuse", [entry.id for entry in entries], problem)
 
@@ -292,7 +301,7 @@ def log_parked(queue: str, count: int, problem: Exception) -> str:
     return str(problem)
 
 
-def list_parked(dialect: Dialect) -> Operation[list[ParkedEntry]]:
+def list_parked(dialect: QueueDialect) -> Operation[list[ParkedEntry]]:
     """The parked entries, oldest first."""
     rows = yield dialect.statement("outbox_parked", MOST_LISTED)
     return [decode_parked(row) for row in rows]
@@ -308,7 +317,7 @@ def _decode(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode(errors="backslashreplace")
 
 
-def retry_parked(dialect: Dialect, ids: Iterable[int] | None) -> Operation[int]:
+def retry_parked(dialect: QueueDialect, ids: Iterable[int] | None) -> Operation[int]:
     """Let relays try parked entries again, those named or all; how many."""
     listed: list[SqlValue] | None = None if ids is None else [*arguments.message_ids(ids)]
     rows = yield dialect.statement("outbox_retry", listed)

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Unpack
 
 from headgate.filters import FilterLike, as_filter
-from headgate.message import HeaderValue, Message
+from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, requests
-from headgate.queues.arguments import LEASE, MessageFields
+from headgate.queues.arguments import LEASE
 from headgate.queues.consumer import Consumer
 from headgate.queues.consumer_group import Member, Mode, Retry, Strategy
 from headgate.queues.delivery import Delivery
@@ -19,9 +19,11 @@ from headgate.queues.engine import (
     DeliverySnapshot,
     Engine,
     IndexAdvice,
+    Outcome,
     Publication,
     QueueInfo,
     QueueStats,
+    Receipt,
     State,
 )
 
@@ -53,7 +55,7 @@ class Queue:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
-        **fields: Unpack[MessageFields],
+        **fields: Unpack[MessageDetails],
     ) -> int:
         """Store a message durably; returns its id. The topic is by default the queue's name; `fields` are the others of Message.
 
@@ -92,7 +94,8 @@ class Queue:
         skip: Iterable[int] = (),
     ) -> list[Delivery]:
         """Lease up to `limit` messages that match to the caller, most urgent first; `skip` are ids not to take."""
-        return self.ack_and_claim((), limit, lease, filter, skip=skip)
+        claimed, _ = self._claim((), limit, lease, filter, skip)
+        return claimed
 
     def ack_and_claim(
         self,
@@ -105,10 +108,36 @@ class Queue:
     ) -> list[Delivery]:
         """Ack deliveries and claim the next messages in one transaction. When a lease had ended, the claimed messages are
         released and StaleLease is raised."""
-        claimed = self._engine.run(
-            requests.ack_and_claim(self._operations, self.info, done, limit, lease, filter, skip)
+        acked = [delivery for delivery in done if delivery.settled != "acked"]
+        receipts = [delivery.receipt for delivery in acked]
+        claimed, outcomes = self._claim(receipts, limit, lease, filter, skip)
+        for delivery, outcome in zip(acked, outcomes, strict=True):
+            delivery.settled = "acked" if outcome is Outcome.DONE else None
+        if any(outcome is not Outcome.DONE for outcome in outcomes):
+            leased = [delivery.receipt for delivery in claimed]
+            self._engine.run(self._operations.release(self.info, leased))
+            arguments.check_settled(self.name, receipts, outcomes, "ack")
+        return claimed
+
+    def _claim(
+        self,
+        acks: Sequence[Receipt],
+        limit: int,
+        lease: timedelta,
+        filter: FilterLike | None,
+        skip: Iterable[int],
+    ) -> tuple[list[Delivery], list[Outcome]]:
+        """Claimed messages, and the outcome of each ack."""
+        operation = self._operations.claim(
+            self.info,
+            arguments.check_limit(limit),
+            arguments.lease_us(lease),
+            filter=arguments.optional_filter(filter),
+            skip=frozenset(arguments.message_ids(skip)),
+            acks=acks,
         )
-        return [Delivery(self._engine, self.info, one) for one in claimed]
+        claimed, outcomes = self._engine.run(operation)
+        return [Delivery(self._engine, self.info, one) for one in claimed], outcomes
 
     def delivery(self, id: int, token: int) -> Delivery:
         """A delivery that was claimed elsewhere (another process, the command line), to be settled here."""

@@ -1,4 +1,4 @@
-"""What callers ask for that takes more than one operation, composed once: the sync face runs it, the asyncio face
+"""What callers ask for that takes more than one operation, composed once: the sync API runs it, the asyncio API
 awaits it. Names not found raise QueueNotFound; arguments that cannot be used are refused before anything is done.
 """
 
@@ -6,32 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.filters import FilterLike
 from headgate.queues import arguments
 from headgate.queues.engine import (
-    ClaimedMessage,
     Operation,
     Operations,
-    Outcome,
     QueueInfo,
     QueueOptions,
-    Receipt,
     Start,
 )
 
 STARTS: Final = ("next", "first")
-
-
-class Settleable(Protocol):
-    """A delivery of the sync or the asyncio face."""
-
-    settled: str | None
-
-    @property
-    def receipt(self) -> Receipt: ...
 
 
 def declare(
@@ -102,34 +90,6 @@ def set_filter(
     # When its source was dropped there is no name for it, and the operation refuses.
     source = next((each.name for each in infos if each.id == known.source), None)
     return (yield from operations.subscribe(info.name, tree, source=source))
-
-
-def ack_and_claim(
-    operations: Operations,
-    info: QueueInfo,
-    done: Iterable[Settleable],
-    limit: int,
-    lease: timedelta,
-    filter: FilterLike | None,
-    skip: Iterable[int],
-) -> Operation[list[ClaimedMessage]]:
-    """Ack those and claim the next, in one transaction; when one was stale, what was claimed is given back."""
-    acked = [delivery for delivery in done if delivery.settled != "acked"]
-    receipts = [delivery.receipt for delivery in acked]
-    claimed, outcomes = yield from operations.claim(
-        info,
-        arguments.check_limit(limit),
-        arguments.lease_us(lease),
-        filter=arguments.optional_filter(filter),
-        skip=frozenset(arguments.message_ids(skip)),
-        acks=receipts,
-    )
-    for delivery, outcome in zip(acked, outcomes, strict=True):
-        delivery.settled = "acked" if outcome is Outcome.DONE else None
-    if any(outcome is not Outcome.DONE for outcome in outcomes):
-        yield from operations.release(info, [one.receipt for one in claimed])
-        arguments.check_settled(info.name, receipts, outcomes, "ack")
-    return claimed
 
 
 def _options_of(operations: Operations, name: str) -> Operation[QueueOptions]:

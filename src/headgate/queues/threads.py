@@ -1,6 +1,6 @@
-"""Events, locks and workers of the sync face. `headgate.queues.aio.tasks` has the same names for tasks.
+"""Events, locks and workers of the sync API. `headgate.queues.aio.tasks` has the same names, with Async, for tasks.
 
-The sync face is generated from the asyncio face; only these two modules and `urls` are written for each of them.
+The sync API is generated from the asyncio API; only these two modules and `engines` are written for each of them.
 """
 
 from __future__ import annotations

@@ -5,27 +5,42 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.routing.advice import IndexAdvice as IndexAdvice
+    from headgate.routing.advice import TopologyProblem as TopologyProblem
+    from headgate.routing.answers import Routed as Routed
     from headgate.routing.batches import RoutedBatch as RoutedBatch
     from headgate.routing.bindings import X_FILTER as X_FILTER
     from headgate.routing.bindings import X_MATCH as X_MATCH
     from headgate.routing.bindings import Binding as Binding
+    from headgate.routing.declarations import Exchange as Exchange
+    from headgate.routing.declarations import ExchangeType as ExchangeType
+    from headgate.routing.declarations import QueueDeclaration as QueueDeclaration
+    from headgate.routing.definitions.toml import EXCHANGE_KEYS as EXCHANGE_KEYS
+    from headgate.routing.definitions.toml import from_toml as from_toml
+    from headgate.routing.definitions.toml import read_binding as read_binding
+    from headgate.routing.definitions.toml import read_declaration as read_declaration
+    from headgate.routing.definitions.toml import to_toml as to_toml
     from headgate.routing.explain import Explained as Explained
     from headgate.routing.explain import Reason as Reason
-    from headgate.routing.toml_file import EXCHANGE_KEYS as EXCHANGE_KEYS
-    from headgate.routing.toml_file import as_toml as as_toml
-    from headgate.routing.toml_file import bound as bound
-    from headgate.routing.toml_file import declared as declared
-    from headgate.routing.toml_file import from_toml as from_toml
     from headgate.routing.topology import Topology as Topology
     from headgate.routing.values import Envelope as Envelope
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "advice": ["IndexAdvice", "TopologyProblem"],
+            "answers": ["Routed"],
             "batches": ["RoutedBatch"],
             "bindings": ["Binding", "X_FILTER", "X_MATCH"],
+            "declarations": ["Exchange", "ExchangeType", "QueueDeclaration"],
+            "definitions.toml": [
+                "EXCHANGE_KEYS",
+                "from_toml",
+                "read_binding",
+                "read_declaration",
+                "to_toml",
+            ],
             "explain": ["Explained", "Reason"],
-            "toml_file": ["EXCHANGE_KEYS", "as_toml", "bound", "declared", "from_toml"],
             "topology": ["Topology"],
             "values": ["Envelope"],
         },

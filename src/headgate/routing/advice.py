@@ -1,7 +1,7 @@
-"""What makes a topology slow or useless, named: for people who wonder why, or before they have to.
+"""Advice about a topology: bindings that no index makes fast, and declarations that have no effect.
 
-Nothing here is an error: an index never does worse than looking at every binding. These are the bindings it
-cannot do better for.
+None of this is an error: an index never does worse than looking at every binding. These are the bindings for
+which it cannot do better.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Any, Final, NamedTuple
 
 from headgate.filters import FALSE, normalize
 from headgate.matching import PRESENT, EqualityIndex, PairCount, Presence
-from headgate.routing.bindings import Binding, wanted_headers, x_match
+from headgate.routing.bindings import Binding, compared_headers, x_match
 from headgate.routing.exchanges import (
+    ExchangeIndex,
     FanoutIndex,
     FilterIndex,
     HeadersIndex,
-    Index,
     KeyedIndex,
     TopicIndex,
 )
 from headgate.routing.values import value_of
 
-MANY: Final = 1_000  # bindings one by one that a message should not have to meet
+MANY: Final = 1_000  # bindings that a message should not be compared with one by one
 MOST: Final = 0.5  # of an exchange's bindings
 
 
-class Advice(NamedTuple):
-    """Something about one exchange, how many bindings it is about, and what to do."""
+class IndexAdvice(NamedTuple):
+    """What is slow about one exchange, how many bindings it concerns, and what to do."""
 
     exchange: str
     about: str
@@ -35,8 +35,8 @@ class Advice(NamedTuple):
     text: str
 
 
-class Problem(NamedTuple):
-    """Something that is allowed and can hardly be meant."""
+class TopologyProblem(NamedTuple):
+    """A declaration that is allowed and has no effect."""
 
     where: str
     text: str
@@ -45,30 +45,30 @@ class Problem(NamedTuple):
 # ---- advice --------------------------------------------------------------------------------------------
 
 
-def advice(index: Index) -> Iterator[Advice]:
-    """What an index cannot help with, heaviest first."""
-    found = [Advice(index.exchange.name, *named) for named in _named(index)]
-    yield from sorted(found, key=lambda entry: -entry.bindings)
+def make_advice(index: ExchangeIndex) -> Iterator[IndexAdvice]:
+    """The bindings an index does not help with, most bindings first."""
+    entries = [IndexAdvice(index.exchange.name, *entry) for entry in _advise_index(index)]
+    yield from sorted(entries, key=lambda entry: -entry.bindings)
 
 
-def _named(index: Index) -> Iterator[tuple[str, int, str]]:
+def _advise_index(index: ExchangeIndex) -> Iterator[tuple[str, int, str]]:
     match index:
         case HeadersIndex():
-            yield from _of_equalities(index.equalities, len(index.bindings))
+            yield from _advise_equalities(index.equalities, len(index.bindings))
         case FilterIndex():
-            yield from _of_equalities(index.matcher.equalities, len(index.bindings))
-            yield from _of_trie(index.matcher.trie.leading_many)
+            yield from _advise_equalities(index.matcher.equalities, len(index.bindings))
+            yield from _advise_patterns(index.matcher.trie.leading_many)
         case TopicIndex():
-            yield from _of_trie(index.trie.leading_many)
+            yield from _advise_patterns(index.trie.leading_many)
         case FanoutIndex() if len(index.bindings) >= MANY:
             count = len(index.bindings)
             yield "fan-out", count, f"every message goes to {count:,} queues"
     for key, gate in index.gates.items() if isinstance(index, KeyedIndex) else ():
-        for about, count, text in _of_equalities(gate.matcher.equalities, len(gate.matcher)):
+        for about, count, text in _advise_equalities(gate.matcher.equalities, len(gate.matcher)):
             yield about, count, f"under the key {key!r}, {text}"
 
 
-def _of_equalities(index: EqualityIndex[Any], bindings: int) -> Iterator[tuple[str, int, str]]:
+def _advise_equalities(index: EqualityIndex[Any], bindings: int) -> Iterator[tuple[str, int, str]]:
     if index.scanned >= MANY:
         yield (
             "no equality",
@@ -77,10 +77,10 @@ def _of_equalities(index: EqualityIndex[Any], bindings: int) -> Iterator[tuple[s
             "each of them; add an equality (a type, a tenant) to the filters",
         )
     for pair in index.count_pairs():
-        yield from _of_pair(pair, bindings)
+        yield from _advise_pair(pair, bindings)
 
 
-def _of_pair(pair: PairCount, bindings: int) -> Iterator[tuple[str, int, str]]:
+def _advise_pair(pair: PairCount, bindings: int) -> Iterator[tuple[str, int, str]]:
     column, waiting = _name(pair.column), pair.waiting
     if pair.key is PRESENT and waiting >= MANY:
         yield (
@@ -97,15 +97,15 @@ def _of_pair(pair: PairCount, bindings: int) -> Iterator[tuple[str, int, str]]:
             "add another equality to the filters",
         )
     elif pair.asked >= MANY and pair.asked >= MOST * bindings:
-        wanted = "any value" if pair.key is PRESENT else repr(value_of(pair.key))
+        value = "any value" if pair.key is PRESENT else repr(value_of(pair.key))
         yield (
             "same value",
             pair.asked,
-            f"{pair.asked:,} of {bindings:,} bindings ask for {column} = {wanted}: it selects nothing among them",
+            f"{pair.asked:,} of {bindings:,} bindings ask for {column} = {value}: it selects nothing among them",
         )
 
 
-def _of_trie(leading_many: int) -> Iterator[tuple[str, int, str]]:
+def _advise_patterns(leading_many: int) -> Iterator[tuple[str, int, str]]:
     if leading_many >= MANY:
         yield (
             "leading #",
@@ -124,34 +124,34 @@ def _name(column: Any) -> str:
 # ---- problems ------------------------------------------------------------------------------------------
 
 
-def problems(indexes: Mapping[str, Index]) -> Iterator[Problem]:
-    """What can be declared and does nothing: missing alternates, bindings that never match, dead ends."""
+def find_problems(indexes: Mapping[str, ExchangeIndex]) -> Iterator[TopologyProblem]:
+    """Declarations that have no effect: missing alternates, bindings that never match, dead ends."""
     for name, index in indexes.items():
         alternate = index.exchange.alternate
         if alternate is not None and alternate not in indexes:
-            yield Problem(
+            yield TopologyProblem(
                 f"exchange {name!r}", f"its alternate {alternate!r} does not exist; declare it"
             )
         for binding in index.bindings:
             tree = index.filters.get(binding)
             if tree is not None and normalize(tree).tree == FALSE:
-                yield Problem(
+                yield TopologyProblem(
                     f"binding {binding}", f"its filter never matches: {binding.filter_text}"
                 )
-            elif isinstance(index, HeadersIndex) and _matches_nothing(binding):
-                yield Problem(
+            elif isinstance(index, HeadersIndex) and _never_matches(binding):
+                yield TopologyProblem(
                     f"binding {binding}", "it matches any of no headers, which is nothing"
                 )
-            if binding.kind == "exchange" and _dead_end(indexes[binding.destination]):
-                yield Problem(
+            if binding.kind == "exchange" and _is_dead_end(indexes[binding.destination]):
+                yield TopologyProblem(
                     f"binding {binding}", "nothing is bound to that exchange: messages end there"
                 )
 
 
-def _matches_nothing(binding: Binding) -> bool:
+def _never_matches(binding: Binding) -> bool:
     match = x_match(binding)
-    return match.startswith("any") and not list(wanted_headers(binding, match))
+    return match.startswith("any") and not compared_headers(binding, match)
 
 
-def _dead_end(index: Index) -> bool:
+def _is_dead_end(index: ExchangeIndex) -> bool:
     return not index.bindings and index.exchange.alternate is None

@@ -1,11 +1,11 @@
-"""What an exchange answers: where the message goes, or what is left to ask."""
+"""What an exchange answers: where a message goes, or what is left to ask."""
 
 from __future__ import annotations
 
 from collections.abc import Set
 from typing import Any, NamedTuple, TypeAlias
 
-from headgate.matching import Checked, Matcher, add_passing, gathered, merged, parts_of
+from headgate.matching import Matcher, OpenChecks, add_passing, merge, parts_of, unite
 from headgate.message import Message
 from headgate.routing.bindings import Target, ToExchange
 from headgate.routing.values import Envelope
@@ -21,29 +21,29 @@ class Routed(NamedTuple):
     via: tuple[str, ...]
 
 
-class Pending(NamedTuple):
-    """What an exchange knows so far, and what is left to ask."""
+class Unresolved(NamedTuple):
+    """The queues an exchange is sure of, and what is left to ask."""
 
     queues: Set[str]
     exchanges: tuple[str, ...] = ()
     gates: tuple[Matcher[Target], ...] = ()
-    checked: Checked = ()
+    checks: OpenChecks = ()
 
     def resolve(self, message: Routable) -> tuple[Set[str], tuple[str, ...]]:
         """The queues and the exchanges this message goes to."""
-        if not self.gates and not self.checked:
+        if not self.gates and not self.checks:
             return self.queues, self.exchanges
         asked = message if isinstance(message, Message) else message.message
         more: Set[Target] = frozenset()
-        if self.checked:
-            more = add_passing(more, self.checked, asked)
+        if self.checks:
+            more = add_passing(more, self.checks, asked)
         for gate in self.gates:
-            more = merged(more, gate.find(asked))
-        queues, exchanges, _ = told_apart(more)
-        return merged(self.queues, queues), (*self.exchanges, *exchanges)
+            more = merge(more, gate.find(asked))
+        queues, exchanges, _ = split_members(more)
+        return merge(self.queues, queues), (*self.exchanges, *exchanges)
 
 
-Answer: TypeAlias = Routed | Pending
+RouteAnswer: TypeAlias = Routed | Unresolved
 
 
 class Gate:
@@ -55,11 +55,13 @@ class Gate:
         self.matcher: Matcher[Target] = Matcher()
 
 
-def told_apart(members: Set[Any]) -> tuple[Set[str], tuple[str, ...], tuple[Matcher[Target], ...]]:
-    """Queues, exchanges and gates."""
+def split_members(
+    members: Set[Any],
+) -> tuple[Set[str], tuple[str, ...], tuple[Matcher[Target], ...]]:
+    """The members of an index by kind: queues, exchanges and gates."""
     exchanges = tuple(sorted(m.name for m in members if type(m) is ToExchange))
     gates = tuple(m.matcher for m in members if type(m) is Gate)
     if not exchanges and not gates:
         return members, (), ()
     parts = [frozenset(m for m in part if isinstance(m, str)) for part in parts_of(members)]
-    return gathered((), parts), exchanges, gates
+    return unite((), parts), exchanges, gates

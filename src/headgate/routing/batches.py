@@ -1,4 +1,4 @@
-"""Routing a batch of messages at once: rows that look alike to an exchange are asked about once."""
+"""Routing a batch of messages at once: an exchange answers once for all rows that it cannot tell apart."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pyarrow as pa
 
 from headgate.columns import BatchColumns
 from headgate.matching import (
-    Asked,
+    BatchChecks,
     Bools,
-    Checked,
     Ints,
     Matcher,
-    Rows,
+    OpenChecks,
+    RowNumbers,
     Selections,
-    by_code,
-    checked_rows,
+    passing_rows,
+    rows_by_code,
 )
-from headgate.routing.answers import Answer, Pending, told_apart
+from headgate.routing.answers import RouteAnswer, Unresolved, split_members
 from headgate.routing.bindings import Target
-from headgate.routing.exchanges import Index
+from headgate.routing.exchanges import ExchangeIndex
 
 
 class RoutedBatch:
@@ -30,7 +30,7 @@ class RoutedBatch:
 
     def __init__(self, selections: Selections[str], combinations: int) -> None:
         self._selections = selections
-        self.combinations = combinations  # how many different questions the rows came down to
+        self.combinations = combinations  # how many different questions were asked for all rows
 
     @property
     def num_rows(self) -> int:
@@ -38,46 +38,48 @@ class RoutedBatch:
 
     @property
     def queues(self) -> frozenset[str]:
-        """Every queue that gets something."""
+        """Every queue that gets a row."""
         return frozenset(self._selections)
 
-    def rows_of(self, queue: str) -> Rows:
+    def rows_of(self, queue: str) -> RowNumbers:
         return self._selections.rows_of(queue)
 
-    def selections(self) -> dict[str, Rows]:
-        """The rows of every queue that gets something."""
+    def selections(self) -> dict[str, RowNumbers]:
+        """The rows of every queue that gets one."""
         return self._selections.all()
 
     @property
-    def unroutable(self) -> Rows:
-        """The rows no queue gets."""
+    def unroutable(self) -> RowNumbers:
+        """The rows that reach no queue."""
         return np.flatnonzero(~self._selections.reached)
 
 
-def route_rows(indexes: Mapping[str, Index], start: Index, batch: pa.RecordBatch) -> RoutedBatch:
-    """Where each row goes, from the start through whatever other exchanges it reaches."""
-    journey = _Journey(indexes, batch)
-    journey.send(start.exchange.name, np.arange(batch.num_rows))
-    return journey.travel()
+def route_rows(
+    indexes: Mapping[str, ExchangeIndex], start: ExchangeIndex, batch: pa.RecordBatch
+) -> RoutedBatch:
+    """Where each row goes, from the start through all other exchanges it reaches."""
+    walk = _BatchWalk(indexes, batch)
+    walk.send(start.exchange.name, np.arange(batch.num_rows))
+    return walk.run()
 
 
-class _Journey:
-    """Rows on their way from exchange to exchange; each passes each exchange once."""
+class _BatchWalk:
+    """Rows on their way from exchange to exchange; each row passes each exchange once."""
 
-    def __init__(self, indexes: Mapping[str, Index], batch: pa.RecordBatch) -> None:
+    def __init__(self, indexes: Mapping[str, ExchangeIndex], batch: pa.RecordBatch) -> None:
         self._indexes = indexes
         self._columns = BatchColumns(batch)
-        self._asked = Asked(self._columns)
+        self._checks = BatchChecks(self._columns)
         self._selections: Selections[str] = Selections(batch.num_rows)
         self._seen: dict[str, Bools] = {}
-        self._work: deque[tuple[str, Rows]] = deque()
+        self._work: deque[tuple[str, RowNumbers]] = deque()
         self._combinations = 0
 
-    def send(self, exchange: str, rows: Rows) -> None:
+    def send(self, exchange: str, rows: RowNumbers) -> None:
         if len(rows) and exchange in self._indexes:
             self._work.append((exchange, rows))
 
-    def travel(self) -> RoutedBatch:
+    def run(self) -> RoutedBatch:
         while self._work:
             name, rows = self._work.popleft()
             seen = self._seen.setdefault(name, np.zeros(self._selections.num_rows, np.bool_))
@@ -87,57 +89,59 @@ class _Journey:
                 self._pass(self._indexes[name], fresh)
         return RoutedBatch(self._selections, self._combinations)
 
-    def _pass(self, index: Index, rows: Rows) -> None:
+    def _pass(self, index: ExchangeIndex, rows: RowNumbers) -> None:
         codes, answers = index.find_rows(self._columns, rows)
         self._combinations += len(answers)
         self._selections.add(rows, codes, [answer.queues for answer in answers])
-        pending = {code: a for code, a in enumerate(answers) if isinstance(a, Pending)}
-        if not pending:
+        unresolved = {code: a for code, a in enumerate(answers) if isinstance(a, Unresolved)}
+        if not unresolved:
             return
-        somebody = np.fromiter(map(_certain, answers), np.bool_, len(answers))
+        certain = np.fromiter(map(_reaches_any, answers), np.bool_, len(answers))
         reached = np.zeros(self._selections.num_rows, np.bool_)
-        reached[rows[somebody[codes]]] = True
-        grouped = by_code(rows, codes, len(answers))
-        for code, answer in pending.items():
+        reached[rows[certain[codes]]] = True
+        grouped = rows_by_code(rows, codes, len(answers))
+        for code, answer in unresolved.items():
             for name in answer.exchanges:
                 self.send(name, grouped[code])
-        checks = [a.checked if isinstance(a, Pending) else () for a in answers]
+        checks = [a.checks if isinstance(a, Unresolved) else () for a in answers]
         self._ask(checks, rows, codes, reached)
-        for gate, waiting in _rows_by_gate(pending, grouped):
-            self._enter(gate, waiting, reached)
+        for gate, rows_there in _rows_by_gate(unresolved, grouped):
+            self._enter(gate, rows_there, reached)
         if index.exchange.alternate is not None:
             self.send(index.exchange.alternate, rows[~reached[rows]])
 
-    def _enter(self, gate: Matcher[Target], rows: Rows, reached: Bools) -> None:
+    def _enter(self, gate: Matcher[Target], rows: RowNumbers, reached: Bools) -> None:
         codes, found = gate.match_rows(self._columns, rows)
-        grouped = by_code(rows, codes, len(found))
-        for (members, _), alike in zip(found, grouped, strict=True):
-            self._deliver(members, alike, reached)
-        self._ask([checked for _, checked in found], rows, codes, reached)
+        grouped = rows_by_code(rows, codes, len(found))
+        for (members, _), together in zip(found, grouped, strict=True):
+            self._deliver(members, together, reached)
+        self._ask([open_checks for _, open_checks in found], rows, codes, reached)
 
-    def _ask(self, checks: Sequence[Checked], rows: Rows, codes: Ints, reached: Bools) -> None:
-        for members, passed in checked_rows(self._asked, rows, codes, checks):
+    def _ask(
+        self, checks: Sequence[OpenChecks], rows: RowNumbers, codes: Ints, reached: Bools
+    ) -> None:
+        for members, passed in passing_rows(self._checks, rows, codes, checks):
             self._deliver(members, passed, reached)
 
-    def _deliver(self, members: Set[Target], rows: Rows, reached: Bools) -> None:
+    def _deliver(self, members: Set[Target], rows: RowNumbers, reached: Bools) -> None:
         if not members or not len(rows):
             return
         reached[rows] = True
-        queues, exchanges, _ = told_apart(members)
+        queues, exchanges, _ = split_members(members)
         self._selections.add_rows(queues, rows)
         for name in exchanges:
             self.send(name, rows)
 
 
-def _certain(answer: Answer) -> bool:
-    return bool(answer.queues) or (isinstance(answer, Pending) and bool(answer.exchanges))
+def _reaches_any(answer: RouteAnswer) -> bool:
+    return bool(answer.queues) or (isinstance(answer, Unresolved) and bool(answer.exchanges))
 
 
 def _rows_by_gate(
-    pending: Mapping[int, Pending], grouped: Sequence[Rows]
-) -> list[tuple[Matcher[Target], Rows]]:
-    waiting: dict[int, tuple[Matcher[Target], list[Rows]]] = {}
-    for code, answer in pending.items():
+    unresolved: Mapping[int, Unresolved], grouped: Sequence[RowNumbers]
+) -> list[tuple[Matcher[Target], RowNumbers]]:
+    waiting: dict[int, tuple[Matcher[Target], list[RowNumbers]]] = {}
+    for code, answer in unresolved.items():
         for gate in answer.gates:
             waiting.setdefault(id(gate), (gate, []))[1].append(grouped[code])
     return [(gate, np.concatenate(parts)) for gate, parts in waiting.values()]

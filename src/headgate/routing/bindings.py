@@ -1,15 +1,17 @@
-"""A binding: from an exchange, to a queue or another exchange, on a condition."""
+"""A binding: from an exchange to a queue or another exchange, on a condition."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
-from headgate.errors import BindingRefused, FilterError
+from headgate.errors import BindingRefused, FilterError, NotPermitted
 from headgate.filters import FILTER_TYPES, Condition, Filter, parse, to_text
-from headgate.matching import PRESENT, Presence, Wanted
+from headgate.matching import PRESENT, Pairs, Presence
+from headgate.routing.declarations import DEFAULT
 from headgate.routing.values import (
     Arguments,
     arguments_key,
@@ -37,7 +39,7 @@ Target: TypeAlias = str | ToExchange
 
 
 class Binding(NamedTuple):
-    """Equal when everything about it is: to bind the same twice is to bind it once."""
+    """A binding is all it says: to bind twice with equal arguments is to bind once."""
 
     source: str
     destination: str
@@ -66,20 +68,64 @@ class Binding(NamedTuple):
         text: str | None = self.argument(X_FILTER)
         return text
 
+    @property
+    def bind_arguments(self) -> dict[str, Any]:
+        """The arguments of the `bind` that makes this binding."""
+        target = {"source": self.source, self.kind: self.destination, "key": self.key}
+        return {**target, "arguments": self.arguments}
+
     def __str__(self) -> str:
         return f"{self.source!r} to {self.kind} {self.destination!r}"
 
 
-def key_to_bind(value: object) -> Hashable:
-    """What an argument of a binding is compared by."""
-    key = key_of(value)
-    if holds_opaque(key):
-        raise BindingRefused(f"the argument {value!r} is or holds what AMQP has no value for")
-    return key
+# ---- from the arguments of a bind
 
 
-def filter_and_text(given: object, where: str) -> tuple[Filter, str]:
-    """The tree and the text of a filter, however it was given."""
+def make_binding(
+    source: str,
+    queue: str | None,
+    exchange: str | None,
+    key: str,
+    arguments: Mapping[str, Any] | None,
+    filter: FilterText | None,
+) -> tuple[Binding, object]:
+    """The binding that a `bind` or `unbind` describes, and its filter as it was given, if any.
+
+    Only a filter that is text is in the binding already; see `with_filter`.
+    """
+    if (queue is None) == (exchange is None):
+        raise BindingRefused(
+            f"a binding from {source!r} needs a queue or an exchange, and one only"
+        )
+    if type(key) is not str:
+        raise BindingRefused(f"a binding from {source!r}: the key is text, not {key!r}")
+    if source == DEFAULT or exchange == DEFAULT:
+        raise NotPermitted(
+            "the default exchange cannot be bound: it reaches every queue by its name"
+        )
+    if filter is not None:
+        if arguments and X_FILTER in arguments:
+            raise BindingRefused(f"give the filter once: as filter, or as {X_FILTER}")
+        arguments = {**(arguments or {}), X_FILTER: filter if isinstance(filter, str) else ""}
+    frozen = _freeze_arguments(source, arguments) if arguments else ()
+    if queue is not None:
+        binding = _binding_of((source, queue, "queue", key, frozen))
+    else:
+        binding = Binding(source, str(exchange), "exchange", key, frozen)
+    if filter is None and arguments and X_FILTER in arguments:
+        filter = arguments[X_FILTER]
+        if filter is None:
+            raise BindingRefused(
+                f"{binding}: {X_FILTER} is there and holds nothing; give a filter, or leave it out"
+            )
+    return binding, filter
+
+
+_binding_of: Final = partial(tuple.__new__, Binding)  # half of what calling Binding costs
+
+
+def parse_filter(given: object, where: str) -> tuple[Filter, str]:
+    """The tree and the text of a filter that was given as text, as a condition or as a tree."""
     try:
         if isinstance(given, str):
             return parse(given), given
@@ -93,20 +139,44 @@ def filter_and_text(given: object, where: str) -> tuple[Filter, str]:
     raise BindingRefused(f"{where}: {X_FILTER} must be the text of a filter, not {kind} {given!r}")
 
 
+def _freeze_arguments(source: str, arguments: Mapping[str, Any]) -> Arguments:
+    try:
+        frozen = arguments_key(arguments, _argument_key)
+    except TypeError as problem:  # names of several kinds have no order
+        raise _refuse_names(source) from problem
+    if type(frozen[0]) is not str:  # all names are of its kind
+        raise _refuse_names(source)
+    return frozen
+
+
+def _refuse_names(source: str) -> BindingRefused:
+    return BindingRefused(f"a binding from {source!r}: the names of its arguments must be text")
+
+
+def _argument_key(value: object) -> Hashable:
+    key = key_of(value)
+    if holds_opaque(key):
+        raise BindingRefused(f"the argument {value!r} is or holds what AMQP has no value for")
+    return key
+
+
+# ---- of a headers exchange
+
+
 def x_match(binding: Binding) -> str:
-    """How a headers binding joins its pairs; anything but the four words is refused."""
+    """How a headers binding joins its pairs: one of `MATCHES`, anything else is refused."""
     match = binding.argument(X_MATCH, "all")
     if match not in MATCHES:
-        given = value_of(match)
+        value = value_of(match)
         raise BindingRefused(
-            f"{binding}: {X_MATCH} cannot be {given!r} ({type(given).__name__}); "
+            f"{binding}: {X_MATCH} cannot be {value!r} ({type(value).__name__}); "
             f"it is one of {', '.join(MATCHES)}"
         )
     return str(match)
 
 
-def wanted_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
-    """The pairs a headers binding compares: (name, key), or (name, PRESENT) where it asks no more."""
+def compared_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
+    """The (name, key) pairs a headers binding compares; the key is PRESENT where any value will do."""
     frozen = binding.frozen
     with_x = match.endswith("-with-x")
     return [
@@ -116,18 +186,18 @@ def wanted_headers(binding: Binding, match: str) -> list[tuple[str, Any]]:
     ]
 
 
-def ways_into(binding: Binding) -> Sequence[Wanted]:
-    """The conjunctions of pairs any of which will do; refuses a bad x-match."""
+def header_conjunctions(binding: Binding) -> Sequence[Pairs]:
+    """The conjunctions of pairs, one of which must hold; refuses a bad x-match."""
     frozen = binding.frozen
     # Names are sorted: with the last before x- there is no x-match and nothing to leave out.
     if not frozen or (frozen[-2] < "x-" and _VOID not in frozen):
         return (frozen,)
     match = x_match(binding)
-    wanted = [
+    pairs = [
         (Presence(name) if key is PRESENT else name, key)
-        for name, key in wanted_headers(binding, match)
+        for name, key in compared_headers(binding, match)
     ]
-    return (tuple(chain.from_iterable(wanted)),) if match.startswith("all") else wanted
+    return (tuple(chain.from_iterable(pairs)),) if match.startswith("all") else pairs
 
 
 _VOID: Final = key_of(None)

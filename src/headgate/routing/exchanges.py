@@ -1,7 +1,7 @@
-"""One index for each type of exchange: who is bound, and whom does this message reach?
+"""One index for each type of exchange: the bindings of the exchange, and whom a message reaches.
 
-An index answers with a `Routed` when there is nothing more to say, and remembers it; otherwise with a
-`Pending`: something is left to ask of the message, or another exchange to go on to.
+An index answers with a `Routed` when nothing is left to ask, and remembers it; otherwise with an `Unresolved`:
+something is left to ask of the message, or another exchange to go on to.
 """
 
 from __future__ import annotations
@@ -9,90 +9,89 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
-from typing import Literal as OneOf
 
 import numpy as np
 
 from headgate.errors import BindingRefused, TopicPatternError
 from headgate.filters import TRUE, Columns, Filter, check_pattern
 from headgate.matching import (
-    Alike,
-    Checked,
     Checks,
+    CodedAnswers,
     EqualityIndex,
-    Group,
     Matcher,
-    Rows,
+    MemberGroup,
+    OpenChecks,
+    Pairs,
+    RowNumbers,
     Slot,
     TopicTrie,
-    Wanted,
     exclude,
     include,
     match_rows,
     match_topics,
 )
 from headgate.message import Message
-from headgate.routing.answers import Answer, Gate, Pending, Routable, Routed, told_apart
-from headgate.routing.bindings import X_FILTER, Binding, Target, ToExchange, ways_into
-from headgate.routing.values import PLAIN, Arguments, Envelope, key_of
+from headgate.routing.answers import (
+    Gate,
+    Routable,
+    RouteAnswer,
+    Routed,
+    Unresolved,
+    split_members,
+)
+from headgate.routing.bindings import (
+    X_FILTER,
+    Binding,
+    Target,
+    ToExchange,
+    header_conjunctions,
+)
+from headgate.routing.declarations import Exchange, ExchangeType
+from headgate.routing.values import PLAIN, Envelope, key_of
 
-ExchangeType: TypeAlias = OneOf["direct", "fanout", "topic", "headers", "filter"]
-EXCHANGE_TYPES: Final[tuple[ExchangeType, ...]] = ("direct", "fanout", "topic", "headers", "filter")
 # A binding, where its index files it, to whom it leads, and its filter.
-Bound: TypeAlias = tuple[Binding, Any, Target, Filter | None]
-BULK: Final = (
-    1 << 17
-)  # bindings that are inserted together, at most: what is kept for that is some 20 MB
+NewBinding: TypeAlias = tuple[Binding, Any, Target, Filter | None]
+
+BULK: Final = 1 << 17  # bindings inserted together, at most: what is kept for that is some 20 MB
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """What was declared. Messages it cannot route go on to the `alternate` exchange."""
-
-    name: str
-    type: ExchangeType = "direct"
-    durable: bool = True
-    auto_delete: bool = False
-    internal: bool = False
-    alternate: str | None = None
-    arguments: Arguments = ()
+_NOTHING: Final = Unresolved(frozenset())
+_routed: Final = partial(tuple.__new__, Routed)  # half of what calling Routed costs
 
 
-class Index(ABC):
-    """The bindings of one exchange. `find` is the whole of what a message asks.
+class ExchangeIndex(ABC):
+    """The bindings of one exchange. `find` answers for a message, `find_rows` for the rows of a batch.
 
-    Where the topic decides, `settled` is what was found for it before: to be looked up without a call. Elsewhere
-    `recall` may know what was found for such a message. Both may be asked while others bind and unbind; whatever
-    else is asked of an index, or changes it, holds the lock of its topology.
+    Both, and every change, hold the lock of the topology. Without it one may ask `settled`, the final answers by
+    topic, where the topic decides; and `recall`, which answers as `find` does, or with None if it cannot: what it
+    answers is only worth something if nothing was changed meanwhile.
     """
 
-    recall: Callable[[Routable], Answer | None] | None = None
+    recall: Callable[[Routable], RouteAnswer | None] | None = None
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.settled: dict[str, Routed] = {}  # never another dictionary
-        self.bindings: dict[
-            Binding, Any
-        ] = {}  # and where the index has filed each, if it needs to know
+        self.settled: dict[str, Routed] = {}  # never replaced by another dictionary
+        # Where each binding is filed, if the index needs that to remove it.
+        self.bindings: dict[Binding, Any] = {}
         self.filters: dict[Binding, Filter] = {}  # of the bindings that have one
-        self._unfiled: list[Bound] | None = None  # bound in bulk, and not inserted yet
+        self._pending: list[NewBinding] | None = None  # bound in bulk, and not inserted yet
         self.via = (exchange.name,)
         self.special = 0  # members that are no queues
         last = exchange.alternate is None
-        self.nowhere: Answer = Routed(frozenset(), True, self.via) if last else _NOTHING
+        self.nowhere: RouteAnswer = Routed(frozenset(), True, self.via) if last else _NOTHING
 
     @abstractmethod
-    def find(self, message: Routable) -> Answer: ...
+    def find(self, message: Routable) -> RouteAnswer: ...
 
     @abstractmethod
-    def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
-        """What `find` says to each of the rows."""
+    def find_rows(self, columns: Columns, rows: RowNumbers) -> CodedAnswers[RouteAnswer]:
+        """What `find` answers for each of the rows."""
 
     def bind(self, binding: Binding, tree: Filter | None) -> bool:
-        """Take the binding in; False when it was there."""
+        """Add the binding; False when it was there."""
         place = self.place(binding, tree)
         before = len(self.bindings)
         self.bindings.setdefault(binding, None)
@@ -104,69 +103,65 @@ class Index(ABC):
         if kind == "exchange":
             self.special += 1
         target: Target = destination if kind == "queue" else ToExchange(destination)
-        if self._unfiled is None:
+        if self._pending is None:
             self.insert(((binding, place, target, tree),))
             return True
-        self._unfiled.append((binding, place, target, tree))
-        if len(self._unfiled) >= BULK:
-            self._insert_unfiled()
+        self._pending.append((binding, place, target, tree))
+        if len(self._pending) >= BULK:
+            self._insert_pending()
         return True
 
     @contextmanager
     def bulk(self) -> Iterator[None]:
-        """What is bound meanwhile is inserted together, at the latest in the end; until then nothing else is asked."""
-        self._unfiled = []
+        """Insert what is bound meanwhile together, at the latest in the end; until then nothing else is asked."""
+        self._pending = []
         try:
             yield
         finally:
-            self._insert_unfiled()
-            self._unfiled = None
+            self._insert_pending()
+            self._pending = None
 
-    def _insert_unfiled(self) -> None:
-        unfiled, self._unfiled = self._unfiled, []  # first: an interruption inserts nothing twice
-        self.insert(unfiled or ())
+    def _insert_pending(self) -> None:
+        pending, self._pending = self._pending, []  # first: an interruption inserts nothing twice
+        self.insert(pending or ())
 
     def unbind(self, binding: Binding) -> bool:
-        """Let go of the binding; whether it was there."""
+        """Remove the binding; whether it was there."""
         if binding not in self.bindings:
             return False
-        placed, tree = self.bindings.pop(binding), self.filters.pop(binding, None)
+        place, tree = self.bindings.pop(binding), self.filters.pop(binding, None)
         if binding.kind == "exchange":
             self.special -= 1
-        self.drop(binding, placed, tree)
+        self.delete(binding, place, tree)
         return True
 
     @abstractmethod
     def place(self, binding: Binding, tree: Filter | None) -> Any:
-        """Where in the index the binding belongs; refuses what this type of exchange cannot use."""
+        """Where in the index the binding belongs; refuses one that this type of exchange cannot use."""
 
     @abstractmethod
-    def insert(self, bound: Sequence[Bound]) -> None: ...
+    def insert(self, bindings: Sequence[NewBinding]) -> None: ...
 
     @abstractmethod
-    def drop(self, binding: Binding, placed: Any, tree: Filter | None) -> None: ...
+    def delete(self, binding: Binding, place: Any, tree: Filter | None) -> None: ...
 
-    def finish(self, members: Set[Any], checked: Checked = ()) -> Answer:
-        """The answer for these members: the final one, when nothing else has a say."""
-        if not checked:
+    def finish(self, members: Set[Any], checks: OpenChecks = ()) -> RouteAnswer:
+        """The answer for these members: the final one, when nothing is left to ask."""
+        if not checks:
             if not members:
                 return self.nowhere
             if not self.special:
                 return _routed((members, False, self.via))
         if not self.special:
-            return Pending(members, (), (), checked)
-        queues, exchanges, gates = told_apart(members)
-        if exchanges or gates or checked:
-            return Pending(queues, exchanges, gates, checked)
+            return Unresolved(members, (), (), checks)
+        queues, exchanges, gates = split_members(members)
+        if exchanges or gates or checks:
+            return Unresolved(queues, exchanges, gates, checks)
         return Routed(queues, False, self.via)
 
 
-_NOTHING: Final = Pending(frozenset())
-_routed: Final = partial(tuple.__new__, Routed)  # half of what calling Routed costs
-
-
-class KeyedIndex(Index, ABC):
-    """Bindings under a key of their own; those with a filter on top share a gate per key."""
+class KeyedIndex(ExchangeIndex, ABC):
+    """Members under the key of their binding; bindings with a filter on top share one gate per key."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
@@ -175,64 +170,64 @@ class KeyedIndex(Index, ABC):
     def place(self, binding: Binding, tree: Filter | None) -> str:
         return binding.key
 
-    def insert(self, bound: Sequence[Bound]) -> None:
-        for _, key, target, tree in bound:
+    def insert(self, bindings: Sequence[NewBinding]) -> None:
+        for _, key, target, tree in bindings:
             if tree is None or tree == TRUE:
-                self.put(key, target)
+                self.add_member(key, target)
             else:
-                self._gate(key).matcher.add(target, tree)
+                self._ensure_gate(key).matcher.add(target, tree)
 
-    def _gate(self, key: str) -> Gate:
+    def _ensure_gate(self, key: str) -> Gate:
         gate = self.gates.get(key)
         if gate is None:
             gate = self.gates[key] = Gate()
             self.special += 1
-            self.put(key, gate)
+            self.add_member(key, gate)
         return gate
 
-    def drop(self, binding: Binding, placed: None, tree: Filter | None) -> None:
-        place = self.place(binding, tree)
+    def delete(self, binding: Binding, place: None, tree: Filter | None) -> None:
+        key = self.place(binding, tree)
         if tree is None or tree == TRUE:
-            self.take(place, binding.target)
+            self.delete_member(key, binding.target)
             return
-        gate = self.gates[place]
+        gate = self.gates[key]
         gate.matcher.remove(binding.target, tree)
         if not gate.matcher:
-            del self.gates[place]
+            del self.gates[key]
             self.special -= 1
-            self.take(place, gate)
+            self.delete_member(key, gate)
 
-    def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
+    def find_rows(self, columns: Columns, rows: RowNumbers) -> CodedAnswers[RouteAnswer]:
         return match_topics(lambda topic: self.find(Envelope(topic)), columns, rows)
 
     @abstractmethod
-    def put(self, key: str, member: Any) -> None: ...
+    def add_member(self, key: str, member: Any) -> None: ...
 
     @abstractmethod
-    def take(self, key: str, member: Any) -> None: ...
+    def delete_member(self, key: str, member: Any) -> None: ...
 
 
 class DirectIndex(KeyedIndex):
-    """The routing key, word for word."""
+    """Bindings whose key equals the routing key."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
         self._slots: dict[str, Slot] = {}
-        self._pending: dict[str, Pending] = {}
+        self._unresolved: dict[str, Unresolved] = {}
         self.recall = self._recall
 
-    def _recall(self, message: Routable) -> Answer | None:
+    def _recall(self, message: Routable) -> RouteAnswer | None:
         return None if message.topic in self._slots else self.nowhere
 
-    def find(self, message: Routable) -> Answer:
+    def find(self, message: Routable) -> RouteAnswer:
         topic = message.topic
-        return self.settled.get(topic) or self._pending.get(topic) or self._learn(topic)
+        return self.settled.get(topic) or self._unresolved.get(topic) or self._learn(topic)
 
-    def put(self, key: str, member: Any) -> None:
+    def add_member(self, key: str, member: Any) -> None:
         self._slots[key] = include(self._slots.get(key), member)
         self._forget(key)
 
-    def take(self, key: str, member: Any) -> None:
+    def delete_member(self, key: str, member: Any) -> None:
         slot, _ = exclude(self._slots.get(key), member)
         self._forget(key)
         if slot is None:
@@ -240,78 +235,78 @@ class DirectIndex(KeyedIndex):
         else:
             self._slots[key] = slot
 
-    def _learn(self, key: str) -> Answer:
+    def _learn(self, key: str) -> RouteAnswer:
         slot = self._slots.get(key)
         if slot is None:
             return self.finish(frozenset())
-        members = slot.members if isinstance(slot, Group) else frozenset((slot,))
+        members = slot.members if isinstance(slot, MemberGroup) else frozenset((slot,))
         answer = self.finish(members)
         if isinstance(answer, Routed):
             self.settled[key] = answer
         else:
-            self._pending[key] = answer
+            self._unresolved[key] = answer
         return answer
 
     def _forget(self, key: str) -> None:
         self.settled.pop(key, None)
-        self._pending.pop(key, None)
+        self._unresolved.pop(key, None)
 
 
 class DefaultIndex(DirectIndex):
-    """The default exchange: every queue, by its name, without a binding."""
+    """The default exchange: every queue by its name, without a binding."""
 
     def __init__(self, exchange: Exchange, queues: dict[str, Any]) -> None:
         super().__init__(exchange)
         self._queues = queues
         self.recall = self.find
 
-    def find(self, message: Routable) -> Answer:
+    def find(self, message: Routable) -> RouteAnswer:
         if message.topic not in self._queues:
             return self.nowhere
         return Routed(frozenset((message.topic,)), False, self.via)
 
 
 class FanoutIndex(KeyedIndex):
-    """Everyone."""
+    """All bindings, whatever the message."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self._everyone: Group[Any] = Group()
-        self._answer: Answer | None = None
+        self._members: MemberGroup[Any] = MemberGroup()
+        self._answer: RouteAnswer | None = None
         self.recall = self._recall
 
-    def find(self, message: Routable) -> Answer:
+    def find(self, message: Routable) -> RouteAnswer:
         if self._answer is None:
-            self._answer = self.finish(self._everyone.members)
+            self._answer = self.finish(self._members.members)
         return self._answer
 
-    def _recall(self, message: Routable) -> Answer | None:
+    def _recall(self, message: Routable) -> RouteAnswer | None:
         return self._answer
 
-    def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
-        return Alike(np.zeros(len(rows), np.int64), [self.find(Envelope(""))])
+    def find_rows(self, columns: Columns, rows: RowNumbers) -> CodedAnswers[RouteAnswer]:
+        return CodedAnswers(np.zeros(len(rows), np.int64), [self.find(Envelope(""))])
 
     def place(self, binding: Binding, tree: Filter | None) -> str:
         return ""
 
-    def put(self, key: str, member: Any) -> None:
-        self._everyone.add(member)
+    def add_member(self, key: str, member: Any) -> None:
+        self._members.add(member)
         self._answer = None
 
-    def take(self, key: str, member: Any) -> None:
-        self._everyone.discard(member)
+    def delete_member(self, key: str, member: Any) -> None:
+        self._members.discard(member)
         self._answer = None
 
 
 class TopicIndex(KeyedIndex):
-    """Patterns: `*` is one word, `#` any number."""
+    """Patterns of the routing key: `*` is one word, `#` any number of words."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self.trie: TopicTrie[Answer] = TopicTrie(self.finish, open=Pending)
+        self.trie: TopicTrie[RouteAnswer] = TopicTrie(self.finish, unsettled=Unresolved)
         self.settled = self.trie.settled  # type: ignore[assignment]
 
-    def find(self, message: Routable) -> Answer:
+    def find(self, message: Routable) -> RouteAnswer:
         return self.trie.match(message.topic)
 
     def place(self, binding: Binding, tree: Filter | None) -> str:
@@ -321,66 +316,72 @@ class TopicIndex(KeyedIndex):
             raise BindingRefused(f"{binding}: {problem}") from problem
         return binding.key
 
-    def put(self, key: str, member: Any) -> None:
+    def add_member(self, key: str, member: Any) -> None:
         self.trie.add(key, member)
 
-    def take(self, key: str, member: Any) -> None:
+    def delete_member(self, key: str, member: Any) -> None:
         self.trie.remove(key, member)
 
 
-class HeadersIndex(Index):
-    """Pairs of names and values, all of them or any."""
+class HeadersIndex(ExchangeIndex):
+    """Pairs of header and value, all of which must hold, or any."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self.equalities: EqualityIndex[Answer] = EqualityIndex(self.finish, key_of, PLAIN)
+        self.equalities: EqualityIndex[RouteAnswer] = EqualityIndex(self.finish, key_of, PLAIN)
         self.recall = self.equalities.recall
         self._checks = Checks()
 
-    def find(self, message: Routable) -> Answer:
+    def find(self, message: Routable) -> RouteAnswer:
         return self.equalities.match(message)
 
-    def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
+    def find_rows(self, columns: Columns, rows: RowNumbers) -> CodedAnswers[RouteAnswer]:
         return match_rows(self.equalities, columns, rows)
 
-    def place(self, binding: Binding, tree: Filter | None) -> Sequence[Wanted]:
-        return ways_into(binding)
+    def place(self, binding: Binding, tree: Filter | None) -> Sequence[Pairs]:
+        return header_conjunctions(binding)
 
-    def insert(self, bound: Sequence[Bound]) -> None:
+    def insert(self, bindings: Sequence[NewBinding]) -> None:
         take = self._checks.take
         entries = self.equalities.make_entries(
             [
-                (wanted, target, None if tree is None else take(tree))
-                for _, ways, target, tree in bound
-                for wanted in ways
+                (pairs, target, None if tree is None else take(tree))
+                for _, conjunctions, target, tree in bindings
+                for pairs in conjunctions
             ]
         )
         made = iter(entries)
-        for binding, ways, _, _ in bound:
-            several = len(ways) != 1
-            self.bindings[binding] = [next(made) for _ in ways] if several else next(made)
+        for binding, conjunctions, _, _ in bindings:
+            several = len(conjunctions) != 1
+            self.bindings[binding] = [next(made) for _ in conjunctions] if several else next(made)
         self.equalities.insert(entries)
 
-    def drop(self, binding: Binding, placed: Any, tree: Filter | None) -> None:
-        for entry in placed if type(placed) is list else [placed]:
+    def delete(self, binding: Binding, place: Any, tree: Filter | None) -> None:
+        for entry in place if type(place) is list else [place]:
             self.equalities.remove(entry)
             self._checks.release(entry[1])
 
 
-class FilterIndex(Index):
+class FilterIndex(ExchangeIndex):
     """A filter expression for each binding."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
         self.matcher: Matcher[Target] = Matcher()
+        self.recall = self._recall
 
-    def find(self, message: Routable) -> Answer:
+    def _recall(self, message: Routable) -> RouteAnswer | None:
+        asked = message if type(message) is Message else message.message  # type: ignore[union-attr]
+        members = self.matcher.recall(asked)
+        return None if members is None else self.finish(members)
+
+    def find(self, message: Routable) -> RouteAnswer:
         asked = message if type(message) is Message else message.message  # type: ignore[union-attr]
         return self.finish(self.matcher.find(asked))
 
-    def find_rows(self, columns: Columns, rows: Rows) -> Alike[Answer]:
+    def find_rows(self, columns: Columns, rows: RowNumbers) -> CodedAnswers[RouteAnswer]:
         codes, found = self.matcher.match_rows(columns, rows)
-        return Alike(codes, [self.finish(members, checked) for members, checked in found])
+        return CodedAnswers(codes, [self.finish(members, checks) for members, checks in found])
 
     def place(self, binding: Binding, tree: Filter | None) -> None:
         if tree is None:
@@ -388,15 +389,15 @@ class FilterIndex(Index):
                 f"{binding}: a filter exchange needs a filter in {X_FILTER}; '' matches everything"
             )
 
-    def insert(self, bound: Sequence[Bound]) -> None:
-        self.matcher.add_all((target, tree) for _, _, target, tree in bound if tree is not None)
+    def insert(self, bindings: Sequence[NewBinding]) -> None:
+        self.matcher.add_all((target, tree) for _, _, target, tree in bindings if tree is not None)
 
-    def drop(self, binding: Binding, placed: None, tree: Filter | None) -> None:
+    def delete(self, binding: Binding, place: None, tree: Filter | None) -> None:
         if tree is not None:
             self.matcher.remove(binding.target, tree)
 
 
-INDEXES: Final[dict[ExchangeType, type[Index]]] = {
+INDEXES: Final[dict[ExchangeType, type[ExchangeIndex]]] = {
     "direct": DirectIndex,
     "fanout": FanoutIndex,
     "topic": TopicIndex,

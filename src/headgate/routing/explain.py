@@ -1,4 +1,4 @@
-"""Who receives a message, and for everyone else the first condition that failed."""
+"""Who receives a message, and for every other binding the first condition that failed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headgate.filters import (
 from headgate.matching import PRESENT
 from headgate.message import Message
 from headgate.routing.answers import Routable, Routed
-from headgate.routing.bindings import Binding, wanted_headers, x_match
-from headgate.routing.exchanges import Index
+from headgate.routing.bindings import Binding, compared_headers, x_match
+from headgate.routing.exchanges import ExchangeIndex
 from headgate.routing.values import key_of, value_of
 
 
@@ -41,8 +41,8 @@ class Explained(NamedTuple):
     reasons: tuple[Reason, ...]
 
 
-def reasons(indexes: Iterable[Index], message: Routable) -> Iterator[Reason]:
-    """Each binding of these exchanges, by itself and without the index."""
+def explain_bindings(indexes: Iterable[ExchangeIndex], message: Routable) -> Iterator[Reason]:
+    """Judge each binding of these exchanges by itself, without the index."""
     for index in indexes:
         for binding in index.bindings:
             failed = _first_failure(index, binding, index.filters.get(binding), message)
@@ -50,7 +50,7 @@ def reasons(indexes: Iterable[Index], message: Routable) -> Iterator[Reason]:
 
 
 def _first_failure(
-    index: Index, binding: Binding, tree: Filter | None, message: Routable
+    index: ExchangeIndex, binding: Binding, tree: Filter | None, message: Routable
 ) -> str | None:
     failed = _failure_of_key(index, binding, message)
     if failed is None and tree is not None:
@@ -59,7 +59,7 @@ def _first_failure(
     return failed
 
 
-def _failure_of_key(index: Index, binding: Binding, message: Routable) -> str | None:
+def _failure_of_key(index: ExchangeIndex, binding: Binding, message: Routable) -> str | None:
     match index.exchange.type:
         case "fanout" | "filter":
             return None
@@ -77,11 +77,11 @@ def _failure_of_key(index: Index, binding: Binding, message: Routable) -> str | 
 
 def _failure_of_headers(binding: Binding, message: Routable) -> str | None:
     match = x_match(binding)
-    wanted = list(wanted_headers(binding, match))
-    failures = [_failure_of_pair(name, key, message.headers.get(name)) for name, key in wanted]
+    pairs = compared_headers(binding, match)
+    failures = [_failure_of_pair(name, key, message.headers.get(name)) for name, key in pairs]
     if not match.startswith("any"):
         return next((failure for failure in failures if failure), None)
-    if not wanted:
+    if not pairs:
         return "it matches any of no headers, which is nothing"
     return "; ".join(f for f in failures if f) if all(failures) else None
 
@@ -91,16 +91,16 @@ def _failure_of_pair(name: str, key: Any, value: Any) -> str | None:
         return f"header {name!r} is absent"
     if key is PRESENT or key == key_of(value):
         return None
-    wanted = value_of(key)
-    if type(wanted) is type(value):
-        return f"header {name!r} is {_shown(value)}, not {_shown(wanted)}"
+    expected = value_of(key)
+    if type(expected) is type(value):
+        return f"header {name!r} is {_show(value)}, not {_show(expected)}"
     return (
-        f"header {name!r} is the {_kind(value)} {_shown(value)}, "
-        f"not the {_kind(wanted)} {_shown(wanted)}"
+        f"header {name!r} is the {_kind(value)} {_show(value)}, "
+        f"not the {_kind(expected)} {_show(expected)}"
     )
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     try:
         return repr(value)
     except ValueError:  # Python spells out no integer of thousands of digits
@@ -113,18 +113,20 @@ def _kind(value: Any) -> str:
 
 
 def failing_term(tree: Filter, message: Message) -> str | None:
-    """The first of the filter's terms that is not TRUE, and what the message has instead."""
+    """The first term of the filter that is not TRUE, and what the message has instead."""
     now = now_us()
     for term in conjuncts(tree):
         answer = evaluate(term, message, now)
         if answer is not True:
-            seen = "; ".join(_seen(field, message) for field in sorted(fields_read(term), key=str))
+            seen = "; ".join(
+                _describe(field, message) for field in sorted(fields_read(term), key=str)
+            )
             outcome = "UNKNOWN" if answer is None else "FALSE"
             return f"{to_text(term)} is {outcome}" + (f": {seen}" if seen else "")
     return None
 
 
-def _seen(field: Field, message: Message) -> str:
+def _describe(field: Field, message: Message) -> str:
     value = field_value(field, message)
     if value is None:
         return f"{operand_text(field)} is absent"

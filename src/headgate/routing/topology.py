@@ -1,90 +1,237 @@
 """Exchanges, queues and the bindings between them; the question it answers is `route`.
 
-Semantics are RabbitMQ's: a queue gets one copy however many bindings, diamonds and cycles lead to it; an
-exchange that reaches nobody passes the message on to its alternate exchange; what reaches nobody at all is
-unroutable. Nothing here stores or sends: a topology is a value with an index, and travels as its definitions.
+Semantics are RabbitMQ's: a queue gets one copy, however many bindings, diamonds and cycles lead to it; an exchange
+that reaches no queue and no exchange passes the message on to its alternate exchange; a message that reaches no
+queue at all is unroutable. Nothing here stores or sends: a topology is a value with indexes, and is pickled as its
+declarations.
 
 Threads may share a topology: each question is answered by the bindings as they are at one moment of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from headgate.errors import RoutingError, TopologyError
+from headgate.errors import (
+    NotPermitted,
+    RoutingError,
+    TopologyError,
+    UnknownExchange,
+    UnknownQueue,
+)
 from headgate.filters import Filter
-from headgate.matching import merged
-from headgate.routing.advice import Advice, Problem, advice, problems
-from headgate.routing.answers import Answer, Routable, Routed
+from headgate.matching import merge
+from headgate.routing.advice import IndexAdvice, TopologyProblem, find_problems, make_advice
+from headgate.routing.answers import Routable, RouteAnswer, Routed
 from headgate.routing.batches import RoutedBatch, route_rows
-from headgate.routing.bindings import Binding
+from headgate.routing.bindings import Binding, FilterText, make_binding, parse_filter
+from headgate.routing.changes import ChangeLock, collector_paused
 from headgate.routing.declarations import (
     DEFAULT,
+    RESERVED,
     STANDARD,
-    Declarations,
-    Queue,
-    arrived,
-    collector_paused,
+    Exchange,
+    ExchangeType,
+    QueueDeclaration,
+    check_equivalent,
+    declaration_arguments,
+    make_exchange,
 )
-from headgate.routing.definitions import Definitions
-from headgate.routing.exchanges import Exchange, Index
-from headgate.routing.explain import Explained, reasons
-from headgate.routing.files import read_definitions, write_definitions
-from headgate.routing.values import Envelope, arguments_of
+from headgate.routing.definitions import read_definitions, write_definitions
+from headgate.routing.definitions.document import Definitions, Located
+from headgate.routing.exchanges import INDEXES, DefaultIndex, ExchangeIndex
+from headgate.routing.explain import Explained, explain_bindings
+from headgate.routing.values import Envelope, arguments_key
+
+# The bindings to a queue or an exchange: none, one as most have, or several.
+Incoming: TypeAlias = Binding | dict[Binding, None] | None
 
 
-class Topology(Declarations):
-    """Declare, bind, and ask where a message goes."""
+class Topology:
+    """Declare, bind, and ask where a message goes.
+
+    Changes, and questions that must not see one half done, hold the lock. `route` first tries without it, and asks
+    again under the lock if something was changed meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._changes = ChangeLock()
+        self._lock = self._changes.lock
+        self._queues: dict[str, Incoming] = {}  # every queue, and the bindings to it
+        self._uncommon: dict[
+            str, QueueDeclaration
+        ] = {}  # the queues with other than default options
+        default = DefaultIndex(Exchange(DEFAULT), self._queues)
+        self._indexes: dict[str, ExchangeIndex] = {DEFAULT: default}
+        self._public = dict(self._indexes)  # the exchanges one may publish to
+        self._exchanges: dict[str, Incoming] = {}  # every exchange, and the bindings to it
+        for name, type in STANDARD.items():
+            self._add_exchange(Exchange(name, type))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An index is many times the size of what it is made from, and its compiled tests cannot travel.
+        # An index is many times the size of its bindings, and its compiled tests cannot be pickled.
         with self._lock:
             own = [index for name, index in self._indexes.items() if name != DEFAULT]
             exchanges = tuple(i.exchange for i in own if i.exchange.name not in STANDARD)
             bindings = tuple((b, i.filters.get(b)) for i in own for b in i.bindings)
             queues = tuple(self._queues), tuple(self._uncommon.values())
-        return _rebuilt, (exchanges, *queues, bindings)
+        return _rebuild, (exchanges, *queues, bindings)
+
+    # ---- declaring
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: ExchangeType = "direct",
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        internal: bool = False,
+        alternate: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Exchange:
+        """Declare an exchange; one that was declared before must have been declared with equal arguments.
+
+        The alternate exchange may also be given as AMQP's argument `alternate-exchange`.
+        """
+        exchange = make_exchange(
+            name,
+            type,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            alternate=alternate,
+            arguments=arguments,
+        )
+        if name == DEFAULT:
+            raise NotPermitted("the default exchange is always there and cannot be declared")
+        with self._changes:
+            if name in self._indexes:
+                check_equivalent(f"exchange {name!r}", self._indexes[name].exchange, exchange)
+                return self._indexes[name].exchange
+            if name.startswith(RESERVED):
+                raise NotPermitted(
+                    f"exchange names that begin with {RESERVED!r} are reserved: {name!r}"
+                )
+            self._add_exchange(exchange)
+            return exchange
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> QueueDeclaration:
+        """Declare a queue, which the default exchange reaches at once."""
+        queue = QueueDeclaration(name, durable, auto_delete, arguments_key(arguments or {}))
+        with self._changes:
+            if name in self._queues:
+                declared = self._uncommon.get(name, QueueDeclaration(name))
+                check_equivalent(f"queue {name!r}", declared, queue)
+            else:
+                self._add_queue(queue)
+            return queue
+
+    def delete_exchange(self, name: str) -> bool:
+        """Delete the exchange and every binding from it and to it; whether it was there."""
+        if name == DEFAULT or name in STANDARD:
+            raise NotPermitted(f"the exchange {name!r} is always there and cannot be deleted")
+        with self._changes:
+            return self._delete_exchange(name)
+
+    def delete_queue(self, name: str) -> bool:
+        """Delete the queue and every binding to it; whether it was there."""
+        with self._changes:
+            if name not in self._queues:
+                return False
+            incoming = self._queues.pop(name)
+            self._uncommon.pop(name, None)
+            self._delete_bindings(incoming)
+            return True
+
+    # ---- binding
+
+    def bind(
+        self,
+        source: str,
+        *,
+        queue: str | None = None,
+        exchange: str | None = None,
+        key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        filter: FilterText | None = None,
+    ) -> Binding:
+        """Bind a queue, or another exchange, to the source; to bind twice is to bind once."""
+        with self._changes:
+            return self._bind(source, queue, exchange, key, arguments, filter)
+
+    def bind_all(self, bindings: Iterable[Mapping[str, Any]]) -> None:
+        """Bind many at once, each given as the arguments of a `bind`; those before one that is refused are bound."""
+        entries = list(bindings)  # no code of the caller runs during the change
+        with self._changes, self._bulk({said.get("source", "") for said in entries}):
+            for said in entries:
+                self._bind(**said)
+
+    def unbind(
+        self,
+        source: str,
+        *,
+        queue: str | None = None,
+        exchange: str | None = None,
+        key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        filter: FilterText | None = None,
+    ) -> bool:
+        """Undo a `bind` with equal arguments; whether there was such a binding."""
+        with self._changes:
+            if source not in self._indexes:
+                raise UnknownExchange(source)
+            binding, said = make_binding(source, queue, exchange, key, arguments, filter)
+            if said is not None and type(said) is not str:
+                binding = binding.with_filter(parse_filter(said, str(binding))[1])
+            return self._delete_binding(binding)
+
+    def delete_binding(self, binding: Binding) -> bool:
+        """Delete a binding; whether it was there. An `auto_delete` exchange goes with its last one."""
+        with self._changes:
+            return self._delete_binding(binding)
 
     # ---- routing
 
     def route(self, exchange: str, message: Routable | tuple[str, Mapping[str, Any]]) -> Routed:
-        """Where the message goes. For what came over AMQP, an `Envelope` or (routing key, headers)."""
+        """Where the message goes. What came over AMQP is an `Envelope` or (routing key, headers)."""
         try:
-            index = self._doors[exchange]
+            index = self._public[exchange]
         except KeyError:
-            raise self._no_door(exchange) from None
+            raise self._refuse_publishing(exchange) from None
         if type(message) is tuple:
             message = Envelope(*message)
-        # What is known already needs no lock: it was put in under the lock, and goes with the next change.
-        if index.settled:  # where the topic does not decide, it is not even touched
+        # Settled answers were put in under the lock, and go with the next change.
+        if index.settled:  # where the topic does not decide, it is not even read
             known = index.settled.get(message.topic)  # type: ignore[union-attr]
             if known is not None:
                 return known
-        if index.recall is not None:
-            recalled = index.recall(message)  # type: ignore[arg-type]
-            if type(recalled) is Routed:
-                return recalled
-        with self._lock:
-            index = self._doors.get(exchange)  # type: ignore[assignment]
-            if index is None:  # deleted meanwhile
-                raise self._no_door(exchange)
-            answer = index.find(message)  # type: ignore[arg-type]
-            if type(answer) is Routed:
+        moment = self._changes.moment
+        if moment is not None and index.recall is not None:
+            try:
+                answer = index.recall(message)  # type: ignore[arg-type]
+            except Exception:  # by a change; any other cause raises again under the lock
+                answer = None
+            if type(answer) is Routed and moment is self._changes.moment:
                 return answer
-            return self._walk(index, answer, message)  # type: ignore[arg-type]
+        return self._route_locked(exchange, message)  # type: ignore[arg-type]
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
         """Where each row of the batch goes; its columns are named as in `headgate.columns.names`."""
         with self._lock:
-            index = self._doors.get(exchange)
-            if index is None:
-                raise self._no_door(exchange)
-            return route_rows(self._indexes, index, batch)
+            return route_rows(self._indexes, self._find_public(exchange), batch)
 
     def explain(
         self, exchange: str, message: Routable | tuple[str, Mapping[str, Any]]
@@ -95,21 +242,120 @@ class Topology(Declarations):
         with self._lock:
             routed = self.route(exchange, message)
             passed = [self._indexes[name] for name in routed.via]
-            return Explained(routed, tuple(reasons(passed, message)))  # type: ignore[arg-type]
+            return Explained(routed, tuple(explain_bindings(passed, message)))  # type: ignore[arg-type]
 
-    def _walk(self, start: Index, answer: Answer, message: Routable) -> Routed:
+    def validate(self) -> list[TopologyProblem]:
+        """What is declared and has no effect: missing alternates, bindings that never match."""
+        with self._lock:
+            return list(find_problems(self._indexes))
+
+    def advise(self) -> list[IndexAdvice]:
+        """What no index can make fast, by exchange."""
+        with self._lock:
+            return [entry for index in self._indexes.values() for entry in make_advice(index)]
+
+    # ---- looking
+
+    @property
+    def exchanges(self) -> Mapping[str, Exchange]:
+        with self._lock:
+            return {name: index.exchange for name, index in self._indexes.items()}
+
+    @property
+    def queues(self) -> Mapping[str, QueueDeclaration]:
+        with self._lock:
+            names, uncommon = self._queues, self._uncommon
+            return {name: uncommon.get(name) or QueueDeclaration(name) for name in names}
+
+    def bindings(self, source: str | None = None) -> Iterator[Binding]:
+        """The bindings of one exchange, or of all, as they are now."""
+        with self._lock:
+            if source is not None and source not in self._indexes:
+                raise UnknownExchange(source)
+            names = self._indexes if source is None else (source,)
+            return iter([binding for name in names for binding in self._indexes[name].bindings])
+
+    def __len__(self) -> int:
+        """How many bindings there are."""
+        with self._lock:
+            return sum(len(index.bindings) for index in self._indexes.values())
+
+    # ---- files
+
+    @classmethod
+    def load(cls, path: str | Path, *, vhost: str | None = None) -> Topology:
+        """Load a .toml file, or a .json file of RabbitMQ's definitions."""
+        return cls.from_definitions(read_definitions(Path(path), vhost))
+
+    def save(self, path: str | Path) -> None:
+        """Write a .toml file, or a .json file with RabbitMQ's definitions."""
+        write_definitions(Path(path), self.definitions())
+
+    @classmethod
+    def from_definitions(cls, definitions: Definitions) -> Topology:
+        """Declare and bind all; an entry that is refused is named."""
+        topology = cls()
+        with collector_paused():
+            _perform(topology.declare_exchange, definitions.exchanges)
+            _perform(topology.declare_queue, definitions.queues)
+            with topology._bulk(topology._indexes.keys()):
+                _perform(topology._bind, definitions.bindings)
+        return topology
+
+    def definitions(self) -> Definitions:
+        """The arguments that declare and bind all of it again."""
+        with self._lock:
+            exchanges, queues, bindings = self.exchanges, self.queues, list(self.bindings())
+        own = [e for name, e in exchanges.items() if name not in STANDARD and name != DEFAULT]
+        return Definitions(
+            [(f"exchange {exchange.name!r}", declaration_arguments(exchange)) for exchange in own],
+            [(f"queue {queue.name!r}", declaration_arguments(queue)) for queue in queues.values()],
+            [(f"binding {binding}", binding.bind_arguments) for binding in bindings],
+        )
+
+    # ---- inside
+
+    @contextmanager
+    def _bulk(self, sources: Set[str]) -> Iterator[None]:
+        """Insert what is bound to these exchanges meanwhile together; nothing else may be asked of them."""
+        with collector_paused(), ExitStack() as stack:
+            for source in sources & self._indexes.keys():
+                stack.enter_context(self._indexes[source].bulk())
+            yield
+
+    def _find_public(self, exchange: str) -> ExchangeIndex:
+        index = self._public.get(exchange)
+        if index is None:
+            raise self._refuse_publishing(exchange)
+        return index
+
+    def _refuse_publishing(self, exchange: str) -> Exception:
+        if exchange in self._indexes:
+            return NotPermitted(
+                f"the exchange {exchange!r} is internal: bind it to one that may be published to"
+            )
+        return UnknownExchange(exchange)
+
+    def _route_locked(self, exchange: str, message: Routable) -> Routed:
+        with self._lock:
+            index = self._find_public(exchange)
+            answer = index.find(message)
+            return answer if type(answer) is Routed else self._walk(index, answer, message)
+
+    def _walk(self, start: ExchangeIndex, answer: RouteAnswer, message: Routable) -> Routed:
+        """Follow the answer of the first exchange through all exchanges the message reaches."""
         queues: Set[str] = frozenset()
         seen = {start.exchange.name}
         work = [start]
-        for index in work:
+        for index in work:  # which grows
             if index is not start:
                 answer = index.find(message)
             if isinstance(answer, Routed):
-                queues = merged(queues, answer.queues)
+                queues = merge(queues, answer.queues)
                 continue
-            found, onward = answer.resolve(message)
-            queues = merged(queues, found)
-            if not found and not onward and index.exchange.alternate is not None:
+            reached, onward = answer.resolve(message)
+            queues = merge(queues, reached)
+            if not reached and not onward and index.exchange.alternate is not None:
                 onward = (index.exchange.alternate,)
             for name in onward:
                 if name not in seen and name in self._indexes:
@@ -117,88 +363,116 @@ class Topology(Declarations):
                     work.append(self._indexes[name])
         return Routed(queues, not queues, tuple(index.exchange.name for index in work))
 
-    def validate(self) -> list[Problem]:
-        """What is declared and can hardly be meant: missing alternates, bindings that never match."""
-        with self._lock:
-            return list(problems(self._indexes))
+    def _add_exchange(self, exchange: Exchange) -> None:
+        index = INDEXES[exchange.type](exchange)
+        self._indexes[exchange.name] = index
+        self._exchanges[exchange.name] = None
+        if not exchange.internal:
+            self._public[exchange.name] = index
 
-    def advise(self) -> list[Advice]:
-        """What no index can make fast, by exchange."""
-        with self._lock:
-            return [entry for index in self._indexes.values() for entry in advice(index)]
+    def _delete_exchange(self, name: str) -> bool:
+        index = self._indexes.get(name)
+        if index is None:
+            return False
+        for binding in list(index.bindings):
+            self._remove_binding(binding)
+        del self._indexes[name]
+        self._public.pop(name, None)
+        self._delete_bindings(self._exchanges.pop(name))
+        return True
 
-    # ---- files
+    def _add_queue(self, queue: QueueDeclaration) -> None:
+        self._queues[queue.name] = None
+        if queue != QueueDeclaration(queue.name):
+            self._uncommon[queue.name] = queue
 
-    @classmethod
-    def load(cls, path: str | Path, *, vhost: str | None = None) -> Topology:
-        """The topology of a .toml file, or of a .json file of RabbitMQ's definitions."""
-        return cls.of(read_definitions(Path(path), vhost))
+    def _bind(
+        self,
+        source: str,
+        queue: str | None = None,
+        exchange: str | None = None,
+        key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        filter: FilterText | None = None,
+    ) -> Binding:
+        index = self._indexes.get(source)
+        if index is None:
+            raise UnknownExchange(source)
+        binding, said = make_binding(source, queue, exchange, key, arguments, filter)
+        if binding.destination not in self._targets(binding):
+            missing = UnknownExchange if queue is None else UnknownQueue
+            raise missing(binding.destination)
+        tree = None
+        if said is not None:
+            tree, text = parse_filter(said, str(binding))
+            if type(said) is not str:
+                binding = binding.with_filter(text)
+        self._add_binding(index, binding, tree)
+        return binding
 
-    def save(self, path: str | Path) -> None:
-        """Write it down as the suffix says: .toml, or .json with RabbitMQ's definitions."""
-        write_definitions(Path(path), self.definitions())
+    def _add_binding(self, index: ExchangeIndex, binding: Binding, tree: Filter | None) -> None:
+        if not index.bind(binding, tree):
+            return
+        targets, destination = self._targets(binding), binding.destination
+        incoming = targets[destination]
+        if incoming is None:
+            targets[destination] = binding
+        elif isinstance(incoming, dict):
+            incoming[binding] = None
+        else:
+            targets[destination] = {incoming: None, binding: None}
 
-    @classmethod
-    def of(cls, definitions: Definitions) -> Topology:
-        """Everything declared and bound; an entry that cannot be is named."""
-        topology = cls()
-        with collector_paused():
-            _perform(topology.declare_exchange, definitions.exchanges)
-            _perform(topology.declare_queue, definitions.queues)
-            with topology._bulk(topology._indexes.keys()):
-                _perform(topology.bind, definitions.bindings)
-        return topology
+    def _delete_binding(self, binding: Binding) -> bool:
+        if not self._remove_binding(binding):
+            return False
+        index = self._indexes[binding.source]
+        if index.exchange.auto_delete and not index.bindings:
+            self._delete_exchange(binding.source)
+        return True
 
-    def definitions(self) -> Definitions:
-        """What it takes to build it again."""
-        with self._lock:
-            exchanges, queues, bindings = self.exchanges, self.queues, list(self.bindings())
-        own = [e for name, e in exchanges.items() if name not in STANDARD and name != DEFAULT]
-        return Definitions(
-            [(f"exchange {exchange.name!r}", _said(exchange)) for exchange in own],
-            [(f"queue {queue.name!r}", _said(queue)) for queue in queues.values()],
-            [(f"binding {binding}", _said_of(binding)) for binding in bindings],
-        )
+    def _remove_binding(self, binding: Binding) -> bool:
+        index = self._indexes.get(binding.source)
+        if index is None or not index.unbind(binding):
+            return False
+        targets = self._targets(binding)
+        incoming = targets.get(binding.destination)  # None where the target is being deleted
+        if isinstance(incoming, dict):
+            del incoming[binding]
+        if incoming in (binding, {}):
+            targets[binding.destination] = None
+        return True
+
+    def _delete_bindings(self, incoming: Incoming) -> None:
+        """Delete the bindings to a queue or an exchange that was deleted."""
+        for binding in list(incoming) if isinstance(incoming, dict) else [incoming]:
+            if binding is not None:
+                self._delete_binding(binding)
+
+    def _targets(self, binding: Binding) -> dict[str, Incoming]:
+        return self._queues if binding.kind == "queue" else self._exchanges
 
 
-def _perform(step: Callable[..., object], entries: list[tuple[str, dict[str, Any]]]) -> None:
-    for where, given in entries:
+def _perform(step: Callable[..., object], entries: list[Located]) -> None:
+    for where, said in entries:
         try:
-            step(**given)
+            step(**said)
         except (RoutingError, TypeError) as problem:
             raise TopologyError(f"{where}: {problem}") from problem
 
 
-def _rebuilt(
+def _rebuild(
     exchanges: tuple[Exchange, ...],
     queues: tuple[str, ...],
-    uncommon: tuple[Queue, ...],
+    uncommon: tuple[QueueDeclaration, ...],
     bindings: tuple[tuple[Binding, Filter | None], ...],
 ) -> Topology:
     topology = Topology()
     for exchange in exchanges:
-        topology._add(exchange)
+        topology._add_exchange(exchange)
     topology._queues.update(dict.fromkeys(queues))
     for queue in uncommon:
         topology._add_queue(queue)
     with topology._bulk(topology._indexes.keys()):
         for binding, tree in bindings:
-            topology._indexes[binding.source].bind(binding, tree)
-            targets, destination = topology._targets(binding), binding.destination
-            targets[destination] = arrived(targets[destination], binding)
+            topology._add_binding(topology._indexes[binding.source], binding, tree)
     return topology
-
-
-def _said(declared: Exchange | Queue) -> dict[str, Any]:
-    """The arguments of the declaration, as far as they are not the usual ones."""
-    said = {
-        field.name: value
-        for field in fields(declared)
-        if (value := getattr(declared, field.name)) != field.default
-    }
-    return said | ({"arguments": arguments_of(declared.arguments)} if declared.arguments else {})
-
-
-def _said_of(binding: Binding) -> dict[str, Any]:
-    said = {"source": binding.source, binding.kind: binding.destination, "key": binding.key}
-    return {**said, "arguments": binding.arguments}

@@ -1,4 +1,4 @@
-"""`format("headgate")`: streams and queues as a source and a sink of Spark, in batches and as they come."""
+"""`format("headgate")`: streams and queues as a source and a sink of Spark, in batches and in streaming queries."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from headgate.spark.options import (
     SOURCE_OPTIONS,
     check_known,
     names_queue,
+    parse_queue_follow,
+    parse_queue_read,
+    parse_stream_read,
     refuse_table,
-    source_options,
+    shows_headers_as_text,
     stream_paths,
-    wants_text,
 )
 
 if TYPE_CHECKING:
@@ -32,26 +34,26 @@ if TYPE_CHECKING:
 
 
 NO_STREAM: Final = (
-    "a queue is not read as a stream: its consumers take messages away before a query comes to them; follow what they "
-    "acked with option states = archived, read what it holds in batches with spark.read, or publish to a stream and read "
-    "that with readStream"
+    "the messages of a queue cannot be read with readStream: consumers take them before a query can read them; follow "
+    "acked messages with option states = archived, read the queue in batches with spark.read, or publish to a stream and "
+    "read that with readStream"
 )
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def plainly(method: Callable[P, R]) -> Callable[P, R]:
-    """What is refused is said without the way to it: Spark prints every line of a traceback to the user."""
+def hide_traceback(method: Callable[P, R]) -> Callable[P, R]:
+    """Raise errors of Headgate without their traceback: Spark prints every line of it to the user."""
 
     @wraps(method)
-    def refusing(*arguments: P.args, **named: P.kwargs) -> R:
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
         try:
             return method(*arguments, **named)
         except HeadgateError as problem:
             raise problem.with_traceback(None) from None
 
-    return refusing
+    return call
 
 
 class HeadgateSource(DataSource):
@@ -60,27 +62,27 @@ class HeadgateSource(DataSource):
         spark.read.format("headgate").schema("offset long, region string, amount long")
              .option("filter", "region = 'EU' AND amount > 1000").load("data/events")
 
-    Options of a read: `path` (what load() is given) or `paths` (a JSON list, or separated by commas; a super stream
-    counts as its partitions), `filter`, `headers` (values or text: the default schema's), `from` or `startingOffset`
-    (first, last, next, an offset, a moment, 1h: a batch's beginning, a new query's too), `endingOffset` (batches end
-    before it), `partitions` (at most so many tasks), `cores` (how many run at once), `maxMessagesPerTrigger`,
-    `maxBytesPerTrigger`, `cursor` (the name under which a query's progress is shown; empty for none), `failOnDataLoss`
+    Options of a read: `path` (the argument of load()) or `paths` (a JSON list, or separated by commas; a super stream
+    counts as its partitions), `filter`, `headers` (values or text, in the default schema), `from` or `startingOffset`
+    (first, last, next, an offset, a moment, 1h: where a batch or a new query begins), `endingOffset` (a batch ends
+    before it), `partitions` (the most tasks), `cores` (how many run at once), `maxMessagesPerTrigger`,
+    `maxBytesPerTrigger`, `cursor` (the name under which a query's progress is stored; empty for none), `failOnDataLoss`
     (true).
 
         spark.read.format("headgate").option("filter", "region = 'EU'").load("queue:postgresql://host/db#orders")
 
-    Options of a queue, in which nothing is claimed: `path`, `queue` (its name, where the path ends without one), `filter`,
+    Options of a queue, which is read without claiming: `path`, `queue` (its name, where the path has none), `filter`,
     `headers`, `partitions`, `cores`, `states` (ready; some of ready, delayed, leased, dead, or all, or archived). It is read
-    in batches; its archive, states = archived, also as it grows, with `maxMessagesPerTrigger`.
+    in batches; its archive (states = archived) also by streaming queries, with `maxMessagesPerTrigger`.
 
         frame.write.format("headgate").mode("append").save("data/orders")
 
-    Options of a write: `path` (what save() or start() is given) or `to` (stream:…, queue:…, parquet:…), `queue` (its name,
-    where the place ends without one), `checkpointLocation` of a streaming query, `txnAppId` and `txnVersion` of a batch that
+    Options of a write: `path` (the argument of save() or start()) or `to` (stream:…, queue:…, parquet:…), `queue` (its
+    name, where the place has none), `checkpointLocation` of a streaming query, `txnAppId` and `txnVersion` of a batch that
     may be written again.
     """
 
-    @plainly
+    @hide_traceback
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         refuse_table(options)
@@ -90,47 +92,45 @@ class HeadgateSource(DataSource):
     def name(cls) -> str:
         return "headgate"
 
-    @plainly
+    @hide_traceback
     def schema(self) -> str:
-        """The lossless default: what is read with it and written again is the same."""
+        """The default schema, which is lossless: messages read with it and written again are equal."""
         from headgate.spark.schema import LOSSLESS, TEXTUAL
 
         if not names_queue(self.options):
             stream_paths(self.options)
-        return TEXTUAL if wants_text(self.options) else LOSSLESS
+        return TEXTUAL if shows_headers_as_text(self.options) else LOSSLESS
 
-    @plainly
+    @hide_traceback
     def reader(self, schema: StructType) -> DataSourceReader:
         if names_queue(self.options):
-            from headgate.spark.source.queue_batch import QueueReader
-            from headgate.spark.source.queue_options import queue_read
+            from headgate.spark.source.queue_batch import QueueBatchReader
 
-            return QueueReader(schema, queue_read(self.options))
-        from headgate.spark.source.stream_batch import HeadgateReader
+            return QueueBatchReader(schema, parse_queue_read(self.options))
+        from headgate.spark.source.stream_batch import StreamBatchReader
 
-        return HeadgateReader(schema, source_options(self.options))
+        return StreamBatchReader(schema, parse_stream_read(self.options))
 
-    @plainly
+    @hide_traceback
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if names_queue(self.options):
-            from headgate.spark.source.queue_micro import QueueStreamReader
-            from headgate.spark.source.queue_options import followed
+            from headgate.spark.source.queue_micro import QueueMicroReader
 
-            asked = followed(self.options)
-            if asked.states:
+            read = parse_queue_follow(self.options)
+            if read.states:
                 raise SparkOptionsError(NO_STREAM)
-            return QueueStreamReader(schema, asked)
-        from headgate.spark.source.stream_micro import HeadgateStreamReader
+            return QueueMicroReader(schema, read)
+        from headgate.spark.source.stream_micro import StreamMicroReader
 
-        return HeadgateStreamReader(schema, source_options(self.options))
+        return StreamMicroReader(schema, parse_stream_read(self.options))
 
-    @plainly
+    @hide_traceback
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headgate.spark.sink.writer import batch_writer
 
         return batch_writer(schema, self.options, overwrite)
 
-    @plainly
+    @hide_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from headgate.spark.sink.writer import stream_writer
 

@@ -67,6 +67,7 @@ class ForkServer:
     """A fork server that runs as long as this object is open, and longer while one of its children runs."""
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
         self._folder = Path(tempfile.mkdtemp(prefix="headgate-fork-"))
         path = self._folder / "socket"
         # Bound here, so that a launcher never finds nothing to connect to; made private by its folder.
@@ -88,7 +89,9 @@ class ForkServer:
         }  # what Spark's JVM must find in its environment
 
     def close(self) -> None:
-        """Ask the server to end when its last child has ended."""
+        """Ask the server to end when its last child has ended. Does nothing in a fork of the process that started it."""
+        if os.getpid() != self._owner:
+            return
         assert self._process.stdin is not None
         self._process.stdin.close()
         shutil.rmtree(self._folder, ignore_errors=True)

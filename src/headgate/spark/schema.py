@@ -1,22 +1,22 @@
-"""What the columns of a Spark schema stand for: fields of the message by their names, anything else a header.
+"""What the columns of a Spark schema mean: system fields by their names, anything else a header.
 
-    offset bigint                        where the message stands; the sink ignores it
+    offset bigint                        the position of the message; the sink ignores it
     timestamp timestamp | bigint         when it was published; a bigint is microseconds since 1970 UTC
     topic, id, filter_value, key string  priority int | bigint | smallint         payload binary
     _stream string                       the directory of the stream, or the queue, the message is from; the sink
                                          ignores it
     _state, _group, _reason string       of a queue only: ready, delayed, …; the group; why it is dead
     _attempts int                        of a queue only: how often it was claimed; the sink makes headers of these
-    headers map<string, struct<s: string, i: bigint, f: double, b: boolean>>      every header with its type; one
-                                         that nothing can be compared with is an entry of four nulls
+    headers map<string, struct<s: string, i: bigint, f: double, b: boolean>>      every header with its type; a value
+                                         that no filter can compare is an entry of four nulls
     headers map<string, string>          every header as text
     properties                           the AMQP properties, like headers
     `h.s.region` string, `p.i.group_sequence` bigint, …    one kind of one header or property, by its full name
     anything else                        the header of that name: string, bigint, int, smallint, tinyint, double,
                                          float or boolean
 
-A header of another kind than its column is null there, and so is an integer that its column is too small for; a
-double or float takes integers too.
+A header of another kind than its column is null, and so is an integer that does not fit into its column; a double or
+float column takes integers too.
 """
 
 from __future__ import annotations
@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 STREAM: Final = "_stream"
 VALUES: Final = "map<string,struct<s:string,i:bigint,f:double,b:boolean>>"
 TEXTS: Final = "map<string,string>"
-
-Holds: TypeAlias = Literal["offset", "stream", "standing", "system", "field", "values", "texts"]
-
-# The types that hold each field of a message, the usual one first.
+# The types that hold each field of a message, the default type first.
 FIELD_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "timestamp": ("timestamp", "bigint"),
     **{
@@ -50,16 +47,19 @@ FIELD_TYPES: Final[dict[str, tuple[str, ...]]] = {
         if field.name != "timestamp"
     },
 }
+_FIELDS: Final = ", ".join(f"{name} {types[0]}" for name, types in FIELD_TYPES.items())
+LOSSLESS: Final = f"offset bigint, {_FIELDS}, headers {VALUES}, properties {VALUES}, payload binary"
+TEXTUAL: Final = f"offset bigint, {_FIELDS}, headers {TEXTS}, properties {TEXTS}, payload binary"
+
+Holds: TypeAlias = Literal["offset", "stream", "standing", "system", "field", "values", "texts"]
+
 _SYSTEM_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "offset": ("bigint",),
     STREAM: ("string",),
     **FIELD_TYPES,
     "payload": ("binary",),
 }
-_FIELDS: Final = ", ".join(f"{name} {types[0]}" for name, types in FIELD_TYPES.items())
-LOSSLESS: Final = f"offset bigint, {_FIELDS}, headers {VALUES}, properties {VALUES}, payload binary"
-TEXTUAL: Final = f"offset bigint, {_FIELDS}, headers {TEXTS}, properties {TEXTS}, payload binary"
-# How a message stands in a queue. In a stream, these are names of headers like any others.
+# The state of a message in a queue. In a stream, these are names of headers like any others.
 STANDING: Final[dict[str, tuple[str, ...]]] = {
     "_state": ("string",),
     "_attempts": ("int",),
@@ -91,69 +91,69 @@ _TYPE_OF_VIEW: Final[dict[View, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a Spark schema and what it stands for."""
+class SchemaColumn:
+    """One column of a Spark schema and what it means."""
 
     name: str
     holds: Holds
     type: str  # as Spark writes it
     nullable: bool = True
     field: Field | None = None  # what a filter calls it
-    views: tuple[View, ...] = ()  # the kinds of the field's values that it shows
+    views: tuple[View, ...] = ()  # the kinds of values that it shows
     scope: Scope = "header"  # of a map
 
 
-def reading_columns(schema: StructType) -> tuple[Column, ...]:
-    """What each column is to be filled with out of a stream; refuses what could not be."""
-    return _filled(_columns(schema))
+def reading_columns(schema: StructType) -> tuple[SchemaColumn, ...]:
+    """The columns of a schema that is read from streams; refuses those that cannot be filled."""
+    return _check_nullable(_columns(schema))
 
 
-def queue_columns(schema: StructType) -> tuple[Column, ...]:
-    """What each column is to be filled with out of a queue."""
-    return _filled(_columns(schema, {**_SYSTEM_TYPES, **STANDING}))
+def queue_columns(schema: StructType) -> tuple[SchemaColumn, ...]:
+    """The columns of a schema that is read from a queue; refuses those that cannot be filled."""
+    return _check_nullable(_columns(schema, {**_SYSTEM_TYPES, **STANDING}))
 
 
-def _filled(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+def _check_nullable(columns: tuple[SchemaColumn, ...]) -> tuple[SchemaColumn, ...]:
     for column in columns:
         if not column.nullable and _may_be_absent(column):
-            raise SparkSchemaError(column.name, "not every message has one: leave out NOT NULL")
+            raise SparkSchemaError(column.name, "messages may lack it: leave out NOT NULL")
     return columns
 
 
-def _may_be_absent(column: Column) -> bool:
-    """Whether a message may be without it. A header may, whatever it is called: `_state` is one in a stream."""
+def _may_be_absent(column: SchemaColumn) -> bool:
+    """Whether a message may lack the column's value. It may lack any header: in a stream, `_state` is one."""
     if column.holds in ("standing", "system"):
         return column.name not in _ALWAYS_THERE
     return column.holds == "field"
 
 
-def writing_columns(schema: StructType) -> tuple[Column, ...]:
-    """What each column becomes in a message; refuses what could not be stored."""
+def writing_columns(schema: StructType) -> tuple[SchemaColumn, ...]:
+    """The columns of a schema that is written; refuses those that cannot be stored."""
     return _columns(schema, {**_SYSTEM_TYPES, "payload": ("binary", "string")})
 
 
 def _columns(
     schema: StructType, system: dict[str, tuple[str, ...]] = _SYSTEM_TYPES
-) -> tuple[Column, ...]:
+) -> tuple[SchemaColumn, ...]:
     if not len(schema):
         raise SparkSchemaError("", "a schema needs at least one column")
-    found = tuple(_column(field, system) for field in schema)
-    names = [column.name for column in found]
+    columns = tuple(_column(field, system) for field in schema)
+    names = [column.name for column in columns]
     if len(set(names)) < len(names):
-        raise SparkSchemaError(max(names, key=names.count), "is there twice")
-    return found
+        raise SparkSchemaError(max(names, key=names.count), "occurs twice")
+    return columns
 
 
-def _column(field: StructField, system: dict[str, tuple[str, ...]]) -> Column:
+def _column(field: StructField, system: dict[str, tuple[str, ...]]) -> SchemaColumn:
     name, type_ = field.name, field.dataType.simpleString()
     if name in system:
-        _need(name, type_, system[name])
+        _require_type(name, type_, system[name])
         known = Field("sys", name) if name in SYS_KINDS else None
-        return Column(name, _holds(name), type_, field.nullable, known)
+        return SchemaColumn(name, _holds(name), type_, field.nullable, known)
     if name in _MAPS:
-        _need(name, type_, (VALUES, TEXTS))
+        _require_type(name, type_, (VALUES, TEXTS))
         holds: Holds = "values" if type_ == VALUES else "texts"
-        return Column(name, holds, type_, field.nullable, scope=_MAPS[name])
+        return SchemaColumn(name, holds, type_, field.nullable, scope=_MAPS[name])
     return _field_column(name, type_, field.nullable)
 
 
@@ -163,57 +163,57 @@ def _holds(name: str) -> Holds:
     return "offset" if name == "offset" else "stream" if name == STREAM else "system"
 
 
-def _field_column(name: str, type_: str, nullable: bool) -> Column:
+def _field_column(name: str, type_: str, nullable: bool) -> SchemaColumn:
     if _is_full_name(name):
         return _typed_column(name, type_, nullable)
     views = _VIEWS_OF_TYPE.get(_base(type_))
     if views is None:
         raise SparkSchemaError(
             name,
-            f"{type_} is no type of a header; there are {', '.join(_VIEWS_OF_TYPE)} (cast it to one of them)",
+            f"a header cannot be {type_}; cast it to one of {', '.join(_VIEWS_OF_TYPE)}",
         )
     try:
         check_header_name(name)
     except InvalidMessage as problem:
         raise SparkSchemaError(name, str(problem)) from None
-    return Column(name, "field", type_, nullable, Field("header", name), views)
+    return SchemaColumn(name, "field", type_, nullable, Field("header", name), views)
 
 
 def _is_full_name(name: str) -> bool:
     return is_typed_name(name) and header_of(name) != ""
 
 
-def _typed_column(name: str, type_: str, nullable: bool) -> Column:
+def _typed_column(name: str, type_: str, nullable: bool) -> SchemaColumn:
     field, view = parse_column_name(name)
     assert field is not None
     assert view is not None
     if field.scope == "property" and field.name not in PROPERTY_NAMES:
         raise SparkSchemaError(name, f"{field.name!r} is not an AMQP property; use a header")
-    _need(name, type_, (_TYPE_OF_VIEW[view],))
-    return Column(name, "field", type_, nullable, field, (view,))
+    _require_type(name, type_, (_TYPE_OF_VIEW[view],))
+    return SchemaColumn(name, "field", type_, nullable, field, (view,))
 
 
 def _base(type_: str) -> str:
     return type_.split(" collate ")[0]
 
 
-def _need(name: str, type_: str, allowed: Sequence[str]) -> None:
+def _require_type(name: str, type_: str, allowed: Sequence[str]) -> None:
     if _base(type_) not in allowed:
-        raise SparkSchemaError(name, f"is {' or '.join(allowed)}, not {type_}")
+        raise SparkSchemaError(name, f"must be {' or '.join(allowed)}, not {type_}")
 
 
-# ---- what of a stream is read for it -----------------------------------------------------------------
+# ---- columns of the stream ---------------------------------------------------------------------------
 
 
-def stream_columns(columns: Iterable[Column]) -> tuple[str, ...] | None:
-    """The columns of the stream these are made of; None for all there are."""
+def stream_columns(columns: Iterable[SchemaColumn]) -> tuple[str, ...] | None:
+    """The columns of the stream that must be read to fill these; None for all."""
     columns = tuple(columns)
     if any(column.holds in ("values", "texts") for column in columns):
         return None
     return tuple(dict.fromkeys(name for column in columns for name in _sources(column)))
 
 
-def _sources(column: Column) -> Iterator[str]:
+def _sources(column: SchemaColumn) -> Iterator[str]:
     if column.holds == "system":
         yield column.name
     if column.field is not None and column.holds == "field":
@@ -223,7 +223,7 @@ def _sources(column: Column) -> Iterator[str]:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The types that Spark insists on, to the letter."""
+    """The exact Arrow types that Spark expects."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")

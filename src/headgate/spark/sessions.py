@@ -1,4 +1,4 @@
-"""A Spark session that just works: Java found, quiet, sized for one machine, nothing left behind."""
+"""Start a Spark session: with the right Java, quiet, sized for one machine, and without files left behind."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ import atexit
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from queue import Empty, Queue
+from threading import Thread
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
 from headgate.spark.fork_server import ForkServer
 from headgate.spark.java import java_home
-from headgate.spark.masters import check_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-UNSEEN_CORES: Final = 16  # taken for granted by who needs a number where Spark does not say
+DEFAULT_CORES: Final = 16  # assumed where Spark does not report the number
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _MASTER: Final = "spark.master"
 _REMOTE: Final = "spark.remote"
-_TRIES: Final = 4  # of a task, as on a cluster; Spark gives up after the first one where a local master does not say
+_TRIES: Final = 4  # of a task, as on a cluster; with a local master Spark's default is 1
 _LOCAL: Final = re.compile(r"local(?:\[([^\],]+)\])?")
-# Without a level of its own for the gateway, Spark sets the root's to WARN and prints that it did. What is
-# too large for the code generator is interpreted instead: no error, though it prints megabytes of one.
+# Without a level of its own for the gateway, Spark sets the root's level to WARN and prints that. An expression that is too
+# large for the code generator is interpreted instead, which is no error, but prints megabytes of one.
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.console.ref = console
@@ -46,32 +51,38 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-def session(name: str = "headgate", master: str | None = None, **config: object) -> SparkSession:
-    """The running session, or a new one where `master` or else the setting `spark_master` says; `config` wins.
+def session(
+    name: str = "headgate",
+    master: str | None = None,
+    config: Mapping[str, object] = MappingProxyType({}),
+) -> SparkSession:
+    """The running session, or a new one on `master`, by default the setting `spark_master`.
 
-    Spark's settings have dots in their names: `session(**{"spark.driver.memory": "4g"})`.
+    `config` holds settings of Spark: `session(config={"spark.driver.memory": "4g"})`.
     """
     running = running_session()
     if running is not None:
         return running
-    given = {key: _text(value) for key, value in config.items()}
-    place = chosen_place(master, given, os.environ)
-    check_python(place, os.environ)
-    if place is not None:
-        check_master(place.url)
+    overrides = {key: _text(value) for key, value in config.items()}
+    cluster = choose_master(master, overrides, os.environ)
+    check_python(cluster, os.environ)
+    if cluster is not None:
+        check_master(cluster.url)
     builder = _session_class().builder.appName(name)
-    for key, value in settings(place, given, cores=os.cpu_count() or 1, scratch=_scratch()).items():
+    for key, value in settings(
+        cluster, overrides, cores=os.cpu_count() or 1, scratch=_scratch()
+    ).items():
         builder = builder.config(key, value)
-    with _environment(_launch_variables(place)):
+    with _environment(_launch_variables(cluster)):
         spark = builder.getOrCreate()
-    if place is not None and place.on_this_machine:
+    if cluster is not None and cluster.on_this_machine:
         atexit.register(_release_output, spark)
     return spark
 
 
 def _release_output(spark: SparkSession) -> None:
-    """Let go of standard output and error in the JVM, which may be busy for seconds after its program has ended: whoever reads
-    them would wait for it. (Java points the files 1 and 2 to /dev/null when they are closed.)"""
+    """Close standard output and error in the JVM, which may write its archive of classes for seconds after the program has
+    ended: a program that reads them would wait for it. (Java points both files to /dev/null.)"""
     with suppress(Exception):
         gateway = spark.sparkContext._gateway
         assert gateway is not None
@@ -81,7 +92,7 @@ def _release_output(spark: SparkSession) -> None:
 
 
 def running_session() -> SparkSession | None:
-    """The session of this thread or of the whole program, if there is one."""
+    """The active session of this thread or of the program; None when there is none."""
     spark_session = _session_class()
     from pyspark.errors import PySparkRuntimeError
 
@@ -92,10 +103,10 @@ def running_session() -> SparkSession | None:
 
 
 def spark_is_installed() -> bool:
-    """Whether there is a pyspark to import, found out without importing it."""
+    """Whether pyspark can be imported; does not import it."""
     try:
         return find_spec("pyspark") is not None
-    except ValueError:  # something stands in its place that is no module
+    except ValueError:  # sys.modules has an object of that name that is no module
         return False
 
 
@@ -107,11 +118,11 @@ def _session_class() -> type[SparkSession]:
     return SparkSession
 
 
-# ---- the settings ------------------------------------------------------------------------------------
+# ---- settings ----------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
-    """Where Spark runs, and the setting that says so."""
+class SparkMaster(NamedTuple):
+    """The URL of the cluster Spark runs on, and the setting that carries it."""
 
     setting: str
     url: str
@@ -121,35 +132,41 @@ class Place(NamedTuple):
         return self.url.startswith("local") and not self.url.startswith("local-cluster")
 
 
-def chosen_place(
-    master: str | None, given: Mapping[str, str], environ: Mapping[str, str]
-) -> Place | None:
-    """As asked, else as set (`spark_master`); None when spark-submit has decided already."""
-    remote = given.get(_REMOTE) or environ.get("SPARK_REMOTE")
+def choose_master(
+    master: str | None, overrides: Mapping[str, str], environ: Mapping[str, str]
+) -> SparkMaster | None:
+    """The master of the argument, the configuration or the setting `spark_master`; None under spark-submit."""
+    remote = overrides.get(_REMOTE) or environ.get("SPARK_REMOTE")
     if master is not None:
-        return _named(master)
+        return _master_of(master)
     if remote is not None:
-        return Place(_REMOTE, remote)
-    if _MASTER in given:
-        return Place(_MASTER, given[_MASTER])
+        return SparkMaster(_REMOTE, remote)
+    if _MASTER in overrides:
+        return SparkMaster(_MASTER, overrides[_MASTER])
     if "PYSPARK_GATEWAY_PORT" in environ:
         return None
-    return _named(load_settings(environment=environ).spark_master)
+    return _master_of(load_settings(environment=environ).spark_master)
 
 
-def _named(url: str) -> Place:
-    return Place(_REMOTE, url) if url.startswith("sc://") else Place(_MASTER, with_tries(url))
+def _master_of(url: str) -> SparkMaster:
+    return (
+        SparkMaster(_REMOTE, url)
+        if url.startswith("sc://")
+        else SparkMaster(_MASTER, with_tries(url))
+    )
 
 
 def with_tries(master: str) -> str:
-    """The master with a number of tries for each task, where it runs on this machine and says none."""
+    """Add the number of tries for each task to a local master that has none."""
     local = _LOCAL.fullmatch(master)
     return master if local is None else f"local[{local[1] or 1},{_TRIES}]"
 
 
 def cores_of(spark: SparkSession) -> int | None:
-    """How many tasks run at once; of a cluster, executors may still be on their way. None behind Spark Connect, which
-    does not say."""
+    """How many tasks run at once; None with Spark Connect, which does not report it.
+
+    On a cluster, executors may still be starting: the number is at least that of this machine's cores.
+    """
     context = getattr(spark, "sparkContext", None)
     if context is None:
         return None
@@ -158,13 +175,18 @@ def cores_of(spark: SparkSession) -> int | None:
 
 
 def settings(
-    place: Place | None, given: Mapping[str, str], *, cores: int, scratch: Path
+    cluster: SparkMaster | None, overrides: Mapping[str, str], *, cores: int, scratch: Path
 ) -> dict[str, str]:
-    """Everything the session is built with."""
-    ours = {**_query_settings(), **_place_settings(place, cores, scratch)}
-    if _JAVA_OPTIONS in ours and _JAVA_OPTIONS in given:  # of two that disagree Java takes the last
-        given = {**given, _JAVA_OPTIONS: f"{ours[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"}
-    return {**ours, **given}
+    """All settings of a new session."""
+    ours = {**_query_settings(), **_master_settings(cluster, cores, scratch)}
+    if (
+        _JAVA_OPTIONS in ours and _JAVA_OPTIONS in overrides
+    ):  # of two equal options, Java takes the last
+        overrides = {
+            **overrides,
+            _JAVA_OPTIONS: f"{ours[_JAVA_OPTIONS]} {overrides[_JAVA_OPTIONS]}",
+        }
+    return {**ours, **overrides}
 
 
 def _query_settings() -> dict[str, str]:
@@ -175,13 +197,13 @@ def _query_settings() -> dict[str, str]:
     }
 
 
-def _place_settings(place: Place | None, cores: int, scratch: Path) -> dict[str, str]:
-    if place is None:
+def _master_settings(cluster: SparkMaster | None, cores: int, scratch: Path) -> dict[str, str]:
+    if cluster is None:
         return {}
-    if place.setting == _REMOTE:  # a client may only change how queries run
-        return {_REMOTE: place.url}
-    quick_and_quiet = {
-        # Otherwise every method of a column looks up where it was called from: ten times slower.
+    if cluster.setting == _REMOTE:  # a client of Spark Connect may only change settings of queries
+        return {_REMOTE: cluster.url}
+    common = {
+        # Otherwise every method of a column looks up its caller, which is ten times slower.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",
@@ -195,7 +217,7 @@ def _place_settings(place: Place | None, cores: int, scratch: Path) -> dict[str,
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.enabled": "false",
     }
-    return {_MASTER: place.url, **quick_and_quiet, **(small if place.on_this_machine else {})}
+    return {_MASTER: cluster.url, **common, **(small if cluster.on_this_machine else {})}
 
 
 def _text(value: object) -> str:
@@ -206,38 +228,44 @@ def _text(value: object) -> str:
 
 
 def _scratch() -> Path:
-    """A folder for what Spark would drop into the working directory; gone when the program ends."""
+    """Create a folder for files that Spark would write into the working directory; it is deleted at exit."""
     scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     (scratch / "log4j2.properties").write_text(_LOGGING)
     return scratch
 
 
-def check_python(place: Place | None, environ: Mapping[str, str]) -> None:
-    """Refuse a cluster whose workers would run whichever python3 they find first."""
-    if place is None or place.setting == _REMOTE or place.url.startswith("local"):
+def check_python(cluster: SparkMaster | None, environ: Mapping[str, str]) -> None:
+    """Refuse a cluster without PYSPARK_PYTHON: its workers would run the first python3 of their PATH."""
+    if cluster is None or cluster.setting == _REMOTE or cluster.url.startswith("local"):
         return
     if not environ.get("PYSPARK_PYTHON") and "PYSPARK_GATEWAY_PORT" not in environ:
         version = ".".join(map(str, sys.version_info[:2]))
         raise SparkError(
-            f"{place.url}: which Python do its workers run? Set PYSPARK_PYTHON to a Python {version} that has headgate[spark] "
-            f"installed on every machine, for example: export PYSPARK_PYTHON={sys.executable}"
+            f"{cluster.url}: PYSPARK_PYTHON is not set; set it to a Python {version} that has headgate[spark] installed on every "
+            f"machine, for example: export PYSPARK_PYTHON={sys.executable}"
         )
 
 
-def _launch_variables(place: Place | None) -> dict[str, str]:
-    """What a new JVM, and every new context in it, has to find in the environment."""
+def _launch_variables(cluster: SparkMaster | None) -> dict[str, str]:
+    """The environment variables that a new JVM and every new context in it need."""
     from pyspark import SparkContext
 
-    if place is None or place.url.startswith("sc://"):
+    if cluster is None or cluster.url.startswith("sc://"):
         return {}
     variables = {} if SparkContext._gateway is not None else {"JAVA_HOME": str(java_home())}
-    if place.url.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
-        # Spark would take the PATH's python3, which need not be the one that runs this.
-        server = ForkServer()
-        atexit.register(server.close)
-        variables |= server.variables
+    if cluster.url.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        # Spark would run the first python3 of the PATH, which may be another one.
+        variables |= _fork_server().variables
     return variables
+
+
+@cache
+def _fork_server() -> ForkServer:
+    """The fork server of this process: a JVM knows one for all its contexts."""
+    server = ForkServer()
+    atexit.register(server.close)
+    return server
 
 
 @contextmanager
@@ -252,3 +280,71 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+# ---- reaching the master -----------------------------------------------------------------------------
+# Spark itself tries for minutes to reach a master that does not answer.
+
+Address: TypeAlias = tuple[str, int]
+
+CONNECT_TIMEOUT_S: Final = 5.0
+_PORTS: Final = {
+    "spark://": 7077,
+    "sc://": 15002,
+    "k8s://": 443,
+    "k8s://https://": 443,
+    "k8s://http://": 80,
+}
+_URL: Final = re.compile(r"(spark://|sc://|k8s://(?:https?://)?)([^/;?]+)")
+_PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")  # of Spark Connect and Kubernetes
+_ADDRESS: Final = re.compile(r"\[?([^\]]+?)\]?(?::(\d{1,5}))?")
+
+
+def check_master(url: str, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    """Refuse a cluster if none of its masters accepts a connection; local masters and proxies are not checked."""
+    addresses = () if _behind_proxy(url) else addresses_of(url)
+    if addresses and not answers(addresses, timeout_s):
+        shown = url.partition(";")[0]  # a token may follow
+        raise SparkError(
+            f"no Spark answers at {shown} (tried for {timeout_s:g} s); check that it is running and that the address is right. "
+            "Without --master and spark_master, Spark runs on this machine"
+        )
+
+
+def _behind_proxy(url: str) -> bool:
+    proxies = {name.lower() for name, value in os.environ.items() if value}
+    return not url.startswith("spark://") and not proxies.isdisjoint(_PROXIES)
+
+
+def addresses_of(url: str) -> list[Address]:
+    """The hosts and ports of a master's URL: spark://one:7077,two:7077, sc://host, k8s://https://host:6443."""
+    match = _URL.match(url)
+    if match is None:
+        return []
+    addresses = (_ADDRESS.fullmatch(text) for text in match[2].split(","))
+    return [(one[1], int(one[2] or _PORTS[match[1]])) for one in addresses if one]
+
+
+def answers(addresses: Sequence[Address], timeout_s: float) -> bool:
+    """Whether one of the addresses accepts a connection within that time; all are tried at once."""
+    outcomes: Queue[bool] = Queue()
+    for address in addresses:
+        # A daemon thread: looking up a name may take longer than the timeout.
+        Thread(target=_try, args=(address, timeout_s, outcomes), daemon=True).start()
+    deadline = time.monotonic() + timeout_s
+    for _ in addresses:
+        try:
+            if outcomes.get(timeout=max(deadline - time.monotonic(), 0.0)):
+                return True
+        except Empty:
+            return False
+    return False
+
+
+def _try(address: Address, timeout_s: float, outcomes: Queue[bool]) -> None:
+    try:
+        socket.create_connection(address, timeout_s).close()
+    except (OSError, OverflowError, UnicodeError):
+        outcomes.put(False)
+    else:
+        outcomes.put(True)

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.streams.aio import AsyncProducer as AsyncProducer
+    from headgate.streams.aio import AsyncStream as AsyncStream
+    from headgate.streams.aio import AsyncStreamConsumer as AsyncStreamConsumer
     from headgate.streams.format import CHUNK_HEADER as CHUNK_HEADER
     from headgate.streams.format import COLUMN as COLUMN
     from headgate.streams.format import OPTIONS_FILE as OPTIONS_FILE
@@ -20,6 +23,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "aio": ["AsyncProducer", "AsyncStream", "AsyncStreamConsumer"],
             "format": ["CHUNK_HEADER", "COLUMN", "OPTIONS_FILE", "SUPER_FILE", "segment_files"],
             "options": [
                 "DEFAULT_INDEXED_BYTES",

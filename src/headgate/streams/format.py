@@ -1,14 +1,14 @@
-"""The files of a stream, byte by byte. FORMAT.md draws the same figures for people; this module packs them.
+"""The files of a stream, byte by byte. FORMAT.md explains the figures; this module packs them.
 
     stream.json                      options; replaced atomically
     lock                             flock; its JSON names the holder
     <first offset, 20 digits>.log    hot segment: a header, then chunks
     <first offset, 20 digits>.idx    its index: a header, then one entry a chunk; rebuilt from the log when lost
-    <first offset, 20 digits>.arrow  sealed segment; wins over a hot pair with the same first offset
-    <first>-<next offset>.cold       the manifest of a cold segment, whose data is a Parquet file; wins over what it covers
+    <first offset, 20 digits>.arrow  sealed segment; hides a hot segment with this first offset
+    <first>-<next offset>.cold       the manifest of a cold segment, whose data is a Parquet file; hides the segments it covers
     cold/                            the Parquet files, unless they are kept elsewhere
-    inbox/                           deposits from outsiders, waiting to be adopted
-    cursors.db                       where named consumers stand
+    inbox/                           deposits of outsiders, waiting to be adopted; staged/ holds files they name
+    cursors.db                       the positions of named consumers
 
 All numbers are little-endian. Every part begins at a multiple of 8 bytes.
 
@@ -69,7 +69,7 @@ class SegmentFile:
 
     first_offset: int
     path: Path  # the .log, the .arrow or the .cold
-    sealed: bool  # it never changes any more
+    sealed: bool  # it is sealed or cold, and never changes
 
     @property
     def cold(self) -> bool:
@@ -77,7 +77,7 @@ class SegmentFile:
 
 
 def segment_files(directory: Path) -> list[SegmentFile]:
-    """The segments of a stream in offset order; what is cold hides what it was made of, the sealed form the hot."""
+    """List the segments of a stream in offset order: a cold one hides those it was made of, a sealed one its log."""
     found: dict[int, SegmentFile] = {}
     cold: list[SegmentFile] = []
     for path in directory.iterdir():
@@ -93,12 +93,12 @@ def segment_files(directory: Path) -> list[SegmentFile]:
 
 
 def is_followed(directory: Path, first_offset: int) -> bool:
-    """Whether there is a segment behind the one with this first offset: then nothing is written to it any more."""
+    """Whether there is a segment behind the one with this first offset, so that it is never written to again."""
     return any(file.first_offset > first_offset for file in segment_files(directory))
 
 
 def cold_bounds(path: Path) -> tuple[int, int] | None:
-    """The offsets [first, next) that the manifest of a cold segment is named by; None if it is none."""
+    """Return the offsets [first, next) in the name of a cold segment's manifest; None for another file."""
     if path.suffix != COLD_SUFFIX:
         return None
     first, _, end = path.stem.partition("-")
@@ -106,7 +106,7 @@ def cold_bounds(path: Path) -> tuple[int, int] | None:
 
 
 class Covered:
-    """The offsets that are in cold segments."""
+    """The offsets of cold segments, by the names of their manifests."""
 
     def __init__(self, manifests: Iterable[Path]) -> None:
         self._ranges = sorted(bounds for path in manifests if (bounds := cold_bounds(path)))
@@ -144,12 +144,14 @@ INDEX_MAGIC: Final = b"HEADGIDX"
 # magic, version, meta length, entry width, Bloom bytes, hashes, CRC-32 of the log's header, first offset,
 # CRC-32 of the header without it and of the meta
 INDEX_HEADER: Final = struct.Struct("<8sIIIIIIq4xI")
-SETTLED: Final = struct.Struct("<QQ")  # up to which byte the log is settled, and its bits inverted
+SETTLED: Final = struct.Struct(
+    "<QQ"
+)  # the position up to which the log is settled, and its bits inverted
 
 
 @lru_cache(64)
 def entry_dtype(bloom_bytes: int) -> np.dtype[Any]:
-    """One entry of the index. `coverage` bit 0 is filter_value, bit i + 1 the i-th indexed header."""
+    """Return the type of an index entry. `coverage` bit 0 is filter_value, bit i + 1 the i-th indexed header."""
     return np.dtype(
         [
             ("first_offset", "<i8"),
@@ -164,7 +166,7 @@ def entry_dtype(bloom_bytes: int) -> np.dtype[Any]:
             ("flags", "<u2"),
             ("header_crc", "<u4"),
             ("coverage", "<u8"),
-            ("restricted", "<u8"),  # which of the restricted values; see restriction.py
+            ("restricted", "<u8"),  # the code of the restricted values; see segments/restriction.py
             ("bloom", "u1", (padded(bloom_bytes),)),
             ("checksum", "<u8"),
         ]
@@ -172,12 +174,12 @@ def entry_dtype(bloom_bytes: int) -> np.dtype[Any]:
 
 
 def padded(length: int) -> int:
-    """The next multiple of the alignment."""
+    """Return the next multiple of the alignment."""
     return -(-length // ALIGNMENT) * ALIGNMENT
 
 
 def entry_checksums(entries: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """What `checksum` must be in each entry: the other words, each times its own odd number, summed.
+    """Compute the `checksum` of each entry: the sum of its other words, each times its own odd number.
 
     A changed word always changes the sum, and a million entries are checked in one numpy expression.
     """

@@ -1,4 +1,4 @@
-"""What a stream was created with, kept in its stream.json."""
+"""The options of a stream, kept in its stream.json."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from headgate.errors import InvalidMessage, StreamError, StreamNotFound, StreamOptionsError
 from headgate.message import Scalar, check_header_name, check_header_value
@@ -23,15 +23,32 @@ DEFAULT_SEED_BYTES: Final = 16
 DEFAULT_INDEXED_BYTES: Final = 1024
 
 
+class StreamOptionFields(TypedDict, total=False):
+    """The keywords of `Stream.create` and `Stream.reconfigure`: the fields of `StreamOptions`."""
+
+    indexed: Sequence[str]
+    filter_size: int
+    restrict_same_values: Mapping[str, Sequence[Scalar]]
+    fsync: Fsync
+    fsync_interval: timedelta
+    linger: timedelta
+    chunk_messages: int
+    chunk_bytes: int
+    segment_bytes: int
+    max_age: timedelta | None
+    max_bytes: int | None
+    entry_filters: Sequence[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
     """Every option of a stream. A changed one holds from the next segment on.
 
-    `fsync`: with "always" what is confirmed survives a power failure; with "interval" a power failure may take what was
-    confirmed since the last sync, at most `fsync_interval` and one sync ago, while a killed process takes nothing; with
-    "never" the operating system decides. Deposits are durable under each of them.
+    `fsync`: with "always" every confirmed message survives a power failure; with "interval" a power failure may lose
+    messages confirmed since the last sync, at most `fsync_interval` and one sync ago, while a killed process loses none;
+    with "never" the operating system decides. Deposits are durable with each of them.
 
-    `max_age` counts from a segment's latest timestamp; if that is yet to come, from when the segment was written.
+    `max_age` counts from a segment's latest timestamp; if that is in the future, from when the segment was written.
 
     `filter_size` is the Bloom filter's bytes in each chunk's index entry: 16 to 255 when only filter values are
     in it, up to 4096 when headers are `indexed`.
@@ -48,7 +65,9 @@ class StreamOptions:
     segment_bytes: int = 64 << 20  # log and index together
     max_age: timedelta | None = None  # retention; None keeps everything
     max_bytes: int | None = None
-    entry_filters: tuple[str, ...] = ()  # names of installed ones that every reader applies
+    entry_filters: tuple[
+        str, ...
+    ] = ()  # names of installed entry filters that every reader applies
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -65,7 +84,7 @@ class StreamOptions:
 
     @property
     def bloom_hashes(self) -> int:
-        """Two, as in RabbitMQ, for filter values alone; seven give 1 % at ten bits a value."""
+        """Bits set for a value: two, as in RabbitMQ, for filter values alone; seven give 1 % at ten bits a value."""
         return 7 if self.indexed else 2
 
 
@@ -113,14 +132,13 @@ def _problems(options: StreamOptions) -> list[str]:
         f"fsync: {options.fsync!r} is not always, interval or never": (
             options.fsync in ("always", "interval", "never")
         ),
-        "fsync_interval: must be more than nothing": options.fsync_interval > timedelta(0),
+        "fsync_interval: must be longer than 0": options.fsync_interval > timedelta(0),
         "linger: cannot be negative": options.linger >= timedelta(0),
         "chunk_messages: must be 1 to 1,048,576": 1 <= options.chunk_messages <= 1 << 20,
         f"chunk_bytes: must be 1 to {MAX_BODY_BYTES:,}": 1 <= options.chunk_bytes <= MAX_BODY_BYTES,
         "segment_bytes: must be at least 4,096": options.segment_bytes >= 4096,
-        "max_age: must be more than nothing": options.max_age is None
-        or options.max_age > timedelta(0),
-        "max_bytes: must be more than nothing": options.max_bytes is None or options.max_bytes > 0,
+        "max_age: must be longer than 0": options.max_age is None or options.max_age > timedelta(0),
+        "max_bytes: must be more than 0": options.max_bytes is None or options.max_bytes > 0,
     }
     return [problem for problem, fine in checks.items() if not fine]
 
@@ -141,7 +159,7 @@ def save_options(directory: Path, options: StreamOptions) -> None:
 
 
 def load_options(directory: Path) -> StreamOptions:
-    """The options in stream.json."""
+    """Read the options from stream.json."""
     path = directory / OPTIONS_FILE
     try:
         return read_record(path, _options_from)
@@ -156,12 +174,12 @@ def load_options(directory: Path) -> StreamOptions:
 
 
 def mend_options(directory: Path) -> None:
-    """Bring back what is damaged of stream.json and its copy from the other one. Needs the lock."""
+    """Restore stream.json or its copy from the other one. Needs the lock."""
     mend_record(directory / OPTIONS_FILE, _options_from)
 
 
 def damaged_options(directory: Path) -> dict[Path, str]:
-    """What is wrong with stream.json and its copy, for those of them that are damaged."""
+    """Return what is wrong with stream.json and with its copy, for those that are damaged."""
     return damaged_records(directory / OPTIONS_FILE, _options_from)
 
 
@@ -175,11 +193,11 @@ def _options_from(known: dict[str, Any]) -> StreamOptions:
     return StreamOptions(**known)
 
 
-def changed(options: StreamOptions, changes: Mapping[str, Any]) -> StreamOptions:
-    """The options with these changes; an unknown name is refused."""
+def change_options(options: StreamOptions, changes: StreamOptionFields) -> StreamOptions:
+    """Return the options with these changes; refuse an unknown name."""
     unknown = changes.keys() - {option.name for option in fields(StreamOptions)}
     if unknown:
         raise StreamOptionsError(f"there is no option {min(unknown)!r}")
     if "indexed" in changes and "filter_size" not in changes:
         changes = {**changes, "filter_size": 0}
-    return replace(options, **changes)
+    return replace(options, **changes)  # type: ignore[arg-type]  # __post_init__ makes tuples of sequences

@@ -1,8 +1,8 @@
-"""A small JSON file that a flipped bit does not lose: it holds its own checksum, and there is a copy beside it.
+"""A record: a small JSON file with its own checksum and a copy beside it, so that a flipped bit does not lose it.
 
     {"format": 1, …, "crc32": 305419896}
 
-The checksum goes over the other entries as JSON with sorted keys and without blanks. A file without one is believed:
+The checksum covers the other values as JSON with sorted keys and without blanks. A file without one is accepted:
 earlier versions wrote none.
 """
 
@@ -32,7 +32,7 @@ def copy_of(path: Path) -> Path:
 
 
 def write_record(path: Path, known: Mapping[str, Any]) -> None:
-    """Write the file and its copy, each whole or not at all. The file comes last: with it, the record is there."""
+    """Write the copy and then the file, each as a whole or not at all."""
     whole = {**known, _CHECKSUM: _checksum(known)}
     content = json.dumps(whole, indent=2, ensure_ascii=False).encode()
     replace_file(copy_of(path), content)
@@ -40,20 +40,20 @@ def write_record(path: Path, known: Mapping[str, Any]) -> None:
 
 
 def read_record(path: Path, parse: Parse[Parsed]) -> Parsed:
-    """What the file says, or if it is damaged its copy; OSError or ValueError when neither can be used."""
+    """Read the file, or its copy if it is damaged; OSError or ValueError when neither can be used."""
     found = _read(path, parse)
     if not isinstance(found, ValueError):
         return found
     with suppress(OSError):
         copied = _read(copy_of(path), parse)
         if not isinstance(copied, ValueError):
-            _log.warning("%s: %s; %s is used", path, found, copy_of(path).name)
+            _log.warning("%s is damaged: %s; reading %s instead", path, found, copy_of(path).name)
             return copied
     raise found
 
 
 def damaged_records(path: Path, parse: Parse[Any]) -> dict[Path, str]:
-    """What is wrong with the file and with its copy, for those that cannot be used; a copy need not be there."""
+    """Return what is wrong with the file and with its copy, for those that are damaged; a missing one is not listed."""
     found = {}
     for file in (path, copy_of(path)):
         with suppress(FileNotFoundError):
@@ -64,12 +64,11 @@ def damaged_records(path: Path, parse: Parse[Any]) -> dict[Path, str]:
 
 
 def mend_record(path: Path, parse: Parse[Any]) -> None:
-    """Write a damaged file, or a copy that is damaged or missing, anew from the other one. Needs the lock."""
+    """Restore a damaged file, or a damaged or missing copy, from the other one. Needs the lock."""
     if copy_of(path).exists() and not damaged_records(path, parse):
         return
-    with suppress(
-        OSError, ValueError
-    ):  # there is no record, neither of the two is sound, or the disk is full
+    # There may be no record, both files may be damaged, or the disk may be full.
+    with suppress(OSError, ValueError):
         known = read_record(path, lambda known: (parse(dict(known)), known)[1])
         write_record(path, known)
 
@@ -80,7 +79,7 @@ def _read(path: Path, parse: Parse[Parsed]) -> Parsed | ValueError:
         known = json.loads(content)
         checksum = known.pop(_CHECKSUM, None)
         if checksum not in (None, _checksum(known)):
-            raise ValueError("it fails its checksum")
+            raise ValueError("its checksum is wrong")
         return parse(known)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         return ValueError(str(problem))

@@ -1,4 +1,4 @@
-"""Stream: the face of everything in this package."""
+"""Stream: create, open and delete; publish, consume and scan; seal, trim and reconfigure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import Any
+from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -26,7 +26,13 @@ from headgate.filters import FilterLike
 from headgate.forks import call_in_child
 from headgate.streams.cold.manifest import delete_all_cold
 from headgate.streams.format import INBOX, LOCK_FILE, OPTIONS_FILE
-from headgate.streams.options import StreamOptions, changed, load_options, save_options
+from headgate.streams.options import (
+    StreamOptionFields,
+    StreamOptions,
+    change_options,
+    load_options,
+    save_options,
+)
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.consumer import PostFilter, StreamConsumer
 from headgate.streams.read.cursors import Cursors
@@ -42,24 +48,46 @@ from headgate.streams.read.start import (
     resolve_start,
 )
 from headgate.streams.record import COPY_SUFFIX
-from headgate.streams.refusals import raising_write_errors
 from headgate.streams.upkeep.retention import SegmentInfo, delete_expired, seal_segments
-from headgate.streams.write.adoption import adopt
-from headgate.streams.write.committer import Committer
-from headgate.streams.write.exits import close_at_exit
-from headgate.streams.write.inbox import deposits, write_deposit, write_reference
+from headgate.streams.write.committer import Committer, close_at_exit
+from headgate.streams.write.inbox import adopt, deposits, write_deposit, write_reference
 from headgate.streams.write.lock import WriterLock
 from headgate.streams.write.producer import FilterValue, Producer
 from headgate.streams.write.publishing_ids import check_producer_name, check_publishing_id
 from headgate.streams.write.staged import StagedFile
-from headgate.streams.write.writer import Writer
+from headgate.streams.write.writer import Writer, write_errors
+
+
+class ReadOptions(TypedDict, total=False):
+    """Keywords that `consume` and `scan` share."""
+
+    start: Start
+    filter_values: Iterable[str] | None
+    match_unfiltered: bool
+    entry_filter: EntryFilters
+    on_corrupt: OnCorrupt
+    on_lost: OnLost
+
+
+class ConsumeOptions(ReadOptions, total=False):
+    """Keywords of `consume`, without `follow` and `timeout`."""
+
+    post_filter: PostFilter | None
+    cursor: str | None
+
+
+class ScanOptions(ReadOptions, total=False):
+    """Keywords of `scan`."""
+
+    end: int | None
+    columns: Sequence[str] | None
 
 
 class Stream:
     """An append-only log of messages in a directory.
 
-    Opening and reading never lock. The first `producer` or `append` takes the writer's lock, and it is held until
-    the stream is closed; `seal`, `trim` and `reconfigure` take it for as long as they run.
+    Opening and reading take no lock. The first `producer` or `append` takes the writer's lock and holds it until the
+    stream is closed; `seal`, `trim` and `reconfigure` take it while they run.
     """
 
     def __init__(self, path: str | Path, options: StreamOptions) -> None:
@@ -74,9 +102,9 @@ class Stream:
         call_in_child(self, Stream._leave_writer_to_parent)
 
     @classmethod
-    def create(cls, path: str | Path, **options: Any) -> Stream:
-        """A new stream; the options are those of `StreamOptions`."""
-        directory, wanted = Path(path), changed(StreamOptions(), options)
+    def create(cls, path: str | Path, **fields: Unpack[StreamOptionFields]) -> Stream:
+        """Create a stream with the fields of `StreamOptions`."""
+        directory, options = Path(path), change_options(StreamOptions(), fields)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             _refuse_foreign(directory)
@@ -84,19 +112,19 @@ class Stream:
                 if (directory / OPTIONS_FILE).exists():
                     raise StreamExists(f"there is a stream in {directory} already; open it")
                 (directory / INBOX).mkdir(exist_ok=True)
-                save_options(directory, wanted)
+                save_options(directory, options)
         except OSError as problem:
-            raise StreamWriteError(f"{directory} cannot be made: {problem}") from problem
-        return cls(directory, wanted)
+            raise StreamWriteError(f"cannot create {directory}: {problem}") from problem
+        return cls(directory, options)
 
     @classmethod
     def open(cls, path: str | Path) -> Stream:
-        """The stream in that directory."""
+        """Open the stream in a directory."""
         return cls(path, load_options(Path(path)))
 
     @staticmethod
     def delete(path: str | Path) -> None:
-        """Delete a stream and everything in its directory; refused while somebody writes."""
+        """Delete a stream and everything in its directory; refused while it is being written."""
         directory = Path(path)
         load_options(directory)
         with WriterLock(directory, "delete"):
@@ -109,61 +137,61 @@ class Stream:
     def producer(
         self, name: str | None = None, *, filter_value: FilterValue | None = None
     ) -> Producer:
-        """A producer for this stream. A name makes publishing ids count: no id is stored twice."""
+        """Return a producer. Under a name, no publishing id is stored twice."""
         if name is not None:
             check_producer_name(name)
         with self._writing:
             if name is not None and any(p.name == name for p in self._producers):
                 raise StreamError(f"there is a producer {name!r} already; close it first")
-            writer = self._write(f"producer {name}" if name else "an unnamed producer")
-            made = Producer(writer, name, filter_value, self._producers.discard)
-            self._producers.add(made)
-            return made
+            writer = self._open_writer(f"producer {name}" if name else "an unnamed producer")
+            producer = Producer(writer, name, filter_value, self._producers.discard)
+            self._producers.add(producer)
+            return producer
 
     def append(self, table: pa.Table | pa.RecordBatch) -> int:
-        """Append Arrow data, see `tables` for how columns become messages; confirmed when this returns."""
+        """Append Arrow data (`columns.tables` maps columns to messages); confirmed when this returns."""
         with self._writing:
-            writer = self._write("append")
+            writer = self._open_writer("append")
         now = now_us()
         return writer.append_columns(read_table(b, now) for b in split_table(table) if b.num_rows)
 
     def deposit(self, producer: str, publishing_id: int, table: pa.Table | pa.RecordBatch) -> bool:
-        """Append Arrow data although another process may be writing; durable when this returns.
+        """Append Arrow data even while another process writes the stream; durable when this returns.
 
-        It is stored as a whole and once, however often it is deposited under this id. True when it is in the stream
-        already, False when the process that holds the stream will take it in.
+        The data is stored as a whole and once, however often it is deposited under this id. True when it is in the
+        stream by now, False when the process that holds the lock will adopt it.
         """
         check_producer_name(producer)
         check_publishing_id(publishing_id)
         batches = list(split_table(table))
         for batch in batches:
-            read_table(batch, 0)  # refuse here what could not be adopted there
-        with raising_write_errors(self.path):
+            read_table(batch, 0)  # refuse now what adoption would reject
+        with write_errors(self.path):
             write_deposit(self.path, producer, publishing_id, batches)
         return self._adopt()
 
     def deposit_staged(
         self, producer: str, publishing_id: int, files: Sequence[StagedFile]
     ) -> bool:
-        """The same for rows that were written to staged files before (see `staged`), which go once they are adopted."""
+        """Deposit rows of staged files (see `write.staged`); the files are removed once they are adopted."""
         check_producer_name(producer)
         check_publishing_id(publishing_id)
-        with raising_write_errors(self.path):
+        with write_errors(self.path):
             write_reference(self.path, producer, publishing_id, files)
         return self._adopt()
 
     def _adopt(self) -> bool:
-        """Take in what is in the inbox, unless another process will."""
+        """Adopt the deposits in the inbox; False when another process holds the lock and will."""
         try:
-            with self._lent("deposit") as writer:
+            with self._borrow_writer("deposit") as writer:
                 adopt(writer)
         except StreamLocked:
             return False
         return True
 
     def seal(self, *, all: bool = False) -> list[Path]:
-        """Seal what is full, or everything: from then on filters prune it best."""
-        with self._lent("seal") as writer:
+        """Seal full segments, or `all`: filters prune sealed segments best."""
+        with self._borrow_writer("seal") as writer:
             return seal_segments(writer, all=all, created_us=now_us())
 
     def trim(
@@ -173,26 +201,31 @@ class Stream:
         max_bytes: int | None = None,
         before_offset: int = 0,
     ) -> list[SegmentInfo]:
-        """Drop the oldest segments by these limits, or by the stream's own when none is given."""
+        """Delete the oldest segments by these limits, or by the stream's own when none is given."""
         if max_age is None and max_bytes is None and not before_offset:
             max_age, max_bytes = self.options.max_age, self.options.max_bytes
-        limits = {"max_age": max_age, "max_bytes": max_bytes, "before_offset": before_offset}
-        with self._lent("trim") as writer:
-            dropped = delete_expired(writer, now_us=now_us(), **limits)  # type: ignore[arg-type]
-        self._forget_dropped()
-        return dropped
+        with self._borrow_writer("trim") as writer:
+            deleted = delete_expired(
+                writer,
+                now_us=now_us(),
+                max_age=max_age,
+                max_bytes=max_bytes,
+                before_offset=before_offset,
+            )
+        self._release_deleted()
+        return deleted
 
-    def _forget_dropped(self) -> None:
-        """Let go of the files that are not there any more, so that their space is free."""
+    def _release_deleted(self) -> None:
+        """Close deleted files, so that their disk space becomes free."""
         SegmentCatalog(self.path, self._sealed)
 
-    def reconfigure(self, **changes: Any) -> None:
-        """Change options; what says how chunks are written holds from the next segment on."""
+    def reconfigure(self, **changes: Unpack[StreamOptionFields]) -> None:
+        """Change options; those about how chunks are written hold from the next segment on."""
         with self._writing:
             if self._writer is not None:
                 raise StreamError("close the producers of this stream before it is reconfigured")
-            with WriterLock(self.path, "reconfigure"), raising_write_errors(self.path):
-                options = changed(load_options(self.path), changes)
+            with WriterLock(self.path, "reconfigure"), write_errors(self.path):
+                options = change_options(load_options(self.path), changes)
                 save_options(self.path, options)
             self.options = options
 
@@ -213,10 +246,11 @@ class Stream:
         on_corrupt: OnCorrupt = "error",
         on_lost: OnLost = "error",
     ) -> StreamConsumer:
-        """The messages the filter selects, in offset order; with `follow`, also those yet to come.
+        """Return a consumer of the messages the filter selects, in offset order; with `follow`, future ones too.
 
-        `on_corrupt` and `on_lost` say what to do about messages that cannot be read and offsets that are gone: see
-        `missing`.
+        `cursor` names the consumer, which then goes on at the position it committed last. `timeout` ends following after
+        so long without a message. `on_corrupt` decides about unreadable messages (`read.scan`), `on_lost` about a
+        position the stream does not have (`read.start`).
         """
         self._check_open()
         query = make_query(
@@ -251,9 +285,9 @@ class Stream:
         on_corrupt: OnCorrupt = "error",
         on_lost: OnLost = "error",
     ) -> Scan:
-        """Arrow record batches of the messages the filter selects, in offset order, with an `offset` column.
+        """Return Arrow record batches of the messages the filter selects, in offset order, with an `offset` column.
 
-        `on_corrupt` and `on_lost` as for `consume`; what retention drops while the scan is under way is passed over, and
+        `on_corrupt` and `on_lost` as for `consume`. Messages that retention deletes during the scan are skipped and
         counted in `stats.messages_dropped`.
         """
         self._check_open()
@@ -270,22 +304,23 @@ class Stream:
         until = catalog.next_offset()
         first = resolve_start(start, catalog, now_us)
         if names_offset(start):
-            who = f"{self.path}: the scan"
-            first = resolve_position(who, first, catalog.first_offset(), until, on_lost)
+            reader = f"{self.path}: the scan"
+            first = resolve_position(reader, first, catalog.first_offset(), until, on_lost)
         until = until if end is None else min(end, until)
         return Scan(catalog, query, first, until, on_corrupt=on_corrupt)
 
-    def _entry_filters(self, given: EntryFilters) -> tuple[EntryFilter, ...]:
-        """The stream's own, then the reader's."""
-        return (*resolve_entry_filters(self.options.entry_filters), *resolve_entry_filters(given))
+    def _entry_filters(self, of_reader: EntryFilters) -> tuple[EntryFilter, ...]:
+        """Return the entry filters of the stream, then those of the reader."""
+        of_stream = resolve_entry_filters(self.options.entry_filters)
+        return (*of_stream, *resolve_entry_filters(of_reader))
 
     def cursors(self) -> Cursors:
-        """Where named consumers stand."""
+        """Return the cursors of named consumers."""
         return Cursors(self.path)
 
     @property
     def first_offset(self) -> int:
-        """The oldest offset that may still be there."""
+        """The oldest offset the stream still has."""
         return SegmentCatalog(self.path, self._sealed).first_offset()
 
     @property
@@ -295,24 +330,24 @@ class Stream:
 
     # ---- the writer ----------------------------------------------------------------------------------
 
-    def _write(self, purpose: str) -> Writer:
-        """The writer of this stream, from now on until the stream is closed."""
+    def _open_writer(self, purpose: str) -> Writer:
+        """Return the writer, which holds the lock until the stream is closed."""
         self._check_open()
         if self._writer is None:
             writer = Writer(self.path, self.options, purpose)
             try:
-                self._committer = Committer(writer, self._forget_dropped)
+                self._committer = Committer(writer, self._release_deleted)
             except OSError as problem:
                 writer.close()
-                raise StreamWriteError(f"{self.path} cannot be written: {problem}") from problem
+                raise StreamWriteError(f"cannot write {self.path}: {problem}") from problem
             self._writer = writer
             close_at_exit(writer)
         return self._writer
 
     @contextmanager
-    def _lent(self, purpose: str) -> Iterator[Writer]:
-        """The writer of this stream, or one just for this task."""
-        with self._writing, raising_write_errors(self.path):
+    def _borrow_writer(self, purpose: str) -> Iterator[Writer]:
+        """Lend the stream's writer, or one that is closed afterwards."""
+        with self._writing, write_errors(self.path):
             self._check_open()
             held = self._writer
             writer = held or Writer(self.path, self.options, purpose)
@@ -325,7 +360,7 @@ class Stream:
             self._adopt_late()
 
     def close(self) -> None:
-        """Flush and close the producers, and let go of the lock; idempotent."""
+        """Flush and close the producers, and release the lock; idempotent."""
         with self._writing:
             self._closed = True
             try:
@@ -346,12 +381,12 @@ class Stream:
         self._adopt_late()
 
     def _leave_writer_to_parent(self) -> None:
-        """In a forked child: read on, and write with a writer of one's own once the lock is free."""
+        """In a forked child, forget the writer: the child writes with its own once the lock is free."""
         self._writing, self._sealed = RLock(), SealedSegments()
         self._writer, self._committer, self._producers = None, None, set()
 
     def _adopt_late(self) -> None:
-        """What came while we had the lock: whoever was refused it relies on us."""
+        """Adopt deposits that came while we held the lock: their processes rely on the lock holder."""
         with suppress(StreamLocked):
             while deposits(self.path):
                 with closing(Writer(self.path, self.options, "adoption")) as late:
@@ -374,7 +409,7 @@ class Stream:
 
 
 def _refuse_foreign(directory: Path) -> None:
-    """A directory with other things in it, or with what is left of a deleted stream, becomes no stream by accident."""
+    """Refuse a directory that holds other files, or the rest of a deleted stream."""
     ours = {INBOX, LOCK_FILE, OPTIONS_FILE + COPY_SUFFIX}  # what an interrupted `create` leaves
     found = {path.name for path in directory.iterdir() if not path.name.startswith(".")} - ours
     if found and OPTIONS_FILE not in found:

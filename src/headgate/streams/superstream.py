@@ -23,12 +23,13 @@ from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNot
 from headgate.filters import FilterLike
 from headgate.message import Message, MessageFields, as_message
 from headgate.streams.format import FORMAT_VERSION, SUPER_FILE
+from headgate.streams.options import StreamOptionFields
 from headgate.streams.read.consumer import StreamConsumer, Tail
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.scan import Scan
 from headgate.streams.record import mend_record, read_record, write_record
-from headgate.streams.stream import Stream
-from headgate.streams.write.producer import Producer
+from headgate.streams.stream import ConsumeOptions, ScanOptions, Stream
+from headgate.streams.write.producer import FilterValue, Producer
 
 MAX_PARTITIONS: Final = 1024
 
@@ -55,8 +56,10 @@ class SuperStream:
         self.path, self.partitions = path, tuple(partitions)
 
     @classmethod
-    def create(cls, path: str | Path, partitions: int, **options: Any) -> SuperStream:
-        """A new super stream; the options are those of every partition."""
+    def create(
+        cls, path: str | Path, partitions: int, **fields: Unpack[StreamOptionFields]
+    ) -> SuperStream:
+        """Create a super stream; every partition gets these fields of `StreamOptions`."""
         directory = Path(path)
         if not 1 <= partitions <= MAX_PARTITIONS:
             raise StreamError(
@@ -65,14 +68,15 @@ class SuperStream:
         if (directory / SUPER_FILE).exists():
             raise StreamExists(f"there is a super stream in {directory} already; open it instead")
         directory.mkdir(parents=True, exist_ok=True)
-        streams = [_create_partition(directory, i, options) for i in range(partitions)]
-        # Last: what has this file is complete.
+        streams = [_create_partition(directory, i, fields) for i in range(partitions)]
+        # Written last: a super stream with this file is complete.
         note = {"format": FORMAT_VERSION, "partitions": partitions}
         write_record(directory / SUPER_FILE, note)
         return cls(directory, streams)
 
     @classmethod
     def open(cls, path: str | Path) -> SuperStream:
+        """Open the super stream in a directory."""
         directory = Path(path)
         try:
             partitions = read_record(directory / SUPER_FILE, _partitions_in)
@@ -82,18 +86,27 @@ class SuperStream:
             ) from None
         except ValueError as problem:
             raise StreamError(f"{directory / SUPER_FILE} cannot be read: {problem}") from problem
-        return cls(directory, [Stream.open(_place(directory, i)) for i in range(partitions)])
+        return cls(
+            directory, [Stream.open(_partition_path(directory, i)) for i in range(partitions)]
+        )
 
     def producer(
-        self, name: str | None = None, *, routing: RoutingKey = key_of, **more: Any
+        self,
+        name: str | None = None,
+        *,
+        routing: RoutingKey = key_of,
+        filter_value: FilterValue | None = None,
     ) -> SuperProducer:
-        """A producer that sends each message where its key belongs; `routing` says what the key is."""
-        with ExitStack() as undo:  # when one of them is refused, the others are closed again
-            made = [undo.enter_context(s.producer(name, **more)) for s in self.partitions]
-            # With the locks of all partitions: nobody else writes it at the same time.
+        """Return a producer that publishes each message to the partition of its key, which `routing` returns."""
+        with ExitStack() as undo:  # close the others when one is refused
+            producers = [
+                undo.enter_context(stream.producer(name, filter_value=filter_value))
+                for stream in self.partitions
+            ]
+            # The locks of all partitions are held: no other process writes the file now.
             mend_record(self.path / SUPER_FILE, _partitions_in)
             undo.pop_all()
-        return SuperProducer(made, routing)
+        return SuperProducer(producers, routing)
 
     def consume(
         self,
@@ -101,18 +114,18 @@ class SuperStream:
         *,
         follow: bool = False,
         timeout: timedelta | None = None,
-        **more: Any,
+        **options: Unpack[ConsumeOptions],
     ) -> SuperConsumer:
-        """The messages of all partitions, as they come; in order within each."""
-        consumers = [s.consume(filter, follow=follow, **more) for s in self.partitions]
+        """Return a consumer of all partitions, in offset order within each; the options are those of `Stream.consume`."""
+        consumers = [s.consume(filter, follow=follow, **options) for s in self.partitions]
         return SuperConsumer(consumers, [s.path for s in self.partitions], follow, timeout)
 
-    def scan(self, filter: FilterLike | None = None, **more: Any) -> SuperScan:
-        """Record batches of all partitions, with a `partition` column in front; in order within each."""
-        return SuperScan([s.scan(filter, **more) for s in self.partitions])
+    def scan(self, filter: FilterLike | None = None, **options: Unpack[ScanOptions]) -> SuperScan:
+        """Return record batches of all partitions with a leading `partition` column, in offset order within each."""
+        return SuperScan([s.scan(filter, **options) for s in self.partitions])
 
     def seal(self, *, all: bool = False) -> list[Path]:
-        """Seal what is full, or everything, in every partition."""
+        """Seal full segments, or `all`, of every partition."""
         return [path for stream in self.partitions for path in stream.seal(all=all)]
 
     def close(self) -> None:
@@ -136,25 +149,25 @@ def _partitions_in(known: dict[str, Any]) -> int:
     return int(known["partitions"])
 
 
-def _create_partition(directory: Path, partition: int, options: dict[str, Any]) -> Stream:
-    place = _place(directory, partition)
+def _create_partition(directory: Path, partition: int, fields: StreamOptionFields) -> Stream:
+    path = _partition_path(directory, partition)
     try:
-        return Stream.create(place, **options)
+        return Stream.create(path, **fields)
     except StreamExists as problem:
         raise StreamExists(
-            f"{place} is a stream already, but {directory} has no {SUPER_FILE}: its creation was interrupted; "
+            f"{path} is a stream already, but {directory} has no {SUPER_FILE}: its creation was interrupted; "
             f"delete its partitions and create it again"
         ) from problem
 
 
-def _close_all(things: Iterable[Stream | Producer | StreamConsumer]) -> None:
-    """Close every one, also when closing another one fails; then raise what failed."""
+def _close_all(parts: Iterable[Stream | Producer | StreamConsumer]) -> None:
+    """Close every part even if closing another one fails; then raise that failure."""
     with ExitStack() as closing:
-        for thing in things:
-            closing.callback(thing.close)
+        for part in parts:
+            closing.callback(part.close)
 
 
-def _place(directory: Path, partition: int) -> Path:
+def _partition_path(directory: Path, partition: int) -> Path:
     return directory / f"partition-{partition}"
 
 
@@ -211,7 +224,7 @@ class SuperScan(Iterator[pa.RecordBatch]):
 
     @property
     def stats(self) -> ScanStats:
-        """What all of them have done so far."""
+        """The sums over all partitions so far."""
         names = [field.name for field in fields(ScanStats)]
         return ScanStats(*(sum(getattr(s.stats, name) for s in self._scans) for name in names))
 
@@ -237,7 +250,7 @@ class SuperConsumer(Iterator[Message]):
         timeout: timedelta | None,
     ) -> None:
         self.consumers = consumers
-        self.partition: int | None = None  # of the message handed out last
+        self.partition: int | None = None  # of the message returned last
         self._tail = Tail(*directories, follow=follow, timeout=timeout)
         self._turn, self._running = 0, RLock()
 
@@ -248,12 +261,12 @@ class SuperConsumer(Iterator[Message]):
         return self.next_record().message
 
     def next_record(self) -> PartitionRecord:
-        """The next message with its partition and offset; StopIteration at the end."""
+        """Return the next message with its partition and offset; StopIteration at the end."""
         with self._running:
             return self._tail.next(self.poll)
 
     def poll(self) -> PartitionRecord | None:
-        """A message that is there by now, from the next partition that has one; never waits."""
+        """Return a message from the next partition that has one by now, or None; never wait."""
         for _ in self.consumers:
             self._turn = (self._turn + 1) % len(self.consumers)
             record = self.consumers[self._turn].poll()
@@ -263,12 +276,12 @@ class SuperConsumer(Iterator[Message]):
         return None
 
     def commit(self) -> None:
-        """Store every partition's position under the consumer's name."""
+        """Store the position in every partition under the consumer's cursor."""
         for consumer in self.consumers:
             consumer.commit()
 
     def lag(self) -> int:
-        """How many messages, matching or not, lie ahead in all partitions."""
+        """Return how many messages, matching or not, are ahead in all partitions."""
         return sum(consumer.lag() for consumer in self.consumers)
 
     def close(self) -> None:
@@ -289,40 +302,42 @@ class SuperConsumer(Iterator[Message]):
         self.close()
 
 
-# ---- the partition of a key ------------------------------------------------------------------------
+# ---- the partition of a key --------------------------------------------------------------------------
 
-
+# MurmurHash3 (x86, 32 bits) of the key's UTF-8 bytes, as an unsigned number, modulo the number of partitions: the hash of
+# RabbitMQ's stream clients, so that theirs and ours choose the same partition.
 SEED: Final = 104729
 _MASK: Final = 0xFFFFFFFF
 
 
 @lru_cache(maxsize=1 << 16)
 def partition_of(key: str, partitions: int) -> int:
-    """The partition of a key, from 0 on."""
+    """Return the partition of a key, counted from 0."""
     return murmur3_32(key.encode(), SEED) % partitions
 
 
 def murmur3_32(data: bytes, seed: int) -> int:
+    """Return the 32-bit MurmurHash3 of the data."""
     state = seed
     whole = len(data) & ~3
     for at in range(0, whole, 4):
-        state ^= _scrambled(int.from_bytes(data[at : at + 4], "little"))
-        state = (_rotated(state, 13) * 5 + 0xE6546B64) & _MASK
+        state ^= _scramble(int.from_bytes(data[at : at + 4], "little"))
+        state = (_rotate(state, 13) * 5 + 0xE6546B64) & _MASK
     if whole < len(data):
-        state ^= _scrambled(int.from_bytes(data[whole:], "little"))
-    return _mixed(state ^ len(data))
+        state ^= _scramble(int.from_bytes(data[whole:], "little"))
+    return _finalize(state ^ len(data))
 
 
-def _scrambled(block: int) -> int:
-    return _rotated(block * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+def _scramble(block: int) -> int:
+    return _rotate(block * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
 
 
-def _rotated(word: int, bits: int) -> int:
+def _rotate(word: int, bits: int) -> int:
     return (word << bits | word >> (32 - bits)) & _MASK
 
 
-def _mixed(state: int) -> int:
-    """Every bit of the input reaches every bit of the output."""
+def _finalize(state: int) -> int:
+    """Make every bit of the input affect every bit of the output."""
     state = (state ^ state >> 16) * 0x85EBCA6B & _MASK
     state = (state ^ state >> 13) * 0xC2B2AE35 & _MASK
     return state ^ state >> 16

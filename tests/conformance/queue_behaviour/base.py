@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue as queues
 from collections.abc import Callable
 from datetime import timedelta
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -15,17 +14,8 @@ from headgate.testing import ManualClock
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
-PATIENCE = 20  # seconds until a thread that does nothing counts as broken
 
 Connect = Callable[[], Database]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Poll until it holds."""
-    deadline = monotonic() + PATIENCE
-    while not holds():
-        assert monotonic() < deadline, "it did not hold in time"
-        sleep(0.005)
 
 
 def payloads(deliveries: list[Delivery]) -> list[bytes]:

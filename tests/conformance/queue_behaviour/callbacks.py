@@ -9,12 +9,8 @@ import pytest
 from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.queues.engine import State
-from tests.conformance.queue_behaviour.base import (
-    PATIENCE,
-    SECOND,
-    QueueFixtures,
-    wait_until,
-)
+from tests.conformance.queue_behaviour.base import SECOND, QueueFixtures
+from tests.patience import PATIENCE, wait_until
 
 
 class CallbackBehaviour(QueueFixtures):

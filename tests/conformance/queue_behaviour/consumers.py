@@ -12,13 +12,8 @@ import pytest
 from headgate.errors import QueueOptionsError
 from headgate.message import Message
 from headgate.queues import Delivery, Member, Retry, State
-from tests.conformance.queue_behaviour.base import (
-    MINUTE,
-    PATIENCE,
-    SECOND,
-    QueueFixtures,
-    wait_until,
-)
+from tests.conformance.queue_behaviour.base import MINUTE, SECOND, QueueFixtures
+from tests.patience import PATIENCE, wait_until
 
 
 class ConsumerBehaviour(QueueFixtures):

@@ -6,7 +6,8 @@ import pytest
 
 from headgate.message import OPAQUE
 from headgate.queues.engine import State
-from tests.conformance.queue_behaviour.base import PATIENCE, QueueFixtures, payloads
+from tests.conformance.queue_behaviour.base import QueueFixtures, payloads
+from tests.patience import PATIENCE
 
 
 class InboxBehaviour(QueueFixtures):

@@ -9,6 +9,7 @@ import pytest
 from headgate.errors import DatabaseClosed, QueueNotFound, QueueOptionsError
 from headgate.message import Message
 from headgate.queues.engine import State
+from headgate.queues.sql.route import QueueDeletion
 from tests.conformance.queue_behaviour.base import MINUTE, SECOND, QueueFixtures, payloads
 
 
@@ -149,16 +150,15 @@ class DeletionBehaviour(QueueFixtures):
     """In a database, deleting a queue takes many transactions."""
 
     def test_a_queue_whose_deletion_was_interrupted_is_emptied_later(self, db, orders, monkeypatch):
-        operations = db.engine.operations
         orders.publish_many([b"a", b"b"])
         orders.publish(b"c", dedup_key="k")
 
-        def killed():
+        def killed(deletion):
             raise ZeroDivisionError
             yield
 
         with monkeypatch.context() as patched:
-            patched.setattr(operations, "empty_dropped", killed)
+            patched.setattr(QueueDeletion, "finish", killed)
             with pytest.raises(ZeroDivisionError):
                 db.delete("orders")
         everything = db.subscription("all", pattern="#", start="first")

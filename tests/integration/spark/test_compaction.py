@@ -44,7 +44,7 @@ MESSAGES = [message(i) for i in range(COUNT)]
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Path:
+def sealed_stream(tmp_path: Path) -> Path:
     """Three sealed segments of a thousand messages."""
     path = tmp_path / "s"
     with Stream.create(path, indexed=["x-region", "user"], fsync="never") as made:
@@ -61,14 +61,14 @@ def read(path: Path) -> list[Message]:
 
 
 def test_every_engine_reads_what_the_stream_reads(
-    spark: SparkSession, stream: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, sealed_stream: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "COLD_BYTES", 1)  # a file for every segment
-    done = compact(spark, stream, clock=lambda: CLOCK)
+    done = compact(spark, sealed_stream, clock=lambda: CLOCK)
     assert [written.rows for written in done.added] == [1000] * 3
-    assert [file.path.suffix for file in segment_files(stream)] == [".cold"] * 3 + [".log"]
-    assert read(stream) == MESSAGES
-    assert verify(stream).fine
+    assert [file.path.suffix for file in segment_files(sealed_stream)] == [".cold"] * 3 + [".log"]
+    assert read(sealed_stream) == MESSAGES
+    assert verify(sealed_stream).fine
 
     wanted = [
         (
@@ -78,14 +78,14 @@ def test_every_engine_reads_what_the_stream_reads(
         for i, m in enumerate(MESSAGES)
     ]  # fmt: skip
     names = "topic, priority, payload, {0}h_s_x$2dregion{0}, h_i_amount, h_s_user"
-    files = f"{stream}/cold/*.parquet"
+    files = f"{sealed_stream}/cold/*.parquet"
     columns = names.format('"')
     by_duckdb = duckdb.sql(
         f"SELECT \"offset\", epoch_us(timestamp), {columns} FROM '{files}' ORDER BY 1"
     )
     assert by_duckdb.fetchall() == wanted
     columns = names.format("`")
-    parquet = spark.read.parquet(str(stream / "cold")).sort("offset")
+    parquet = spark.read.parquet(str(sealed_stream / "cold")).sort("offset")
     by_spark = parquet.selectExpr("offset", "unix_micros(timestamp)", *columns.split(", "))
     assert [tuple(row) for row in by_spark.collect()] == wanted
     found = parquet.where("`h_s_x$2dregion` = 'EU' AND h_s_user = 'u1001'").collect()
@@ -94,11 +94,11 @@ def test_every_engine_reads_what_the_stream_reads(
     )
 
 
-def test_bloom_filters_for_other_engines_are_there_and_true(
-    spark: SparkSession, stream: Path
+def test_parquet_files_have_correct_bloom_filters_for_other_engines(
+    spark: SparkSession, sealed_stream: Path
 ) -> None:
-    compact(spark, stream, clock=lambda: CLOCK)
-    file = f"{stream}/cold/*.parquet"
+    compact(spark, sealed_stream, clock=lambda: CLOCK)
+    file = f"{sealed_stream}/cold/*.parquet"
     with_filter = duckdb.sql(
         "SELECT DISTINCT path_in_schema FROM parquet_metadata(?) WHERE bloom_filter_length > 0",
         params=[file],
@@ -119,40 +119,40 @@ def excluded(file: str, column: str, value: str) -> bool:
 
 
 def test_a_damaged_segment_is_named_and_the_others_become_cold(
-    spark: SparkSession, stream: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, sealed_stream: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "COLD_BYTES", 1)
-    damaged = segment_files(stream)[0].path
+    damaged = segment_files(sealed_stream)[0].path
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
-    done = compact(spark, stream, clock=lambda: CLOCK)
+    done = compact(spark, sealed_stream, clock=lambda: CLOCK)
     assert [written.first_offset for written in done.added] == [1000, 2000]
     assert [damaged.name in problem for problem in done.problems] == [True]
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_command_says_what_it_did_and_who_is_in_the_way(
-    stream: Path, capsys: pytest.CaptureFixture[str]
+def test_the_command_reports_its_result_and_the_holder_of_a_lock(
+    sealed_stream: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["stream", "compact", str(stream), "--older-than", "1d", "--all"]) == 2
+    assert run(["stream", "compact", str(sealed_stream), "--older-than", "1d", "--all"]) == 2
     assert "give one of --older-than, --before and --all" in capsys.readouterr().err
-    assert run(["stream", "compact", str(stream), "--before", "900"]) == 0
+    assert run(["stream", "compact", str(sealed_stream), "--before", "900"]) == 0
     assert "nothing to compact" in capsys.readouterr().out
-    with Stream.open(stream) as writing, writing.producer("pos-1"):
-        assert run(["stream", "compact", str(stream), "--before", "2500"]) == 0
+    with Stream.open(sealed_stream) as writing, writing.producer("pos-1"):
+        assert run(["stream", "compact", str(sealed_stream), "--before", "2500"]) == 0
         told = capsys.readouterr().out
     assert "compacted offsets 0 to 1,999 into cold/" in told
     assert "is being written (pid" in told
     assert "producer pos-1" in told
-    assert run(["stream", "compact", str(stream), "--all"]) == 0
+    assert run(["stream", "compact", str(sealed_stream), "--all"]) == 0
     told = capsys.readouterr().out
     assert "compacted offsets 2,000 to 2,999" in told
     assert "removed 1 file of segments that are cold now" in told
-    assert list(stream.glob("*.arrow")) == []
-    assert run(["stream", "info", str(stream), "--json"]) == 0
+    assert list(sealed_stream.glob("*.arrow")) == []
+    assert run(["stream", "info", str(sealed_stream), "--json"]) == 0
     assert '"cold": 2' in capsys.readouterr().out
-    assert read(stream) == MESSAGES
+    assert read(sealed_stream) == MESSAGES
 
 
 def test_executors_load_no_database_and_no_web_framework() -> None:

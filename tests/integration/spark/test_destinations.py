@@ -25,12 +25,10 @@ from headgate.errors import (
 )
 from headgate.message import OPAQUE, Message
 from headgate.queues.database import connect
-from headgate.spark.sink.checkpoint import Owner, owner_of, query_id
-from headgate.spark.sink.destination import BatchMark
-from headgate.spark.sink.destinations import parse
+from headgate.spark.sink.destination import BatchMark, Owner, destination_of, owner_of
 from headgate.spark.sink.parquet import OURS
 from headgate.spark.sink.staging import stage, valid_columns
-from headgate.spark.sink.writer import Sink, batch_writer
+from headgate.spark.sink.writer import MessageSink, batch_writer, query_id
 from headgate.streams.stream import Stream
 
 KINDS = ["stream", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "parquet"]
@@ -49,7 +47,7 @@ class Place:
             "sqlite": f"queue:sqlite:///{folder}/q.db",
             "postgres": f"queue:{url}#q-{uuid.uuid4().hex}",
         }[kind]
-        self.destination = parse(self.to, "orders", self.owner)
+        self.destination = destination_of(self.to, "orders", self.owner)
 
     def payloads(self):
         if self.kind == "stream":
@@ -89,7 +87,7 @@ def staged(place, *payloads):
 
 
 @everywhere
-def test_a_batch_arrives_in_the_order_of_its_files_and_leaves_nothing_staged(place):
+def test_a_batch_is_stored_in_the_order_of_its_files_and_no_staged_file_remains(place):
     files = [staged(place, b"a", b"b"), staged(place, b"c")]
     place.destination.commit(FIRST, files)
     assert place.payloads() == [b"a", b"b", b"c"]
@@ -98,7 +96,7 @@ def test_a_batch_arrives_in_the_order_of_its_files_and_leaves_nothing_staged(pla
 
 
 @everywhere
-def test_a_batch_that_comes_again_is_dropped(place):
+def test_a_repeated_batch_is_ignored(place):
     place.destination.commit(FIRST, [staged(place, b"a")])
     place.destination.commit(NEXT, [staged(place, b"b")])
     for mark in (FIRST, NEXT):
@@ -109,7 +107,7 @@ def test_a_batch_that_comes_again_is_dropped(place):
 
 
 @everywhere
-def test_the_same_number_of_another_query_is_another_batch(place):
+def test_an_equal_number_of_another_query_is_another_batch(place):
     place.destination.commit(FIRST, [staged(place, b"a")])
     place.destination.commit(BatchMark("a new checkpoint", 0), [staged(place, b"a")])
     assert place.payloads() == [b"a", b"a"]
@@ -143,24 +141,24 @@ def test_orphans_are_collected_at_once_but_those_of_others_only_when_old(place):
 
 
 @everywhere
-def test_a_destination_travels_to_executors_and_stays_the_same(place):
+def test_a_pickled_destination_is_equal(place):
     assert pickle.loads(pickle.dumps(place.destination)) == place.destination
-    assert hash(parse(place.to, "orders", place.owner)) == hash(place.destination)
+    assert hash(destination_of(place.to, "orders", place.owner)) == hash(place.destination)
 
 
 @everywhere
 def test_a_file_the_driver_does_not_see_is_an_error_and_not_a_loss(place):
     files = [staged(place, b"a"), staged(place, b"b")]
     Path(files[1].file).unlink()
-    with pytest.raises(StagingError, match="not to be seen by the driver"):
+    with pytest.raises(StagingError, match="does not exist on the driver"):
         place.destination.commit(FIRST, files)
     assert place.payloads() == []
 
 
 @everywhere
-def test_an_executor_that_does_not_see_the_folder_says_so(place):
+def test_an_executor_without_the_folder_raises(place):
     os.rmdir(place.destination.staging)
-    with pytest.raises(StagingError, match="let both see the same file system"):
+    with pytest.raises(StagingError, match="mount one file system"):
         staged(place, b"a")
 
 
@@ -207,7 +205,7 @@ def test_a_batch_of_a_transaction_that_is_written_again_is_stored_once(place):
 
 
 @everywhere
-def test_of_writers_that_commit_a_batch_at_the_same_time_one_is_stored_and_that_as_a_whole(place):
+def test_one_of_two_concurrent_commits_of_a_batch_is_stored_as_a_whole(place):
     rounds, writers = 8, 3
     for number in range(rounds):
         files = [
@@ -260,7 +258,7 @@ def test_while_another_holds_the_stream_commits_wait_in_its_inbox(tmp_path):
     assert place.staged() == []
 
 
-def test_aborting_after_a_deposit_was_made_keeps_what_it_names(tmp_path):
+def test_aborting_after_a_deposit_keeps_its_files(tmp_path):
     place = Place("stream", tmp_path)
     place.destination.open()
     files = [staged(place, b"a")]
@@ -320,7 +318,7 @@ def test_a_dropped_queue_forgets_its_batches(tmp_path):
     assert place.payloads() == [b"a"]
 
 
-def test_subscriptions_get_what_a_batch_publishes(tmp_path):
+def test_subscriptions_get_the_messages_of_a_batch(tmp_path):
     place = Place("sqlite", tmp_path)
     place.destination.open()
     with connect(place.destination.url) as database:
@@ -334,8 +332,8 @@ def test_subscriptions_get_what_a_batch_publishes(tmp_path):
     ("to", "problem"),
     [
         ("orders", "is no place for messages"),
-        ("stream:", "is no place for messages"),
-        ("stream:s3://bucket/x", "not in a file system that is mounted"),
+        ("stream:", "names no place; write stream:data/orders"),
+        ("stream:s3://bucket/x", "not in a file system mounted here"),
         ("queue:mysql://x", "is no database"),
         ("queue:sqlite:///", "is no database"),
         ("queue:sqlite:///x.db", "names no queue"),
@@ -343,20 +341,20 @@ def test_subscriptions_get_what_a_batch_publishes(tmp_path):
 )
 def test_a_place_that_cannot_be_used_is_refused_with_how_to_write_it(to, problem):
     with pytest.raises(SparkOptionsError, match=problem):
-        parse(to, "")
+        destination_of(to, "")
 
 
-def test_a_directory_with_other_things_in_it_becomes_no_stream(tmp_path):
+def test_a_directory_with_other_files_is_refused_as_a_stream(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    destination = parse(f"stream:{tmp_path}", "")
+    destination = destination_of(f"stream:{tmp_path}", "")
     for act in (destination.check, destination.open):
         with pytest.raises(StreamExists, match="not empty"):
             act()
 
 
-def test_checking_makes_nothing(tmp_path):
+def test_checking_creates_no_files(tmp_path):
     for to in ("stream:{}/s", "queue:sqlite:///{}/q.db#q", "parquet:{}/p"):
-        parse(to.format(tmp_path), "").check()
+        destination_of(to.format(tmp_path), "").check()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -365,7 +363,7 @@ def test_checking_makes_nothing(tmp_path):
 
 def test_a_crash_between_two_parts_of_a_sink_leaves_each_batch_once_in_both(tmp_path, monkeypatch):
     places = [Place("stream", tmp_path), Place("sqlite", tmp_path)]
-    sink = Sink(tuple(place.destination for place in places), None)
+    sink = MessageSink(tuple(place.destination for place in places), None)
     sink.open()
 
     def files(payload):
@@ -385,7 +383,7 @@ def test_a_crash_between_two_parts_of_a_sink_leaves_each_batch_once_in_both(tmp_
 
 def test_two_destinations_that_are_one_place_get_the_files_of_both(tmp_path):
     place = Place("stream", tmp_path)
-    sink = Sink((place.destination, Place("stream", tmp_path).destination), None)
+    sink = MessageSink((place.destination, Place("stream", tmp_path).destination), None)
     sink.open()
     sink.commit(FIRST, [staged(place, b"a"), replace(staged(place, b"b"), destination=1)])
     assert place.payloads() == [b"a", b"b"]
@@ -401,7 +399,7 @@ def test_a_database_that_is_spelled_in_two_ways_is_one_place(place):
             "#", "&application_name=me#"
         )
     assert spelled != place.to
-    sink = Sink((place.destination, parse(spelled, "orders", place.owner)), None)
+    sink = MessageSink((place.destination, destination_of(spelled, "orders", place.owner)), None)
     sink.open()
     sink.commit(FIRST, [staged(place, b"a"), replace(staged(place, b"b"), destination=1)])
     sink.commit(FIRST, [staged(place, b"again"), replace(staged(place, b"again"), destination=1)])
@@ -427,15 +425,15 @@ def test_staged_rows_are_valid_or_refused_with_their_column():
         valid_columns(pa.record_batch({"h.f.ratio": [1.0, float("nan")]}))
 
 
-def test_checking_makes_no_tables_in_a_file_that_is_somebody_else_s(tmp_path):
+def test_checking_creates_no_tables_in_a_foreign_database(tmp_path):
     file = tmp_path / "theirs.db"
     apsw.Connection(str(file)).execute("CREATE TABLE theirs (a)").close()
     before = file.read_bytes()
-    parse(f"queue:sqlite:///{file}#q", "").check()
+    destination_of(f"queue:sqlite:///{file}#q", "").check()
     assert file.read_bytes() == before
     file.write_bytes(b"no database at all" * 100)
     with pytest.raises(QueueError, match=r"theirs\.db"):
-        parse(f"queue:sqlite:///{file}#q", "").check()
+        destination_of(f"queue:sqlite:///{file}#q", "").check()
 
 
 @pytest.mark.postgres
@@ -443,19 +441,19 @@ def test_checking_makes_no_tables_on_a_server_and_refuses_one_that_does_not_answ
     import psycopg
 
     schema = f"s_{uuid.uuid4().hex[:12]}"
-    parse(f"queue:{postgres_url}&schema={schema}#q", "").check()
+    destination_of(f"queue:{postgres_url}&schema={schema}#q", "").check()
     with psycopg.connect(postgres_url) as connection:
         found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (schema,))
         assert found.fetchall() == []
     with pytest.raises(DatabaseUnavailable):
-        parse("queue:postgresql://nobody@127.0.0.1:1/x#q", "").check()
+        destination_of("queue:postgresql://nobody@127.0.0.1:1/x#q", "").check()
 
 
-def test_tables_of_a_newer_headgate_are_refused_when_they_are_looked_at(tmp_path):
+def test_tables_of_a_newer_headgate_are_refused_by_a_check(tmp_path):
     url = f"sqlite:///{tmp_path}/q.db"
     connect(url).close()
     apsw.Connection(str(tmp_path / "q.db")).execute(
         "INSERT INTO headgate_migration VALUES (9999)"
     ).close()
     with pytest.raises(SchemaTooNew):
-        parse(f"queue:{url}#q", "").check()
+        destination_of(f"queue:{url}#q", "").check()

@@ -68,7 +68,7 @@ def skipped(path, filter):
 # ---- stats -------------------------------------------------------------------------------------------
 
 
-def test_stats_say_what_is_in_a_stream(spark, plain, capfd):
+def test_stats_describe_the_content_of_a_stream(spark, plain, capfd):
     code, printed = command(capfd, "stream", "stats", plain, "--json")
     stats = json.loads(printed.out)
     assert code == 0
@@ -86,7 +86,7 @@ def test_stats_say_what_is_in_a_stream(spark, plain, capfd):
 # ---- advice ------------------------------------------------------------------------------------------
 
 
-def test_following_the_advice_skips_what_it_promised(spark, tmp_path, capfd):
+def test_following_the_advice_skips_as_much_as_predicted(spark, tmp_path, capfd):
     """Apply it with the very commands it prints, then measure every filter by scanning."""
     path = tmp_path / "events"
     fill(path)
@@ -154,9 +154,9 @@ def test_advice_is_drawn(spark, plain, tmp_path, capfd):
     assert {"type = '<&>'", "region = 'region-1'", "advised, sealed"} <= set(texts)
 
 
-def test_there_is_no_advice_about_nothing(spark, tmp_path):
+def test_an_empty_stream_gives_no_advice(spark, tmp_path):
     Stream.create(tmp_path / "empty").close()
-    with pytest.raises(StreamError, match="nothing to advise"):
+    with pytest.raises(StreamError, match="no advice is possible"):
         advise(spark, tmp_path / "empty")
 
 
@@ -197,7 +197,7 @@ def test_a_replay_that_was_stopped_goes_on(spark, plain, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         save(folder, plan)
 
-    monkeypatch.setattr(replay_module, "_save", stopping)
+    monkeypatch.setattr(replay_module, "_save_plan", stopping)
     with pytest.raises(KeyboardInterrupt):
         replay(spark, path, WANTED, to, run_id="r1", batch_bytes=1 << 20)
     monkeypatch.undo()
@@ -222,11 +222,11 @@ def test_a_part_of_history_goes_to_parquet(spark, plain, tmp_path, capfd):
     assert json.loads(printed.out)["messages"] == found.num_rows == expected.num_rows > 1000
 
 
-def test_an_id_stands_for_one_filter_and_one_place(spark, plain, tmp_path):
+def test_a_replay_id_belongs_to_one_filter_and_one_destination(spark, plain, tmp_path):
     replay(spark, plain, "type = 'type-1'", f"parquet:{tmp_path / 'a'}", run_id="one")
     with pytest.raises(SparkOptionsError, match="another id"):
         replay(spark, plain, "type = 'type-2'", f"parquet:{tmp_path / 'a'}", run_id="one")
-    with pytest.raises(SparkOptionsError, match="another place"):
+    with pytest.raises(SparkOptionsError, match="another destination"):
         replay(spark, plain, "type = 'type-1'", f"parquet:{tmp_path / 'b'}", run_id="one")
     with pytest.raises(SparkOptionsError, match="into itself"):
         replay(spark, plain, "", f"stream:{plain}")

@@ -107,7 +107,7 @@ def test_a_killed_pipeline_delivers_every_message_once(pipelines, seed, full):
 
 
 @pytest.mark.slow
-def test_an_executor_that_is_killed_costs_nothing(pipelines, seed, full):
+def test_no_message_is_lost_when_an_executor_is_killed(pipelines, seed, full):
     if not full:
         pytest.skip("a cluster of processes takes its time: HEADGATE_FULL=1")
     random, master = Random(seed), "local-cluster[2,1,1024]"
@@ -117,7 +117,7 @@ def test_an_executor_that_is_killed_costs_nothing(pipelines, seed, full):
 
 
 @pytest.mark.slow
-def test_a_worker_of_a_standalone_cluster_that_is_killed_costs_nothing(pipelines, seed, full):
+def test_no_message_is_lost_when_a_worker_of_a_cluster_is_killed(pipelines, seed, full):
     if not full:
         pytest.skip("a cluster of processes takes its time: HEADGATE_FULL=1")
     random = Random(seed)

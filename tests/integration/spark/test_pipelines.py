@@ -24,12 +24,12 @@ from headgate.errors import CheckpointLocked, PipelineError, SparkError
 from headgate.filters.logic import matches_filter
 from headgate.filters.parser import parse
 from headgate.message import Message
-from headgate.pipelines import limits
+from headgate.pipelines import sources
 from headgate.pipelines.account import Account
 from headgate.pipelines.file import read_pipeline
 from headgate.spark.pipeline import run
 from headgate.spark.pipeline.run import follow, start, stop
-from headgate.spark.pipeline.source import EMITTED
+from headgate.spark.pipeline.source import DESCRIPTORS
 from headgate.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def in_parquet(folder: Path) -> list[str]:
     return [p.decode() for file in files for p in pq.read_table(file)["payload"].to_pylist()]
 
 
-def test_every_sink_holds_what_the_topology_says_over_many_batches_and_two_runs(
+def test_every_sink_holds_its_messages_over_many_batches_and_two_runs(
     tmp_path: Path, spark: SparkSession, seed: int
 ) -> None:
     rng = Random(seed)
@@ -140,12 +140,12 @@ def test_every_sink_holds_what_the_topology_says_over_many_batches_and_two_runs(
     publish(tmp_path / "more", sent["more"])
     first = run_once(file, spark)
     assert first.batches == 3
-    assert first.came_by == 2000
+    assert first.counters.scanned == 2000
 
     later = messages(rng, "later", 300)
     publish(tmp_path / "events", later)
     second = run_once(file, spark)
-    assert second.came_by == 300
+    assert second.counters.scanned == 300
     assert second.lag == 0
 
     pipeline, asked = read_pipeline(file), parse("amount >= 100")
@@ -262,7 +262,7 @@ def test_a_malformed_record_is_a_dead_letter_with_its_own_bytes_and_the_reason(
         letters = list(stream.consume())
     assert [letter.payload for letter in letters[:3]] == BAD
     reasons = [str(letter.headers["malformed"]) for letter in letters]
-    assert reasons[0] == "cannot be parsed as the schema says"
+    assert reasons[0] == "cannot be parsed with the schema"
     assert "NaN" in reasons[3]
     assert "priority" in reasons[4]
     assert [json.loads(letter.payload)["amount"] for letter in letters[3:]] == [4, 5]
@@ -277,11 +277,11 @@ def test_a_malformed_line_of_csv_is_a_dead_letter_too(tmp_path: Path, spark: Spa
     assert (account.counters.malformed, account.counters.routed) == (3, 1)
 
 
-def test_a_malformed_record_ends_the_run_or_is_dropped_and_counted_when_asked(
+def test_a_malformed_record_ends_the_run_or_is_dropped_by_policy(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     file = write_lines(tmp_path, "fail")
-    with pytest.raises(SparkError, match=r"cannot be parsed as the schema says: b'.*in \[source\]"):
+    with pytest.raises(SparkError, match=r"cannot be parsed with the schema: b'.*in \[source\]"):
         run_once(file, spark)
     file.write_text(file.read_text().replace('"fail"', '"drop"'))
     assert run_once(file, spark).counters.malformed == 5
@@ -301,7 +301,7 @@ def test_a_malformed_record_ends_the_run_or_is_dropped_and_counted_when_asked(
         ('format = "text"\npath = "*"\nschema = "a strnig"', "format 'text': .*STRNIG"),
     ],
 )
-def test_what_spark_cannot_read_is_refused_before_a_checkpoint_is_made(
+def test_a_source_that_spark_cannot_read_is_refused_before_a_checkpoint_is_created(
     tmp_path: Path, spark: SparkSession, source: str, problem: str
 ) -> None:
     text = dedent(LINES.format(policy="drop", format="json"))
@@ -312,11 +312,11 @@ def test_what_spark_cannot_read_is_refused_before_a_checkpoint_is_made(
     assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
 
 
-def test_what_waits_for_a_queue_is_taken_in_several_batches(
+def test_messages_for_a_queue_are_read_in_several_batches(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "INTO_A_QUEUE_MESSAGES", 60)
-    monkeypatch.setattr(limits, "INTO_A_QUEUE_BYTES", 1)
+    monkeypatch.setattr(sources, "QUEUE_BATCH_MESSAGES", 60)
+    monkeypatch.setattr(sources, "QUEUE_BATCH_BYTES", 1)
     write_lines(tmp_path, "drop")
     (tmp_path / "in" / "b.json").write_bytes(GOOD[0])
     file = tmp_path / "p.toml"
@@ -330,7 +330,7 @@ def test_what_waits_for_a_queue_is_taken_in_several_batches(
         f'[pipeline]\nmax_bytes_per_trigger = 999999\n[source]\nstream = "events"\n{rest}'
     )
     account = run_once(several, spark)
-    assert (account.batches, account.came_by) == (2, 100)
+    assert (account.batches, account.counters.scanned) == (2, 100)
 
 
 def test_a_python_worker_that_dies_once_costs_a_task_and_not_the_pipeline(
@@ -344,16 +344,20 @@ def test_a_python_worker_that_dies_once_costs_a_task_and_not_the_pipeline(
             os.kill(os.getpid(), signal.SIGKILL)
         yield from batches
 
-    observed = run.observed
-    monkeypatch.setattr(run, "observed", lambda rows: observed(rows.mapInArrow(die_once, EMITTED)))
+    observe_counters = run.observe_counters
+    monkeypatch.setattr(
+        run,
+        "observe_counters",
+        lambda rows: observe_counters(rows.mapInArrow(die_once, DESCRIPTORS)),
+    )
     publish(tmp_path / "events", messages(Random(1), "events", 100))
     publish(tmp_path / "more", [])
     (tmp_path / "p.toml").write_text(dedent(PIPELINE))
-    assert run_once(tmp_path / "p.toml", spark).came_by == 100
+    assert run_once(tmp_path / "p.toml", spark).counters.scanned == 100
     assert died.exists()
 
 
-def test_a_pipeline_that_cannot_run_is_refused_before_anything_is_made(
+def test_a_pipeline_that_cannot_run_is_refused_before_it_creates_files(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     (tmp_path / "p.toml").write_text(dedent(PIPELINE))
@@ -385,7 +389,7 @@ def small(folder: Path, stream: str = "events", more: str = "") -> Path:
     return folder / "p.toml"
 
 
-def test_a_second_driver_on_a_checkpoint_is_refused_until_the_first_one_is_gone(
+def test_a_second_driver_on_a_checkpoint_is_refused_until_the_first_ends(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     publish(tmp_path / "events", [Message(b"%d" % n) for n in range(3)])
@@ -432,7 +436,7 @@ def test_a_folder_of_files_that_is_spelled_differently_is_not_read_again(
     assert in_stream(tmp_path / "out") == ["a", "b"]
 
 
-def test_what_retention_dropped_ends_a_pipeline_unless_its_file_says_to_go_on(
+def test_messages_deleted_by_retention_end_a_pipeline_unless_its_file_allows_it(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     with Stream.create(tmp_path / "events", segment_bytes=4096, chunk_messages=10) as stream:
@@ -446,7 +450,7 @@ def test_what_retention_dropped_ends_a_pipeline_unless_its_file_says_to_go_on(
         stream.trim(before_offset=300)
         first = stream.first_offset
     assert first > 1
-    with pytest.raises(SparkError, match=f"offsets 1 to {first - 1} were dropped"):
+    with pytest.raises(SparkError, match=f"offsets 1 to {first - 1} were deleted"):
         run_once(small(tmp_path), spark)
     run_once(small(tmp_path, more="fail_on_data_loss = false"), spark)
     assert len(in_stream(tmp_path / "out")) == 1 + 401 - first
@@ -475,7 +479,7 @@ def test_sigterm_ends_a_running_pipeline_cleanly_and_its_metrics_stay(
         running.send_signal(signal.SIGTERM)
         _, complaints = running.communicate(timeout=60)
     assert (running.returncode, complaints) == (0, "")
-    assert line["came_by"] == 500
+    assert line["scanned"] == 500
     wanted = [m for m in sent if m.headers["amount"] >= 100]
     assert line["read"] == len(wanted)
     assert (

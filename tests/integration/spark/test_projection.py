@@ -19,8 +19,8 @@ from headgate.spark.schema import (
     stream_columns,
     writing_columns,
 )
-from headgate.spark.sink.compose import to_stream_columns
-from headgate.spark.source.projection import BATCH_ROWS, Projection, evened
+from headgate.spark.sink.composition import to_stream_columns
+from headgate.spark.source.projection import BATCH_ROWS, Projection, even_batches
 from headgate.streams.read.query import make_query
 from headgate.streams.stream import Stream
 from tests.mixed_stream import everything, mixed_stream, publish, very_wide
@@ -34,7 +34,7 @@ def projected(path: Path, ddl: str) -> tuple[StructType, list[pa.RecordBatch]]:
     with Stream.open(path) as stream:
         found = stream.scan(columns=query.columns)
         projection = Projection(columns, arrow_schema(schema))
-        return schema, list(evened(projection.batch(batch, str(path)) for batch in found))
+        return schema, list(even_batches(projection.batch(batch, str(path)) for batch in found))
 
 
 def rows_of(path: Path, ddl: str) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def test_a_header_past_the_cap_of_columns_is_shown_too(type_: str, tmp_path: Pat
         assert found == [shown(value, type_) for value in values]
 
 
-def test_system_columns_have_the_types_that_were_asked_for(tmp_path: Path) -> None:
+def test_system_columns_have_the_types_of_the_schema(tmp_path: Path) -> None:
     message = Message(b"p", "a.b", {"h": 1}, 9, 1_700_000_000_000_001, "id", "EU", "k", {"to": "x"})
     one_stream(tmp_path / "s", message)
     [row] = rows_of(
@@ -167,7 +167,7 @@ def test_plain_columns_become_headers_of_their_own_types(tmp_path: Path) -> None
     assert second == Message(timestamp=6)
 
 
-def test_a_batch_of_nothing_but_nulls_keeps_its_rows() -> None:
+def test_a_batch_of_nulls_keeps_its_rows() -> None:
     schema = struct("a string")
     batch = pa.RecordBatch.from_arrays([pa.nulls(3, pa.string())], schema=arrow_schema(schema))
     assert to_stream_columns(batch, schema).num_rows == 3
@@ -178,7 +178,7 @@ def test_short_batches_are_put_together_and_long_ones_cut() -> None:
         return pa.RecordBatch.from_arrays([pa.array(range(rows))], ["a"])
 
     sizes = [3, 0, 5000, 10, BATCH_ROWS * 2 + 1, 4]
-    found = list(evened(map(batch, sizes)))
+    found = list(even_batches(map(batch, sizes)))
     assert [b.num_rows for b in found] == [5003, 10, BATCH_ROWS, BATCH_ROWS, 1, 4]
     assert [v for b in found for v in b.column(0).to_pylist()] == [
         v for size in sizes for v in range(size)
@@ -188,19 +188,19 @@ def test_short_batches_are_put_together_and_long_ones_cut() -> None:
 @pytest.mark.parametrize(
     ("ddl", "problem"),
     [
-        ("offset string", "column 'offset': is bigint, not string"),
-        ("when timestamp", "column 'when': timestamp is no type of a header"),
-        ("a decimal(10,2)", r"column 'a': decimal\(10,2\) is no type of a header"),
+        ("offset string", "column 'offset': must be bigint, not string"),
+        ("when timestamp", "column 'when': a header cannot be timestamp"),
+        ("a decimal(10,2)", r"column 'a': a header cannot be decimal\(10,2\)"),
         (
             "headers map<string,int>",
-            "column 'headers': is map<string,struct<.*, not map<string,int>",
+            "column 'headers': must be map<string,struct<.*, not map<string,int>",
         ),
-        ("a string NOT NULL", "column 'a': not every message has one: leave out NOT NULL"),
-        ("_state string NOT NULL", "column '_state': not every message has one"),  # a header here
+        ("a string NOT NULL", "column 'a': messages may lack it: leave out NOT NULL"),
+        ("_state string NOT NULL", "column '_state': messages may lack it"),  # a header here
         ("`p.s.nothing` string", "column 'p.s.nothing': 'nothing' is not an AMQP property"),
-        ("`h.i.n` string", "column 'h.i.n': is bigint, not string"),
-        ("a string, a bigint", "column 'a': is there twice"),
-        ("payload string", "column 'payload': is binary, not string"),
+        ("`h.i.n` string", "column 'h.i.n': must be bigint, not string"),
+        ("a string, a bigint", "column 'a': occurs twice"),
+        ("payload string", "column 'payload': must be binary, not string"),
     ],
 )
 def test_a_type_that_cannot_hold_its_column_is_refused(ddl: str, problem: str) -> None:
@@ -208,7 +208,7 @@ def test_a_type_that_cannot_hold_its_column_is_refused(ddl: str, problem: str) -
         reading_columns(struct(ddl))
 
 
-def test_only_the_columns_that_are_asked_for_are_read() -> None:
+def test_only_the_columns_of_the_schema_are_read() -> None:
     ddl = "offset bigint, topic string, region string, weight double, `p.i.group_sequence` bigint"
     assert stream_columns(reading_columns(struct(ddl))) == (
         "topic", "h.s.region", "overflow", "h.f.weight", "h.i.weight", "p.i.group_sequence",

@@ -25,10 +25,10 @@ from headgate.queues.engine import Operation, Publication, Rows, State, Statemen
 from headgate.queues.queue import Queue
 from headgate.queues.sql.operations import SqlOperations
 from headgate.spark.datasource import HeadgateSource
+from headgate.spark.options import parse_queue_follow
 from headgate.spark.schema import queue_columns
 from headgate.spark.source import queue_scan as scan
-from headgate.spark.source.queue_micro import QueueStreamReader
-from headgate.spark.source.queue_options import followed
+from headgate.spark.source.queue_micro import QueueMicroReader
 from headgate.spark.source.queue_scan import scan_of
 from tests import generate
 from tests.unit.spark.ddl import struct
@@ -74,7 +74,7 @@ def offsets(reader: Any, start: dict[str, int], end: dict[str, int]) -> list[int
 EVERYTHING = ReadAllAvailable()
 
 
-def test_what_is_acked_later_is_in_a_later_batch_whatever_its_id(url: str, queue: Queue) -> None:
+def test_a_later_ack_is_in_a_later_batch_whatever_the_id(url: str, queue: Queue) -> None:
     ids = queue.publish_many([b"x"] * 6)
     [first, *others] = queue.claim(3)
     for delivery in others:
@@ -91,7 +91,7 @@ def test_what_is_acked_later_is_in_a_later_batch_whatever_its_id(url: str, queue
     assert end["messages"] == 4
 
 
-def test_a_batch_that_is_read_again_is_the_same(url: str, queue: Queue) -> None:
+def test_a_repeated_batch_has_equal_messages(url: str, queue: Queue) -> None:
     queue.publish_many([b"x"] * 20)
     ids = ack(queue, 8)
     made = reader(url)
@@ -135,7 +135,7 @@ def test_who_acks_first_and_commits_last_is_waited_for(postgres_url: str) -> Non
         assert offsets(made, middle, made.latestOffset(middle, EVERYTHING)) == [last]
 
 
-def test_batches_of_many_runs_hold_every_message_once_and_what_the_filter_selects(
+def test_batches_of_many_runs_hold_every_match_once(
     url: str, queue: Queue, seed: int, full: bool
 ) -> None:
     rng = Random(f"{seed} following")
@@ -172,9 +172,7 @@ def test_a_limit_cuts_batches_and_the_rest_is_told_as_lag(url: str, queue: Queue
     assert reader(url).getDefaultReadLimit() == EVERYTHING
 
 
-def test_a_query_that_reads_what_is_there_ends_where_it_ended_when_it_began(
-    url: str, queue: Queue
-) -> None:
+def test_an_available_now_query_ends_at_the_end_of_its_start(url: str, queue: Queue) -> None:
     queue.publish_many([b"x"] * 30)
     ids = ack(queue, 10)
     made = reader(url)
@@ -199,10 +197,10 @@ def test_a_batch_is_cut_into_tasks_of_about_the_same_size(url: str, queue: Queue
     assert len(sizes) == 4
     assert all(400 <= size <= 600 for size in sizes)
     assert offsets(made, start, end) == ids
-    assert [part.value.came_by for part in parts] == [2000, 0, 0, 0]
+    assert [part.value.scanned for part in parts] == [2000, 0, 0, 0]
 
 
-def test_what_is_pruned_makes_room_for_no_other_turn(url: str, queue: Queue) -> None:
+def test_the_turn_of_a_pruned_message_is_not_assigned_again(url: str, queue: Queue) -> None:
     queue.publish_many([b"x"] * 6)
     ack(queue, 3)
     made = reader(url)
@@ -216,7 +214,7 @@ def test_what_is_pruned_makes_room_for_no_other_turn(url: str, queue: Queue) -> 
     assert offsets(made, middle, end) == ids != []
 
 
-def test_what_is_pruned_between_planning_and_reading_is_an_error_unless_it_may_be_lost(
+def test_messages_pruned_between_planning_and_reading_are_an_error_unless_allowed(
     url: str, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.publish_many([b"x"] * 6)
@@ -234,7 +232,7 @@ def test_what_is_pruned_between_planning_and_reading_is_an_error_unless_it_may_b
     assert "6 of 6 archived messages were pruned" in caplog.text
 
 
-def test_what_is_pruned_while_a_task_reads_is_an_error(
+def test_messages_pruned_while_a_task_reads_are_an_error(
     url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, "_FIRST_PAGE", 4)
@@ -271,15 +269,15 @@ def test_a_range_is_read_in_its_order_without_sorting(database: Database, queue:
     assert scan.residual is None
 
 
-# ---- what a queue holds, looked at once --------------------------------------------------------------
+# ---- the messages of a queue, read once ---------------------------------------------------------------
 
 
-def looking(url: str, **options: str) -> QueueStreamReader:
+def looking(url: str, **options: str) -> QueueMicroReader:
     given = {"path": f"queue:{url}#orders", "states": "ready", **options}
-    return QueueStreamReader(struct("offset bigint"), followed(given))
+    return QueueMicroReader(struct("offset bigint"), parse_queue_follow(given))
 
 
-def test_a_look_ends_where_it_first_saw_the_end(url: str, queue: Queue) -> None:
+def test_a_queue_that_is_read_once_ends_where_its_first_run_began(url: str, queue: Queue) -> None:
     ids = queue.publish_many([b"x"] * 25)
     made = looking(url)
     position, found = made.initialOffset(), []
@@ -295,7 +293,7 @@ def test_a_look_ends_where_it_first_saw_the_end(url: str, queue: Queue) -> None:
     assert sum(one.state == State.READY for one in queue.browse()) == 35  # nothing was claimed
 
 
-def test_a_look_passes_what_was_taken_meanwhile(url: str, queue: Queue) -> None:
+def test_a_queue_that_is_read_once_skips_messages_that_were_taken(url: str, queue: Queue) -> None:
     ids = queue.publish_many([b"x"] * 25)
     made = looking(url)
     position = made.initialOffset()
@@ -307,10 +305,12 @@ def test_a_look_passes_what_was_taken_meanwhile(url: str, queue: Queue) -> None:
     assert made.latestOffset(rest, ReadMaxRows(10)) == rest
 
 
-# ---- what cannot be followed -------------------------------------------------------------------------
+# ---- what cannot be parse_queue_follow -------------------------------------------------------------------------
 
 
-def test_a_queue_that_was_made_again_is_another(url: str, database: Database, queue: Queue) -> None:
+def test_a_queue_that_was_created_again_is_refused(
+    url: str, database: Database, queue: Queue
+) -> None:
     queue.publish_many([b"x"] * 3)
     ack(queue, 3)
     made = reader(url)
@@ -330,9 +330,7 @@ def test_an_older_copy_of_the_database_is_not_followed_on(url: str, queue: Queue
         made.partitions(ahead, {**ahead, "id": 9})
 
 
-def test_a_task_that_gets_through_to_a_server_behind_reads_nothing_at_all(
-    url: str, queue: Queue
-) -> None:
+def test_a_task_on_a_lagging_server_is_refused(url: str, queue: Queue) -> None:
     queue.publish_many([b"x"] * 3)
     ack(queue, 3)
     made = reader(url)
@@ -340,7 +338,7 @@ def test_a_task_that_gets_through_to_a_server_behind_reads_nothing_at_all(
     [part] = made.partitions(start, made.latestOffset(start, EVERYTHING))
     assert [batch.num_rows for batch in made.read(part)] == [3]
     ahead = InputPartition(part.value._replace(high=(2**50, 1)))
-    with pytest.raises(DataLost, match="a replica that is behind"):
+    with pytest.raises(DataLost, match="a replica that lags behind"):
         list(made.read(ahead))
 
 
@@ -360,7 +358,7 @@ def test_an_archive_out_of_a_dump_is_refused_until_its_turns_are_this_server_s(
         server.execute("UPDATE archive SET turn = turn + 1000000000")
         made = reader(url)
         start = made.initialOffset()
-        with pytest.raises(DataLost, match="made from a dump") as refused:
+        with pytest.raises(DataLost, match="restored from a dump") as refused:
             made.latestOffset(start, EVERYTHING)
         server.execute(str(refused.value).rpartition("once: ")[2])
         ids += ack(queue, 3)
@@ -369,19 +367,21 @@ def test_an_archive_out_of_a_dump_is_refused_until_its_turns_are_this_server_s(
 
 def test_only_an_archive_is_followed(url: str, queue: Queue) -> None:
     for states in ("ready", "dead", "all"):
-        with pytest.raises(SparkOptionsError, match="a queue is not read as a stream"):
+        with pytest.raises(
+            SparkOptionsError, match="the messages of a queue cannot be read with readStream"
+        ):
             reader(url, states=states)
-    with pytest.raises(SparkOptionsError, match="from: is for streams"):
+    with pytest.raises(SparkOptionsError, match="from: only streams have this option"):
         reader(url, **{"from": "first"})
 
 
-def test_tables_without_turns_are_refused_with_what_brings_them(tmp_path: Path) -> None:
+def test_tables_without_turns_are_refused_with_the_remedy(tmp_path: Path) -> None:
     file = tmp_path / "q.db"
     with connect(f"sqlite:///{file}") as database:
         database.queue("orders", archive=True)
     with_old_tables(file)
     made = reader(f"sqlite:///{file}")
-    with pytest.raises(HeadgateError, match="up to date"):
+    with pytest.raises(HeadgateError, match="to migrate them"):
         made.latestOffset(made.initialOffset(), EVERYTHING)
     with connect(f"sqlite:///{file}") as database:
         database.find("orders").publish(b"x")
@@ -406,7 +406,7 @@ def with_old_tables(file: Path) -> None:
     connection.close()
 
 
-def test_what_was_archived_before_there_were_turns_comes_first(tmp_path: Path) -> None:
+def test_messages_archived_before_turns_existed_come_first(tmp_path: Path) -> None:
     url, file = f"sqlite:///{tmp_path}/q.db", tmp_path / "q.db"
     with connect(url) as database:
         queue = database.queue("orders", archive=True)
@@ -423,7 +423,7 @@ def test_what_was_archived_before_there_were_turns_comes_first(tmp_path: Path) -
         assert (offsets(made, start, some), offsets(made, some, end)) == (ids[:3], ids[3:7])
 
 
-def test_who_acks_without_knowing_of_turns_gets_one_all_the_same(tmp_path: Path) -> None:
+def test_an_ack_by_an_older_version_gets_a_turn(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
     with connect(url) as database:
         queue = database.queue("orders", archive=True)

@@ -105,24 +105,24 @@ def run_once(file: Path, spark: SparkSession) -> Account:
     return account
 
 
-def test_what_was_acked_arrives_once_over_many_batches_and_two_runs(
+def test_acked_messages_arrive_once_over_many_batches_and_two_runs(
     tmp_path: Path, url: str, spark: SparkSession
 ) -> None:
     file = written(tmp_path, url)
     publish(url, range(200))
     ack(url, 100)
     first = run_once(file, spark)
-    assert (first.batches, first.came_by, first.lag) == (3, 100, 0)
+    assert (first.batches, first.counters.scanned, first.lag) == (3, 100, 0)
     assert arrived(tmp_path) == wanted(range(100))
     ack(url, 100)
     second = run_once(file, spark)
-    assert (second.came_by, second.lag) == (100, 0)
+    assert (second.counters.scanned, second.lag) == (100, 0)
     assert arrived(tmp_path) == wanted(range(200))
     assert first.counters.read + second.counters.read == sum(n * 37 % 100 >= 10 for n in range(200))
     assert run_once(file, spark).batches == 0
 
 
-def test_a_continuous_pipeline_gets_what_several_ack_at_once(
+def test_a_continuous_pipeline_gets_messages_of_concurrent_acks(
     tmp_path: Path, url: str, spark: SparkSession
 ) -> None:
     publish(url, range(300))
@@ -134,7 +134,7 @@ def test_a_continuous_pipeline_gets_what_several_ack_at_once(
     for consumer in consumers:
         consumer.start()
     try:
-        for _ in follow(query, account, lambda: account.came_by >= 300, poll_s=0.02):
+        for _ in follow(query, account, lambda: account.counters.scanned >= 300, poll_s=0.02):
             pass
     finally:
         stop(query)
@@ -151,7 +151,7 @@ def consume_all(url: str) -> None:
                 delivery.ack()
 
 
-def test_a_killed_pipeline_goes_on_where_its_checkpoint_stands(
+def test_a_killed_pipeline_continues_from_its_checkpoint(
     tmp_path: Path, url: str, full: bool
 ) -> None:
     if not full:
@@ -162,7 +162,7 @@ def test_a_killed_pipeline_goes_on_where_its_checkpoint_stands(
     with running(file) as process:
         assert process.stdout is not None
         line = json.loads(process.stdout.readline())
-        assert line["came_by"] == 50
+        assert line["scanned"] == 50
     ack(url, 120)
     with running(file) as process:
         process.communicate(timeout=SLOWEST_S)
@@ -188,16 +188,16 @@ def running(file: Path) -> Iterator[subprocess.Popen[bytes]]:
         kill_session(process)
 
 
-def test_what_a_queue_holds_is_looked_at_once_and_stays_there(
+def test_the_messages_of_a_queue_are_read_once_and_stay_there(
     tmp_path: Path, url: str, spark: SparkSession
 ) -> None:
     file = written(tmp_path, url, states="ready")
     publish(url, range(100))
     assert read_pipeline(file).trigger == "once"
-    with pytest.raises(PipelineError, match="looked at once"):
+    with pytest.raises(PipelineError, match="read once"):
         start(read_pipeline(file), spark, "continuous")
     first = run_once(file, spark)
-    assert (first.came_by, first.lag) == (100, 0)
+    assert (first.counters.scanned, first.lag) == (100, 0)
     publish(url, range(100, 120))
     assert run_once(file, spark).batches == 0
     assert arrived(tmp_path) == wanted(range(100))

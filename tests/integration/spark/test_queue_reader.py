@@ -38,15 +38,15 @@ from headgate.filters.normal import bind_now
 from headgate.filters.parser import parse
 from headgate.filters.printer import to_text
 from headgate.message import OPAQUE, Message
-from headgate.pipelines.queue_url import STATES, states_of
+from headgate.pipelines.definition import STATES, parse_states
 from headgate.queues.database import Database, connect
 from headgate.queues.engine import DeliverySnapshot, Operation, Publication, Rows, State, Statement
 from headgate.queues.queue import Queue
 from headgate.queues.sql.operations import SqlOperations
 from headgate.spark.datasource import HeadgateSource
 from headgate.spark.schema import LOSSLESS, queue_columns
-from headgate.spark.source.queue_batch import worthwhile
-from headgate.spark.source.queue_scan import next_page, scan_of, spans
+from headgate.spark.source.queue_batch import worthwhile_tasks
+from headgate.spark.source.queue_scan import next_page, scan_of, split_range
 from tests import generate
 from tests.pushed import answered_by_spark, in_spark, some_filter
 from tests.unit.spark.ddl import struct
@@ -131,7 +131,7 @@ def test_the_tasks_give_what_the_filter_and_spark_s_conditions_select(
         assert read(made) == expected, (to_text(filter), conditions)
 
 
-def test_every_part_of_a_message_is_there_with_its_type(url: str, queue: Queue) -> None:
+def test_every_part_of_a_message_is_read_with_its_type(url: str, queue: Queue) -> None:
     headers = {"s": "é", "i": 2**62, "f": 1.0, "b": True, "o": OPAQUE, "null": "null"}
     queue.publish(Message(b"\0\xff", "t", headers, 7, 5, "id", "v", "k", {"subject": "s"}))
     [row] = read(reader(url, struct(LOSSLESS)))
@@ -165,7 +165,7 @@ def test_a_queue_is_cut_by_ids_into_tasks_of_about_the_same_size(url: str, queue
     assert len(reader(url, partitions="1").partitions()) == 1
 
 
-def test_what_is_published_after_planning_is_not_read(url: str, queue: Queue) -> None:
+def test_messages_published_after_planning_are_not_read(url: str, queue: Queue) -> None:
     ids = queue.publish_many([b"x"] * 10)
     made = reader(url)
     planned = made.partitions()
@@ -228,12 +228,12 @@ def test_a_page_grows_until_it_is_heavy() -> None:
     assert next_page(1, 1 << 30) == 1
 
 
-def test_more_tasks_than_borders_are_not_made() -> None:
-    assert spans([], 9, 4) == []
-    assert spans([3], 9, 4) == [(3, 9)]
-    assert spans([1, 2, 3, 4, 5], 9, 2) == [(1, 3), (3, 9)]
-    assert worthwhile(0) == 1
-    assert worthwhile(10**9) == 1000
+def test_there_are_no_more_tasks_than_borders() -> None:
+    assert split_range([], 9, 4) == []
+    assert split_range([3], 9, 4) == [(3, 9)]
+    assert split_range([1, 2, 3, 4, 5], 9, 2) == [(1, 3), (3, 9)]
+    assert worthwhile_tasks(0) == 1
+    assert worthwhile_tasks(10**9) == 1000
 
 
 # ---- states ------------------------------------------------------------------------------------------
@@ -251,14 +251,14 @@ def in_all_states(queue: Queue) -> dict[str, list[int]]:
     return {"ready": [first, last], "delayed": [delayed], "leased": [leased], "dead": [dead]}
 
 
-def test_what_is_ready_is_read_and_nothing_is_claimed(url: str, queue: Queue) -> None:
+def test_ready_messages_are_read_and_not_claimed(url: str, queue: Queue) -> None:
     ids = in_all_states(queue)
     before = list(queue.browse())
     assert offsets(reader(url)) == ids["ready"]
     assert list(queue.browse()) == before
 
 
-def test_other_states_are_read_when_asked_for(url: str, queue: Queue) -> None:
+def test_other_states_are_read_with_the_option_states(url: str, queue: Queue) -> None:
     ids = in_all_states(queue)
     schema = "offset bigint, _state string, _attempts int, _group string, _reason string"
     rows = read(reader(url, schema, states="all"))
@@ -306,10 +306,10 @@ def test_a_subscription_is_read_like_a_queue(url: str, database: Database, queue
 
 
 def test_states_have_the_names_of_the_queue() -> None:
-    assert [states_of(name) for name in STATES] == [(state,) for state in State]
+    assert [parse_states(name) for name in STATES] == [(state,) for state in State]
     for text in ("", "redy", "ready,archived", "all,dead"):
         with pytest.raises(SparkOptionsError, match=r"^states: give some of ready, delayed"):
-            states_of(text)
+            parse_states(text)
 
 
 # ---- what cannot be read -----------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def refused(options: dict[str, str], schema: str = "offset bigint") -> HeadgateE
     return found.value
 
 
-def test_a_queue_that_is_not_there_is_refused(url: str, queue: Queue) -> None:
+def test_a_missing_queue_is_refused(url: str, queue: Queue) -> None:
     problem = refused({"path": f"queue:{url}#nobody"})
     assert isinstance(problem, QueueNotFound)
     assert problem.name == "nobody"
@@ -362,7 +362,7 @@ def test_a_server_without_queues_is_refused_and_left_alone(postgres_url: str) ->
 
 
 @pytest.mark.postgres
-def test_a_role_that_may_only_look_is_enough_and_another_is_told_what_it_needs(
+def test_a_read_only_role_is_enough_and_a_lesser_one_learns_what_it_needs(
     postgres_url: str,
 ) -> None:
     schema, role = f"s_{uuid.uuid4().hex[:12]}", f"r_{uuid.uuid4().hex[:12]}"
@@ -386,7 +386,7 @@ def _as_superuser(url: str, statement: str) -> None:
         connection.execute(statement)
 
 
-def test_without_adbc_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_adbc_the_error_has_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql.dbapi", None)
     problem = refused({"path": "queue:postgresql://localhost/db#orders"})
     assert isinstance(problem, MissingExtra)
@@ -399,39 +399,46 @@ def test_without_adbc_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         ({"path": "queue:mysql://host/db#q"}, "is no database; write queue:sqlite:///PATH#name"),
         ({"path": "queue:sqlite:///#q"}, "is no database"),
         ({"path": "queue:postgresql://host/db"}, "names no queue; write"),
-        ({"from": "first"}, "from: is for streams; a queue is read with path, queue, filter"),
-        ({"maxMessagesPerTrigger": "5"}, "maxMessagesPerTrigger: is for streams"),
+        (
+            {"from": "first"},
+            "from: only streams have this option; a queue is read with path, queue, filter",
+        ),
+        ({"maxMessagesPerTrigger": "5"}, "maxMessagesPerTrigger: only streams have this option"),
         ({"to": "stream:x"}, "no option 'to'"),
         (
             {"states": "redy"},
             "states: give some of ready, delayed, leased, dead, or all, or archived",
         ),
         ({"states": "ready,archived"}, "'archived' stands alone"),
-        ({"partitions": "0"}, "partitions: a whole number"),
+        ({"partitions": "0"}, "partitions: give a whole number"),
         ({"filter": "a = = 1"}, "at line 1, column 5"),
         ({"path": "queue:sqlite:///nowhere.db#q", "paths": "a"}, "read one queue with .load"),
     ],
 )
-def test_options_are_checked_before_anything_is_opened(options: dict[str, str], said: str) -> None:
+def test_options_are_checked_before_a_database_is_opened(
+    options: dict[str, str], said: str
+) -> None:
     assert said in str(refused({"path": "queue:sqlite:///nowhere.db#q", **options}))
 
 
 def test_columns_of_a_queue_are_checked_as_those_of_a_stream(url: str, queue: Queue) -> None:
     given = {"path": f"queue:{url}#orders"}
-    assert "'_state': is string, not int" in str(refused(given, "_state int"))
-    assert "'_reason': not every message" in str(refused(given, "_reason string NOT NULL"))
+    assert "'_state': must be string, not int" in str(refused(given, "_state int"))
+    assert "'_reason': messages may lack it" in str(refused(given, "_reason string NOT NULL"))
     assert read(reader(url, "_state string NOT NULL, _attempts int NOT NULL")) == []
 
 
-def test_what_a_queue_holds_is_not_read_as_it_comes() -> None:
+def test_the_messages_of_a_queue_cannot_be_read_as_a_stream() -> None:
     source = HeadgateSource({"path": "queue:sqlite:///nowhere.db#q"})
-    with pytest.raises(SparkOptionsError, match="a queue is not read as a stream") as found:
+    with pytest.raises(
+        SparkOptionsError, match="the messages of a queue cannot be read with readStream"
+    ) as found:
         source.streamReader(struct("offset bigint"))
     assert "spark.read" in str(found.value)
 
 
 def test_no_password_is_shown(tmp_path: Path) -> None:
-    from headgate.pipelines.queue_url import queue_place
+    from headgate.pipelines.places import queue_place
 
     place = queue_place("queue:postgres://me:secret@Host:1/db?schema=s&sslmode=require#q")
     assert place.shown == "queue:postgresql://Host:1/db?schema=s#q"

@@ -19,8 +19,7 @@ from headgate.message import OPAQUE, Message
 from headgate.queues.database import connect
 from headgate.queues.engine import Publication
 from headgate.spark.schema import LOSSLESS, queue_columns
-from headgate.spark.sink.destination import BatchMark
-from headgate.spark.sink.destinations import parse
+from headgate.spark.sink.destination import BatchMark, destination_of
 from headgate.spark.sink.staging import stage
 from headgate.streams.stream import Stream
 from tests import generate
@@ -123,7 +122,7 @@ def message(n: int) -> Message:
     )
 
 
-def test_what_is_written_to_a_queue_is_read_back_the_same(
+def test_messages_written_to_a_queue_are_read_back_unchanged(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:
     with Stream.create(tmp_path / "in") as stream, stream.producer() as producer:
@@ -144,7 +143,7 @@ def test_what_is_written_to_a_queue_is_read_back_the_same(
 
 
 def test_a_batch_that_is_committed_again_is_not_read_twice(spark: SparkSession, url: str) -> None:
-    destination = parse(f"queue:{url}#orders", "")
+    destination = destination_of(f"queue:{url}#orders", "")
     destination.open()
     for batch in (0, 0, 1, 0, 1):
         sent = [message(100 * batch + n) for n in range(100)]
@@ -165,13 +164,17 @@ def test_a_batch_that_is_committed_again_is_not_read_twice(spark: SparkSession, 
         ("queue:sqlite:///{}/q.db#nobody", {}, "there is no queue or subscription 'nobody'"),
         ("queue:sqlite:///{}/none.db#orders", {}, "there is no database"),
         ("queue:sqlite:///{}/q.db", {}, "names no queue; write queue:sqlite:///"),
-        ("queue:sqlite:///{}/q.db#orders", {"from": "first"}, "from: is for streams"),
+        (
+            "queue:sqlite:///{}/q.db#orders",
+            {"from": "first"},
+            "from: only streams have this option",
+        ),
         ("queue:sqlite:///{}/q.db#orders", {"stats": "all"}, "did you mean 'states'?"),
         ("queue:sqlite:///{}/q.db#orders", {"filter": "a = = 1"}, "at line 1, column 5"),
         ("queue:postgresql://nobody@127.0.0.1:1/x#orders", {}, "PostgreSQL cannot be reached"),
     ],
 )
-def test_what_cannot_be_read_is_refused_on_the_driver(
+def test_an_invalid_read_is_refused_on_the_driver(
     path: str, options: dict[str, str], problem: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     with connect(f"sqlite:///{tmp_path}/q.db") as database:
@@ -182,14 +185,17 @@ def test_what_cannot_be_read_is_refused_on_the_driver(
     assert "Job aborted" not in str(refused.value)
 
 
-def test_what_a_queue_holds_is_no_stream_and_the_error_says_what_to_do_instead(
+def test_the_error_for_reading_a_queue_as_a_stream_names_the_alternatives(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with connect(f"sqlite:///{tmp_path}/q.db") as database:
         database.queue("orders")
     frame = spark.readStream.format("headgate").load(f"queue:sqlite:///{tmp_path}/q.db#orders")
     writer = frame.writeStream.format("headgate").option("checkpointLocation", str(tmp_path / "ck"))
-    with pytest.raises(PySparkException, match=r"a queue is not read as a stream.*spark\.read"):
+    with pytest.raises(
+        PySparkException,
+        match=r"the messages of a queue cannot be read with readStream.*spark\.read",
+    ):
         writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
 
 

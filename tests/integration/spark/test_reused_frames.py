@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from headgate.message import Message
 from headgate.queues.database import connect
 from headgate.spark.java import java_home
-from headgate.spark.source.answering import FIRST_WITH_FILTERS_PER_SCAN
+from headgate.spark.pushdown import FIRST_WITH_FILTERS_PER_SCAN
 from headgate.streams.stream import Stream
 from tests.mixed_stream import publish
 from tests.pushed import pushdown
@@ -137,7 +137,7 @@ def test_a_cached_part_of_a_view_leaves_the_rest_of_it_alone(
         part.unpersist()
 
 
-def test_what_a_frame_holds_is_written_after_a_part_of_it_was_looked_at(
+def test_a_frame_is_written_after_a_part_of_it_was_collected(
     session: SparkSession, place: str, tmp_path: Path
 ) -> None:
     frame = loaded(session, place)
@@ -157,7 +157,7 @@ def test_the_filter_of_each_load_is_its_own(session: SparkSession, place: str) -
     assert (eu.count(), few.count()) == (30, 12)
 
 
-def test_a_frame_is_planned_once_and_loading_again_shows_what_came_since(
+def test_a_frame_is_planned_once_and_loading_again_shows_newer_messages(
     spark: SparkSession, place: str
 ) -> None:
     frame = loaded(spark, place)

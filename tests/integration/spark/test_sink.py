@@ -12,7 +12,7 @@ import pytest
 
 from headgate.message import OPAQUE, Message
 from headgate.queues.database import connect
-from headgate.spark.sink.destinations import parse
+from headgate.spark.sink.destination import destination_of
 from headgate.spark.sink.staging import stage
 from headgate.spark.sink.writer import DESCRIPTOR_NAMES, DESCRIPTOR_SCHEMA
 from headgate.streams.stream import Stream
@@ -86,7 +86,7 @@ def forget_last_commit(checkpoint: Path) -> None:
 # ---- batches -----------------------------------------------------------------------------------------
 
 
-def test_what_is_read_and_written_is_the_same(spark, source, tmp_path):
+def test_messages_that_are_read_and_written_are_equal(spark, source, tmp_path):
     read = spark.read.format("headgate").option("partitions", "1").load(str(source))
     read.write.format("headgate").mode("append").save(str(tmp_path / "out"))
     assert messages(tmp_path / "out") == messages(source)
@@ -111,7 +111,7 @@ def test_descriptors_of_staged_files_are_committed_where_they_belong(spark, tmp_
     batch = pa.record_batch({"payload": pa.array([b"x", b"y"])})
     rows = []
     for number, to in enumerate(places):
-        destination = parse(to, "")
+        destination = destination_of(to, "")
         destination.open()
         made = stage(destination.staging, [batch.slice(number)], number)
         rows.append((*(getattr(made, name) for name in DESCRIPTOR_NAMES), None))
@@ -123,10 +123,10 @@ def test_descriptors_of_staged_files_are_committed_where_they_belong(spark, tmp_
     assert payloads(tmp_path / "b") == [b"y"]
 
 
-def test_what_cannot_be_written_is_refused_on_the_driver(spark):
+def test_an_invalid_write_is_refused_on_the_driver(spark):
     frame = spark.range(1).selectExpr("id AS n")
     with pytest.raises(
-        Exception, match="messages are only ever added; use mode 'append'"
+        Exception, match="messages can only be appended; use mode 'append'"
     ) as refused:
         frame.write.format("headgate").mode("overwrite").save("out")
     assert "AnalysisException" in type(refused.value).__name__

@@ -178,13 +178,13 @@ def test_a_read_begins_and_ends_where_it_is_told_to(spark: SparkSession, tmp_pat
     [
         ("", {"filtr": "a = 1"}, "no option 'filtr'; did you mean 'filter'?"),
         ("offset long", {"filter": "a = = 1"}, "at line 1, column 5"),
-        ("offset string", {}, "column 'offset': is bigint, not string"),
-        ("at date", {}, "column 'at': date is no type of a header"),
+        ("offset string", {}, "column 'offset': must be bigint, not string"),
+        ("at date", {}, "column 'at': a header cannot be date"),
         ("", {"path": "/nowhere/at/all"}, "there is no stream in /nowhere/at/all"),
         ("offset long", {"path": "/nowhere/at/all"}, "there is no stream in /nowhere/at/all"),
     ],
 )
-def test_what_cannot_be_read_is_refused_on_the_driver(
+def test_an_invalid_read_is_refused_on_the_driver(
     schema: str, options: dict[str, str], problem: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     Stream.create(tmp_path / "s").close()
@@ -268,7 +268,7 @@ def test_progress_is_a_cursor_of_the_stream_also_when_nothing_matches(
     assert everything(tmp_path / "out") == []
 
 
-def test_what_retention_took_stops_the_query_unless_it_is_told_to_go_on(
+def test_messages_deleted_by_retention_stop_a_query_unless_it_allows_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with Stream.create(tmp_path / "s", segment_bytes=4096, chunk_messages=10) as stream:
@@ -280,7 +280,7 @@ def test_what_retention_took_stops_the_query_unless_it_is_told_to_go_on(
         stream.trim(before_offset=300)
         first = stream.first_offset
     assert first > 20
-    with pytest.raises(PySparkException, match=f"offsets 20 to {first - 1} were dropped"):
+    with pytest.raises(PySparkException, match=f"offsets 20 to {first - 1} were deleted"):
         copy_stream(spark, *places)
     copy_stream(spark, *places, failOnDataLoss=False)
     assert len(everything(tmp_path / "out")) == 20 + 420 - first
@@ -290,7 +290,7 @@ def test_what_retention_took_stops_the_query_unless_it_is_told_to_go_on(
 
 EXECUTOR = """
 import sys
-import headgate.spark.datasource, headgate.spark.source.stream_batch, headgate.spark.source.stream_micro, headgate.spark.sink.compose
+import headgate.spark.datasource, headgate.spark.source.stream_batch, headgate.spark.source.stream_micro, headgate.spark.sink.composition
 loaded = [name for name in ("apsw", "psycopg", "starlette", "typer", "rich") if name in sys.modules]
 assert not loaded, loaded
 """
@@ -333,7 +333,7 @@ def test_spark_connect_reads_a_stream(full: bool, tmp_path: Path) -> None:
     subprocess.run(program, check=True, timeout=300, env=environ)
 
 
-def test_spark_connect_reads_a_stream_as_it_comes(full: bool, tmp_path: Path) -> None:
+def test_spark_connect_reads_a_stream_in_micro_batches(full: bool, tmp_path: Path) -> None:
     if not full:
         pytest.skip("a server of its own takes a while: HEADGATE_FULL=1 runs this")
     pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")

@@ -1,4 +1,4 @@
-"""What is typed as a size, a duration or a header, and what it means."""
+"""Sizes, durations and headers on the command line."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from headgate.errors import HeadgateError
 from headgate.insights import size_text
 
 
-def test_arguments_are_read_or_refused():
+def test_sizes_durations_and_headers_are_parsed_or_refused():
     assert parse_headers(["a=b=c", "n:=1.5", "gone:=null"]) == {"a": "b=c", "n": 1.5, "gone": None}
     assert parse_duration("1.5h").total_seconds() == 5400
     assert [parse_size(text) for text in ("10", "1KB", "1KiB", "1.5MiB")] == [

@@ -1,4 +1,4 @@
-"""headgate explain: everything a filter becomes, in one place."""
+"""headgate explain: its text, its JSON and its warnings."""
 
 import json
 
@@ -13,7 +13,7 @@ def explained(filter, capsys):
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_person_sees_tree_sql_probes_and_spark(capsys):
+def test_explain_prints_the_tree_the_sql_the_probes_and_the_spark_expression(capsys):
     assert run(["explain", "NOT (region <> 'EU' OR amount <= 1000)"]) == 0
     out = capsys.readouterr().out
     for part in (
@@ -34,7 +34,7 @@ def test_a_person_sees_tree_sql_probes_and_spark(capsys):
         assert part in out
 
 
-def test_a_script_sees_the_same_as_json(capsys):
+def test_explain_prints_its_plan_as_json(capsys):
     plan = explained("region = 'EU' AND amount > 1000", capsys)
     assert plan["normal_form"] == "region = 'EU' AND amount > 1000"
     assert [term["routing"] for term in plan["terms"]] == ["index key", "checked after the index"]
@@ -45,7 +45,7 @@ def test_a_script_sees_the_same_as_json(capsys):
     assert plan["warnings"] == []
 
 
-def test_what_an_engine_cannot_decide_is_named_with_its_reason(capsys):
+def test_a_term_that_an_engine_cannot_decide_is_named_with_its_reason(capsys):
     plan = explained("a = 1 AND sys.topic MATCHES 'a.*.b.#'", capsys)
     assert plan["sql"]["sqlite"]["residual"] == "sys.topic MATCHES 'a.*.b.#'"
     assert "regular expressions" in plan["sql"]["sqlite"]["reasons"][0]
@@ -66,11 +66,11 @@ def test_what_an_engine_cannot_decide_is_named_with_its_reason(capsys):
         ("sys.timestamp > 1750000000000", "in microseconds since 1970"),
     ],
 )
-def test_what_the_author_may_not_have_meant_is_said(filter, warning, capsys):
+def test_a_filter_that_is_probably_a_mistake_has_a_warning(filter, warning, capsys):
     assert any(warning in said for said in explained(filter, capsys)["warnings"])
 
 
-def test_a_bad_filter_is_exit_code_2_with_a_caret(capsys):
+def test_a_filter_with_a_syntax_error_is_exit_code_2_with_a_caret(capsys):
     assert run(["explain", "region = "]) == 2
     assert "  region = \n           ^" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""However a command fails, a person reads what it was and what to do, and never a traceback."""
+"""A command that fails prints what failed and what to do, and never a traceback."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ LONG = "n" * 300
 
 @pytest.fixture
 def failing(monkeypatch):
-    """A command line whose only command fails as told."""
+    """Replace the command line by one whose only command fails with a given exception."""
 
     def prepare(problem: BaseException) -> None:
         def made(arguments: list[str]) -> typer.Typer:
@@ -59,7 +59,7 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("problem", "said"), PROBLEMS, ids=lambda v: type(v).__name__)
-def test_a_failure_is_told_in_a_line_and_is_exit_code_2(failing, capsys, problem, said):
+def test_a_failure_is_printed_on_one_line_with_exit_code_2(failing, capsys, problem, said):
     failing(problem)
     assert run([]) == 2
     told = capsys.readouterr().err
@@ -68,7 +68,7 @@ def test_a_failure_is_told_in_a_line_and_is_exit_code_2(failing, capsys, problem
 
 
 @pytest.mark.parametrize("arguments", [["--debug", "a"], ["a", "--debug"]])
-def test_debug_prints_the_traceback_and_the_line(failing, capsys, arguments):
+def test_debug_prints_the_traceback_and_the_error_line(failing, capsys, arguments):
     failing(KeyError("region"))
     assert run(arguments) == 2
     told = capsys.readouterr().err
@@ -76,12 +76,13 @@ def test_debug_prints_the_traceback_and_the_line(failing, capsys, arguments):
     assert told.rstrip().splitlines()[-1].startswith("error: unexpected KeyError: 'region'")
 
 
-def test_debug_behind_two_dashes_is_no_option():
-    assert cli._without_debug(["publish", "--", "--debug"]) == (
-        False,
-        ["publish", "--", "--debug"],
-    )
-    assert cli._without_debug(["--debug", "x", "--", "y"]) == (True, ["x", "--", "y"])
+@pytest.mark.parametrize(
+    ("arguments", "debugged"), [(["--", "--debug"], False), (["--debug", "--", "y"], True)]
+)
+def test_debug_after_two_dashes_is_an_argument(failing, capsys, arguments, debugged):
+    failing(KeyError("region"))
+    assert run(arguments) == 2
+    assert ("Traceback" in capsys.readouterr().err) is debugged
 
 
 def test_the_help_names_debug(capsys):
@@ -89,7 +90,7 @@ def test_the_help_names_debug(capsys):
     assert "--debug" in capsys.readouterr().out
 
 
-def test_what_java_says_is_told_and_not_what_was_called():
+def test_an_error_of_spark_is_described_by_its_java_message():
     class Py4JJavaError(Exception):
         __module__ = "py4j.protocol"
 
@@ -138,7 +139,7 @@ def test_what_java_says_is_told_and_not_what_was_called():
     ],
     ids=lambda command: " ".join(command)[:50],
 )
-def test_names_that_cannot_be_are_told_in_a_line(tmp_path, monkeypatch, capsys, command):
+def test_invalid_names_are_reported_on_one_line(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("no database, no stream and no topology")
     assert run(command) == 2
@@ -148,7 +149,7 @@ def test_names_that_cannot_be_are_told_in_a_line(tmp_path, monkeypatch, capsys, 
 
 
 @pytest.mark.parametrize("command", ["publish", "seal", "trim", "delete"])
-def test_a_stream_that_may_not_be_written_says_so(tmp_path, monkeypatch, capsys, command):
+def test_writing_to_a_read_only_stream_is_reported(tmp_path, monkeypatch, capsys, command):
     Stream.create(tmp_path / "s").close()
     more = {"publish": ["x"], "trim": ["--max-age", "1d"], "delete": ["--yes"]}.get(command, [])
     refuse_to_write(monkeypatch)
@@ -156,7 +157,7 @@ def test_a_stream_that_may_not_be_written_says_so(tmp_path, monkeypatch, capsys,
     assert "cannot be written: Read-only file system" in capsys.readouterr().err
 
 
-def test_a_producer_of_a_stream_that_may_not_be_written_raises_ours(tmp_path, monkeypatch):
+def test_a_producer_of_a_read_only_stream_raises_a_stream_error(tmp_path, monkeypatch):
     with Stream.create(tmp_path / "s") as stream:
         refuse_to_write(monkeypatch)
         with pytest.raises(StreamWriteError, match="cannot be written"):
@@ -164,7 +165,7 @@ def test_a_producer_of_a_stream_that_may_not_be_written_raises_ours(tmp_path, mo
 
 
 def refuse_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a read-only disk does, also for root."""
+    """Fail like a read-only disk, also for root."""
     real = os.open
 
     def refusing(path, flags, *more, **named):
@@ -176,7 +177,7 @@ def refuse_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full device")
-def test_output_that_cannot_be_written_is_told_once(monkeypatch, capsys):
+def test_output_that_cannot_be_written_is_reported_once(monkeypatch, capsys):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert run(["--version"]) == 2
@@ -203,7 +204,7 @@ ODD_FILES = {
     ],
     ids=lambda command: command[0],
 )
-def test_a_file_that_no_parser_takes_is_named(tmp_path, capsys, command, name):
+def test_a_file_that_cannot_be_parsed_is_reported_by_its_format(tmp_path, capsys, command, name):
     path = tmp_path / name
     path.write_text(ODD_FILES[name])
     assert run([*command, str(path)]) == 2
@@ -212,7 +213,7 @@ def test_a_file_that_no_parser_takes_is_named(tmp_path, capsys, command, name):
     assert "TOML" in said or "JSON" in said
 
 
-def test_settings_that_no_parser_takes_are_named(tmp_path, monkeypatch, capsys):
+def test_a_settings_file_that_cannot_be_parsed_is_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for text in (ODD_FILES["deep.toml"], ODD_FILES["long.toml"]):
         (tmp_path / "headgate.toml").write_text(text)
@@ -229,21 +230,21 @@ ODD_ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), ODD_ARGUMENTS)
-def test_an_argument_that_cannot_be_is_refused_with_the_reason(tmp_path, capsys, arguments, said):
+def test_an_invalid_argument_is_refused_with_the_reason(tmp_path, capsys, arguments, said):
     database = ["--db", f"sqlite:///{tmp_path}/q.db"]
     run(["queue", "create", "q", *database])
     assert run([*arguments, *database]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_scan_of_fewer_than_no_messages_is_refused(tmp_path, capsys):
+def test_a_scan_with_a_negative_or_huge_limit_is_refused(tmp_path, capsys):
     Stream.create(tmp_path / "s").close()
     for limit in ("-1", "9" * 30):
         assert run(["stream", "scan", str(tmp_path / "s"), "--limit", limit]) == 2
         assert "--limit" in capsys.readouterr().err
 
 
-def test_what_the_terminal_cannot_show_is_printed_as_an_escape(tmp_path, monkeypatch):
+def test_characters_that_the_terminal_lacks_are_printed_as_escapes(tmp_path, monkeypatch):
     printed = BytesIO()
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(printed, encoding="ascii"))
     path = tmp_path / "s"
@@ -253,7 +254,7 @@ def test_what_the_terminal_cannot_show_is_printed_as_an_escape(tmp_path, monkeyp
     assert rb"n\xe9 \U0001f600" in printed.getvalue()
 
 
-def test_a_command_whose_input_and_outputs_are_closed_runs_all_the_same(tmp_path, monkeypatch):
+def test_a_command_runs_with_closed_standard_streams(tmp_path, monkeypatch):
     Stream.create(tmp_path / "s").close()
     for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
@@ -272,7 +273,7 @@ def test_ctrl_c_while_a_command_is_loaded_prints_no_traceback(monkeypatch, capsy
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path):
+def test_a_reader_that_closes_the_pipe_is_not_a_failure(tmp_path):
     with Stream.create(tmp_path / "s") as stream, stream.producer() as producer:
         producer.publish_many([Message(b"x" * 100) for _ in range(5_000)])  # more than a pipe holds
     command = [sys.executable, "-c", "from headgate.cli import main; main()", "stream", "scan", "s"]

@@ -1,4 +1,4 @@
-"""headgate filter check: what it prints, and with which exit code it ends."""
+"""headgate filter check: its output and its exit codes."""
 
 import json
 
@@ -26,12 +26,12 @@ UNREFUSED = {"expr": "a = 1", "message": {}, "expect": "error"}
 TOPIC = {"pattern": "a.#", "topic": "a", "expect": True}
 
 
-def test_all_good_is_exit_code_0_and_the_score(table, capsys):
+def test_cases_that_all_pass_are_exit_code_0_with_their_count(table, capsys):
     assert run(["filter", "check", table(GOOD, REFUSED, TOPIC)]) == 0
     assert capsys.readouterr().out == "engines: python, arrow, sqlite\n3 passed, 0 failed\n"
 
 
-def test_a_disagreement_is_shown_and_is_exit_code_1(table, capsys):
+def test_a_disagreement_is_printed_with_exit_code_1(table, capsys):
     assert run(["filter", "check", table(GOOD, WRONG, UNREFUSED), "--engine", "python"]) == 1
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == "1 passed, 2 failed"
@@ -50,7 +50,7 @@ def test_json_names_case_engine_and_answers(table, capsys):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("[", "is no JSON"),
+        ("[", "is not JSON"),
         ("{}", "must hold a list"),
         ("[5]", "case 1 must be an object"),
         ('[{"expr": "a"}]', '"expect" must be true, false or "error"'),

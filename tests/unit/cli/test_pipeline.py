@@ -1,4 +1,4 @@
-"""headgate pipeline check and show: what a person types, and what comes back. Spark is not started."""
+"""headgate pipeline: check and show, and errors of run before Spark is started."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from rich.console import Console
 from headgate.cli.app import run
 from headgate.cli.pipeline import final_table, live_table
 from headgate.insights import pipeline_facts
-from headgate.pipelines.account import Account, Batch
-from headgate.pipelines.counters import Counters
+from headgate.pipelines.account import Account, Batch, Counters
 from headgate.pipelines.file import read_pipeline
 from headgate.spark.pipeline.lock import CheckpointLock
 from headgate.streams.stream import Stream
@@ -40,12 +39,14 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_good_file_is_told_it_can_run(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_says_that_a_valid_pipeline_can_run(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["pipeline", "check", str(file)]) == 0
     assert "can run (1 bindings, 0 places)" in capsys.readouterr().out
 
 
-def test_a_bad_file_is_told_everything_and_exits_with_2(
+def test_all_problems_of_a_pipeline_file_are_reported_with_exit_code_2(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(GOOD.replace("stream =", "stram =").replace("none:", "nun:"))
@@ -92,12 +93,12 @@ def test_once_and_continuous_exclude_each_other(
     assert "exclude each other" in capsys.readouterr().err
 
 
-def test_the_tables_say_what_was_read_routed_skipped_and_who_got_it() -> None:
+def test_the_tables_show_scanned_routed_and_skipped_messages_by_queue() -> None:
     queues = {f"q{n:02}": 100 - n for n in range(25)}
     counted = Counters(
-        read=90, routed=80, unroutable=10, chunks_skipped=4, bytes_read=1024, bytes_total=10240, queues=queues
+        scanned=1000, read=90, routed=80, unroutable=10, chunks_skipped=4, bytes_read=1024, bytes_total=10240, queues=queues
     )  # fmt: skip
-    account = Account("p[1]", 3, counted, 1000, 7, Batch(2, 0.5, counted, 1000, 7))
+    account = Account("p[1]", 3, counted, 7, Batch(2, 0.5, counted, 7))
     console = Console(width=100, record=True, file=StringIO())
     console.print(live_table(pipeline_facts(account, 2.0)))
     live = console.export_text()
@@ -113,7 +114,7 @@ def test_the_tables_say_what_was_read_routed_skipped_and_who_got_it() -> None:
 
 
 @pytest.mark.parametrize("setting", ["executor.memory=4g", "spark.executor.memory", "spark.x="])
-def test_what_is_no_setting_of_spark_is_refused_before_spark_starts(
+def test_an_invalid_setting_of_spark_is_refused_before_spark_starts(
     setting: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["pipeline", "run", str(file), "--conf", setting]) == 2

@@ -1,4 +1,4 @@
-"""headgate route, as a user types it."""
+"""headgate route: its tables, its JSON and its exit codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(*arguments: str):
     return CliRunner().invoke(app, ["--topology", EXAMPLE, *arguments], env={"COLUMNS": "200"})
 
 
-def test_it_says_who_receives_and_why_the_others_do_not():
+def test_route_prints_the_receivers_and_why_other_bindings_failed():
     result = run(
         "--exchange",
         "orders",
@@ -45,7 +45,7 @@ def test_a_message_that_no_queue_receives_is_exit_code_1():
     assert "amount > 1000 is FALSE: amount is 1000" in result.output
 
 
-def test_json_says_the_same():
+def test_route_prints_its_answer_as_json():
     result = run(
         "--exchange", "orders", "--header", "amount:=2000", "--header", "region=UK", "--json"
     )
@@ -58,12 +58,12 @@ def test_json_says_the_same():
     assert by_queue["eu-created"]["why_not"] == "header 'region' is 'UK', not 'EU'"
 
 
-def test_the_list_of_others_can_be_cut():
+def test_limit_shortens_the_list_of_bindings_that_failed():
     result = run("--exchange", "orders", "--header", "region=XX", "--limit", "2")
     assert "… and 3 more" in result.output
 
 
-def test_a_table_as_a_header_is_compared_by_value_and_markup_is_not_read():
+def test_a_header_that_is_an_object_is_compared_by_value_and_markup_is_printed_unchanged():
     result = run("--exchange", "orders", "--header", 'tenant:={"k": "[bold]"}')
     assert result.exit_code == 0
     assert "tenant NOT LIKE 'test-%' is UNKNOWN" in result.output
@@ -72,5 +72,5 @@ def test_a_table_as_a_header_is_compared_by_value_and_markup_is_not_read():
 @pytest.mark.parametrize(
     "arguments", [["--exchange", "none"], ["--exchange", "orders", "--header", "nothing"]]
 )
-def test_mistakes_are_our_errors(arguments):
+def test_an_invalid_exchange_or_file_raises_an_error_of_headgate(arguments):
     assert isinstance(run(*arguments).exception, HeadgateError)

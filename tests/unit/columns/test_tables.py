@@ -14,12 +14,6 @@ from headgate.streams.stream import Stream
 NOW = 1_750_000_000_000_000
 
 
-@pytest.fixture
-def stream(tmp_path):
-    with Stream.create(tmp_path / "s") as stream:
-        yield stream
-
-
 def headers_of(stream):
     return [dict(message.headers) for message in stream.consume()]
 

@@ -6,10 +6,10 @@ from headgate.pipelines import Account, Batch, Counters
 
 def account() -> Account:
     counted = Counters(
-        read=90, routed=80, unroutable=10, chunks_skipped=4, bytes_read=1024, bytes_total=10240,
+        scanned=1000, read=90, routed=80, unroutable=10, chunks_skipped=4, bytes_read=1024, bytes_total=10240,
         queues={"b": 30, "a": 30, "c": 50},
     )  # fmt: skip
-    return Account("p", 3, counted, 1000, 7, Batch(2, 0.5, counted, 1000, 7))
+    return Account("p", 3, counted, 7, Batch(2, 0.5, counted, 7))
 
 
 def test_the_facts_of_a_run_have_rates_and_what_was_skipped():

@@ -7,7 +7,7 @@ from headgate.routing import Topology
 
 
 @pytest.fixture
-def topology():
+def shop_topology():
     """A headers exchange with one binding that has a filter and one that does not."""
     made = Topology()
     made.declare_exchange("orders", "headers")
@@ -18,8 +18,8 @@ def topology():
     return made
 
 
-def test_every_binding_is_listed_with_the_first_condition_that_failed(topology):
-    facts = explain_route(topology, "orders", headers={"region": "EU", "amount": 1200})
+def test_every_binding_is_listed_with_the_first_condition_that_failed(shop_topology):
+    facts = explain_route(shop_topology, "orders", headers={"region": "EU", "amount": 1200})
     assert (facts.queues, facts.unroutable, facts.via) == (("eu-large",), False, ("orders",))
     by_queue = {binding.destination: binding for binding in facts.bindings}
     assert by_queue["eu-large"].matched
@@ -27,16 +27,16 @@ def test_every_binding_is_listed_with_the_first_condition_that_failed(topology):
     assert by_queue["us"].source_type == "headers"
 
 
-def test_the_condition_of_a_binding_is_one_line(topology):
-    facts = explain_route(topology, "orders", headers={"region": "EU"})
+def test_the_condition_of_a_binding_is_one_line(shop_topology):
+    facts = explain_route(shop_topology, "orders", headers={"region": "EU"})
     assert {binding.condition for binding in facts.bindings} == {
         "region = 'EU'; filter amount > 1000",
         "region = 'US'",
     }
 
 
-def test_a_message_that_no_queue_receives_is_unroutable(topology):
-    facts = explain_route(topology, "orders", headers={"region": "APAC"})
+def test_a_message_that_no_queue_receives_is_unroutable(shop_topology):
+    facts = explain_route(shop_topology, "orders", headers={"region": "APAC"})
     assert facts.unroutable
     assert facts.queues == ()
 

@@ -21,7 +21,7 @@ def fill(stream: Stream, count: int, **headers: str) -> None:
 
 
 @pytest.fixture
-def filled(tmp_path):
+def two_segments(tmp_path):
     """Ten messages in a sealed segment, three in a hot one."""
     path = tmp_path / "events"
     with Stream.create(path, indexed=["region"]) as stream:
@@ -31,11 +31,11 @@ def filled(tmp_path):
     return path
 
 
-def test_the_facts_of_a_stream_count_messages_segments_and_bytes(filled):
-    facts = stream_facts(filled)
+def test_the_facts_of_a_stream_count_messages_segments_and_bytes(two_segments):
+    facts = stream_facts(two_segments)
     assert (facts.stream, facts.messages, facts.next_offset) == ("events", 13, 13)
     assert (facts.segments, facts.sealed, facts.cold) == (2, 1, 0)
-    assert facts.bytes == stored_bytes(filled) > 0
+    assert facts.bytes == stored_bytes(two_segments) > 0
     assert facts.indexed == ("region",)
 
 
@@ -52,11 +52,11 @@ def test_a_file_is_not_a_directory_of_streams(tmp_path):
         list_streams(tmp_path / "file")
 
 
-def test_the_details_of_a_stream_have_its_options_and_the_lag_of_its_cursors(filled):
-    with Stream.open(filled) as stream, stream.consume(cursor="billing") as consumer:
+def test_the_details_of_a_stream_have_its_options_and_the_lag_of_its_cursors(two_segments):
+    with Stream.open(two_segments) as stream, stream.consume(cursor="billing") as consumer:
         next(consumer)
         consumer.commit()
-    details = stream_details(filled)
+    details = stream_details(two_segments)
     assert details.options["indexed"] == ("region",)
     [cursor] = details.cursors
     assert (cursor.name, cursor.position, cursor.lag) == ("billing", 1, 12)
@@ -64,13 +64,13 @@ def test_the_details_of_a_stream_have_its_options_and_the_lag_of_its_cursors(fil
 
 
 @pytest.mark.parametrize(("number", "offset"), [(0, 13), (1, 9), (3, 7), (10, 0), (11, 0)])
-def test_the_last_matches_are_found_across_segments(filled, number, offset):
-    with Stream.open(filled) as stream:
+def test_the_last_matches_are_found_across_segments(two_segments, number, offset):
+    with Stream.open(two_segments) as stream:
         assert find_last_matches(stream, "region = 'EU'", number) == offset
 
 
-def test_asking_for_facts_writes_nothing(filled):
-    before = {path: path.stat().st_mtime_ns for path in filled.rglob("*")}
-    stream_details(filled)
-    list_streams(filled.parent)
-    assert {path: path.stat().st_mtime_ns for path in filled.rglob("*")} == before
+def test_asking_for_facts_writes_nothing(two_segments):
+    before = {path: path.stat().st_mtime_ns for path in two_segments.rglob("*")}
+    stream_details(two_segments)
+    list_streams(two_segments.parent)
+    assert {path: path.stat().st_mtime_ns for path in two_segments.rglob("*")} == before

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headgate.matching import cache as module
-from headgate.matching.cache import Memory
+from headgate.matching.cache import AnswerCache
 
 
 @pytest.fixture
-def memory(monkeypatch) -> Memory[str]:
+def memory(monkeypatch) -> AnswerCache[str]:
     for name, value in (
         ("FIRST", 4),
         ("MOST", 16),
@@ -19,10 +19,10 @@ def memory(monkeypatch) -> Memory[str]:
         ("THOROUGH", 3),
     ):
         monkeypatch.setattr(module, name, value)
-    return Memory()
+    return AnswerCache()
 
 
-def fill(memory: Memory[str], count: int, weight: int = 0) -> None:
+def fill(memory: AnswerCache[str], count: int, weight: int = 0) -> None:
     for n in range(count):
         memory.keep((n, len(memory.known)), "answer", weight)
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from headgate.matching.groups import SMALL, Group, Union, exclude, gathered, include, merged, size
+from headgate.matching.groups import (
+    SMALL,
+    MemberGroup,
+    MemberUnion,
+    exclude,
+    include,
+    merge,
+    size,
+    unite,
+)
 
 
 def test_a_slot_grows_from_nothing_to_a_member_to_a_group_and_back():
@@ -22,7 +31,7 @@ def test_a_slot_grows_from_nothing_to_a_member_to_a_group_and_back():
 
 
 def test_a_member_stays_for_as_many_reasons_as_it_came():
-    group = Group("a", "a")
+    group = MemberGroup("a", "a")
     assert group.discard("a")
     assert group.members == {"a"}
     assert group.discard("a")
@@ -31,7 +40,7 @@ def test_a_member_stays_for_as_many_reasons_as_it_came():
 
 
 def test_members_are_the_same_object_until_somebody_joins_or_leaves():
-    group = Group("a")
+    group = MemberGroup("a")
     before = group.members
     group.add("a")
     group.discard("a")
@@ -42,10 +51,10 @@ def test_members_are_the_same_object_until_somebody_joins_or_leaves():
 
 def test_few_are_merged_and_many_are_shared():
     large = frozenset(range(SMALL + 1))
-    assert gathered([1, 2], [frozenset({3})]) == {1, 2, 3}
-    assert gathered([], [large]) is large
-    both = gathered([-1, 0], [large, frozenset({-2})])
-    assert isinstance(both, Union)
+    assert unite([1, 2], [frozenset({3})]) == {1, 2, 3}
+    assert unite([], [large]) is large
+    both = unite([-1, 0], [large, frozenset({-2})])
+    assert isinstance(both, MemberUnion)
     assert large in both.parts
     assert both == {*large, -1, -2}
     assert len(both) == SMALL + 3
@@ -54,11 +63,11 @@ def test_few_are_merged_and_many_are_shared():
 
 
 def test_a_union_is_a_set():
-    union = Union((frozenset("ab"), frozenset("bc")))
+    union = MemberUnion((frozenset("ab"), frozenset("bc")))
     assert union
     assert sorted(union) == ["a", "b", "c"]
     assert union & {"a", "z"} == {"a"}
     assert union | {"z"} == {"a", "b", "c", "z"}
-    assert merged(union, frozenset()) is union
-    assert merged(frozenset(), union) is union
-    assert merged(union, frozenset("d")) == {"a", "b", "c", "d"}
+    assert merge(union, frozenset()) is union
+    assert merge(frozenset(), union) is union
+    assert merge(union, frozenset("d")) == {"a", "b", "c", "d"}

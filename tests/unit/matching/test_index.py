@@ -85,9 +85,11 @@ def assert_finds(rng: Random, index: EqualityIndex, present: list[tuple[dict, in
 @pytest.mark.parametrize("crowded", [0, 1, 8])
 @pytest.mark.parametrize("wide", [0, 3, 64])
 @pytest.mark.parametrize("at_once", [1, 7, 150])
+@pytest.mark.parametrize("few", [0, 8, 300])
 def test_random_conjunctions_are_found_while_others_come_and_go(
-    seed, monkeypatch, crowded, wide, at_once
+    seed, monkeypatch, crowded, wide, at_once, few
 ):
+    monkeypatch.setattr(module, "FEW", few)
     monkeypatch.setattr(tree, "CROWDED", crowded)
     monkeypatch.setattr(module, "WIDE", wide)
     monkeypatch.setattr(memory, "FIRST", 4)
@@ -116,7 +118,7 @@ def test_nothing_is_left_when_all_entries_are_removed(seed, monkeypatch, crowded
     assert index.columns == ()
     assert list(index.count_pairs()) == []
     assert index._root.empty
-    assert not tree._NO_TABLES
+    assert index._root.probes == index._few == []
     assert index.match(Asked({"h0": "a"})) == set()
 
 
@@ -195,7 +197,7 @@ def test_an_answer_is_remembered_until_the_index_changes():
     found = index.match(Asked({"h": "v1"}))
     assert index.match(Asked({"h": "v1", "other": 1})) is found
     assert index.recall(Asked({"h": "v1", "other": 2})) is found
-    assert index.recall(Asked({"h": []})) is None
+    assert index.recall(Asked({"h": []})) == set()
     index.remove(entries[1])
     assert index.recall(Asked({"h": "v1"})) is None
     assert index.match(Asked({"h": "v1"})) == set()

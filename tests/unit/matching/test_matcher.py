@@ -107,19 +107,19 @@ def ways(text: str) -> list[Path]:
 
 def test_equalities_lead_into_a_filter_and_the_rest_stays():
     (path,) = ways("a = 1 AND b = 'x' AND c > 5")
-    assert set(path.wanted) == {("a", 1), ("b", "x")}
+    assert set(path.pairs) == {("a", 1), ("b", "x")}
     assert path.rest == parse("c > 5")
 
 
 def test_each_side_of_an_or_is_a_way_of_its_own():
-    assert {path.wanted for path in ways("a = 1 OR b = 2")} == {(("a", 1),), (("b", 2),)}
+    assert {path.pairs for path in ways("a = 1 OR b = 2")} == {(("a", 1),), (("b", 2),)}
 
 
 @pytest.mark.parametrize("length", [2, MAX_PATHS, MAX_PATHS + 1, 1_000])
 def test_a_list_of_any_length_is_one_way_and_leaves_nothing_to_check(length):
     values = [f"v{n}" for n in range(length)]
     (path,) = ways(f"a IN ({', '.join(map(repr, values))})")
-    assert path.wanted == (("a", AnyOf(values)),)
+    assert path.pairs == (("a", AnyOf(values)),)
     assert path.rest == TRUE
     matcher = matcher_of(listed=f"a IN ({', '.join(map(repr, values))})", other="a = 'v1'")
     assert matcher.match(Message(headers={"a": "v1"})) == {"listed", "other"}
@@ -129,22 +129,22 @@ def test_a_list_of_any_length_is_one_way_and_leaves_nothing_to_check(length):
 
 def test_of_two_lists_the_shorter_leads_and_the_other_is_checked():
     (path,) = ways("a IN (1, 2, 3) AND b IN ('x', 'y') AND c = 1")
-    assert set(path.wanted) == {("b", AnyOf(["x", "y"])), ("c", 1)}
+    assert set(path.pairs) == {("b", AnyOf(["x", "y"])), ("c", 1)}
     assert path.rest == parse("a IN (1, 2, 3)")
 
 
 def test_alternatives_in_several_columns_are_a_way_each_where_nothing_else_leads():
     found = ways("(a = 1 OR b = 2) AND c > 3")
-    assert [path.wanted for path in found] == [(("a", 1),), (("b", 2),)]
+    assert [path.pairs for path in found] == [(("a", 1),), (("b", 2),)]
     assert {path.rest for path in found} == {parse("c > 3")}
     (path,) = ways("(a = 1 OR b = 2) AND c = 3")
-    assert path.wanted == (("c", 3),)
+    assert path.pairs == (("c", 3),)
     assert path.rest == parse("a = 1 OR b = 2")
 
 
 def test_a_range_needs_the_header_to_be_there():
     (path,) = ways("amount > 5")
-    assert path.wanted == ((Presence("amount"), PRESENT),)
+    assert path.pairs == ((Presence("amount"), PRESENT),)
 
 
 def test_a_topic_pattern_leads_where_no_equality_does():
@@ -165,7 +165,7 @@ def test_what_cannot_match_has_no_way():
 
 def test_an_integer_that_is_no_double_is_compared_and_not_looked_up():
     (path,) = ways("a = 9007199254740993")
-    assert path.wanted == ((Presence("a"), PRESENT),)
+    assert path.pairs == ((Presence("a"), PRESENT),)
     matcher = matcher_of(big="a = 9007199254740993")
     assert matcher.match(Message(headers={"a": 9007199254740992.0})) == {"big"}
     assert matcher.match(Message(headers={"a": 9007199254740992})) == set()

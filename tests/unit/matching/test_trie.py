@@ -91,17 +91,17 @@ def crowd(members: Set[Any]) -> set | tuple:
 
 def test_the_memory_of_open_answers_is_part_of_the_bound(monkeypatch):
     monkeypatch.setattr(trie_module, "REMEMBERED", 10)
-    trie: TopicTrie[set | tuple] = TopicTrie(crowd, open=tuple)
+    trie: TopicTrie[set | tuple] = TopicTrie(crowd, unsettled=tuple)
     trie.add("#", "all")
     trie.add("*.odd", "odd")
     for n in range(100):
         assert trie.match(f"{n}.odd") == ("all", "odd")
         assert trie.match(f"{n}.even") == {"all"}
-        assert len(trie.settled) + len(trie._open) <= 10
+        assert len(trie.settled) + len(trie._unsettled) <= 10
 
 
 def test_an_open_answer_is_remembered_but_never_settled():
-    trie: TopicTrie[set | tuple] = TopicTrie(crowd, open=tuple)
+    trie: TopicTrie[set | tuple] = TopicTrie(crowd, unsettled=tuple)
     trie.add("a.b", 1)
     trie.add("a.b", 2)
     both = trie.match("a.b")

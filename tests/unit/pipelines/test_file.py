@@ -11,7 +11,7 @@ import pytest
 from headgate.errors import PipelineError
 from headgate.pipelines.definition import FormatSource, Pipeline, QueueSource, Sink, StreamSource
 from headgate.pipelines.file import read_pipeline
-from headgate.pipelines.queue_url import queue_place
+from headgate.pipelines.places import queue_place
 from headgate.spark.pipeline.run import source_options
 
 ISSUE = """
@@ -45,7 +45,7 @@ def problems(tmp_path: Path, text: str) -> tuple[str, ...]:
     return refused.value.problems
 
 
-def test_the_smallest_file_says_all_that_is_needed(tmp_path: Path) -> None:
+def test_a_minimal_file_is_complete(tmp_path: Path) -> None:
     pipeline = read(tmp_path, ISSUE)
     assert pipeline.name == "pipeline"
     assert pipeline.source == StreamSource((str(tmp_path / "data/events"),))
@@ -56,7 +56,7 @@ def test_the_smallest_file_says_all_that_is_needed(tmp_path: Path) -> None:
     assert pipeline.topology.route(pipeline.exchange, ("", headers)).queues == {"eu-high"}
 
 
-def test_paths_are_relative_to_the_file_and_not_to_whoever_runs_it(
+def test_paths_are_relative_to_the_file_and_not_to_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path, ISSUE)
@@ -92,7 +92,7 @@ def test_a_database_may_lie_in_a_folder_of_any_name(tmp_path: Path) -> None:
     assert (place.file, place.name) == (folder.resolve() / "q.db", "eu-high")
 
 
-def test_malformed_records_are_dead_letters_where_there_is_a_place_and_else_end_the_run(
+def test_malformed_records_are_dead_letters_or_else_end_the_run(
     tmp_path: Path,
 ) -> None:
     def malformed(source: str, letters: str = "") -> str:
@@ -110,7 +110,7 @@ def test_a_trigger_longer_than_time_is_a_problem_like_others(tmp_path: Path) -> 
     assert problem.startswith("[pipeline]: trigger is ")
 
 
-def test_places_are_each_there_once_and_nowhere_is_no_place(tmp_path: Path) -> None:
+def test_every_place_is_listed_once_and_nowhere_is_no_place(tmp_path: Path) -> None:
     text = (
         ISSUE
         + """
@@ -133,7 +133,7 @@ def test_settings_of_the_pipeline(tmp_path: Path) -> None:
     assert (pipeline.partitions, pipeline.checkpoint) == (4, tmp_path / "c")
 
 
-def test_a_foreign_format_says_which_column_is_what(tmp_path: Path) -> None:
+def test_a_format_source_maps_columns_to_parts_of_messages(tmp_path: Path) -> None:
     text = ISSUE.replace(
         'stream = "data/events"',
         """format = "json"
@@ -186,13 +186,13 @@ def test_a_topology_file_takes_the_place_of_exchange_and_bindings(tmp_path: Path
     with_lost = text + '\n    [[sink]]\n    queue = "lost"\n    to = "none:"\n'
     assert read(tmp_path, with_lost).exchange == "orders"
     stray = with_lost + '\n    [[sink]]\n    queue = "elsewhere"\n    to = "none:"\n'
-    assert "nothing leads to this queue" in problems(tmp_path, stray)[0]
+    assert "no binding leads to this queue" in problems(tmp_path, stray)[0]
     assert (
         "has no exchange 'order'" in problems(tmp_path, with_lost.replace('"orders"', '"order"'))[0]
     )
 
 
-def test_every_problem_is_said_and_not_only_the_first(tmp_path: Path) -> None:
+def test_all_problems_of_a_file_are_reported(tmp_path: Path) -> None:
     found = problems(
         tmp_path,
         """
@@ -229,22 +229,22 @@ def test_every_problem_is_said_and_not_only_the_first(tmp_path: Path) -> None:
         """,
     )
     expected = [
-        "the file: does not know 'sauce'; did you mean 'source'?",
-        "[source]: does not know 'filtr'; did you mean 'filter'?",
+        "the file: unknown key 'sauce'; did you mean 'source'?",
+        "[source]: unknown key 'filtr'; did you mean 'filter'?",
         "[source]: filter: unexpected 'AND'",
         "[source]: start: ",
         "[exchange]: exchange 'pipeline': there is no type 'headrs'",
         "[[binding]] 1: 'pipeline' to queue 'a': the filter cannot be used",
         "[[binding]] 2: does not know 'kee'",
         "[[sink]] 1: to: 'stram:x' is no place",
-        "[[sink]] 2: says no to; add to = ",
+        "[[sink]] 2: to is missing; add to = ",
         "[[sink]] 3: to: 'queue:mysql://x' is no database",
         "[dead_letter]: to: 'parquet:' names no place",
         "[pipeline]: name is made of",
         "[pipeline]: trigger is ",
         "[pipeline]: partitions must be at least 1",
         "queue 'c': has no sink",
-        "sink of 'd': nothing leads to this queue",
+        "sink of 'd': no binding leads to this queue",
     ]
     for beginning in expected:
         assert [p for p in found if p.startswith(beginning)], beginning
@@ -260,7 +260,7 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
     ("text", "said"),
     [
         ("[source", "this is not TOML"),
-        ('[source]\nstream = "a"\nformat = "json"', "[source]: needs stream"),
+        ('[source]\nstream = "a"\nformat = "json"', "[source]: needs exactly one of stream"),
         ("[source]\nstream = 7", "[source]: stream is text or a list of texts, not 7"),
         (
             '[source]\nstream = ["a", "a"]',
@@ -279,7 +279,7 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
             "[source]: queue: 'queue:mysql://me:…@host/db#q' is no database",
         ),
         ('[source]\nqueue = "queue:sqlite:///q.db"', "[source]: queue: 'queue:sqlite:///"),
-        ('[source]\nqueue = "sqlite:///q.db#q"\nstart = "next"', "[source]: does not know 'start'"),
+        ('[source]\nqueue = "sqlite:///q.db#q"\nstart = "next"', "[source]: unknown key 'start'"),
         (
             '[source]\nqueue = "sqlite:///q.db#q"\nstates = "redy"',
             "[source]: states: give some of ready",
@@ -295,13 +295,13 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
         ),
         (
             '[pipeline]\nmax_messages_per_trigger = 5\n[source]\nformat = "json"\npath = "in"',
-            "[pipeline]: max_messages_per_trigger: this source cannot be limited like that",
+            "[pipeline]: max_messages_per_trigger: this source has no such limit",
         ),
         (
             '[pipeline]\nmax_bytes_per_trigger = 5\n[source]\nqueue = "sqlite:///q.db#q"',
-            "[pipeline]: max_bytes_per_trigger: this source cannot be limited like that",
+            "[pipeline]: max_bytes_per_trigger: this source has no such limit",
         ),
-        ('exchange = "orders"', "exchange: a bare name goes with topology"),
+        ('exchange = "orders"', "exchange: a name alone needs topology"),
         ("exchange = []", "[exchange]: is missing"),
         ('[pipeline]\ncheckpoint = "a\\u0000b"', "[pipeline]: checkpoint: "),
         ('[pipeline]\ncheckpoint = "http://["', "[pipeline]: checkpoint: 'http://[' is no path"),
@@ -315,11 +315,11 @@ def test_a_bad_filter_is_shown_with_a_caret_under_the_place(tmp_path: Path) -> N
         ('[exchange]\ntype = "topic"', "[[binding]]: is missing"),
     ],
 )
-def test_what_is_missing_or_malformed_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_missing_or_invalid_entry_is_named(tmp_path: Path, text: str, said: str) -> None:
     assert [p for p in problems(tmp_path, text) if p.startswith(said)]
 
 
-def test_a_queue_is_followed_by_its_archive_or_looked_at_once(tmp_path: Path) -> None:
+def test_a_queue_source_follows_the_archive_or_reads_states_once(tmp_path: Path) -> None:
     def source(line: str) -> Pipeline:
         return read(tmp_path, ISSUE.replace('stream = "data/events"', line))
 
@@ -331,15 +331,13 @@ def test_a_queue_is_followed_by_its_archive_or_looked_at_once(tmp_path: Path) ->
     assert looked.trigger == "once"
 
 
-def test_a_file_that_is_not_there_is_a_problem_like_any_other(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_as_a_problem(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="cannot be read"):
         read_pipeline(tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize("source", ['stream = "in"', 'queue = "queue:sqlite:///in.db#in"'])
-def test_what_is_lost_before_it_is_read_fails_a_pipeline_unless_its_file_says_otherwise(
-    tmp_path: Path, source: str
-) -> None:
+def test_data_loss_fails_a_pipeline_unless_its_file_allows_it(tmp_path: Path, source: str) -> None:
     def with_source(*more: str) -> str:
         return dedent(ISSUE).replace('stream = "data/events"', "\n".join((source, *more)))
 

@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 
 from headgate.queues import Database, connect
+from tests.patience import PATIENCE
 from tests.unit.queues.outage import OutageEngine
-
-PATIENCE = 30
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The sync face of queues is generated from the asyncio face."""
+"""The sync API of queues is generated from the asyncio API."""
 
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -16,12 +16,12 @@ def generated():
     return tool.generate()
 
 
-def test_the_sync_face_is_current(generated):
+def test_the_sync_api_is_current(generated):
     outdated = [path.name for path, text in generated.items() if path.read_text() != text]
     assert outdated == [], "run `make generate`"
 
 
-def test_the_sync_face_mentions_nothing_of_asyncio(generated):
+def test_the_sync_api_mentions_nothing_of_asyncio(generated):
     for path, text in generated.items():
         code = text.partition("\n")[2]  # without the header
         for word in ("async", "await", "aio", "Coroutine", "task"):

@@ -11,9 +11,9 @@ from headgate import aio
 from headgate.queues import connect, push
 from headgate.queues.aio import push as aio_push
 from headgate.testing import ManualClock
+from tests.patience import PATIENCE
 
 EXPIRED = timedelta(hours=2)
-PATIENCE = 30
 
 
 def test_a_callback_is_called_again_after_its_subscription_expired(tmp_path, caplog):

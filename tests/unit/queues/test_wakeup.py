@@ -4,14 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from headgate.queues import Database, connect
+from headgate.queues import Database
 from headgate.queues.wakeup import Wakeup
-
-
-@pytest.fixture
-def db():
-    with connect("memory:") as database:
-        yield database
 
 
 def wakeup_of(db: Database, poll: timedelta | None = None) -> Wakeup:
@@ -28,12 +22,14 @@ def wakeup_of(db: Database, poll: timedelta | None = None) -> Wakeup:
         (None, 10**18, 86_400.0),
     ],
 )
-def test_a_wait_ends_at_the_poll_or_the_due_time_whichever_is_earlier(db, poll, due_us, seconds):
-    assert wakeup_of(db, poll).timeout_until(due_us) == seconds
+def test_a_wait_ends_at_the_poll_or_the_due_time_whichever_is_earlier(
+    memory_database, poll, due_us, seconds
+):
+    assert wakeup_of(memory_database, poll).timeout_until(due_us) == seconds
 
 
-def test_pauses_grow_while_a_due_message_cannot_be_claimed(db):
-    wakeup = wakeup_of(db)
+def test_pauses_grow_while_a_due_message_cannot_be_claimed(memory_database):
+    wakeup = wakeup_of(memory_database)
     pauses = [wakeup.timeout_until(0) for _ in range(12)]
     assert pauses[0] == 0.005
     assert pauses == sorted(pauses)
@@ -42,10 +38,11 @@ def test_pauses_grow_while_a_due_message_cannot_be_claimed(db):
     assert wakeup.timeout_until(0) == 0.005
 
 
-def test_a_consumer_of_a_paused_queue_does_not_wait_for_due_messages(db):
-    queue = db.queue("q")
+def test_a_consumer_of_a_paused_queue_does_not_wait_for_due_messages(memory_database, manual_clock):
+    queue = memory_database.queue("q")
     queue.publish(b"a")
-    [delivery] = queue.claim(lease=timedelta(microseconds=1))
+    assert len(queue.claim(lease=timedelta(seconds=1))) == 1
+    assert wakeup_of(memory_database).timeout() == 1.0
+    manual_clock.advance(timedelta(seconds=1))
     queue.pause()
-    assert delivery.id
-    assert wakeup_of(db).timeout() is None
+    assert wakeup_of(memory_database).timeout() is None

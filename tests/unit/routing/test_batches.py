@@ -7,7 +7,7 @@ import pytest
 
 from headgate.columns.shred import shred_messages
 from headgate.errors import NotPermitted, UnknownExchange
-from headgate.matching.batch import combined
+from headgate.matching.batch import combine_codes
 from headgate.message import Message
 from headgate.routing.topology import Topology
 
@@ -81,7 +81,7 @@ def test_a_batch_needs_an_exchange_one_may_publish_to(made):
 def test_more_combinations_than_an_integer_holds_are_told_apart():
     rng = np.random.default_rng(5)
     columns = [rng.integers(0, 50_000, 2_000) for _ in range(6)]
-    codes, first = combined(columns, 2_000)
+    codes, first = combine_codes(columns, 2_000)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     assert len(first) == len(set(rows))
     assert [rows[first[code]] for code in codes.tolist()] == rows

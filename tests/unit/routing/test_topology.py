@@ -311,8 +311,8 @@ def test_a_binding_can_be_taken_back_by_itself():
     binding = made.bind("x", queue="q", key="a.*", filter="b = 1")
     assert binding.arguments == {"x-filter": "b = 1"}
     assert list(made.bindings("x")) == [binding]
-    assert made.remove(binding)
-    assert not made.remove(binding)
+    assert made.delete_binding(binding)
+    assert not made.delete_binding(binding)
 
 
 def test_deleting_a_queue_or_an_exchange_takes_its_bindings_along():

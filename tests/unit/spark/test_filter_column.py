@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.filters.parser import parse
-from headgate.spark.filter_column import to_expression_text
-from headgate.spark.filter_expression import like_pattern
+from headgate.spark.filter_column import like_pattern, to_expression_text
 
 
 @pytest.mark.parametrize(
@@ -28,7 +27,7 @@ def test_a_filter_reads_as_spark_sql(text, written):
     assert to_expression_text(parse(text)) == written
 
 
-def test_the_moment_can_be_given():
+def test_now_can_be_passed_as_a_number():
     assert to_expression_text(parse("sys.timestamp < UTC()"), now_us=42) == "timestamp < 42"
 
 
@@ -45,6 +44,6 @@ def test_nested_arithmetic_grows_with_its_length_and_does_not_double():
     assert long < 5 * short
 
 
-def test_a_like_pattern_is_escaped_with_backslashes_whatever_its_own_escape_is():
+def test_a_like_pattern_is_escaped_with_backslashes_for_every_escape_character():
     assert like_pattern("a%b_c", None) == "a%b_c"
     assert like_pattern("100!%_!!\\", "!") == "100\\%_!\\\\"

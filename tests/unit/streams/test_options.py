@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from headgate.errors import StreamNotFound, StreamOptionsError
-from headgate.streams.options import StreamOptions, changed, load_options, save_options
+from headgate.streams.options import StreamOptions, change_options, load_options, save_options
 
 
-def test_options_come_back_from_the_file(tmp_path):
+def test_options_are_read_back_from_the_file(tmp_path):
     options = StreamOptions(
         indexed=["region", "é"],
         filter_size=2048,
@@ -27,7 +27,7 @@ def test_the_filter_size_follows_what_is_in_the_filter():
     assert StreamOptions().filter_size == 16
     assert StreamOptions(indexed=["region"]).filter_size == 1024
     assert StreamOptions(filter_size=255).bloom_hashes == 2
-    assert changed(StreamOptions(), {"indexed": ["region"]}).filter_size == 1024
+    assert change_options(StreamOptions(), {"indexed": ["region"]}).filter_size == 1024
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_the_filter_size_follows_what_is_in_the_filter():
         ({"colour": "red"}, "there is no option 'colour'"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(options, complaint):
+def test_an_unusable_option_is_refused_by_name(options, complaint):
     with pytest.raises(StreamOptionsError, match=complaint):
-        changed(StreamOptions(), options)
+        change_options(StreamOptions(), options)
 
 
-def test_a_directory_without_options_is_no_stream(tmp_path):
+def test_a_directory_without_stream_json_is_no_stream(tmp_path):
     with pytest.raises(StreamNotFound, match=r"Stream\.create"):
         load_options(tmp_path)
 
@@ -65,7 +65,7 @@ def test_a_directory_without_options_is_no_stream(tmp_path):
 @pytest.mark.parametrize(
     "content", ["", "{}", "[]", '{"format": 99}', '{"format": 1, "colour": 1}']
 )
-def test_a_file_that_makes_no_sense_is_an_error_that_names_it(tmp_path, content):
+def test_a_damaged_stream_json_is_an_error_that_names_the_file(tmp_path, content):
     (tmp_path / "stream.json").write_text(content)
     with pytest.raises(StreamOptionsError, match=r"stream\.json"):
         load_options(tmp_path)

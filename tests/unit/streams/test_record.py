@@ -35,7 +35,7 @@ def test_no_flipped_bit_changes_an_option(
         flip(tmp_path / damaged, bit)
 
 
-def test_the_copy_is_used_with_a_warning_and_the_next_writer_mends_the_file(
+def test_the_copy_is_read_with_a_warning_and_the_next_writer_restores_the_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Stream.create(tmp_path / "s", indexed=["region"]).close()
@@ -50,10 +50,10 @@ def test_the_copy_is_used_with_a_warning_and_the_next_writer_mends_the_file(
             with stream.producer() as producer:
                 producer.publish(Message(b"x"))
         assert file.read_bytes() == sound
-    assert "stream.json.copy is used" in caplog.text
+    assert "reading stream.json.copy instead" in caplog.text
 
 
-def test_when_both_are_damaged_it_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+def test_a_record_whose_copy_is_damaged_too_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     save_options(tmp_path, OPTIONS)
     for name in ("stream.json", "stream.json.copy"):
         flip(tmp_path / name, 100)
@@ -61,7 +61,7 @@ def test_when_both_are_damaged_it_is_an_error_that_names_the_file(tmp_path: Path
         load_options(tmp_path)
 
 
-def test_a_stream_of_before_has_neither_checksum_nor_copy_until_it_is_written(
+def test_a_stream_of_an_earlier_version_gets_checksum_and_copy_when_it_is_written(
     tmp_path: Path,
 ) -> None:
     Stream.create(tmp_path / "s").close()
@@ -76,7 +76,7 @@ def test_a_stream_of_before_has_neither_checksum_nor_copy_until_it_is_written(
     assert (tmp_path / "s" / "stream.json.copy").exists()
 
 
-def test_an_interrupted_create_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_stream_is_created_where_creating_one_was_interrupted(tmp_path: Path) -> None:
     save_options(tmp_path, OPTIONS)
     (tmp_path / "stream.json").unlink()
     Stream.create(tmp_path).close()

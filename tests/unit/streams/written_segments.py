@@ -53,9 +53,9 @@ def write_hot(
         arrays = arrays_of(messages, options.indexed)
         meta = ChunkMeta({}, properties[i] if properties else {})
         chunk = encode_chunk(arrays, log.next_offset, meta)
-        code = shape.restriction.code_of(meta.properties)
+        code = shape.restriction.code(meta.properties)
         log.append(chunk, index_entry(shape, chunk.head, log.end, code, arrays.get))
-    log.publish()
+    log.commit()
     log.close()
     return log.next_offset
 

@@ -83,7 +83,7 @@ class Story:
 
         # Java compiles quickly instead of well: it only passes descriptors on.
         return session(
-            "headgate demo", **{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+            "headgate demo", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
         )
 
     def route(self, spark: SparkSession) -> None:
@@ -111,7 +111,7 @@ class Story:
         clerk, pager = Inbox(), Inbox()
         disputes = database.queue("disputes", filter_headers=["type", "region"], archive=True)
         condition = cast.CLERK.filter.partition(" AND ")[2]
-        database.subscribe("orders.eu.#", pager.put, id="pager")
+        database.add_callback("orders.eu.#", pager.put, id="pager")
         with disputes.consumer(lambda delivery: clerk.put(delivery.message), filter=condition):
 
             def wait() -> None:

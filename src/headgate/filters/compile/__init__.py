@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
-    from headgate.filters.compile.python import predicate as predicate
+    from headgate.filters.compile.python import compile_predicate as compile_predicate
     from headgate.filters.compile.verdict import judge as judge
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "python": ["predicate"],
+            "python": ["compile_predicate"],
             "verdict": ["judge"],
         },
     )

@@ -1,7 +1,7 @@
 """Filter -> a Python function over one message.
 
-The function is generated: the source holds only our own words and names like `k3` for the constants, which
-are bound as objects. No text of the filter ever reaches the compiler.
+The function is generated: the source holds only our own words, and names like `k3` for the constants, which are bound
+as objects. No text of the filter reaches Python's compiler.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Predicate: TypeAlias = Callable[[Message], bool]
 
 
 @lru_cache(maxsize=4096)
-def predicate(node: Filter | NormalFilter, clock: Callable[[], int] = now_us) -> Predicate:
-    """A function that is True for exactly the messages the filter matches."""
+def compile_predicate(node: Filter | NormalFilter, clock: Callable[[], int] = now_us) -> Predicate:
+    """Compile a filter to a function that returns True for exactly the messages it matches."""
     normal = normalize(node)
     tree = normal.tree
     if tree == TRUE:
@@ -56,13 +56,13 @@ def predicate(node: Filter | NormalFilter, clock: Callable[[], int] = now_us) ->
     if normal.depends_on_time:
         lines.append("    now = clock()")
     lines.append(f"    return {body}")
-    # A copy: what the interpreter learns from running one filter must not be unlearnt by its twins.
+    # A copy of the code: the interpreter specializes it for one filter, and filters of one shape differ.
     return FunctionType(_compiled("\n".join(lines)).replace(), code.names)
 
 
 @lru_cache(maxsize=1024)
 def _compiled(source: str) -> CodeType:
-    """Constants are names, so filters of one shape are one source: compiling it is most of the work."""
+    """Compile the source once for all filters of one shape: their constants are names in it."""
     scope: dict[str, Any] = {}
     exec(compile(source, "<filter>", "exec"), scope)
     code: CodeType = scope["matches"].__code__
@@ -70,7 +70,7 @@ def _compiled(source: str) -> CodeType:
 
 
 class _Code:
-    """Writes expressions, and keeps the objects they name."""
+    """Writes expressions, and keeps the objects that they name."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.names: dict[str, Any] = {
@@ -83,12 +83,13 @@ class _Code:
         }
 
     def name(self, value: object) -> str:
+        """Name a constant."""
         name = f"k{len(self.names)}"
         self.names[name] = value
         return name
 
     def condition(self, node: Filter) -> str:
-        """An expression that is true when the leaf or joint is TRUE, and false otherwise."""
+        """Write an expression that is true exactly when the condition is TRUE."""
         match node:
             case Constant(value=value):
                 return repr(value)
@@ -115,45 +116,49 @@ class _Code:
                 assert_never(node)
 
     def comparison(self, node: Compare) -> str:
+        """Write a comparison."""
         value = self.operand(node.left)
         if not isinstance(node.right, Literal):
             return f"(compare({node.op!r}, {value}, {self.operand(node.right)}) is True)"
-        wanted = node.right.value
-        constant = self.name(wanted)
+        literal = node.right.value
+        constant = self.name(literal)
         op = {"=": "==", "<>": "!="}.get(node.op, node.op)
-        if isinstance(wanted, bool):  # = or <>: the normal form has dropped the others
-            return f"({value} is {wanted is (node.op == '=')})"
-        if isinstance(wanted, str):
+        if isinstance(literal, bool):  # only = and <> are left in the normal form
+            return f"({value} is {literal is (node.op == '=')})"
+        if isinstance(literal, str):
             return (
                 f"({value} == {constant})"
                 if op == "=="
                 else f"(type(v := {value}) is str and v {op} {constant})"
             )
-        if not _same_as_double(wanted):
+        if not _compares_as_double(literal):
             return f"(compare({node.op!r}, {value}, {constant}) is True)"
-        if op == "==" and wanted not in (0, 1):  # only 0 and 1 equal a bool in Python
+        if op == "==" and literal not in (0, 1):  # only 0 and 1 equal a bool in Python
             return f"({value} == {constant})"
         return f"(type(v := {value}) in NUMBERS and v {op} {constant})"
 
     def membership(self, node: In) -> str:
-        wanted = [item.value for item in node.items if isinstance(item, Literal)]
-        text = all(isinstance(v, str) for v in wanted)
-        numbers = all(not isinstance(v, str | bool) and _same_as_double(v) for v in wanted)
-        if len(wanted) < len(node.items) or not (text or numbers):
+        """Write IN: constants of one class as a set, anything else item by item."""
+        listed = [item.value for item in node.items if isinstance(item, Literal)]
+        text = all(isinstance(v, str) for v in listed)
+        numbers = all(not isinstance(v, str | bool) and _compares_as_double(v) for v in listed)
+        if len(listed) < len(node.items) or not (text or numbers):
             return self.item_by_item(node)
-        value, chosen = self.operand(node.value), self.name(frozenset(wanted))
+        value, constants = self.operand(node.value), self.name(frozenset(listed))
         if text and not node.negated:
-            return f"({value} in {chosen})"
+            return f"({value} in {constants})"
         kind = "is str" if text else "in NUMBERS"
-        return f"(type(v := {value}) {kind} and v {_not(node.negated)}in {chosen})"
+        return f"(type(v := {value}) {kind} and v {_not(node.negated)}in {constants})"
 
     def item_by_item(self, node: In) -> str:
+        """Write IN as one comparison for each item."""
         value = self.operand(node.value)
         op, joint = ("<>", " and ") if node.negated else ("=", " or ")
         tests = (f"compare({op!r}, v, {self.operand(item)}) is True" for item in node.items)
         return f"((v := {value}) is not None and ({joint.join(tests)}))"
 
     def operand(self, operand: Operand) -> str:
+        """Write the value of an operand."""
         match operand:
             case Literal(value=value):
                 return self.name(value)
@@ -162,7 +167,7 @@ class _Code:
             case Field(scope="property", name=name):
                 return f"m.properties.get({self.name(name)})"
             case Field(name=name):
-                return f"m.{name}"  # one of SYS_KINDS: the node has seen to it
+                return f"m.{name}"  # one of SYS_KINDS: the node refuses other names
             case Now():
                 return "now"
             case Negate(value=value):
@@ -177,6 +182,6 @@ def _not(negated: bool) -> str:
     return "not " if negated else ""
 
 
-def _same_as_double(value: Scalar) -> bool:
-    """Python compares ints with floats exactly, the language as doubles: the same up to 2**53."""
+def _compares_as_double(value: Scalar) -> bool:
+    """Tell whether Python compares the value like the language: ints with floats exactly, not as doubles."""
     return not isinstance(value, str) and abs(value) < EXACT_AS_DOUBLE

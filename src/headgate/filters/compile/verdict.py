@@ -1,8 +1,8 @@
-"""Filter -> what a chunk's summary alone can say: NONE of its messages match, ALL do, or SOME might.
+"""Filter -> a verdict from the summary of a chunk alone: NONE of its messages match, ALL do, or SOME might.
 
-Abstract evaluation: every leaf is asked "can a message of this chunk make you TRUE?" and "must every one?".
-AND and OR carry both answers up. A leaf that the facts do not cover answers "can: yes, must: no", so NONE
-and ALL are always right and SOME is never wrong; it only costs a look at the messages.
+Abstract evaluation: for every leaf, can a message of this chunk make it TRUE, and must every one? AND and OR carry
+both answers up. A leaf that the facts do not cover answers "can: yes, must: no", so NONE and ALL are always right and
+SOME is never wrong; it only costs reading the messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from headgate.clock import now_us
 from headgate.filters import logic
 from headgate.filters.cost import cost
-from headgate.filters.facts import Chunks, Counts, Facts, FieldFacts, Flags, Range
+from headgate.filters.facts import Chunks, Counts, Facts, FieldFacts, Flags, ValueRange
 from headgate.filters.like import literal_prefix
 from headgate.filters.nodes import (
     And,
@@ -50,13 +50,15 @@ _NUMBERS: Final[tuple[Kind, ...]] = ("int", "float")
 
 
 class Verdict(IntEnum):
+    """The verdict on one chunk."""
+
     NONE = 0  # no message of the chunk matches: skip it
-    SOME = 1  # look at the messages
+    SOME = 1  # test the messages
     ALL = 2  # every message matches: pass the chunk on as it is
 
 
 class Verdicts(NamedTuple):
-    """One answer a chunk: `some` is False only if none can match, `all` True only if every one does."""
+    """One verdict for each chunk: `some` is False only if none can match, `all` True only if every one does."""
 
     some: Flags
     all: Flags
@@ -70,7 +72,7 @@ class Verdicts(NamedTuple):
 def judge(
     node: Filter | NormalFilter, facts: Facts, *, now: Callable[[], int] = now_us
 ) -> Verdicts:
-    """The verdict on every chunk. An empty chunk holds no match: NONE."""
+    """Judge every chunk. An empty chunk holds no match: NONE."""
     judged = _judge(_bound_tree(node, now), facts, np.arange(len(facts)))
     filled = facts.rows > 0
     return Verdicts(judged.some & filled, judged.all & filled)
@@ -94,7 +96,7 @@ def _judge(node: Filter, facts: Facts, chunks: Chunks) -> Verdicts:
 
 
 def _facts_before_probes(terms: tuple[Filter, ...], facts: Facts) -> list[Filter]:
-    """Counts and ranges cost an array comparison; a Bloom probe gathers bytes of every filter."""
+    """Sort terms by cost: counts and ranges cost an array comparison, a Bloom probe reads bytes of every filter."""
     needs_probe = [not fields_read(term) <= facts.fields.keys() for term in terms]
     ranked = sorted(zip(needs_probe, map(cost, terms), terms, strict=True), key=lambda t: t[:2])
     return [term for _, _, term in ranked]
@@ -102,7 +104,7 @@ def _facts_before_probes(terms: tuple[Filter, ...], facts: Facts) -> list[Filter
 
 def _all_of(terms: list[Filter], facts: Facts, chunks: Chunks) -> Verdicts:
     some, every = np.ones(len(chunks), np.bool_), np.ones(len(chunks), np.bool_)
-    # Later terms are asked only about chunks that earlier ones let through.
+    # Later terms judge only the chunks that earlier ones let through.
     left = np.arange(len(chunks))
     for term in terms:
         judged = _judge(term, facts, chunks[left])
@@ -126,7 +128,7 @@ def _any_of(terms: list[Filter], facts: Facts, chunks: Chunks) -> Verdicts:
 
 def _judge_leaf(leaf: Leaf, facts: Facts, chunks: Chunks) -> Verdicts:
     if isinstance(leaf, Constant):
-        return _same(leaf.value, chunks)
+        return _verdict_of(leaf.value, chunks)
     field = _field_of(leaf)
     if field is None:
         return _judge_computed(leaf, facts, chunks)
@@ -135,7 +137,7 @@ def _judge_leaf(leaf: Leaf, facts: Facts, chunks: Chunks) -> Verdicts:
 
 
 def _field_of(leaf: Leaf) -> Field | None:
-    """The one field the leaf asks about, when everything else in it is constant."""
+    """Return the field of a leaf that compares one field with constants."""
     match leaf:
         case Compare(left=Field() as field, right=Literal()) | Like(value=Field() as field):
             return field
@@ -166,12 +168,12 @@ def _by_facts(leaf: Leaf, field: Field, facts: Facts, chunks: Chunks) -> Verdict
 def _by_distinct(
     leaf: Leaf, field: Field, known: FieldFacts, facts: Facts, chunks: Chunks, otherwise: Verdicts
 ) -> Verdicts:
-    """Where all values are known, each is tried: exact for whatever the leaf asks."""
+    """Try every value where all are known: exact for every leaf."""
     distinct = known.distinct
     assert distinct is not None
     truth = np.array([_holds(leaf, field, value) for value in distinct.values], np.bool_)
     some, every = distinct.any_and_all(truth, chunks)
-    every &= _comparable(known, chunks) == facts.rows[chunks]
+    every &= _count_comparable(known, chunks) == facts.rows[chunks]
     return _where(distinct.complete[chunks], Verdicts(some, every), otherwise)
 
 
@@ -188,12 +190,12 @@ def _holds(leaf: Leaf, field: Field, value: Scalar) -> bool:
 
 def _by_probe(leaf: Leaf, field: Field, facts: Facts, chunks: Chunks, judged: Verdicts) -> Verdicts:
     """A Bloom hit proves nothing; a miss proves absence. Only a miss may skip."""
-    wanted = list(wanted_values(leaf))
-    if not wanted:
+    required = list(required_values(leaf))
+    if not required:
         return judged
     asked = np.flatnonzero(judged.some & ~judged.all)
     hit = np.zeros(len(asked), np.bool_)
-    for value in wanted:
+    for value in required:
         answer = facts.probe(field, value, chunks[asked])
         if answer is None:
             return judged
@@ -203,8 +205,8 @@ def _by_probe(leaf: Leaf, field: Field, facts: Facts, chunks: Chunks, judged: Ve
     return Verdicts(some, judged.all)
 
 
-def wanted_values(leaf: Leaf) -> Iterator[Scalar]:
-    """The values of which the field must have one for the leaf to be TRUE; none when it is no such leaf."""
+def required_values(leaf: Leaf) -> Iterator[Scalar]:
+    """Yield the values of which the field must have one for the leaf to be TRUE; nothing for other leaves."""
     match leaf:
         case Compare(op="=", right=Literal(value=value)):
             yield value
@@ -213,19 +215,19 @@ def wanted_values(leaf: Leaf) -> Iterator[Scalar]:
 
 
 def _judge_computed(leaf: Leaf, facts: Facts, chunks: Chunks) -> Verdicts:
-    """Arithmetic, or field against field: only that a needed field has no value at all can be told."""
+    """Judge arithmetic, or field against field: NONE where a field that it needs has no value."""
     some = np.ones(len(chunks), np.bool_)
-    for field, kinds in _needed(leaf):
+    for field, kinds in _required_fields(leaf):
         known = facts.fields.get(field)
         if known is None:
             continue
-        has_one = _comparable(known, chunks, kinds) > 0
+        has_one = _count_comparable(known, chunks, kinds) > 0
         some &= has_one if known.covered is None else has_one | ~known.covered[chunks]
     return Verdicts(some, np.zeros(len(chunks), np.bool_))
 
 
-def _needed(leaf: Leaf) -> Iterator[tuple[Field, tuple[Kind, ...]]]:
-    """The fields without which the leaf is UNKNOWN, and the kinds that would do."""
+def _required_fields(leaf: Leaf) -> Iterator[tuple[Field, tuple[Kind, ...]]]:
+    """Yield the fields without which the leaf is UNKNOWN, and the kinds it can use."""
     operands: tuple[Operand, ...] = ()
     match leaf:
         case Compare(left=left, right=right):
@@ -241,13 +243,13 @@ def _needed(leaf: Leaf) -> Iterator[tuple[Field, tuple[Kind, ...]]]:
 
 
 def _by_ranges(leaf: Leaf, known: FieldFacts, rows: Counts, chunks: Chunks) -> Verdicts:
-    comparable = _comparable(known, chunks)
+    comparable = _count_comparable(known, chunks)
     match leaf:
         case IsNull(negated=negated):
-            return _counted(comparable if negated else rows - comparable, rows)
+            return _verdict_of_counts(comparable if negated else rows - comparable, rows)
         case Exists(negated=negated):
             present = comparable if known.opaque is None else comparable + known.opaque[chunks]
-            return _counted(rows - present if negated else present, rows)
+            return _verdict_of_counts(rows - present if negated else present, rows)
         case _:
             return _by_kinds(leaf, known, comparable == rows, chunks)
 
@@ -263,7 +265,7 @@ def _by_kinds(leaf: Leaf, known: FieldFacts, all_comparable: Flags, chunks: Chun
     return Verdicts(some, every & some)
 
 
-def _judge_range(leaf: Leaf, kind: Kind, part: Range, chunks: Chunks) -> Verdicts:
+def _judge_range(leaf: Leaf, kind: Kind, part: ValueRange, chunks: Chunks) -> Verdicts:
     match leaf:
         case Compare(op=op, right=Literal() as literal):
             return _compare_range(op, literal, kind, part, chunks)
@@ -283,18 +285,18 @@ def _judge_range(leaf: Leaf, kind: Kind, part: Range, chunks: Chunks) -> Verdict
         case TopicMatch(pattern=pattern, negated=negated) if kind == "string":
             return _prefix_range(_topic_prefix(pattern), negated, part, chunks)
         case _:
-            return _same(False, chunks)  # a comparison with another kind is UNKNOWN
+            return _verdict_of(False, chunks)  # a comparison with another kind is UNKNOWN
 
 
 def _compare_range(
-    op: CompareOp, literal: Literal, kind: Kind, part: Range, chunks: Chunks
+    op: CompareOp, literal: Literal, kind: Kind, part: ValueRange, chunks: Chunks
 ) -> Verdicts:
     if not _comparable_kinds(kind, literal.kind):
-        return _same(False, chunks)
+        return _verdict_of(False, chunks)
     if part.low is None or part.high is None:
         return _unknown(chunks)
     low, high, value = part.low, part.high, literal.value
-    if kind != literal.kind:  # int with float: as doubles
+    if kind != literal.kind:  # an int and a float compare as doubles
         low, high, value = low.astype(np.float64), high.astype(np.float64), float(value)
     only = (low == value) & (high == value)
     match op:
@@ -316,8 +318,8 @@ def _comparable_kinds(kind: Kind, other: Kind) -> bool:
     return kind == other or (kind in _NUMBERS and other in _NUMBERS)
 
 
-def _prefix_range(prefix: str, negated: bool, part: Range, chunks: Chunks) -> Verdicts:
-    """A pattern can only match text that begins with its literal prefix."""
+def _prefix_range(prefix: str, negated: bool, part: ValueRange, chunks: Chunks) -> Verdicts:
+    """Judge a pattern by its literal prefix: every match begins with it."""
     if negated or not prefix or part.low is None or part.high is None:
         return _unknown(chunks)
     reaches = _flags(part.high >= prefix)
@@ -331,13 +333,13 @@ def _topic_prefix(pattern: str) -> str:
     return ".".join(words[:wild])
 
 
-# ---- small words -------------------------------------------------------------------------------------
+# ---- verdicts and counts -----------------------------------------------------------------------------
 
 
-def _comparable(
+def _count_comparable(
     known: FieldFacts, chunks: Chunks, kinds: tuple[Kind, ...] = ("string", "int", "float", "bool")
 ) -> Counts:
-    """How many messages of each chunk hold a value of these kinds."""
+    """Count the messages of each chunk that hold a value of these kinds."""
     total = np.zeros(len(chunks), np.int64)
     for kind, part in known.ranges.items():
         if kind in kinds:
@@ -345,11 +347,11 @@ def _comparable(
     return total
 
 
-def _counted(true: Counts, rows: Counts) -> Verdicts:
+def _verdict_of_counts(true: Counts, rows: Counts) -> Verdicts:
     return Verdicts(true > 0, true == rows)
 
 
-def _same(value: bool, chunks: Chunks) -> Verdicts:
+def _verdict_of(value: bool, chunks: Chunks) -> Verdicts:
     return Verdicts(np.full(len(chunks), value), np.full(len(chunks), value))
 
 
@@ -362,5 +364,5 @@ def _where(condition: Flags, yes: Verdicts, no: Verdicts) -> Verdicts:
 
 
 def _flags(answer: Any) -> Flags:
-    # Comparing object arrays (text) gives object arrays of bools.
+    # Comparing object arrays (text) returns object arrays of bools.
     return np.asarray(answer, np.bool_)

@@ -1,4 +1,4 @@
-"""The asyncio face of queues: the verbs of `headgate.queues`, awaited. Native on PostgreSQL, a worker thread on SQLite.
+"""The asyncio API of queues: the verbs of `headgate.queues`, awaited. Native on PostgreSQL, a worker thread on SQLite.
 
 async with await headgate.aio.connect("postgresql://…") as db:
     orders = await db.queue("orders", filter_headers=["type"])
@@ -6,7 +6,7 @@ async with await headgate.aio.connect("postgresql://…") as db:
     for delivery in await orders.claim(limit=10, filter="type = 'created'"):
         await delivery.ack()
 
-The sync face is generated from this package: change it here, then run `make generate`.
+The sync API is generated from this package: change it here, then run `make generate`.
 """
 
 from headgate.queues.aio.consumer import AsyncConsumer

@@ -12,7 +12,7 @@ from types import TracebackType
 from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
 from headgate.queues.aio.delivery import AsyncDelivery
-from headgate.queues.aio.tasks import Event, Worker, call, ends_worker, join_all
+from headgate.queues.aio.tasks import AsyncEvent, AsyncWorker, call, ends_worker, join_all
 from headgate.queues.aio.wakeup import AsyncWakeup
 from headgate.queues.consumer_group import ConsumerGroup, Member, Mode, Retry, Strategy, check_mode
 from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Usage
@@ -58,8 +58,8 @@ class AsyncConsumer:
         self._tasks = arguments.check_limit(tasks)
         self.name = arguments.storable_text("the name of a consumer", name)
         self._ledger = Ledger(queue.name)
-        self._stopping, self._handled = Event(), Event()
-        self._workers: list[Worker] = []
+        self._stopping, self._handled = AsyncEvent(), AsyncEvent()
+        self._workers: list[AsyncWorker] = []
         self._wakeups: list[AsyncWakeup] = []
 
     @property
@@ -79,10 +79,10 @@ class AsyncConsumer:
                 self._engine, self._queue, notified=self._mode != "poll", poll=poll
             )
             self._wakeups.append(wakeup)
-            self._start_worker(Worker(self._consume, wakeup, name=self._next_name()))
-        self._start_worker(Worker(self._ack_in_time, name=self._next_name()))
+            self._start_worker(AsyncWorker(self._consume, wakeup, name=self._next_name()))
+        self._start_worker(AsyncWorker(self._ack_in_time, name=self._next_name()))
         if self._renew:
-            self._start_worker(Worker(self._keep_leases, name=self._next_name()))
+            self._start_worker(AsyncWorker(self._keep_leases, name=self._next_name()))
         return self
 
     async def close(self) -> None:
@@ -114,7 +114,7 @@ class AsyncConsumer:
     def _next_name(self) -> str:
         return f"headgate-{self._queue.name}-{self.name}-{len(self._workers)}"
 
-    def _start_worker(self, worker: Worker) -> None:
+    def _start_worker(self, worker: AsyncWorker) -> None:
         self._workers.append(worker)  # first: a handler may call close()
         worker.start()
 

@@ -10,13 +10,12 @@ from typing import Any, Unpack
 
 from headgate.clock import Clock
 from headgate.filters import FilterLike
-from headgate.message import HeaderValue, Message
+from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, requests
+from headgate.queues.aio.engines import ConnectOptions, Synchronous, open_engine
 from headgate.queues.aio.outbox import AsyncFileSource, AsyncOutbox, AsyncRelay, AsyncTableSource
 from headgate.queues.aio.push import AsyncCallbacks
 from headgate.queues.aio.queue import AsyncQueue, AsyncSubscription
-from headgate.queues.aio.urls import ConnectOptions, Synchronous, open_engine
-from headgate.queues.arguments import MessageFields
 from headgate.queues.engine import Access, AsyncEngine, Publication, QueueInfo, Start
 
 
@@ -101,7 +100,7 @@ class AsyncDatabase:
         priority: int = 0,
         delay: timedelta | None = None,
         group: str | None = None,
-        **fields: Unpack[MessageFields],
+        **fields: Unpack[MessageDetails],
     ) -> Coroutine[Any, Any, int]:
         """Publish to all subscriptions that match and to no queue; returns the id, or 0 when no subscription matches."""
         publication = arguments.publication(
@@ -208,5 +207,5 @@ class AsyncDatabase:
         await self.close()
 
     def _wrap(self, info: QueueInfo) -> AsyncQueue:
-        face = AsyncQueue if info.kind == "queue" else AsyncSubscription
-        return face(self.engine, info)
+        kind = AsyncQueue if info.kind == "queue" else AsyncSubscription
+        return kind(self.engine, info)

@@ -18,10 +18,9 @@ from types import TracebackType
 from typing import Any, Final, Unpack
 
 from headgate.errors import DatabaseClosed, QueueError, QueueNotFound, QueueOptionsError
-from headgate.message import HeaderValue, Message
+from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments
-from headgate.queues.aio.tasks import Event, Worker, call, join_all, run_blocking, setter
-from headgate.queues.arguments import MessageFields
+from headgate.queues.aio.tasks import AsyncEvent, AsyncWorker, call, join_all, run_blocking, setter
 from headgate.queues.engine import AsyncEngine
 from headgate.queues.ledger import RECONNECT_S
 from headgate.queues.outbox_file import OutboxFile
@@ -63,7 +62,7 @@ class AsyncOutbox:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
-        **fields: Unpack[MessageFields],
+        **fields: Unpack[MessageDetails],
     ) -> str:
         """Publish to the queue of that name, once the caller commits; returns the delivery key."""
         publication = arguments.publication(
@@ -96,8 +95,8 @@ class AsyncRelay:
         poll: timedelta = timedelta(seconds=5),
     ) -> None:
         self._source, self._poll_s = source, poll.total_seconds()
-        self._woken, self._stopping = Event(), Event()
-        self._worker: Worker | None = None
+        self._woken, self._stopping = AsyncEvent(), AsyncEvent()
+        self._worker: AsyncWorker | None = None
 
     async def run_once(self) -> int:
         """Move everything that is committed now; how many entries, parked ones included."""
@@ -118,7 +117,7 @@ class AsyncRelay:
         if self._worker is not None:
             raise QueueOptionsError("a relay is started once; make another one")
         self._unwatch = self._source.watch(setter(self._woken))
-        self._worker = Worker(self._run, name="headgate-relay")
+        self._worker = AsyncWorker(self._run, name="headgate-relay")
         self._worker.start()
         return self
 

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from headgate.errors import DatabaseClosed, QueueError, QueueNotFound
 from headgate.filters import FALSE, Filter, TopicMatch, check_pattern
 from headgate.message import Message
-from headgate.queues.aio.tasks import Event, Lock, Worker, call, ends_worker, join_all
+from headgate.queues.aio.tasks import AsyncEvent, AsyncWorker, Lock, call, ends_worker, join_all
 from headgate.queues.aio.wakeup import AsyncWakeup
 from headgate.queues.engine import AsyncEngine, Operation, QueueInfo, QueueOptions, Receipt
 
@@ -43,8 +43,8 @@ class AsyncCallbacks:
         self._engine = engine
         self._notifiers: dict[tuple[str, str], AsyncNotifier] = {}
         self._lock = Lock()
-        self._stopping = Event()
-        self._renewer: Worker | None = None
+        self._stopping = AsyncEvent()
+        self._renewer: AsyncWorker | None = None
 
     async def add(self, pattern: str, callback: Callback, id: str) -> bool:
         """Call it for everything published after this returns; False when that id has that pattern already."""
@@ -58,7 +58,7 @@ class AsyncCallbacks:
             await notifier.start()
             self._notifiers[pattern, id] = notifier
             if self._renewer is None:
-                self._renewer = Worker(self._renew_until_stopped, name="headgate-push-renewer")
+                self._renewer = AsyncWorker(self._renew_until_stopped, name="headgate-push-renewer")
                 self._renewer.start()
             return True
 
@@ -119,9 +119,9 @@ class AsyncNotifier:
         self._pattern, self._id, self._callback = pattern, id, callback
         self._name = f"push-{uuid.uuid4().hex}"
         self._to_ack: list[Receipt] = []
-        self._finishing, self._ended = Event(), Event()
+        self._finishing, self._ended = AsyncEvent(), AsyncEvent()
         self._progress_at = time.monotonic()
-        self._worker = Worker(self._notify_until_ended, name=f"headgate-push-{id}")
+        self._worker = AsyncWorker(self._notify_until_ended, name=f"headgate-push-{id}")
 
     async def start(self) -> None:
         try:

@@ -1,6 +1,6 @@
-"""Events, locks and workers of the asyncio face. `headgate.queues.threads` has the same names for threads.
+"""Events, locks and workers of the asyncio API. `headgate.queues.threads` has the same names, without Async, for threads.
 
-The sync face is generated from the asyncio face; only these two modules and `urls` are written for each of them.
+The sync API is generated from the asyncio API; only these two modules and `engines` are written for each of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Ts = TypeVarTuple("Ts")
 _CANCEL_S: Final = 1.0  # how long a cancelled task may take to end
 
 
-class Event:
+class AsyncEvent:
     """An asyncio.Event whose `wait` takes a timeout."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Event:
             return False
 
 
-def setter(event: Event) -> Callable[[], None]:
+def setter(event: AsyncEvent) -> Callable[[], None]:
     """A function that sets the event and may be called from any thread."""
     loop = asyncio.get_running_loop()
 
@@ -67,7 +67,7 @@ def ends_worker(problem: BaseException) -> bool:
     return isinstance(problem, KeyboardInterrupt | GeneratorExit)
 
 
-class Worker:
+class AsyncWorker:
     """A task that awaits a coroutine function once."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Worker:
             await self.join(_CANCEL_S)
 
 
-async def join_all(workers: Iterable[Worker]) -> None:
+async def join_all(workers: Iterable[AsyncWorker]) -> None:
     """Wait until all of them have ended; a caller who is cancelled meanwhile cancels them."""
     tasks = [worker._task for worker in workers if worker._task is not None]
     await asyncio.gather(*tasks, return_exceptions=True)  # one may have been cancelled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from headgate.queues.aio.tasks import Event, setter
+from headgate.queues.aio.tasks import AsyncEvent, setter
 from headgate.queues.engine import AsyncEngine, QueueInfo
 
 _SHORTEST_PAUSE_S: Final = 0.005
@@ -22,7 +22,7 @@ class AsyncWakeup:
         self._engine, self._operations, self.queue = engine, engine.operations, queue
         self._poll_s = None if poll is None else poll.total_seconds()
         self._pause_s = _SHORTEST_PAUSE_S
-        self._woken = Event()
+        self._woken = AsyncEvent()
         self._wake_from_thread = setter(self._woken)
         self._watch = engine.watch(self._wake_for) if notified else None
 

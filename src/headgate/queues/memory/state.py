@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from headgate.clock import Clock
 from headgate.errors import QueueNotFound
 from headgate.filters import Filter, parse
-from headgate.filters.compile import predicate
+from headgate.filters.compile import compile_predicate
 from headgate.message import Message
 from headgate.queues.engine import (
     ClaimedMessage,
@@ -21,7 +21,7 @@ from headgate.queues.engine import (
     State,
     Usage,
 )
-from headgate.queues.sql.declare import check_is_subscription, widened
+from headgate.queues.sql.declare import check_is_subscription, source_missing
 from headgate.queues.sql.search import IN_DOUBT
 
 
@@ -92,7 +92,7 @@ class MemoryState:
         check_is_subscription(queue.info)
         if source is None and queue.info.source is not None:
             names = {q.info.id: q.info.name for q in self._queues.values()}
-            raise widened(name, names.get(queue.info.source))
+            raise source_missing(name, names.get(queue.info.source))
         if (queue.info.filter, queue.info.source) != (text, source):
             version = queue.info.version + 1
             queue.info = replace(queue.info, filter=text, source=source, version=version)
@@ -127,7 +127,7 @@ class MemoryState:
     def _wants(self, info: QueueInfo, message: Message, source: int | None) -> bool:
         if info.kind == "queue" or info.source not in (None, source):
             return False
-        return predicate(parse(info.filter), self._clock.wall_us)(message)
+        return compile_predicate(parse(info.filter), self._clock.wall_us)(message)
 
     def _deliver(self, queue: MemoryQueue, id: int, publication: Publication) -> None:
         message = publication.message
@@ -153,7 +153,7 @@ class MemoryState:
         return found
 
     def _matches(self, filter: Filter | None, message: Message) -> bool:
-        return filter is None or predicate(filter, self._clock.wall_us)(message)
+        return filter is None or compile_predicate(filter, self._clock.wall_us)(message)
 
     def _ready(self, queue: MemoryQueue, filter: Filter | None) -> list[MemoryDelivery]:
         """What is READY and matches, in the order of the queue."""

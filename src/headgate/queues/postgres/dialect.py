@@ -1,4 +1,4 @@
-"""PostgreSQL's way of saying things."""
+"""PostgreSQL's dialect: the settings of its sessions, conditions and indexes on filter headers."""
 
 from __future__ import annotations
 
@@ -11,30 +11,45 @@ from typing import Final
 
 from headgate.clock import Clock, now_us
 from headgate.filters import EXACT_AS_DOUBLE
-from headgate.filters.compile.sql import Dialect as DialectName
-from headgate.filters.compile.sql import Sql
+from headgate.filters.compile.sql import Sql, SqlDialect
 from headgate.message import Scalar
 from headgate.queues.engine import SqlValue
-from headgate.queues.sql.dialect import Condition, Dialect
-from headgate.queues.sql.planning import Branch, Probe
+from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
+from headgate.queues.sql.plan import Branch, Probe
 
-# Characters of a header's text that its index holds; probe_key in the schema says the same.
+# Claims must read the indexes in the order of the queue and stop early. The planner, which estimates from statistics that
+# lag behind, would now and then rather sort or read everything. These connections are used for nothing else, so it is
+# forbidden to. A statement is planned once, for all values: planning a claim takes longer than the claim, and otherwise
+# PostgreSQL plans each of them again once it has seen the queue nearly empty.
+SESSION: Final = {
+    "application_name": "headgate",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+    # With another default level of the role, concurrent claims would fail instead of skipping locked rows.
+    "default_transaction_isolation": "read committed",
+    "plan_cache_mode": "force_generic_plan",
+}
+# The first characters of a text header that its index holds; as probe_key in the schema.
 LONGEST_KEY: Final = 200
 _PLACEHOLDER: Final = re.compile(r"\$(\d+)")
-# Always true, and only the index in the queue's order says so too: a claim that looks something up leaves it
-# out, and so cannot be answered by reading the whole queue.
+# Always true, and a condition of the index in the order of the queue. A claim that looks something up does not have it,
+# and so cannot be answered by reading the whole queue.
 _IN_ORDER: Final = Sql("d.rank <= 0")
 _ARRAYS: Final = {str: "text[]", int: "bigint[]", float: "float8[]", bool: "boolean[]"}
 
 
-class PostgresDialect(Dialect):
-    """Statements look at the server's clock, unless a clock is given."""
+class PostgresDialect(QueueDialect):
+    """Statements use the server's clock; with `clock`, for tests, that clock."""
 
-    name: DialectName = "postgres"
+    name: SqlDialect = "postgres"
 
-    def __init__(self, clock: Clock | None = None, *, looks_only: bool = False) -> None:
+    def __init__(self, clock: Clock | None = None, *, is_read_only: bool = False) -> None:
         super().__init__(wall_us=now_us if clock is None else clock.wall_us)
-        self._clock, self.looks_only = clock, looks_only
+        self._clock, self.is_read_only = clock, is_read_only
 
     def now_us(self) -> int | None:
         return None if self._clock is None else self._clock.elapsed_us()
@@ -54,7 +69,7 @@ class PostgresDialect(Dialect):
             return None
         return Sql(f"{key_expression(probe.header, 'd.')} = ${first_parameter}::text", (key,))
 
-    def condition(self, branch: Branch, first_parameter: int) -> Condition:
+    def condition(self, branch: Branch, first_parameter: int) -> ClaimCondition:
         condition = super().condition(branch, first_parameter)
         if branch.probe is not None and probe_key(branch.probe.value) is not None:
             return condition
@@ -62,7 +77,7 @@ class PostgresDialect(Dialect):
 
 
 def probe_key(value: Scalar) -> str | None:
-    """What the index holds of headers that equal this; None when that is more than one thing."""
+    """The key in the index of all headers that equal this value; None if they have several keys."""
     if isinstance(value, bool):
         return f"b{str(value).lower()}"
     if isinstance(value, str):
@@ -75,38 +90,46 @@ def probe_key(value: Scalar) -> str | None:
 
 
 def key_expression(header: str, alias: str = "") -> str:
-    """What is indexed of a declared header. Its name is plain, see `is_plain_name`."""
+    """The expression that is indexed for a declared header, whose name is plain, see `is_plain_name`."""
     return f"probe_key({alias}keys -> '{header}') COLLATE \"C\""
 
 
 def index_name(header: str) -> str:
-    """Names of indexes are cut at 63 bytes; this one is not, and tells headers apart."""
+    """The name of the index on a declared header: shorter than 63 bytes, where PostgreSQL cuts names."""
     return f"delivery_by_{md5(header.encode()).hexdigest()[:16]}"
 
 
-def merged(
-    dialect: Dialect, conditions: Sequence[Condition], free: str, first: int
+def merge_branches(
+    dialect: QueueDialect, conditions: Sequence[ClaimCondition], group_is_free: str, first: int
 ) -> tuple[str, list[SqlValue]]:
-    """One SELECT for all branches of the same shape, its parameters as arrays numbered from `first` on."""
-    shapes: dict[str, list[tuple[Scalar, ...]]] = {}
+    """One SELECT for all branches with the same text, its parameters as arrays numbered from `first` on."""
+    by_text: dict[str, list[tuple[Scalar, ...]]] = {}
     for condition in conditions:
-        shapes.setdefault(condition.where.text, []).append(condition.where.params)
+        by_text.setdefault(condition.where.text, []).append(condition.where.params)
     params: list[SqlValue] = []
     texts = []
-    for where, rows in shapes.items():
+    for where, rows in by_text.items():
         columns = [list(column) for column in zip(*rows, strict=True)]
-        texts.append(_branch(dialect, where, columns, free, first + len(params)))
+        texts.append(_branch(dialect, where, columns, group_is_free, first + len(params)))
         params += columns
     return " UNION ALL ".join(texts), params
 
 
 def _branch(
-    dialect: Dialect, where: str, columns: Sequence[list[Scalar]], free: str, first: int
+    dialect: QueueDialect,
+    where: str,
+    columns: Sequence[list[Scalar]],
+    group_is_free: str,
+    first: int,
 ) -> str:
     arrays = [f"${first + i}::{_ARRAYS[type(c[0])]}" for i, c in enumerate(columns)]
     names = [f"p{i}" for i in range(len(columns))]
     lowest = min((int(hit) for hit in _PLACEHOLDER.findall(where)), default=0)
-    spelled = _PLACEHOLDER.sub(lambda hit: f"v.p{int(hit[1]) - lowest}", where)
+    with_names = _PLACEHOLDER.sub(lambda hit: f"v.p{int(hit[1]) - lowest}", where)
     return dialect.text(
-        "branch", arrays=", ".join(arrays), names=", ".join(names), where=spelled, free=free
+        "branch",
+        arrays=", ".join(arrays),
+        names=", ".join(names),
+        where=with_names,
+        group_is_free=group_is_free,
     )

@@ -1,48 +1,53 @@
-"""The PostgreSQL engine, at once or awaited."""
+"""The PostgreSQL engine, sync and asyncio.
+
+Both run the queries that `_queries` makes of an operation: there are the transactions, the rollbacks and the retries.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import Any, Final, TypeAlias, TypeVar
 
 from headgate.clock import Clock
-from headgate.errors import DatabaseClosed
-from headgate.forks import call_in_child, keep_for_ever
+from headgate.errors import QueueError
+from headgate.queues.database_url import postgres_target
 from headgate.queues.engine import (
     Access,
     CommitWatch,
     Operation,
     Publication,
     QueueInfo,
-    Rows,
-    Step,
+    Transaction,
+    TransactionConflict,
+    TransactionMode,
     Wake,
 )
-from headgate.queues.postgres.connections import (
-    Pool,
-    is_alive,
+from headgate.queues.postgres.connection import (
+    BEGIN,
+    COMMIT,
+    ROLLBACK,
+    TRANSLATED,
+    AnyConnection,
+    PostgresQuery,
     is_idle,
     is_in_transaction,
-    open_async_connection,
     open_connection,
-    psycopg_module,
     query_of,
-    translated,
+    translate,
 )
 from headgate.queues.postgres.dialect import PostgresDialect
 from headgate.queues.postgres.listener import Listener
 from headgate.queues.postgres.migrations import prepare
-from headgate.queues.postgres.operations import PostgresOperations
-from headgate.queues.postgres.target import target_of
-
-if TYPE_CHECKING:
-    from headgate.queues.postgres.cursors import AsyncKeepingConnection, KeepingConnection
+from headgate.queues.postgres.operations import postgres_operations
+from headgate.queues.postgres.pool import AsyncPool, Pool
 
 T = TypeVar("T")
+Queries: TypeAlias = Generator[PostgresQuery, Any, T]
 
 MOST_CONNECTIONS: Final = 32
+_MOST_ATTEMPTS: Final = 20
 
 
 class PostgresEngine:
@@ -58,8 +63,8 @@ class PostgresEngine:
         access: Access = "create",
     ) -> None:
         """A clock takes the place of the server's: for tests."""
-        self.target = target_of(url, schema)
-        self.operations = PostgresOperations(PostgresDialect(clock, looks_only=access == "look"))
+        self.target = postgres_target(url, schema)
+        self.operations = postgres_operations(PostgresDialect(clock, is_read_only=access == "look"))
         self._pool = Pool(lambda: open_connection(self.target), most_connections)
         self._listener = Listener(self.target)
         try:
@@ -70,14 +75,23 @@ class PostgresEngine:
 
     def run(self, operation: Operation[T]) -> T:
         with self._pool.connection() as connection:
+            queries = _queries(operation, connection)
             try:
-                return _run_to_end(operation, connection)
+                query = next(queries)
+                while True:
+                    try:
+                        rows = connection.ask(query)
+                    except BaseException as problem:
+                        if _is_unusable(connection):
+                            connection.close()
+                        query = queries.throw(_translated(problem, connection))
+                    else:
+                        query = queries.send(rows)
+            except StopIteration as end:
+                result: T = end.value
+                return result
             finally:
-                try:
-                    operation.close()
-                except (
-                    RuntimeError
-                ):  # interrupted twice, it had a lock to release: that goes with the connection
+                if not _close(queries, operation):
                     connection.close()
 
     def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
@@ -92,54 +106,8 @@ class PostgresEngine:
         self._listener.close()
 
 
-def _run_to_end(operation: Operation[T], connection: KeepingConnection) -> T:
-    """What fails is thrown back into the operation, which may go on; its transaction has been rolled back.
-
-    So is an interruption: a lock that outlives transactions is to be released all the same.
-    """
-    try:
-        step = next(operation)
-        while True:
-            try:
-                rows = _reply(connection, step)
-            except BaseException as problem:
-                _roll_back(connection)
-                step = operation.throw(problem)
-            else:
-                step = operation.send(rows)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    except BaseException:
-        _roll_back(connection)
-        raise
-
-
-def _reply(connection: KeepingConnection, step: Step) -> Rows:
-    query = query_of(step)
-    if query is None:
-        return ()
-    with translated(connection):
-        if query.params:
-            return connection.ask(*query)
-        cursor = connection.execute(query.text, prepare=False)
-        return cursor.fetchall() if cursor.description is not None else []
-
-
-def _roll_back(connection: KeepingConnection) -> None:
-    """Where a statement was interrupted in the middle, or rolling back is, the connection is closed: that rolls back."""
-    try:
-        if is_in_transaction(connection):
-            connection.execute("ROLLBACK")
-    except psycopg_module().Error:  # why it was to be rolled back is what the caller is told
-        connection.close()
-    finally:
-        if not is_idle(connection):
-            connection.close()
-
-
 class AsyncPostgresEngine:
-    """The same, awaited: native asyncio, no threads but the listener's."""
+    """As PostgresEngine, for asyncio: without threads, except the listener's."""
 
     def __init__(
         self,
@@ -150,21 +118,13 @@ class AsyncPostgresEngine:
         clock: Clock | None = None,
         access: Access = "create",
     ) -> None:
-        self.target, self._access = target_of(url, schema), access
-        self.operations = PostgresOperations(PostgresDialect(clock, looks_only=access == "look"))
-        self._free = asyncio.Semaphore(most_connections)
-        self._idle: list[AsyncKeepingConnection] = []
+        self.target, self._access = postgres_target(url, schema), access
+        self.operations = postgres_operations(PostgresDialect(clock, is_read_only=access == "look"))
+        self._pool = AsyncPool(self.target, most_connections)
         self._listener = Listener(self.target)
-        self._closed = False
-        call_in_child(self, AsyncPostgresEngine._start_over)
-
-    def _start_over(self) -> None:
-        """In a forked child: to close a connection here would end it for the parent."""
-        keep_for_ever(self._idle)
-        self._idle = []
 
     async def open(self) -> AsyncPostgresEngine:
-        """Bring the tables up to date, or find out that they are."""
+        """Bring the tables up to date, or check that they are."""
         try:
             await self.run(prepare(self.target, self._access))
         except BaseException:
@@ -173,15 +133,24 @@ class AsyncPostgresEngine:
         return self
 
     async def run(self, operation: Operation[T]) -> T:
-        async with self._connection() as connection:
+        async with self._pool.connection() as connection:
+            queries = _queries(operation, connection)
             try:
-                return await _run_awaited(operation, connection)
+                query = next(queries)
+                while True:
+                    try:
+                        rows = await connection.ask(query)
+                    except BaseException as problem:  # also when the task is cancelled
+                        if _is_unusable(connection):
+                            await connection.close()
+                        query = queries.throw(_translated(problem, connection))
+                    else:
+                        query = queries.send(rows)
+            except StopIteration as end:
+                result: T = end.value
+                return result
             finally:
-                try:
-                    operation.close()
-                except (
-                    RuntimeError
-                ):  # cancelled twice, it had a lock to release: that goes with the connection
+                if not _close(queries, operation):
                     await connection.close()
 
     async def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
@@ -193,72 +162,97 @@ class AsyncPostgresEngine:
         return self._listener.add(wake)
 
     async def close(self) -> None:
-        self._closed = True
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            await connection.close()
+        await self._pool.close()
         await asyncio.get_running_loop().run_in_executor(None, self._listener.close)
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncKeepingConnection]:
-        async with self._free:
-            connection = await self._take()
-            try:
-                yield connection
-            finally:
-                # One whose rollback was cancelled too is still at work: nobody else may have it.
-                if self._closed or not is_idle(connection):
-                    await connection.close()
-                else:
-                    self._idle.append(connection)
 
-    async def _take(self) -> AsyncKeepingConnection:
-        if self._closed:
-            raise DatabaseClosed("the database was closed; connect again")
-        while self._idle:
-            connection = self._idle.pop()
-            if is_alive(connection):
-                return connection
-            await connection.close()
-        return await open_async_connection(self.target)
+# ---- operations as queries -----------------------------------------------------------------------------
 
 
-async def _run_awaited(operation: Operation[T], connection: AsyncKeepingConnection) -> T:
+def _queries(operation: Operation[T], connection: AnyConnection) -> Queries[T]:
+    """The queries of an operation. An exception is raised in the operation, also an interruption: an operation that
+    holds a lock beyond its transaction can release it."""
     try:
         step = next(operation)
         while True:
             try:
-                rows = await _reply_awaited(connection, step)
+                if isinstance(step, Transaction):
+                    reply = yield from _retry_transaction(step.mode, step.body, connection)
+                elif (query := query_of(step)) is not None:
+                    reply = yield from _retry_query(query, connection)
+                else:
+                    reply = ()
             except BaseException as problem:
-                await _roll_back_awaited(connection)
                 step = operation.throw(problem)
             else:
-                step = operation.send(rows)
+                step = operation.send(reply)
     except StopIteration as end:
         result: T = end.value
         return result
-    except BaseException:  # also when the caller's task is cancelled
-        await _roll_back_awaited(connection)
+
+
+def _retry_query(query: PostgresQuery, connection: AnyConnection) -> Queries[Any]:
+    """Run a query again that another transaction has got in the way of, and that is no part of a transaction.
+
+    A query without parameters is not repeated: an index that was being built must be deleted first.
+    """
+    for _ in range(_MOST_ATTEMPTS):
+        try:
+            return (yield query)
+        except TransactionConflict:
+            if not query.params or is_in_transaction(connection):
+                raise
+    return (yield query)
+
+
+def _retry_transaction(
+    mode: TransactionMode, body: Callable[[], Operation[T]], connection: AnyConnection
+) -> Queries[T]:
+    """Run a transaction again that another one has got in the way of: it was rolled back."""
+    for _ in range(_MOST_ATTEMPTS):
+        try:
+            return (yield from _run_transaction(mode, body(), connection))
+        except TransactionConflict:
+            continue
+    return (yield from _run_transaction(mode, body(), connection))
+
+
+def _run_transaction(
+    mode: TransactionMode, operation: Operation[T], connection: AnyConnection
+) -> Queries[T]:
+    try:
+        yield BEGIN[mode]
+        result = yield from _queries(operation, connection)
+        yield COMMIT
+        return result
+    except GeneratorExit:
+        raise
+    except BaseException:
+        if is_in_transaction(connection):
+            with suppress(QueueError):  # the caller is told why it was to be rolled back
+                yield ROLLBACK
         raise
 
 
-async def _reply_awaited(connection: AsyncKeepingConnection, step: Step) -> Rows:
-    query = query_of(step)
-    if query is None:
-        return ()
-    with translated(connection):
-        if query.params:
-            return await connection.ask(*query)
-        cursor = await connection.execute(query.text, prepare=False)
-        return await cursor.fetchall() if cursor.description is not None else []
+def _is_unusable(connection: AnyConnection) -> bool:
+    """Whether a statement was interrupted, so that only closing ends it."""
+    return not is_idle(connection) and not is_in_transaction(connection)
 
 
-async def _roll_back_awaited(connection: AsyncKeepingConnection) -> None:
+def _translated(problem: BaseException, connection: AnyConnection) -> BaseException:
+    if not isinstance(problem, TRANSLATED):
+        return problem
+    error = translate(problem, connection)
+    error.__cause__ = problem
+    return error
+
+
+def _close(queries: Queries[Any], operation: Operation[Any]) -> bool:
+    """Close both. False if the operation was interrupted twice and still had a lock to release: the server does that when
+    the connection is closed."""
     try:
-        if is_in_transaction(connection):
-            await connection.execute("ROLLBACK")
-    except psycopg_module().Error:
-        await connection.close()
-    finally:
-        if not is_idle(connection):
-            await connection.close()
+        queries.close()
+        operation.close()
+    except RuntimeError:
+        return False
+    return True

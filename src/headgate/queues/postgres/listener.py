@@ -1,7 +1,6 @@
-"""LISTEN: one connection that waits, for as many as want to be woken.
+"""LISTEN: one connection that receives the notifications for all consumers of an engine.
 
-A notification sent while the connection was lost is lost with it. So whenever it is (back) up, everybody is woken, and
-looks for himself.
+A notification sent while the connection is lost is lost. So whenever it is up again, all consumers are woken.
 """
 
 from __future__ import annotations
@@ -10,17 +9,16 @@ import logging
 import os
 import select
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import psycopg
 
 from headgate.errors import HeadgateError
 from headgate.forks import call_in_child
+from headgate.queues.database_url import PostgresTarget
 from headgate.queues.engine import CommitWatch, Wake
-from headgate.queues.postgres.connections import open_connection, psycopg_module, translated
-from headgate.queues.postgres.target import Target
+from headgate.queues.postgres.connection import open_connection, translated_errors
 from headgate.queues.wakers import Wakers
-
-if TYPE_CHECKING:
-    import psycopg
 
 _log = logging.getLogger(__name__)
 
@@ -30,15 +28,15 @@ _SETTINGS: Final = {"application_name": "headgate listener"}
 
 
 class Listener:
-    """Wakes those who asked to be, from a thread of its own, which runs from the first who asks until closed."""
+    """Wakes consumers from a thread of its own, which runs from the first watch until the listener is closed."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: PostgresTarget) -> None:
         self._target = target
         self._start_over()
         call_in_child(self, Listener._start_over)
 
     def _start_over(self) -> None:
-        """At first, and in a forked child, which has neither the thread nor anybody to wake."""
+        """At first, and in a forked child, which has neither the thread nor the consumers."""
         self._lock = threading.Lock()
         self._wakers = Wakers()
         self._thread: threading.Thread | None = None
@@ -46,7 +44,7 @@ class Listener:
         self._stop_read, self._stop_write = os.pipe()
 
     def add(self, wake: Wake) -> CommitWatch:
-        """Until the watch is closed, `wake` is called; it is woken once when the connection stands."""
+        """Call `wake` until the watch is closed; once as soon as the connection is up."""
         watch = self._wakers.add(wake)
         with self._lock:
             if self._thread is None:
@@ -72,10 +70,10 @@ class Listener:
             try:
                 with open_connection(self._target, _SETTINGS) as connection:
                     pause = _FIRST_PAUSE_S
-                    with translated(connection):
+                    with translated_errors(connection):
                         self._listen(connection)
             except Exception as problem:  # nothing may end the listener but closing it
-                # Operations fail loudly by themselves; who only waits is woken when it is over.
+                # Operations raise by themselves; consumers that wait are woken when the connection is up again.
                 known = isinstance(problem, HeadgateError)
                 _log.warning(
                     "listener: %s; trying again in %.2f s", problem, pause, exc_info=not known
@@ -84,7 +82,6 @@ class Listener:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _listen(self, connection: psycopg.Connection) -> None:
-        psycopg = psycopg_module()
         channel = psycopg.sql.Identifier(self._target.channel)
         connection.execute(psycopg.sql.SQL("LISTEN {}").format(channel), prepare=False)
         self._wakers.wake(None)
@@ -94,22 +91,22 @@ class Listener:
         while not self._stopping.is_set():
             readable.poll()
             connection.pgconn.consume_input()
-            self._tell(_payloads(connection))
+            self._wake_named(_payloads(connection))
 
-    def _tell(self, payloads: list[bytes]) -> None:
+    def _wake_named(self, payloads: list[bytes]) -> None:
         if payloads:
             self._wakers.wake(_queues_named(payloads))
 
 
 def _queues_named(payloads: list[bytes]) -> frozenset[int] | None:
-    """The queues; None, which is all of them, when one payload names none. Anybody may notify this channel of anything."""
+    """The ids of the queues; None, for all queues, when a payload is no id: any program may notify this channel."""
     if not all(payload.isdigit() and len(payload) < _LONGEST_ID for payload in payloads):
         return None
     return frozenset(map(int, payloads))
 
 
 def _payloads(connection: psycopg.Connection) -> list[bytes]:
-    """Of the notifications that have arrived."""
+    """The payloads of the notifications that have arrived."""
     found = []
     while (notification := connection.pgconn.notifies()) is not None:
         found.append(notification.extra)

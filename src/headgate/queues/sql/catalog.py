@@ -1,4 +1,4 @@
-"""What is known of the queues at one version of the catalog: who they are, and who wants a message."""
+"""The catalog: all queues and subscriptions at one version, and which of them receive a message."""
 
 from __future__ import annotations
 
@@ -13,43 +13,84 @@ from headgate.filters import parse
 from headgate.forks import keep_across_forks
 from headgate.matching import Matcher
 from headgate.message import Message
-from headgate.queues.engine import QueueInfo, QueueOptions, Row
+from headgate.queues.engine import Operation, QueueInfo, QueueOptions, Row
+from headgate.queues.sql.dialect import QueueDialect
 
 
-class Catalog:
-    """All queues and subscriptions as they were at `version`. The version changes with every change to them."""
+class QueueCatalog:
+    """All queues and subscriptions as they were at `version`. Every change to one of them changes the version."""
 
     def __init__(
         self, version: int, infos: Iterable[QueueInfo], clock: Callable[[], int] = now_us
     ) -> None:
         self.version = version
         self.by_id = {info.id: info for info in infos}
-        self._by_name = {info.name: info for info in self.by_id.values()}
+        self.by_name = {info.name: info for info in self.by_id.values()}
         self._subscriptions = [info for info in self.by_id.values() if info.kind != "queue"]
         self.has_subscriptions = bool(self._subscriptions)
         self._matcher: Matcher[int] | None = None
         self._clock = clock
         self._lock = keep_across_forks(RLock())
 
-    def get(self, name: str) -> QueueInfo | None:
-        return self._by_name.get(name)
-
     def find(self, name: str) -> QueueInfo:
-        info = self._by_name.get(name)
+        """The queue or subscription of that name; QueueNotFound if there is none."""
+        info = self.by_name.get(name)
         if info is None:
             raise QueueNotFound(name)
         return info
 
-    def receivers(self, message: Message, source: int | None) -> list[QueueInfo]:
-        """The subscriptions that want a message published to `source`, in the order of their ids."""
+    def matching_subscriptions(self, message: Message, source: int | None) -> list[QueueInfo]:
+        """The subscriptions that receive a message published to the queue `source`, sorted by id."""
         if not self._subscriptions:
             return []
-        with self._lock:  # built once, by the first of the threads that ask
+        with self._lock:  # the first thread builds the matcher
             if self._matcher is None:
                 entries = [(info.id, parse(info.filter)) for info in self._subscriptions]
                 self._matcher = Matcher(entries, self._clock)
-        found = [self.by_id[id] for id in sorted(self._matcher.match(message))]
-        return [info for info in found if info.source is None or info.source == source]
+        matches = [self.by_id[id] for id in sorted(self._matcher.match(message))]
+        return [info for info in matches if info.source is None or info.source == source]
+
+    def receivers(self, queue: QueueInfo | None, message: Message) -> list[QueueInfo]:
+        """The queue that the message is published to, if any, and the subscriptions that match it."""
+        if queue is None:
+            return self.matching_subscriptions(message, None)
+        return [queue, *self.matching_subscriptions(message, queue.id)]
+
+
+class CatalogCache:
+    """The catalog that was read last; it is read again only when its version has changed."""
+
+    def __init__(self, dialect: QueueDialect) -> None:
+        self._dialect = dialect
+        self._version_query = dialect.statement("catalog_version")
+        self.latest = QueueCatalog(-1, ())
+
+    def read(self) -> Operation[QueueCatalog]:
+        """The catalog as the current transaction sees it."""
+        [(version,)] = yield self._version_query
+        if version != self.latest.version:
+            rows = yield self._dialect.statement("catalog")
+            self.latest = QueueCatalog(version, map(info_of, rows), self._dialect.wall_us)
+        return self.latest
+
+    def queues(self) -> Operation[list[QueueInfo]]:
+        """All queues and subscriptions, by name."""
+        catalog = yield from self.read()
+        return list(catalog.by_id.values())
+
+    def find(self, name: str) -> Operation[QueueInfo]:
+        """The queue or subscription of that name as it is now; QueueNotFound if there is none."""
+        catalog = yield from self.read()
+        return catalog.find(name)
+
+    def find_or_none(self, name: str) -> Operation[QueueInfo | None]:
+        """The queue or subscription of that name as it is now, or None."""
+        catalog = yield from self.read()
+        return catalog.by_name.get(name)
+
+    def last_known(self, queue: QueueInfo) -> QueueInfo:
+        """The queue of that name in the latest catalog; without asking the database."""
+        return self.latest.by_name.get(queue.name) or queue
 
 
 # The columns of a queue, in this order: id, name, kind, max_attempts, dedup_window_us, archive, filter_headers,
@@ -57,20 +98,20 @@ class Catalog:
 
 
 def info_of(row: Row) -> QueueInfo:
-    """The queue from its columns."""
+    """The queue with these columns."""
     id, name, kind, attempts, window, archive, headers, indexed, filter, source, *rest = row
     version, paused, expires_at = rest
     return QueueInfo(
         id=id,
         name=name,
         options=QueueOptions(
-            filter_headers=_names(headers),
+            filter_headers=_names_of(headers),
             max_attempts=attempts,
             dedup_window_us=window,
             archive=bool(archive),
         ),
         kind=kind,
-        indexed=_names(indexed),
+        indexed=_names_of(indexed),
         filter=filter,
         source=source,
         version=version,
@@ -79,5 +120,5 @@ def info_of(row: Row) -> QueueInfo:
     )
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _names_of(value: Any) -> tuple[str, ...]:
     return tuple(json.loads(value) if isinstance(value, str) else value)

@@ -1,14 +1,14 @@
-"""Queues and durable subscriptions: made, changed in place, dropped."""
+"""Queues and durable subscriptions: created, changed in place, paused, deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from headgate.errors import QueueNotFound, QueueOptionsError
+from headgate.errors import QueueOptionsError
 from headgate.filters import Filter, to_text
-from headgate.filters.compile import predicate
-from headgate.filters.compile.sql import Layout, index_expression, is_plain_name
+from headgate.filters.compile import compile_predicate
+from headgate.filters.compile.sql import is_plain_name
 from headgate.message import UNSTORABLE
 from headgate.queues.arguments import MOST
 from headgate.queues.engine import (
@@ -19,40 +19,73 @@ from headgate.queues.engine import (
     QueueKind,
     QueueOptions,
     Start,
+    Statement,
     Transaction,
+    TransactionMode,
 )
-from headgate.queues.sql.publish import Publishing, delivery_row
+from headgate.queues.sql.catalog import CatalogCache
+from headgate.queues.sql.dialect import QueueDialect
+from headgate.queues.sql.message_rows import read_messages
+from headgate.queues.sql.publish import delivery_row
+from headgate.queues.sql.route import QueueDeletion, Router
 
 _STORED_AT_ONCE: Final = 500
-_KEYS: Final = Layout(headers="keys")
 
 
-class Declaring(Publishing):
+class FilterIndexes(Protocol):
+    """How a database builds the indexes on filter headers."""
+
+    def build(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:
+        """Build the indexes on these headers, and copy the headers next to the deliveries."""
+        ...
+
+
+class Declarations:
+    """Creates and changes queues and subscriptions.
+
+    `lock` is a statement that keeps all publishers out until the transaction ends, where transactions overlap.
+    """
+
+    def __init__(
+        self,
+        dialect: QueueDialect,
+        catalog: CatalogCache,
+        router: Router,
+        deletion: QueueDeletion,
+        indexes: FilterIndexes,
+        lock: Statement | None = None,
+    ) -> None:
+        self._dialect, self._catalog, self._indexes = dialect, catalog, indexes
+        self._router, self._deletion, self._lock = router, deletion, lock
+
+    # -- queues --
+
     def declare(self, name: str, options: QueueOptions | None) -> Operation[QueueInfo]:
         check_queue(name, options)
-        yield from self.empty_dropped()
-        yield Transaction.WRITE
-        info = yield from self._find(name)
+        yield from self._deletion.finish()
+        known = yield from self._catalog.find_or_none(name)
+        if known is not None and _is_as_declared(known, options):
+            return known
+        yield Transaction(TransactionMode.WRITE, lambda: self._declare(name, options))
+        return (yield from self._build_missing_indexes(name))
+
+    def _declare(self, name: str, options: QueueOptions | None) -> Operation[None]:
+        yield from self._lock_catalog()
+        info = yield from self._catalog.find_or_none(name)
         if info is None:
             yield from self._create(name, "queue", options or QueueOptions())
         elif options is not None:
-            yield from self._change(info, options)
-        yield Transaction.COMMIT
-        return (yield from self._indexed(name))
-
-    def queues(self) -> Operation[list[QueueInfo]]:
-        catalog = yield from self.catalog()
-        return list(catalog.by_id.values())
+            yield from self._change_options(info, options)
 
     def delete(self, name: str) -> Operation[None]:
-        info = yield from self.find(name)
-        yield from self.drop_id(info.id)
+        info = yield from self._catalog.find(name)
+        yield from self._deletion.delete(info.id)
 
     def pause(self, name: str, *, paused: bool) -> Operation[QueueInfo]:
-        info = yield from self.find(name)
-        yield self.dialect.statement("set_paused", info.id, int(paused))
+        info = yield from self._catalog.find(name)
+        yield self._dialect.statement("set_paused", info.id, int(paused))
         yield Notify((info.id,))
-        return (yield from self.find(name))
+        return (yield from self._catalog.find(name))
 
     # -- subscriptions --
 
@@ -67,61 +100,73 @@ class Declaring(Publishing):
         lease_us: int | None = None,
     ) -> Operation[QueueInfo]:
         check_queue(name, options)
-        text = to_text(filter)
-        yield from self.route()  # what came through the door before is not for it
-        yield Transaction.WRITE
-        info = yield from self._find(name)
-        from_queue = None if source is None else (yield from self.find(source)).id
-        if info is None:
+        yield from self._router.route()  # messages from before are not for this subscription
+
+        def subscribe() -> Operation[None]:
+            yield from self._lock_catalog()
+            info = yield from self._catalog.find_or_none(name)
+            from_queue = None if source is None else (yield from self._catalog.find(source)).id
+            if info is not None:
+                yield from self._change_filter(info, to_text(filter), from_queue, options)
+                return
             kind: QueueKind = "subscription" if lease_us is None else "push"
-            yield from self._create(
-                name, kind, options or QueueOptions(), text, from_queue, lease_us
-            )
+            given = options or QueueOptions()
+            yield from self._create(name, kind, given, to_text(filter), from_queue, lease_us)
             if start == "first":
-                yield from self._take_stored(name, filter)
-        else:
-            check_is_subscription(info)
-            if from_queue is None and info.source is not None:
-                known = self._catalog.by_id.get(info.source)
-                raise widened(name, None if known is None else known.name)
-            if (info.filter, info.source) != (text, from_queue):
-                yield self.dialect.statement("change_filter", info.id, text, from_queue)
-            if options is not None:
-                yield from self._change(info, options)
-        yield Transaction.COMMIT
-        return (yield from self._indexed(name))
+                yield from self._deliver_stored(name, filter)
+
+        yield Transaction(TransactionMode.WRITE, subscribe)
+        return (yield from self._build_missing_indexes(name))
 
     def keep_alive(self, name: str, lease_us: int) -> Operation[bool]:
-        info = yield from self._find(name)
+        info = yield from self._catalog.find_or_none(name)
         if info is None:
             return False
-        rows = yield self.dialect.statement("set_expiry", info.id, self.dialect.now_us(), lease_us)
+        rows = yield self._dialect.statement(
+            "set_expiry", info.id, self._dialect.now_us(), lease_us
+        )
         return bool(rows)
 
-    def _take_stored(self, name: str, filter: Filter) -> Operation[None]:
-        """Deliveries of what is stored already, where it matches."""
-        info = yield from self.find(name)
-        matches = predicate(filter, self.dialect.wall_us)
-        after, now = 0, self.dialect.now_us()
-        while rows := (
-            yield from self.read_messages("stored", after, _STORED_AT_ONCE, info.source, now)
-        ):
+    def _deliver_stored(self, name: str, filter: Filter) -> Operation[None]:
+        """Deliver the stored messages that match to the new subscription."""
+        info = yield from self._catalog.find(name)
+        if info.source is None and self._dialect.has("share_stored"):
+            yield self._dialect.statement("share_stored")
+        elif self._dialect.has("share_stored_in"):
+            yield self._dialect.statement("share_stored_in", info.source)
+        matches = compile_predicate(filter, self._dialect.wall_us)
+        after, now = 0, self._dialect.now_us()
+        while True:
+            page = (after, _STORED_AT_ONCE, info.source, now)
+            rows = yield from read_messages(self._dialect, "stored_messages", *page)
+            if not rows:
+                return
             deliveries = [
                 delivery_row(id, info, Publication(message, delay_us, None, group), now)
                 for (id, delay_us, group), message, problem in rows
                 if problem is None and matches(message)
             ]
             if deliveries:
-                yield self.dialect.each("insert_delivery", deliveries)
-            after = rows[-1].before[0]
+                yield self._dialect.for_each("insert_delivery", deliveries)
+            after = rows[-1].prefix[0]
+
+    def _change_filter(
+        self, info: QueueInfo, text: str, source: int | None, options: QueueOptions | None
+    ) -> Operation[None]:
+        check_is_subscription(info)
+        if source is None and info.source is not None:
+            known = self._catalog.latest.by_id.get(info.source)
+            raise source_missing(info.name, None if known is None else known.name)
+        if (info.filter, info.source) != (text, source):
+            yield self._dialect.statement("change_filter", info.id, text, source)
+        if options is not None:
+            yield from self._change_options(info, options)
 
     # -- parts --
 
-    def _find(self, name: str) -> Operation[QueueInfo | None]:
-        try:
-            return (yield from self.find(name))
-        except QueueNotFound:
-            return None
+    def _lock_catalog(self) -> Operation[None]:
+        if self._lock is not None:
+            yield self._lock
 
     def _create(
         self,
@@ -132,7 +177,7 @@ class Declaring(Publishing):
         source: int | None = None,
         lease_us: int | None = None,
     ) -> Operation[None]:
-        yield self.dialect.statement(
+        yield self._dialect.statement(
             "create_queue",
             name,
             kind,
@@ -143,55 +188,68 @@ class Declaring(Publishing):
             [],
             filter,
             source,
-            self.dialect.now_us(),
+            self._dialect.now_us(),
             lease_us,
         )
 
-    def _change(self, info: QueueInfo, options: QueueOptions) -> Operation[None]:
-        kept = info.options.filter_headers
-        added = [name for name in options.filter_headers if name not in kept]
-        same = QueueOptions(
-            filter_headers=(*kept, *added),
+    def _change_options(self, info: QueueInfo, options: QueueOptions) -> Operation[None]:
+        """Change the options of a queue. Filter headers are only added."""
+        headers = dict.fromkeys((*info.options.filter_headers, *options.filter_headers))
+        changed = QueueOptions(
+            filter_headers=tuple(headers),
             max_attempts=options.max_attempts,
             dedup_window_us=options.dedup_window_us,
             archive=options.archive,
         )
-        if same != info.options:
-            yield self.dialect.statement(
+        if changed != info.options:
+            yield self._dialect.statement(
                 "change_options",
                 info.id,
-                same.max_attempts,
-                same.dedup_window_us,
-                int(same.archive),
-                list(same.filter_headers),
+                changed.max_attempts,
+                changed.dedup_window_us,
+                int(changed.archive),
+                list(changed.filter_headers),
             )
 
-    def _indexed(self, name: str) -> Operation[QueueInfo]:
-        """The queue, once the filter headers it has are copied and indexed."""
-        info = yield from self.find(name)
+    def _build_missing_indexes(self, name: str) -> Operation[QueueInfo]:
+        """The queue, after the indexes on its filter headers were built."""
+        info = yield from self._catalog.find(name)
         missing = [name for name in info.options.filter_headers if name not in info.indexed]
         if not missing:
             return info
-        yield from self.build_indexes(info, missing)
-        return (yield from self.find(name))
+        yield from self._indexes.build(info, missing)
+        return (yield from self._catalog.find(name))
 
-    def build_indexes(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:
-        """From now on everyone publishes with the new headers; copy them for what was there before, then say so."""
-        for header in headers:
-            index = self.dialect.index_name(header)
-            expression = index_expression(self.dialect.name, header, _KEYS)
-            for (other,) in (yield self.dialect.statement("misnamed_indexes", index, expression)):
-                yield self.dialect.statement("drop_filter_index", index=other)
-            yield self.dialect.statement("create_filter_index", index=index, expression=expression)
-        wanted = list(info.options.filter_headers)
-        after = 0
-        while rows := (yield self.dialect.statement("backfill", info.id, after, wanted)):
-            after = max(row[0] for row in rows)
-        yield self.dialect.statement("set_indexed", info.id, wanted)
+
+def backfill(dialect: QueueDialect, info: QueueInfo) -> Operation[None]:
+    """Copy the filter headers of older messages next to their deliveries, then let claims use the indexes.
+
+    All publishers copy the new headers already.
+    """
+    headers = list(info.options.filter_headers)
+    after = 0
+    while rows := (yield dialect.statement("backfill", info.id, after, headers)):
+        after = max(row[0] for row in rows)
+    yield dialect.statement("set_indexed", info.id, headers)
+
+
+def _is_as_declared(info: QueueInfo, options: QueueOptions | None) -> bool:
+    """Whether the queue has these options already, and all its filter headers are indexed."""
+    has, indexed = info.options, set(info.indexed)
+    if not set(has.filter_headers) <= indexed:
+        return False
+    if options is None:
+        return True
+    rest = (options.max_attempts, options.dedup_window_us, options.archive)
+    return set(options.filter_headers) <= set(has.filter_headers) and rest == (
+        has.max_attempts,
+        has.dedup_window_us,
+        has.archive,
+    )
 
 
 def check_queue(name: str, options: QueueOptions | None) -> None:
-    """Refuse what cannot be a queue, with what to do about it."""
+    """Refuse a name or options that no queue can have."""
     if not isinstance(name, str) or UNSTORABLE.search(name) or not 0 < len(name.encode()) <= 255:
         raise QueueOptionsError(
             f"a queue's name is text of 1 to 255 bytes without NUL and lone surrogates, not {name!r}"
@@ -212,23 +270,21 @@ def check_queue(name: str, options: QueueOptions | None) -> None:
         raise QueueOptionsError("the dedup window cannot be negative")
 
 
-def widened(name: str, source: str | None) -> QueueOptionsError:
-    """A subscription that takes from one queue does not take from all of them because nobody said which."""
+def source_missing(name: str, source: str | None) -> QueueOptionsError:
+    """The error when a subscription to one queue is changed and its queue is not named."""
     if source is None:
-        took, remedy = "took from a queue that was dropped", "name another one with queue="
+        reads, remedy = "reads from a queue that was deleted", "name another one with queue="
     else:
-        took, remedy = (
-            f"takes from the queue {source!r} alone",
-            f"say so again with queue={source!r}",
-        )
+        reads, remedy = f"reads only from the queue {source!r}", f"repeat queue={source!r}"
     return QueueOptionsError(
-        f"the subscription {name!r} {took}; {remedy}, or drop it and make it anew to take from all queues"
+        f"the subscription {name!r} {reads}; {remedy}, or delete it and create it again to read from all queues"
     )
 
 
 def check_is_subscription(info: QueueInfo) -> None:
+    """Refuse to give a queue the filter of a subscription."""
     if info.kind == "queue":
         raise QueueOptionsError(
-            f"{info.name!r} is a queue, which takes what is published to it; choose another name "
+            f"{info.name!r} is a queue and gets what is published to it; choose another name "
             "for the subscription"
         )

@@ -1,21 +1,35 @@
-"""What differs between the SQL databases: the text of the statements, and a few answers."""
+"""What differs between the SQL databases: the texts of the statements, and a few expressions.
+
+Statements have names and are read from the .sql files of a dialect:
+
+    -- name: ack
+    -- Why it is written this way.
+    DELETE FROM …
+
+A statement may have named gaps, `{where}`, that are filled with fragments of SQL, never with values.
+"""
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
 from typing import Final
 
 from headgate.clock import now_us
+from headgate.errors import QueueError, SchemaTooNew
 from headgate.filters import TRUE, And, Filter, joined
-from headgate.filters.compile.sql import Dialect as DialectName
-from headgate.filters.compile.sql import Layout, Sql, all_of, compile_sql
-from headgate.queues.engine import Each, SqlValue, Statement
-from headgate.queues.sql.planning import Branch, Probe, ranged_header
-from headgate.queues.sql.records import columns_of
-from headgate.queues.sql.statements import statements_of
+from headgate.filters.compile.sql import Layout, Sql, SqlDialect, all_of, compile_sql
+from headgate.queues.engine import ForEach, SqlValue, Statement
+from headgate.queues.sql.message_rows import columns_of
+from headgate.queues.sql.plan import Branch, Probe, ranged_header
+
+_NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
+_MIGRATION: Final = re.compile(r"(\d{4})_\w+\.sql")
 
 # `d` is the delivery, `m` the message, in every statement that has a gap for a filter. `rank` is minus the
 # priority: so the order of a queue ascends in both columns, and a position in it can be compared as a row.
@@ -26,55 +40,64 @@ ON_MESSAGE: Final = Layout(
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """A branch as SQL. `residual`, if any, is for Python to check on the message."""
+class ClaimCondition:
+    """A branch of a claim's filter as SQL. `residual`, if any, is for Python to check on the message."""
 
     where: Sql
     needs_message: bool
-    scans: bool = False  # reads what is READY until enough match, instead of looking matches up
+    scans: bool = False  # reads READY deliveries in order until enough match, instead of a lookup
     residual: Filter | None = None
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  # why the residual is not in the SQL
     probe: Probe | None = None
-    ranged: str | None = None  # an indexed header that must lie in a range
+    ranged: str | None = None  # an indexed header that must lie in a range, where indexes help
 
 
-class Dialect(ABC):
-    """One database's way of saying things."""
+class QueueDialect(ABC):
+    """The statements of one database, and how it writes placeholders, index hints and conditions."""
 
-    name: DialectName
+    name: SqlDialect
+    has_ranges = False  # whether the index on a header is ordered by its value
 
     def __init__(self, *, wall_us: Callable[[], int] = now_us) -> None:
         self._statements = statements_of(self.name)
-        self.wall_us = wall_us  # what UTC() in a filter is
-        self.looks_only = False  # nothing may be written, not even what would be on the way
+        self.wall_us = wall_us  # the value of UTC() in a filter
+        self.is_read_only = False
 
     @abstractmethod
     def now_us(self) -> int | None:
-        """The time for `now` parameters; None where the database looks at its own clock."""
+        """The time for `now` parameters; None where the database uses its own clock."""
 
     @abstractmethod
     def timestamp_us(self) -> int | None:
-        """The time a message is stamped with; None where the database does it."""
+        """The timestamp of a new message; None where the database sets it."""
 
     def numbered(self, sql: Sql, first_parameter: int) -> Sql:
-        """A compiled condition with its placeholders numbered; most dialects' are."""
+        """The compiled condition with numbered placeholders."""
         return sql
 
     def hint(self, probe: Probe, first_parameter: int) -> Sql | None:
-        """A condition that the probe implies and the index answers, where the filter's own condition is none."""
+        """A condition that the probe implies and the index answers, where the filter's own condition does not."""
         return None
 
-    def index_hint(self, condition: Condition) -> str:
-        """For candidates: which index to use, where the database does not find out by itself."""
+    def index_hint(self, condition: ClaimCondition) -> str:
+        """The index that candidates are to be read from, where the planner does not find it by itself."""
         return ""
 
     @abstractmethod
     def index_name(self, header: str) -> str:
-        """Of the index on a declared header, whose name is plain, see `is_plain_name`."""
+        """The name of the index on a declared header, whose name is plain, see `is_plain_name`."""
 
     def raw_columns(self, alias: str) -> str:
-        """The columns of a message in a form that can always be read, see records.salvage."""
+        """The columns of a message in a form that can always be read, see message_rows.salvage."""
         return columns_of(alias)
+
+    @abstractmethod
+    def placeholder(self, number: int) -> str:
+        """The nth parameter."""
+
+    def has(self, name: str) -> bool:
+        """Whether the dialect has a statement of that name."""
+        return name in self._statements
 
     def text(self, name: str, **gaps: str) -> str:
         """The named statement with its gaps filled."""
@@ -84,12 +107,12 @@ class Dialect(ABC):
         return text
 
     def statement(self, name: str, *params: SqlValue, **gaps: str) -> Statement:
-        return Statement(self.text(name, **gaps), params)
+        return Statement(self.text(name, **gaps) if gaps else self._statements[name], params)
 
-    def each(self, name: str, rows: Iterable[tuple[SqlValue, ...]]) -> Each:
-        return Each(self.text(name), tuple(rows))
+    def for_each(self, name: str, rows: Iterable[tuple[SqlValue, ...]]) -> ForEach:
+        return ForEach(self._statements[name], tuple(rows))
 
-    def condition(self, branch: Branch, first_parameter: int) -> Condition:
+    def condition(self, branch: Branch, first_parameter: int) -> ClaimCondition:
         """The branch as SQL, its placeholders numbered from `first_parameter` on."""
         parts: list[Sql] = []
         if branch.probe is not None:
@@ -104,22 +127,70 @@ class Dialect(ABC):
             plans.append(plan)
             parts.append(self.numbered(plan.where, first))
         residual = [plan.residual for plan in plans if plan.residual is not None]
-        return Condition(
+        return ClaimCondition(
             all_of(parts),
             bool(residual) or branch.on_message != TRUE,
             branch.probe is None and (branch.on_delivery, branch.on_message) != (TRUE, TRUE),
             joined(And, residual) if residual else None,
             tuple(reason for plan in plans for reason in plan.reasons),
             branch.probe,
-            ranged_header(branch),
+            ranged_header(branch) if self.has_ranges else None,
         )
 
-    @abstractmethod
-    def placeholder(self, number: int) -> str:
-        """The nth parameter."""
-
     def shifted(self, sql: Sql, by: int) -> Sql:
-        """The condition with all its placeholders moved up."""
+        """The condition with all placeholder numbers increased."""
+        if not by:
+            return sql
         mark = re.escape(self.placeholder(0)[:-1])
         moved = re.sub(rf"{mark}(\d+)\b", lambda hit: self.placeholder(int(hit[1]) + by), sql.text)
         return Sql(moved, sql.params)
+
+
+# ---- the .sql files ------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2)
+def statements_of(dialect: SqlDialect) -> dict[str, str]:
+    """Every named statement of the dialect."""
+    statements: dict[str, str] = {}
+    for name, text in _read_files(dialect):
+        if not _MIGRATION.fullmatch(name):
+            statements.update(split_statements(text))
+    return statements
+
+
+def migrations_of(dialect: SqlDialect) -> list[tuple[int, str]]:
+    """The numbered migrations of the dialect, in order."""
+    numbered = [(_MIGRATION.fullmatch(name), text) for name, text in _read_files(dialect)]
+    return sorted((int(number[1]), text) for number, text in numbered if number)
+
+
+def split_statements(text: str) -> dict[str, str]:
+    """The statements of one file by name, without their comments."""
+    parts = _NAME.split(text)
+    named = zip(parts[1::2], parts[2::2], strict=True)
+    return {name: _COMMENT.sub("", body).strip().rstrip(";") for name, body in named}
+
+
+def _read_files(dialect: SqlDialect) -> Iterator[tuple[str, str]]:
+    for file in (files("headgate.queues") / "sql" / dialect).iterdir():
+        if file.name.endswith(".sql"):
+            yield file.name, file.read_text(encoding="utf-8")
+
+
+def check_version(version: int, newest: int, where: str) -> None:
+    """Refuse to read tables of another version: a reader does not migrate them."""
+    if version > newest:
+        raise too_new(version, newest, where)
+    if version < newest:
+        raise QueueError(
+            f"{where}: the tables have version {version}, and reading them needs {newest}; any program that publishes "
+            "or claims with this Headgate migrates them"
+        )
+
+
+def too_new(version: int, newest: int, where: str) -> SchemaTooNew:
+    """The error for tables that a newer Headgate has migrated."""
+    return SchemaTooNew(
+        f"{where}: the tables have version {version}, this Headgate knows {newest}; upgrade it"
+    )

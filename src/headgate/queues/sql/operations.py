@@ -1,14 +1,114 @@
-"""Every operation on the SQL databases, each written once, over the statements of a dialect.
-
-Core → Settling, Publishing → Claiming → Looking, and Publishing → Declaring. A dialect that can do something better
-overrides it.
-"""
+"""All operations on a SQL database, put together from the objects that do them."""
 
 from __future__ import annotations
 
-from headgate.queues.sql.browse import Looking
-from headgate.queues.sql.declare import Declaring
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
+
+from headgate.errors import QueueOptionsError
+from headgate.filters import Filter
+from headgate.queues.engine import (
+    Engine,
+    Operation,
+    Publication,
+    QueueInfo,
+    Receipt,
+    Rows,
+    Transaction,
+    TransactionMode,
+    run_inline,
+)
+from headgate.queues.sql.browse import Browser
+from headgate.queues.sql.catalog import CatalogCache
+from headgate.queues.sql.claim import Claims
+from headgate.queues.sql.declare import Declarations
+from headgate.queues.sql.dialect import QueueDialect
+from headgate.queues.sql.lease import Acks, Leases, Settlement
+from headgate.queues.sql.publish import Publisher
+from headgate.queues.sql.route import Router
+from headgate.queues.sql.scan_memory import ScanMemory
+from headgate.queues.sql.search import Planner
 
 
-class SqlOperations(Declaring, Looking):
-    """The operations of the contract, for any dialect."""
+class Claimer(Protocol):
+    """How a database claims: in one statement or in a transaction, after a scan where no index answers the filter."""
+
+    def claim(
+        self,
+        queue: QueueInfo,
+        limit: int,
+        lease_us: int,
+        *,
+        filter: Filter | None = None,
+        skip: Collection[int] = (),
+        acks: Sequence[Receipt] = (),
+        together: bool = False,
+    ) -> Operation[Claims]:
+        """See Operations.claim."""
+        ...
+
+
+class SqlOperations:
+    """The operations of the contract (queues.engine.Operations); each is a method of one of the given objects."""
+
+    def __init__(
+        self,
+        dialect: QueueDialect,
+        *,
+        catalog: CatalogCache,
+        declarations: Declarations,
+        router: Router,
+        publisher: Publisher,
+        claimer: Claimer,
+        leases: Leases,
+        settlement: Settlement,
+        acks: Acks,
+        browser: Browser,
+        planner: Planner,
+        scan_memory: ScanMemory,
+    ) -> None:
+        self.dialect, self.catalog = dialect, catalog
+        self.planner, self.scan_memory = planner, scan_memory
+        self.find, self.queues = catalog.find, catalog.queues
+        self.last_known = catalog.last_known
+        self.declare, self.delete = declarations.declare, declarations.delete
+        self.pause = declarations.pause
+        self.subscribe, self.keep_alive = declarations.subscribe, declarations.keep_alive
+        self.route = router.route
+        self.publish = publisher.publish
+        self.claimer, self.claim = claimer, claimer.claim
+        self.promote, self.next_due = leases.promote, leases.next_due
+        self.ack = acks.ack
+        self.nack, self.bury = settlement.nack, settlement.bury
+        self.extend, self.release = settlement.extend, settlement.release
+        self.peek, self.browse, self.archived = browser.peek, browser.browse, browser.archived
+        self.purge, self.prune, self.requeue = browser.purge, browser.prune, browser.requeue
+        self.stats, self.add_usage, self.advise = browser.stats, browser.add_usage, browser.advise
+
+
+Slices = Callable[[], Iterable[Sequence[Publication]]]
+
+
+def publish_once(engine: Engine, queue: str, source: str, batch: int, slices: Slices) -> bool:
+    """Publish a batch of a source in one transaction; False if this batch or a later one was published before.
+
+    The number of the last batch of each source is stored in that transaction. Numbers only grow, so a repeated batch
+    is recognized however old it is, unlike a dedup key, which expires.
+    """
+    operations = engine.operations
+    if not isinstance(operations, SqlOperations):
+        raise QueueOptionsError("batches are published once to SQLite or PostgreSQL, not to memory")
+
+    def publish() -> Operation[bool]:
+        info = yield from operations.find(queue)
+        # First, so that a second publisher of the batch waits here until this transaction has ended.
+        marked: Rows = yield operations.dialect.statement("mark_batch", info.id, source, batch)
+        for publications in slices() if marked else ():
+            yield from run_inline(operations.publish(info, publications))
+        return bool(marked)
+
+    def in_transaction() -> Operation[bool]:
+        result: bool = yield Transaction(TransactionMode.WRITE, publish)
+        return result
+
+    return engine.run(in_transaction())

@@ -1,19 +1,34 @@
-"""A claim's filter, ready to be asked, and what is remembered of having asked it."""
+"""The search of a claim: a filter becomes a plan, a plan finds the first candidates in the order of the queue."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from headgate.queues.engine import QueueInfo
-from headgate.queues.sql.dialect import Condition
+from headgate.filters import Filter, depends_on_time
+from headgate.filters.compile import compile_predicate
+from headgate.queues.engine import Operation, QueueInfo, Row, SqlValue, Statement
+from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
+from headgate.queues.sql.message_rows import filterable_columns_of, message_of
+from headgate.queues.sql.plan import Branch, branches_of
 
-IN_DOUBT: Final = 2  # a delivery that may be what ended its consumer, see 0006_doubt.sql
-MOST_NAMED: Final = 1_000  # ids not to take that are named in a query
+IN_DOUBT: Final = 2  # a delivery that may have stopped its consumer, see 0006_doubt.sql
 FIRST_GAP: Final = 3  # the first parameter of a condition: after the queue and the limit
+CACHE_SIZE: Final = 256
+_MOST_NAMED: Final = 1_000  # skipped ids that are named in a query
+_PAGE: Final = 500  # rows that Python filters at a time, at first
+_LONGEST_PAGE: Final = 5_000
+_BRANCHES_AT_ONCE: Final = 50
+_FEW_IN_RANGE: Final = 500  # matches of a range that are fetched and sorted
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Candidate(NamedTuple):
+    """A READY delivery that matches."""
+
     id: int
     rank: int
     group: str | None
@@ -21,10 +36,11 @@ class Candidate(NamedTuple):
 
 
 class RejectedIds(Collection[int]):
-    """Ids not to take, however many.
+    """Ids that a consumer's claims skip, however many.
 
-    Few are named in the query. Of many, a claim reads what is ready and passes them over, and remembers where it was: the
-    next claim goes on from there, and begins anew when it has found nothing, or has read as much as it passes over.
+    Few are named in the query. Of many, a claim reads the READY deliveries, skips them, and keeps its position: the
+    next claim continues from there, and starts again at the beginning when it found nothing, or has read as many
+    deliveries as it skips.
     """
 
     def __init__(self, ids: Iterable[int] = ()) -> None:
@@ -36,7 +52,7 @@ class RejectedIds(Collection[int]):
         return id in self._ids
 
     def __iter__(self) -> Iterator[int]:
-        return iter(tuple(self._ids))  # others may add to them meanwhile
+        return iter(tuple(self._ids))  # other threads may add to them meanwhile
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -45,64 +61,303 @@ class RejectedIds(Collection[int]):
         self._ids.update(ids)
 
     def forget_all_but(self, seen: Collection[int]) -> None:
-        """A claim read all that is ready and met only these. The others were consumed by somebody, or are leased or
-        delayed and at worst rejected once more; as they may be, they are forgotten only when they are many."""
-        if len(self._ids) > 2 * len(seen) + MOST_NAMED:
+        """Forget the others, when they are many: a claim read all that is READY and met only the ids in `seen`.
+
+        The others were consumed, or are leased or delayed and will at worst be rejected once more.
+        """
+        if len(self._ids) > 2 * len(seen) + _MOST_NAMED:
             self._ids = set(seen)
 
     @property
     def resume(self) -> tuple[int, int] | None:
-        """After which rank and id the next claim looks first; None: from the beginning."""
+        """The rank and id after which the next claim starts; None: at the beginning."""
         return self._resume if self._read <= len(self._ids) else None
 
-    def note(self, found: Sequence[Candidate]) -> None:
-        """A claim looked as far as these."""
-        self._read = self._read + len(found) if self.resume is not None else 0
-        self._resume = (found[-1].rank, found[-1].id) if found else None
+    def advance(self, candidates: Sequence[Candidate]) -> None:
+        """Continue after these candidates the next time."""
+        self._read = self._read + len(candidates) if self.resume is not None else 0
+        self._resume = (candidates[-1].rank, candidates[-1].id) if candidates else None
 
 
-def skipping(ids: Collection[int]) -> tuple[int, ...] | RejectedIds:
-    """The ids, as a search takes them."""
-    if len(ids) <= MOST_NAMED:
+Skip: TypeAlias = tuple[int, ...] | RejectedIds
+
+
+def skip_of(ids: Collection[int]) -> Skip:
+    """Few ids as a tuple, which is named in the query, many as RejectedIds."""
+    if len(ids) <= _MOST_NAMED:
         return tuple(ids)
     return ids if isinstance(ids, RejectedIds) else RejectedIds(ids)
 
 
+# ---- filter → plan -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClaimPlan:
+    """A filter as conditions, one for each branch, and as the statements that answer those without a residual."""
+
+    filter: Filter | None
+    conditions: tuple[ClaimCondition, ...]
+    selects: tuple[
+        tuple[str, tuple[SqlValue, ...]], ...
+    ]  # text, and its parameters after queue and limit
+    scans: bool  # whether it reads messages, or deliveries that do not match
+    keeps_scans: bool  # whether ScanMemory keeps what it has scanned
+
+
 class Search(NamedTuple):
-    """A claim's filter, ready to be asked."""
+    """A plan for one queue, and the ids to skip."""
 
     queue: QueueInfo
-    conditions: tuple[Condition, ...]
-    skip: tuple[int, ...] | RejectedIds
-    lasting: bool = False  # what does not match now never will
-
-    def passing_over(self, given: Sequence[Candidate], found: Sequence[Candidate]) -> Search:
-        """The same search without those that could not be leased, and without the rest of their groups."""
-        groups = {one.group for one in given} - {None}
-        tried = {one.id for one in given}
-        ids = tuple(one.id for one in found if one.id in tried or one.group in groups)
-        return self._replace(skip=skipping((*self.skip, *ids)))
+    plan: ClaimPlan
+    skip: Skip = ()
 
     @property
-    def reads(self) -> bool:
-        """Whether it reads things that do not match."""
-        return isinstance(self.skip, RejectedIds) or any(
-            condition.needs_message or condition.scans for condition in self.conditions
+    def scans(self) -> bool:
+        return self.plan.scans or isinstance(self.skip, RejectedIds)
+
+    def without(self, tried: Sequence[Candidate], candidates: Sequence[Candidate]) -> Search:
+        """The search that skips what could not be leased, and those of the candidates that are in its groups."""
+        groups = {each.group for each in tried} - {None}
+        ids = {each.id for each in tried}
+        ids |= {each.id for each in candidates if each.group in groups}
+        return self._replace(skip=skip_of((*self.skip, *ids)))
+
+
+class Planner:
+    """Turns filters into plans, and caches them."""
+
+    def __init__(self, dialect: QueueDialect) -> None:
+        self._dialect = dialect
+        self._plans: dict[tuple[int, tuple[str, ...], Filter | None], ClaimPlan] = {}
+
+    def plan(self, queue: QueueInfo, filter: Filter | None) -> ClaimPlan:
+        """The plan of a claim on this queue."""
+        key = (queue.id, queue.indexed, filter)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self.plan_branches(queue, filter, branches_of(filter, queue.indexed))
+            if filter is None or not depends_on_time(filter):
+                keep(self._plans, key, plan)
+        return plan
+
+    def choose(self, queue: QueueInfo, filter: Filter | None) -> Operation[ClaimPlan]:
+        """The plan, as an operation: for databases that choose among their indexes themselves."""
+        return self.plan(queue, filter)
+        yield
+
+    def plan_branches(
+        self, queue: QueueInfo, filter: Filter | None, branches: Sequence[Branch]
+    ) -> ClaimPlan:
+        """The plan with these branches, which together match what the filter matches."""
+        conditions = tuple(self._dialect.condition(branch, FIRST_GAP) for branch in branches)
+        [first, *others] = conditions
+        scans_alone = not others and first.scans and first.residual is None and not first.ranged
+        is_lasting = filter is not None and not depends_on_time(filter) and queue.kind == "queue"
+        return ClaimPlan(
+            filter,
+            conditions,
+            tuple(_selects(self._dialect, conditions)),
+            any(condition.needs_message or condition.scans for condition in conditions),
+            is_lasting and scans_alone,
         )
 
-    @property
-    def walks(self) -> bool:
-        """Whether it must read everything to find that nothing matches, and the database alone can do it."""
-        [condition, *others] = self.conditions
-        return not others and condition.scans and condition.residual is None
+
+def keep(known: dict[K, V], key: K, value: V) -> None:
+    """Keep the value, and not too many others."""
+    if len(known) >= CACHE_SIZE:
+        known.clear()
+    known[key] = value
 
 
-class Examined(NamedTuple):
-    """Of the deliveries up to message `upto`, in whatever state, only `known` match."""
+# ---- plan → candidates ---------------------------------------------------------------------------------
 
-    upto: int = 0
-    known: tuple[int, ...] = ()
-    # Where transactions overlap: the last message seen, and the transaction before which all must have ended until it
-    # is certain that no earlier one will still appear.
-    seen: int = 0
-    ending: int = 0
+
+class Candidates:
+    """Finds the candidates of a search."""
+
+    def __init__(self, dialect: QueueDialect) -> None:
+        self._dialect = dialect
+
+    def find(self, search: Search, limit: int) -> Operation[list[Candidate]]:
+        """The first candidates in the order of the queue."""
+        queue, plan, skip = search
+        if isinstance(skip, RejectedIds):
+            return (yield from self._find_unrejected(search, skip, limit))
+        selects = tuple(_selects(self._dialect, plan.conditions, skip)) if skip else plan.selects
+        if len(plan.conditions) == 1:
+            [condition] = plan.conditions
+            if condition.ranged and condition.scans:
+                few = yield from self._find_few_in_range(search, condition)
+                if few is not None and (condition.residual is None or not few):
+                    return few[:limit]
+            if condition.residual is None:
+                [(text, params)] = selects
+                rows = yield Statement(text, (queue.id, limit, *params))
+                return [Candidate(*row) for row in rows]
+        return (yield from self._merge(search, selects, limit))
+
+    def _merge(
+        self, search: Search, selects: Sequence[tuple[str, tuple[SqlValue, ...]]], limit: int
+    ) -> Operation[list[Candidate]]:
+        """The first candidates of all branches: of the statements, and of the conditions that Python completes."""
+        candidates: set[Candidate] = set()
+        for text, params in selects:
+            rows = yield Statement(text, (search.queue.id, limit, *params))
+            candidates.update(Candidate(*row) for row in rows)
+        for condition in search.plan.conditions:
+            if condition.residual is not None:
+                candidates.update((yield from self._find_by_page(search, condition, limit)))
+        return _first(candidates, limit)
+
+    def _find_unrejected(
+        self, search: Search, rejected: RejectedIds, limit: int
+    ) -> Operation[list[Candidate]]:
+        """The first candidates that are not rejected, after the position of the last claim; else from the beginning."""
+        candidates: set[Candidate] = set()
+        for after in dict.fromkeys((rejected.resume, None)):
+            met: set[int] = set()
+            for condition in search.plan.conditions:
+                page = self._find_by_page(search, condition, limit, after, met)
+                candidates.update((yield from page))
+            if candidates:
+                break
+        else:
+            rejected.forget_all_but(met)
+        first = _first(candidates, limit)
+        rejected.advance(first)
+        return first
+
+    def _find_by_page(
+        self,
+        search: Search,
+        condition: ClaimCondition,
+        limit: int,
+        after: tuple[int, int] | None = None,
+        rejected: set[int] | None = None,
+    ) -> Operation[list[Candidate]]:
+        """Read deliveries page by page, after a rank and id, and let Python decide; `rejected` gets those skipped."""
+        matches = self._row_predicate(search, condition)
+        candidates: list[Candidate] = []
+        size = _PAGE if condition.residual is not None else limit * 2
+        while len(candidates) < limit:
+            rows = yield self._page_statement(search, condition, after, size)
+            candidates += [Candidate(*row[:4]) for row in rows if matches(row)]
+            if rejected is not None:
+                rejected.update(row[0] for row in rows if row[0] in search.skip)
+            if len(rows) < size:
+                break
+            after, size = (rows[-1][1], rows[-1][0]), max(size, min(size * 2, _LONGEST_PAGE))
+        return candidates[:limit]
+
+    def _row_predicate(self, search: Search, condition: ClaimCondition) -> Callable[[Row], bool]:
+        """Whether a row of a page is a candidate."""
+        skip = search.skip if isinstance(search.skip, RejectedIds) else ()
+        if condition.residual is None:
+            return lambda row: row[0] not in skip
+        matches = compile_predicate(condition.residual, self._dialect.wall_us)
+        return lambda row: row[0] not in skip and matches(message_of((*row[4:], b"")))
+
+    def _page_statement(
+        self,
+        search: Search,
+        condition: ClaimCondition,
+        after: tuple[int, int] | None,
+        size: int,
+    ) -> Statement:
+        params: list[SqlValue] = [search.queue.id, size, *condition.where.params]
+        where = condition.where.text
+        if after is not None:
+            rank, message = (_bind(self._dialect, params, value) for value in after)
+            where += " AND " + self._dialect.text("after_position", rank=rank, message=message)
+        skip = search.skip if isinstance(search.skip, tuple) else ()
+        columns = "" if condition.residual is None else ", " + filterable_columns_of("m")
+        text = _select(self._dialect, where, params, skip, condition, columns)
+        return Statement(text, tuple(params))
+
+    def _find_few_in_range(
+        self, search: Search, condition: ClaimCondition
+    ) -> Operation[list[Candidate] | None]:
+        """All deliveries in the range, sorted; None if they are too many to sort."""
+        text = self._dialect.text(
+            "range_candidates", where=condition.where.text, join=join_of(self._dialect, condition)
+        )
+        rows = yield Statement(text, (search.queue.id, _FEW_IN_RANGE, *condition.where.params))
+        if len(rows) >= _FEW_IN_RANGE:
+            return None
+        candidates = [Candidate(*row) for row in rows if row[0] not in search.skip]
+        return _first(candidates, _FEW_IN_RANGE)
+
+
+def choose(candidates: Sequence[Candidate], *, together: bool) -> list[Candidate]:
+    """The candidates to lease: one of each group; together, those before the first in doubt, or that one alone."""
+    chosen = one_per_group(candidates)
+    if together:
+        doubted = (at for at, each in enumerate(chosen) if each.doubt == IN_DOUBT)
+        del chosen[max(next(doubted, len(chosen)), 1) :]
+    return chosen
+
+
+def one_per_group(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The first candidate of each group, and all without a group."""
+    groups: set[str] = set()
+    chosen = []
+    for candidate in candidates:
+        if candidate.group is None:
+            chosen.append(candidate)
+        elif candidate.group not in groups:
+            groups.add(candidate.group)
+            chosen.append(candidate)
+    return chosen
+
+
+def _first(candidates: Collection[Candidate], limit: int) -> list[Candidate]:
+    """The first candidates in the order of the queue."""
+    return sorted(candidates, key=lambda candidate: (candidate.rank, candidate.id))[:limit]
+
+
+def merged_select(
+    dialect: QueueDialect, conditions: Sequence[ClaimCondition], skip: tuple[int, ...] = ()
+) -> tuple[str, tuple[SqlValue, ...]]:
+    """One SELECT, or one for each condition, joined by UNION ALL, each with the limit; and its parameters."""
+    params: list[SqlValue] = [None, None]  # the queue and the limit
+    texts = []
+    for condition in conditions:
+        where = dialect.shifted(condition.where, len(params) + 1 - FIRST_GAP)
+        params += where.params
+        texts.append(_select(dialect, where.text, params, skip, condition))
+    union = " UNION ALL ".join(f"SELECT * FROM ({text}) AS b" for text in texts)
+    return texts[0] if len(texts) == 1 else union, tuple(params[2:])
+
+
+def _selects(
+    dialect: QueueDialect, conditions: Sequence[ClaimCondition], skip: tuple[int, ...] = ()
+) -> Iterator[tuple[str, tuple[SqlValue, ...]]]:
+    """The statements for the conditions without a residual, fifty conditions in each."""
+    exact = [condition for condition in conditions if condition.residual is None]
+    for at in range(0, len(exact), _BRANCHES_AT_ONCE):
+        yield merged_select(dialect, exact[at : at + _BRANCHES_AT_ONCE], skip)
+
+
+def _select(
+    dialect: QueueDialect,
+    where: str,
+    params: list[SqlValue],
+    skip: tuple[int, ...],
+    condition: ClaimCondition,
+    columns: str = "",
+) -> str:
+    if skip:
+        ids = _bind(dialect, params, list(skip))
+        where += " AND " + dialect.text("not_skipped", ids=ids)
+    gaps = {"where": where, "join": join_of(dialect, condition), "columns": columns}
+    return dialect.text("candidates", **gaps, index=dialect.index_hint(condition))
+
+
+def join_of(dialect: QueueDialect, condition: ClaimCondition) -> str:
+    return " " + dialect.text("candidate_join") if condition.needs_message else ""
+
+
+def _bind(dialect: QueueDialect, params: list[SqlValue], value: SqlValue) -> str:
+    params.append(value)
+    return dialect.placeholder(len(params))

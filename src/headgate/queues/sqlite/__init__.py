@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
-    from headgate.queues.sqlite.files import open_file as open_file
-    from headgate.queues.sqlite.operations import SqliteDialect as SqliteDialect
+    from headgate.queues.sqlite.dialect import SqliteDialect as SqliteDialect
+    from headgate.queues.sqlite.file import open_file as open_file
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "files": ["open_file"],
-            "operations": ["SqliteDialect"],
+            "dialect": ["SqliteDialect"],
+            "file": ["open_file"],
         },
     )

@@ -1,191 +1,335 @@
-"""What SQLite must be told: which index to use. It keeps no statistics unless asked, and then they are old.
-
-Where a filter could be looked up in several ways, the values are counted, up to a bound, and the rarest are taken. Where
-a header must lie in a range, matches are either few, then they are fetched and sorted, or many, then reading the queue in
-its order meets them soon.
-"""
+"""Publish, claim and ack on SQLite: one write transaction each, and one statement for a single message."""
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
 
-from headgate.clock import Clock
 from headgate.filters import Filter
-from headgate.filters.compile.sql import NEVER, Layout, Sql, index_expression
-from headgate.filters.compile.sql import Dialect as DialectName
-from headgate.message import Scalar
+from headgate.filters.compile.sql import Layout, index_expression
 from headgate.queues.engine import (
     ClaimedMessage,
+    Notify,
     Operation,
+    Outcome,
     Publication,
     QueueInfo,
+    Receipt,
     SqlValue,
     Statement,
+    Transaction,
+    TransactionMode,
 )
-from headgate.queues.sql.claim import Wanted
-from headgate.queues.sql.dialect import Condition, Dialect
+from headgate.queues.sql.browse import Browser
+from headgate.queues.sql.catalog import CatalogCache
+from headgate.queues.sql.claim import Claims, ScanClaims, claim_mode
+from headgate.queues.sql.declare import Declarations, backfill
+from headgate.queues.sql.dialect import QueueDialect
+from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
+from headgate.queues.sql.message_rows import row_of
 from headgate.queues.sql.operations import SqlOperations
-from headgate.queues.sql.planning import Branch, Probe, choices_of
-from headgate.queues.sql.publish import delivery_row
-from headgate.queues.sql.records import Undecodable, claimed_of, columns_of, raw_columns_of, row_of
-from headgate.queues.sql.search import Candidate, Search
+from headgate.queues.sql.publish import RoutedPublication, check_is_queue, delivery_row, route
+from headgate.queues.sql.route import QueueDeletion, Router
+from headgate.queues.sql.scan_memory import ScanMemory, record_in_order
+from headgate.queues.sql.search import Candidates, Planner, Search, choose, skip_of
+from headgate.queues.sqlite.dialect import IndexChoice
 
-FEW: Final = 500  # matches of a range that are fetched and sorted
-MOST_COUNTED: Final = 20_000
-_COUNT_LASTS_S: Final = 10.0
-_MOST_COUNTS: Final = 10_000
-_UPPER: Final = re.compile("[A-Z]")
-_DELIVERY: Final = Layout(headers="d.keys")
+_KEYS: Final = Layout(headers="keys")
 
 
-class SqliteDialect(Dialect):
-    name: DialectName = "sqlite"
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(wall_us=clock.wall_us)
-        self._clock = clock
-        self.offset_us = 0
-
-    def now_us(self) -> int:
-        return self._clock.elapsed_us() + self.offset_us
-
-    def timestamp_us(self) -> int:
-        return self._clock.wall_us()
-
-    def numbered(self, sql: Sql, first_parameter: int) -> Sql:
-        before, *after = sql.text.split("?")  # values are bound: no other ? can be in it
-        pieces = [f"?{number}{text}" for number, text in enumerate(after, first_parameter)]
-        return Sql(before + "".join(pieces), sql.params)
-
-    def hint(self, probe: Probe, first_parameter: int) -> Sql | None:
-        # Said even where the filter says so itself, for the index must be usable whatever becomes of the filter.
-        return Sql(f"{key_expression(probe.header)} = ?{first_parameter}", (_key(probe.value),))
-
-    def index_hint(self, condition: Condition) -> str:
-        if condition.where == NEVER:
-            return ""
-        probe = condition.probe
-        index = "headgate_delivery_ready" if probe is None else self.index_name(probe.header)
-        return f'INDEXED BY "{index}"'
-
-    def index_name(self, header: str) -> str:
-        # SQLite does not tell upper from lower case in names.
-        folded = _UPPER.sub(lambda hit: "^" + hit[0].lower(), header)
-        return f"headgate_filter_{folded}"
-
-    def raw_columns(self, alias: str) -> str:
-        return raw_columns_of(alias)
-
-    def placeholder(self, number: int) -> str:
-        return f"?{number}"
+def sqlite_operations(
+    dialect: QueueDialect, catalog: CatalogCache, publisher: SqlitePublisher
+) -> SqlOperations:
+    """The operations on SQLite."""
+    deletion = QueueDeletion(dialect)
+    router = Router(dialect, catalog, deletion)
+    planner, candidates = Planner(dialect), Candidates(dialect)
+    indexes = IndexChoice(dialect, planner)
+    leases, settlement = Leases(dialect, catalog), Settlement(dialect, catalog)
+    acks = SqliteAcks(dialect, catalog, settlement)
+    scan_memory = ScanMemory(dialect, candidates, record_in_order)
+    scans = ScanClaims(dialect, leases, acks, scan_memory)
+    return SqlOperations(
+        dialect,
+        catalog=catalog,
+        declarations=Declarations(dialect, catalog, router, deletion, SqliteIndexes(dialect)),
+        router=router,
+        publisher=publisher,
+        claimer=SqliteClaimer(dialect, catalog, router, indexes, candidates, leases, acks, scans),
+        leases=leases,
+        settlement=settlement,
+        acks=acks,
+        browser=Browser(dialect, catalog, router, indexes.choose, candidates),
+        planner=planner,
+        scan_memory=scan_memory,
+    )
 
 
-class SqliteOperations(SqlOperations):
-    def __init__(self, dialect: Dialect) -> None:
-        super().__init__(dialect)
-        self._counts: dict[tuple[int, str, type, Scalar], tuple[int, float]] = {}
-        self._lease_one = dialect.text("lease_one", columns=columns_of("m"))
+# ---- publish -------------------------------------------------------------------------------------------
+
+
+class SqlitePublisher:
+    """Stores messages and their deliveries in one transaction."""
+
+    def __init__(self, dialect: QueueDialect, catalog: CatalogCache) -> None:
+        self._dialect, self._catalog = dialect, catalog
 
     def row_of_one(self, queue: QueueInfo, publication: Publication) -> tuple[SqlValue, ...] | None:
-        """What publish_one takes, by the catalog as it is remembered; None where one statement is not enough."""
-        catalog = self._catalog
-        target = catalog.get(queue.name)
+        """The parameters of publish_one by the latest known catalog; None where one statement is not enough."""
+        catalog = self._catalog.latest
+        target = catalog.by_name.get(queue.name)
         if target is None or catalog.has_subscriptions or publication.dedup_key is not None:
             return None
-        row = row_of(publication.message, self.dialect.timestamp_us())
-        _, *delivery = delivery_row(0, target, publication, self.dialect.now_us())
+        row = row_of(publication.message, self._dialect.timestamp_us())
+        _, *delivery = delivery_row(0, target, publication, self._dialect.now_us())
         return (*row, *delivery, catalog.version)
 
-    def plan(
-        self, queue: QueueInfo, filter: Filter | None, skip: Collection[int] = ()
-    ) -> Operation[Search]:
-        first = self.search(queue, filter, skip)
-        if filter is None or first.conditions[0].probe is None:
-            return first
-        ways = choices_of(filter, queue.indexed)
-        if len(ways) == 1:
-            return first
-        costs = []
-        for branches in ways:
-            costs.append((yield from self._count_all(queue, branches)))
-        best = costs.index(min(costs))
-        return first if not best else Search(queue, self.conditions(ways[best]), first.skip)
-
-    def _count_all(self, queue: QueueInfo, branches: Sequence[Branch]) -> Operation[int]:
-        total = 0
-        for branch in branches:
-            assert branch.probe is not None
-            total += yield from self._count(queue, branch.probe)
-        return total
-
-    def _count(self, queue: QueueInfo, probe: Probe) -> Operation[int]:
-        """How many are READY with that value, up to a bound; remembered for a while, for it only decides the way."""
-        key = (queue.id, probe.header, type(probe.value), probe.value)
-        count, at = self._counts.get(key, (0, float("-inf")))
-        if time.monotonic() - at < _COUNT_LASTS_S:
-            return count
-        statement = self.dialect.statement(
-            "how_many",
-            queue.id,
-            MOST_COUNTED,
-            _key(probe.value),
-            expression=key_expression(probe.header),
+    def publish(
+        self, queue: QueueInfo | None, publications: Sequence[Publication]
+    ) -> Operation[list[int]]:
+        if not publications:
+            return []
+        ids: list[int] = yield Transaction(
+            TransactionMode.WRITE, partial(self._publish, queue, publications)
         )
-        count = int((yield statement)[0][0])
-        if len(self._counts) >= _MOST_COUNTS:
-            self._counts.clear()
-        self._counts[key] = (count, time.monotonic())
-        return count
+        return ids
 
-    def remembers(self, search: Search) -> bool:
-        """Not where an index tells that nothing lies in the range."""
-        return super().remembers(search) and search.conditions[0].ranged is None
+    def _publish(
+        self, queue: QueueInfo | None, publications: Sequence[Publication]
+    ) -> Operation[list[int]]:
+        catalog = yield from self._catalog.read()
+        target = None if queue is None else catalog.find(queue.name)
+        if target is not None:
+            check_is_queue(target)
+        known = yield from self._known_keys(target, publications)
+        routed = route(catalog, target, publications, known)
+        ids = (yield from self._store(routed)) if routed else []
+        yield from self._remember_keys(target, routed, ids)
+        return _ids_of(publications, known, routed, ids)
 
-    def _candidates(self, search: Search, limit: int) -> Operation[list[Candidate]]:
-        [condition, *others] = search.conditions
-        if not others and condition.ranged is not None and condition.scans:
-            found = yield from self._all_if_few(search, condition)
-            if found is not None and condition.residual is None:
-                return found[:limit]
-            if found == []:
-                return []
-        return (yield from super()._candidates(search, limit))
+    def _store(self, routed: Sequence[RoutedPublication]) -> Operation[list[int]]:
+        """Store the messages and their deliveries; the ids of the messages."""
+        timestamp, now = self._dialect.timestamp_us(), self._dialect.now_us()
+        messages = [row_of(each.publication.message, timestamp) for each in routed]
+        rows = yield self._dialect.for_each("insert_message", messages)
+        ids: list[int] = [id for (id,) in rows]
+        deliveries = [
+            delivery_row(id, queue, each.publication, now)
+            for id, each in zip(ids, routed, strict=True)
+            for queue in each.receivers
+        ]
+        yield self._dialect.for_each("insert_delivery", deliveries)
+        yield Notify(tuple({queue.id for each in routed for queue in each.receivers}))
+        return ids
 
-    def _lease(
-        self, queue: QueueInfo, candidates: Sequence[Candidate], wanted: Wanted
-    ) -> Operation[list[ClaimedMessage]]:
-        if len(candidates) != 1:
-            return (yield from super()._lease(queue, candidates, wanted))
-        [candidate], now = candidates, self.dialect.now_us()
-        named = (queue.id, candidate.id)
-        try:
-            rows = yield Statement(self._lease_one, (*named, now, wanted.lease_us, *named))
-            return [claimed_of(row) for row in rows]
-        except Undecodable:
-            return (yield from self.sort_out(queue, [candidate.id]))
+    def _known_keys(
+        self, queue: QueueInfo | None, publications: Sequence[Publication]
+    ) -> Operation[dict[str, int]]:
+        """The dedup keys that were published within the window, and the ids of their messages."""
+        keys = [p.dedup_key for p in publications if p.dedup_key is not None]
+        if queue is None or not keys:
+            return {}
+        now = self._dialect.now_us()
+        yield self._dialect.statement("forget_expired_keys", now)
+        rows = yield self._dialect.statement("known_dedup_keys", queue.id, keys, now)
+        return {key: id for key, id in rows}
 
-    def _all_if_few(
-        self, search: Search, condition: Condition
-    ) -> Operation[list[Candidate] | None]:
-        """Everything in the range, in order, unless it is too much."""
-        params: list[SqlValue] = [search.queue.id, FEW, *condition.where.params]
-        join = " " + self.dialect.text("candidate_join") if condition.needs_message else ""
-        text = self.dialect.text("some", where=condition.where.text, join=join)
-        rows = yield Statement(text, tuple(params))
-        if len(rows) >= FEW:
+    def _remember_keys(
+        self, queue: QueueInfo | None, routed: Sequence[RoutedPublication], ids: Sequence[int]
+    ) -> Operation[None]:
+        if queue is None:
+            return
+        now, window = self._dialect.now_us(), queue.options.dedup_window_us
+        rows = [
+            (queue.id, each.publication.dedup_key, id, now, window)
+            for each, id in zip(routed, ids, strict=True)
+            if each.publication.dedup_key is not None
+        ]
+        if rows:
+            yield self._dialect.for_each("remember_key", rows)
+
+
+def _ids_of(
+    publications: Iterable[Publication],
+    known: Mapping[str, int],
+    routed: Sequence[RoutedPublication],
+    ids: Sequence[int],
+) -> list[int]:
+    """The id of each publication: stored now, stored before with its dedup key, or 0."""
+    by_position = {each.at: id for each, id in zip(routed, ids, strict=True)}
+    by_key = dict(known)
+    for each, id in zip(routed, ids, strict=True):
+        if each.publication.dedup_key is not None:
+            by_key[each.publication.dedup_key] = id
+    return [
+        by_position.get(at, 0) if p.dedup_key is None else by_key.get(p.dedup_key, 0)
+        for at, p in enumerate(publications)
+    ]
+
+
+# ---- claim ---------------------------------------------------------------------------------------------
+
+
+class _Round(NamedTuple):
+    """The result of one transaction of a claim."""
+
+    claimed: list[ClaimedMessage]
+    promoted: int
+    outcomes: list[Outcome]
+
+
+class SqliteClaimer:
+    """Claims in one short write transaction; after a scan in a read transaction where no index answers the filter."""
+
+    def __init__(
+        self,
+        dialect: QueueDialect,
+        catalog: CatalogCache,
+        router: Router,
+        indexes: IndexChoice,
+        candidates: Candidates,
+        leases: Leases,
+        acks: SqliteAcks,
+        scans: ScanClaims,
+    ) -> None:
+        self._dialect, self._catalog, self._router, self._indexes = (
+            dialect,
+            catalog,
+            router,
+            indexes,
+        )
+        self._candidates, self._leases, self._acks, self._scans = candidates, leases, acks, scans
+        self._claim_state = dialect.text("claim_state")
+
+    def claim(
+        self,
+        queue: QueueInfo,
+        limit: int,
+        lease_us: int,
+        *,
+        filter: Filter | None = None,
+        skip: Collection[int] = (),
+        acks: Sequence[Receipt] = (),
+        together: bool = False,
+    ) -> Operation[Claims]:
+        request = ClaimRequest(limit, lease_us, together)
+        queue = self._catalog.last_known(queue)
+        while True:
+            version = self._catalog.latest.version
+            if queue.kind != "queue":
+                yield from self._router.route()
+            plan = yield from self._indexes.choose(queue, filter)
+            search = Search(queue, plan, skip_of(skip) if skip else ())
+            if not search.scans:
+                claims = yield from self._claim_by_index(search, request, version, acks)
+                if claims is not None:
+                    return claims
+            known, queue = queue, (yield from self._catalog.find(queue.name))
+            if search.scans and queue == known:
+                return (yield from self._scans.claim(search, request, acks))
+
+    def _claim_by_index(
+        self, search: Search, request: ClaimRequest, version: int, acks: Sequence[Receipt]
+    ) -> Operation[Claims | None]:
+        """Ack and claim; None, and nothing is changed, if the catalog has another version."""
+        outcomes: list[Outcome] = []
+        while True:
+            body = partial(self._claim_in_transaction, search, request, version, acks)
+            round: _Round | None = yield Transaction(claim_mode(acks), body)
+            if round is None:
+                return None
+            outcomes += round.outcomes
+            if (
+                round.claimed or not round.promoted
+            ):  # else what was promoted is dead or does not match
+                return round.claimed, outcomes
+            acks = ()
+
+    def _claim_in_transaction(
+        self, search: Search, request: ClaimRequest, version: int, acks: Sequence[Receipt]
+    ) -> Operation[_Round | None]:
+        queue = search.queue
+        claimed: list[ClaimedMessage] = []
+        rows = yield Statement(self._claim_state, (queue.id, self._dialect.now_us()))
+        paused, due, current = rows[0] if rows else (False, False, -1)
+        if current != version:
             return None
-        found = [Candidate(*row) for row in rows if row[0] not in search.skip]
-        return sorted(found, key=lambda candidate: (candidate.rank, candidate.id))
+        outcomes = (yield from self._acks.ack_in_transaction(queue, acks)) if acks else []
+        promoted = (yield from self._leases.promote(queue)) if due else 0
+        while not paused and not claimed:
+            candidates = yield from self._candidates.find(search, request.limit)
+            if not candidates:
+                break
+            chosen = choose(candidates, together=request.together)
+            ids = [candidate.id for candidate in chosen]
+            claimed = yield from self._leases.grant(queue, ids, request)
+            if not claimed:
+                search = search.without(chosen, candidates)
+        return _Round(claimed, promoted, outcomes)
 
 
-def _key(value: Scalar) -> Scalar:
-    """What the index holds of it: of booleans 0 and 1."""
-    return int(value) if isinstance(value, bool) else value
+# ---- ack -----------------------------------------------------------------------------------------------
 
 
-def key_expression(header: str) -> str:
-    """What is indexed of a declared header, in the words of filters."""
-    return index_expression("sqlite", header, _DELIVERY)
+class SqliteAcks:
+    """Acks in a transaction: what the queue archives is copied first. A single ack without archive is one statement."""
+
+    def __init__(
+        self, dialect: QueueDialect, catalog: CatalogCache, settlement: Settlement
+    ) -> None:
+        self._dialect, self._catalog, self._settlement = dialect, catalog, settlement
+        self._ack_one = dialect.text("ack_one")
+
+    def ack(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
+        if len(receipts) == 1:
+            key = (self._catalog.last_known(queue).id, *receipts[0])
+            if (yield Statement(self._ack_one, key)):
+                return [Outcome.DONE]
+        outcomes: list[Outcome] = yield Transaction(
+            TransactionMode.WRITE, partial(self.ack_within, queue, receipts)
+        )
+        return outcomes
+
+    def ack_within(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
+        """Ack in the transaction of the caller, which may know the queue by an old catalog."""
+        if not receipts:
+            return []
+        queue = self._catalog.last_known(queue)
+        rows = yield self._dialect.statement("keeps_archive", queue.id)
+        if rows == [(1,)]:
+            yield from self._archive(queue, receipts)
+        return (yield from self._settlement.settle("ack", queue, receipts))
+
+    def ack_in_transaction(
+        self, queue: QueueInfo, receipts: Sequence[Receipt]
+    ) -> Operation[list[Outcome]]:
+        """Ack in the transaction of the caller, which has checked the version of the catalog."""
+        if queue.options.archive:
+            yield from self._archive(queue, receipts)
+        return (yield from self._settlement.settle("ack", queue, receipts))
+
+    def _archive(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[None]:
+        now = self._dialect.now_us()
+        rows = [(queue.id, receipt.id, receipt.token, now) for receipt in receipts]
+        yield self._dialect.for_each("archive", rows)
+
+
+# ---- filter indexes ------------------------------------------------------------------------------------
+
+
+class SqliteIndexes:
+    """Builds the indexes on filter headers."""
+
+    def __init__(self, dialect: QueueDialect) -> None:
+        self._dialect = dialect
+
+    def build(self, info: QueueInfo, headers: Sequence[str]) -> Operation[None]:
+        for header in headers:
+            index = self._dialect.index_name(header)
+            expression = index_expression("sqlite", header, _KEYS)
+            misnamed = self._dialect.statement("misnamed_indexes", index, expression)
+            for (other,) in (yield misnamed):
+                yield self._dialect.statement("drop_filter_index", index=other)
+            yield self._dialect.statement("create_filter_index", index=index, expression=expression)
+        yield from backfill(self._dialect, info)

@@ -1,6 +1,6 @@
 """Compaction on Spark: a task reads its sealed segments and writes one Parquet file; no message crosses into the JVM.
 
-What comes back are manifests. The driver commits them wave by wave, so that a job that dies has not worked in vain.
+Tasks return manifests. The driver commits them wave by wave, so that the work of an interrupted job is not lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from headgate.clock import now_us
-from headgate.spark.sessions import UNSEEN_CORES, cores_of
+from headgate.spark.sessions import DEFAULT_CORES, cores_of
 from headgate.streams.cold import (
     ColdTask,
     CompactionResult,
@@ -25,7 +25,7 @@ from headgate.streams.cold import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Called with how many Parquet files are written, and how many there will be.
+# Called with the number of written Parquet files, and of all that will be written.
 OnProgress: TypeAlias = Callable[[int, int], None]
 
 TASKS_PER_CORE: Final = 4  # of one wave
@@ -57,11 +57,11 @@ def compact(
     clock: Callable[[], int] = now_us,
     on_progress: OnProgress | None = None,
 ) -> CompactionResult:
-    """Make the sealed segments of a stream cold: all, those of messages older than this, or those before an offset."""
+    """Move sealed segments of a stream to the cold tier: all, those of messages older than this, or those before an offset."""
     now = clock()
     return compaction.compact(
         path,
-        lambda tasks: _written(spark, tasks, on_progress),
+        lambda tasks: _write_waves(spark, tasks, on_progress),
         to=to,
         horizon_us=None if older_than is None else now - older_than // timedelta(microseconds=1),
         before_offset=before_offset,
@@ -69,10 +69,10 @@ def compact(
     )
 
 
-def _written(
+def _write_waves(
     spark: SparkSession, tasks: Sequence[ColdTask], on_progress: OnProgress | None
 ) -> Iterator[WrittenColdFile | str]:
-    size = TASKS_PER_CORE * (cores_of(spark) or UNSEEN_CORES)
+    size = TASKS_PER_CORE * (cores_of(spark) or DEFAULT_CORES)
     for start in range(0, len(tasks), size):
         if on_progress is not None:
             on_progress(start, len(tasks))
@@ -80,17 +80,17 @@ def _written(
 
 
 def _wave(spark: SparkSession, tasks: Sequence[ColdTask]) -> Iterator[WrittenColdFile | str]:
-    def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column("id").to_pylist():
-                yield _described(try_write_cold(tasks[number]))
+                yield _to_batch(try_write_cold(tasks[number]))
 
     numbered = spark.range(0, len(tasks), 1, len(tasks))
-    for row in numbered.mapInArrow(answer, _DDL).collect():
+    for row in numbered.mapInArrow(write, _DDL).collect():
         yield _result(row.asDict())
 
 
-def _described(result: WrittenColdFile | str) -> pa.RecordBatch:
+def _to_batch(result: WrittenColdFile | str) -> pa.RecordBatch:
     row = dict.fromkeys(_RESULT.names)
     if isinstance(result, str):
         row |= {"problem": result}

@@ -1,11 +1,11 @@
-"""A filter over all history, into any destination: every message that matches, in order, and once for each run id.
+"""Replay the history of a stream into any destination: every message that matches, in order, and once for each run id.
 
-    <stream>/replays/<run id>/plan.json     what was asked, where its batches end, how many of them are done
+    <stream>/replays/<run id>/plan.json     the filter, the borders of its batches, and how many of them are done
                               lock          held while it runs
-                              staged/       files on their way to a database server
+                              staged/       files for a database server
 
-What is replayed is settled when a run id is used for the first time. Under the same id a run goes on where the last
-one was stopped, and a batch that a destination has is dropped there; what was published since belongs to another run.
+The first run with an id decides which messages are replayed. A later run with that id continues where the last one
+stopped, and a destination ignores a batch that it has; messages published since then need another id.
 """
 
 from __future__ import annotations
@@ -26,13 +26,11 @@ from headgate.errors import SparkOptionsError, StreamWriteError
 from headgate.files import replace_file
 from headgate.filters import FilterLike, as_filter, to_text
 from headgate.filters import parse as parse_filter
-from headgate.spark.jobs.running import run
-from headgate.spark.sink.checkpoint import Owner
-from headgate.spark.sink.destination import BatchMark, Destination
-from headgate.spark.sink.destinations import parse
+from headgate.spark.jobs.tasks import run_tasks
+from headgate.spark.sink.destination import BatchMark, Destination, Owner, destination_of
 from headgate.spark.sink.staging import Staged, stage
-from headgate.spark.source.planned import PlannedCatalog
-from headgate.spark.source.ranges import Range, own_query, plan, scan
+from headgate.spark.source.ranges import OffsetRange, PlannedCatalog, own_query, scan
+from headgate.spark.source.ranges import plan as plan_tasks
 from headgate.streams import load_options
 from headgate.streams.read import (
     ScanStats,
@@ -54,12 +52,12 @@ _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What a run id stands for."""
+    """The messages that a run id replays."""
 
     filter: str
-    place: str  # a digest of where it goes: a database's address may hold a password
-    now_us: int  # what UTC() is in all its batches
-    borders: tuple[int, ...]  # a batch is what lies between two of them
+    place: str  # a digest of the destination: the address of a database may contain a password
+    now_us: int  # the value of UTC() in all batches
+    borders: tuple[int, ...]  # the offsets at which batches begin and end
     done: int = 0  # batches that are committed
 
     def batches(self) -> list[tuple[int, int]]:
@@ -67,8 +65,8 @@ class ReplayPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """What one run did."""
+class ReplayResult:
+    """What one run has done."""
 
     run_id: str
     messages: int
@@ -87,8 +85,8 @@ def replay(
     run_id: str | None = None,
     on_progress: Callable[[int, int, int], None] | None = None,
     batch_bytes: int = BATCH_BYTES,
-) -> Replayed:
-    """Replay; `on_progress` is called with messages so far, batches done and batches in all."""
+) -> ReplayResult:
+    """Replay the matches; `on_progress` is called with the numbers of messages, finished batches and all batches."""
     from headgate.streams.write import WriterLock
 
     name = run_id or uuid4().hex
@@ -99,29 +97,29 @@ def replay(
     folder = _folder(source, name)
     with WriterLock(folder, f"replay {name}"):
         place = hashlib.sha256(repr(destination).encode()).hexdigest()
-        found = _load(folder) or _new_plan(source, text, place, start, until, batch_bytes)
-        _check_same(found, text, place, name)
-        _save(folder, found)
+        plan = _load_plan(folder) or _new_plan(source, text, place, start, until, batch_bytes)
+        _check_unchanged(plan, text, place, name)
+        _save_plan(folder, plan)
         destination.open()
-        job = _Job(spark, str(source), name, destination, _query(found))
-        return _run(job, folder, found, on_progress)
+        job = _Job(spark, str(source), name, destination, _query(plan))
+        return _run(job, folder, plan, on_progress)
 
 
 def _run(
-    job: _Job, folder: Path, found: ReplayPlan, on_progress: Callable[[int, int, int], None] | None
-) -> Replayed:
-    batches, messages = found.batches(), 0
+    job: _Job, folder: Path, plan: ReplayPlan, on_progress: Callable[[int, int, int], None] | None
+) -> ReplayResult:
+    batches, messages = plan.batches(), 0
     job.destination.collect_orphans()
     for number, (low, high) in enumerate(batches):
-        if number < found.done:
+        if number < plan.done:
             continue
         if on_progress is not None:
             on_progress(messages, number, len(batches))
         messages += job.commit(number, low, high)
-        _save(folder, replace(found, done=number + 1))
+        _save_plan(folder, replace(plan, done=number + 1))
     job.destination.collect_orphans()
     job.destination.leave()
-    return Replayed(job.run_id, messages, len(batches), found.done)
+    return ReplayResult(job.run_id, messages, len(batches), plan.done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,54 +131,56 @@ class _Job:
     query: StreamQuery
 
     def commit(self, number: int, low: int, high: int) -> int:
-        """One batch, from scan to commit; how many messages it has."""
+        """Scan, stage and commit one batch; the number of its messages."""
         start, end = {self.path: low}, {self.path: high}
-        shares = plan([self.path], self.query, start=start, end=end, catalog_of=_planned)
-        ranges = sorted(one for share in shares for one in share)
+        tasks = plan_tasks([self.path], self.query, start=start, end=end, catalog_of=_open_catalog)
+        ranges = sorted(one for task in tasks for one in task)
         work = partial(stage_ranges, self.destination, self.query)
-        answers = run(self.spark, ranges, work)
-        staged = [Staged(*row) for _, row in sorted(_rows(answers))]
+        results = run_tasks(self.spark, ranges, work)
+        staged = [Staged(*row) for _, row in sorted(_parse_rows(results))]
         self.destination.commit(BatchMark(self.run_id, number), staged)
         return sum(each.rows for each in staged)
 
 
-def _planned(path: str) -> PlannedCatalog:
-    return PlannedCatalog(path, go_on="replay what is left under another id")
+def _open_catalog(path: str) -> PlannedCatalog:
+    return PlannedCatalog(path, hint="replay the remaining messages under another id")
 
 
-def _rows(answers: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
-    for answer in answers:
-        yield from json.loads(answer)
+def _parse_rows(results: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
+    for result in results:
+        yield from json.loads(result)
 
 
-def stage_ranges(destination: Destination, query: StreamQuery, ranges: Sequence[Range]) -> str:
-    """What a task does: scan its ranges and stage what matches, a file for each."""
-    found = []
+def stage_ranges(
+    destination: Destination, query: StreamQuery, ranges: Sequence[OffsetRange]
+) -> str:
+    """The work of a task: scan its ranges and stage the matches, one file for each range."""
+    rows = []
     for one in ranges:
-        staged = stage(destination.staging, scan(one, query, _planned(one.path)))
+        staged = stage(destination.staging, scan(one, query, _open_catalog(one.path)))
         if staged is not None:
-            found.append((one.low, list(asdict(destination.prepare(staged)).values())))
-    return json.dumps(found)
+            rows.append((one.low, list(asdict(destination.prepare(staged)).values())))
+    return json.dumps(rows)
 
 
-# ---- what is asked -----------------------------------------------------------------------------------
+# ---- planning ----------------------------------------------------------------------------------------
 
 
 def _destination(source: Path, to: str, name: str) -> Destination:
     if not _RUN_ID.fullmatch(name):
         raise SparkOptionsError(
-            f"{name!r} is no id for a replay; write up to 64 letters, digits, - and _"
+            f"{name!r} is no id for a replay; use up to 64 letters, digits, - and _"
         )
     owner = Owner(f"replay-{name}", str(source / REPLAYS / name / "staged"))
-    destination = parse(to, source.name, owner)
+    destination = destination_of(to, source.name, owner)
     if getattr(destination, "path", None) == str(source):
         raise SparkOptionsError(f"{source} cannot be replayed into itself; name another place")
     destination.check()
     return destination
 
 
-def _query(found: ReplayPlan) -> StreamQuery:
-    return make_query(parse_filter(found.filter)).at(found.now_us)
+def _query(plan: ReplayPlan) -> StreamQuery:
+    return make_query(parse_filter(plan.filter)).at(plan.now_us)
 
 
 def _new_plan(
@@ -197,14 +197,14 @@ def _new_plan(
 def _borders(
     catalog: SegmentCatalog, query: StreamQuery, low: int, high: int, batch_bytes: int
 ) -> Iterator[int]:
-    """Batches end where segments do: a segment is read by one batch alone."""
+    """Offsets between batches. A batch ends with a segment, so that only one batch reads a segment."""
     yield low
     position, collected = low, 0
     while position < high and (segment := catalog.covering(position)) is not None:
         position = min(segment.next_offset, high)
-        chosen = survivors(segment, query.filter, query.entry_filters, low, high, ScanStats())
+        chunks = survivors(segment, query.filter, query.entry_filters, low, high, ScanStats())
         lengths = segment.lengths()
-        collected += sum(int(lengths[survivor.at]) for survivor in chosen)
+        collected += sum(int(lengths[chunk.at]) for chunk in chunks)
         if collected >= batch_bytes and position < high:
             yield position
             collected = 0
@@ -212,7 +212,7 @@ def _borders(
         yield position
 
 
-# ---- what is remembered ------------------------------------------------------------------------------
+# ---- the plan's file ---------------------------------------------------------------------------------
 
 
 def _folder(source: Path, name: str) -> Path:
@@ -221,13 +221,13 @@ def _folder(source: Path, name: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise StreamWriteError(
-            f"{folder} cannot be made, and a replay remembers there what it has done: {problem}; "
-            "let this user write into the stream's directory"
+            f"{folder} cannot be created, and a replay stores its progress there: {problem}; "
+            "allow this user to write to the stream's directory"
         ) from problem
     return folder
 
 
-def _load(folder: Path) -> ReplayPlan | None:
+def _load_plan(folder: Path) -> ReplayPlan | None:
     try:
         known = json.loads((folder / "plan.json").read_bytes())
     except FileNotFoundError:
@@ -235,12 +235,16 @@ def _load(folder: Path) -> ReplayPlan | None:
     return ReplayPlan(**{**known, "borders": tuple(known["borders"])})
 
 
-def _save(folder: Path, found: ReplayPlan) -> None:
-    replace_file(folder / "plan.json", json.dumps(asdict(found), ensure_ascii=False).encode())
+def _save_plan(folder: Path, plan: ReplayPlan) -> None:
+    replace_file(folder / "plan.json", json.dumps(asdict(plan), ensure_ascii=False).encode())
 
 
-def _check_same(found: ReplayPlan, text: str, place: str, name: str) -> None:
-    if found.filter != text:
-        raise SparkOptionsError(f"replay {name} was for {found.filter}; {text} needs another id")
-    if found.place != place:
-        raise SparkOptionsError(f"replay {name} went to another place; this one needs another id")
+def _check_unchanged(plan: ReplayPlan, text: str, place: str, name: str) -> None:
+    if plan.filter != text:
+        raise SparkOptionsError(
+            f"replay {name} had the filter {plan.filter}; replay {text} under another id"
+        )
+    if plan.place != place:
+        raise SparkOptionsError(
+            f"replay {name} had another destination; replay to this one under another id"
+        )

@@ -1,10 +1,10 @@
-"""Sketches: what is known of very many values in a few kilobytes, and how two of them are made one.
+"""Sketches: statistics of very many values in a few kilobytes, which can be merged.
 
-`Distinct` keeps the smallest hashes it has seen: as long as there is room it knows exactly how many different values
-there are, later the largest hash it kept tells how densely they lie. The values of the very smallest are kept too:
-a fair sample of the different values, however often each of them occurs.
+`Distinct` keeps the smallest hashes. While there are few, the number of distinct values is exact; later the largest kept
+hash gives an estimate. It also keeps the values of the very smallest hashes: a fair sample of the distinct values,
+however often each of them occurs.
 
-`Heavy` keeps the counts of the most frequent values, and how often a value it dropped can have occurred at most.
+`Heavy` keeps the counts of the most frequent values, and how often a value without a count can have occurred at most.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ HEAVY: Final = 128  # values with their counts
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """How many different values there are."""
+    """How many distinct values there are."""
 
-    hashes: HashArray  # the smallest, ascending, each once
+    hashes: HashArray  # the smallest, ascending, without duplicates
     sample: tuple[tuple[int, Scalar], ...] = ()  # hash and value of the very smallest
 
     @property
@@ -52,7 +52,7 @@ class Distinct:
 
     @property
     def values(self) -> list[Scalar]:
-        """A fair sample of the different values."""
+        """A fair sample of the distinct values."""
         return [value for _, value in self.sample]
 
 
@@ -60,7 +60,7 @@ NO_VALUES: Final = Distinct(np.empty(0, np.uint64))
 
 
 def distinct_of(hashes: HashArray, values_at: ValuesAt) -> Distinct:
-    """The sketch of different values with these hashes."""
+    """The sketch of distinct values with these hashes."""
     few = np.argpartition(hashes, KEPT)[:KEPT] if len(hashes) > KEPT else np.arange(len(hashes))
     order = few[np.argsort(hashes[few])]
     first = order[:SAMPLED]
@@ -69,9 +69,10 @@ def distinct_of(hashes: HashArray, values_at: ValuesAt) -> Distinct:
 
 
 def merge_distinct(one: Distinct, other: Distinct) -> Distinct:
-    together = np.union1d(one.hashes, other.hashes)[:KEPT]
+    """The sketch of both sets of values."""
+    hashes = np.union1d(one.hashes, other.hashes)[:KEPT]
     sample = sorted(dict((*one.sample, *other.sample)).items())[:SAMPLED]
-    return Distinct(together, tuple(sample))
+    return Distinct(hashes, tuple(sample))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +83,19 @@ class Heavy:
     missed: int = 0
 
     def top(self, most: int) -> list[tuple[Scalar, int]]:
-        """The values that surely are among the most frequent, and how often they occur at least."""
+        """Values that are certainly among the most frequent, and how often they occur at least."""
         return [(value, count) for value, count in self.counts[:most] if count > self.missed]
 
 
 def heavy_of(values_at: ValuesAt, counts: npt.NDArray[np.int64]) -> Heavy:
-    """The sketch of different values with these exact counts."""
+    """The sketch of distinct values with these exact counts."""
     order = np.argsort(-counts, kind="stable")[: HEAVY + 1]
     kept = zip(values_at(order[:HEAVY]), counts[order[:HEAVY]].tolist(), strict=True)
     return Heavy(tuple(kept), int(counts[order[HEAVY]]) if len(order) > HEAVY else 0)
 
 
 def merge_heavy(one: Heavy, other: Heavy) -> Heavy:
+    """The sketch of both sets of values."""
     total: dict[tuple[type, Scalar], int] = {}
     for value, count in (*one.counts, *other.counts):
         total[type(value), value] = total.get((type(value), value), 0) + count
@@ -103,7 +105,7 @@ def merge_heavy(one: Heavy, other: Heavy) -> Heavy:
     return Heavy(kept, one.missed + other.missed + dropped)
 
 
-# ---- on the way to the driver ------------------------------------------------------------------------
+# ---- as JSON, for the driver -------------------------------------------------------------------------
 
 
 def distinct_json(sketch: Distinct) -> dict[str, Any]:

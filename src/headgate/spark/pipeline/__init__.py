@@ -1,4 +1,4 @@
-"""Pipelines: a source, an exchange with its bindings, and sinks, written down in one TOML file and run on Spark."""
+"""Pipelines: a source, an exchange with its bindings, and sinks, defined in one TOML file and run on Spark."""
 
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from headgate.spark.pipeline.checks import check as check
     from headgate.spark.pipeline.checks import notes_on as notes_on
     from headgate.spark.pipeline.lock import refuse_locked as refuse_locked
-    from headgate.spark.pipeline.metrics import serving_metrics as serving_metrics
+    from headgate.spark.pipeline.metrics import serve_metrics as serve_metrics
     from headgate.spark.pipeline.metrics import write_metrics as write_metrics
     from headgate.spark.pipeline.run import follow as follow
     from headgate.spark.pipeline.run import start as start
@@ -19,7 +19,7 @@ else:
         {
             "checks": ["check", "notes_on"],
             "lock": ["refuse_locked"],
-            "metrics": ["serving_metrics", "write_metrics"],
+            "metrics": ["serve_metrics", "write_metrics"],
             "run": ["follow", "start", "stop"],
         },
     )

@@ -1,177 +1,188 @@
-"""What can only be known of a pipeline by looking at the world: its streams, its places, its checkpoint."""
+"""Checks of a pipeline that need its streams, databases, places and checkpoint, before it runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final
 
 from headgate.errors import HeadgateError, MissingExtra, PipelineError
 from headgate.files import replace_file
 from headgate.pipelines import (
-    QUEUE,
+    DirectoryPlace,
     FormatSource,
     Pipeline,
     QueuePlace,
     QueueSource,
     Source,
     StreamSource,
-    notes_on_format,
-    problems_of_format,
+    check_format,
+    is_same_location,
+    parse_place,
     queue_place,
-    same_place,
-    tables_of,
 )
+from headgate.queues import tables_key
 from headgate.spark.options import stream_paths
-from headgate.spark.pipeline.plan import FOLDER, destinations_of
+from headgate.spark.pipeline.router import FOLDER, destinations_of
 from headgate.spark.sessions import spark_is_installed
-from headgate.spark.source.queue_orders import followable
 from headgate.spark.source.queue_rows import open_rows, queue_id
+from headgate.spark.source.queue_scan import has_archive
 
 _SOURCE: Final = "source.json"
+_LOOP: Final = "messages would circulate for ever"
 _MAY_CHANGE: Final = ("filter", "start", "options", "malformed", "fail_on_data_loss")
 
 
 def check(pipeline: Pipeline) -> None:
-    """Refuse a pipeline that cannot run, with everything that stands in its way. Nothing is changed."""
+    """Raise when the pipeline cannot run, with a list of all problems. Nothing is changed."""
     problems = tuple(problems_of(pipeline))
     if problems:
         raise PipelineError(str(pipeline.file), problems)
 
 
 def problems_of(pipeline: Pipeline) -> Iterator[str]:
+    """All problems that keep the pipeline from running."""
     if not spark_is_installed():
         yield str(MissingExtra("spark", "a pipeline"))
-    yield from _of_source(pipeline)
-    yield from _of_places(pipeline)
-    yield from _of_checkpoint(pipeline)
+    yield from _check_source(pipeline)
+    yield from _check_places(pipeline)
+    yield from _check_checkpoint(pipeline)
 
 
 def notes_on(pipeline: Pipeline) -> Iterator[str]:
-    """What is allowed and can hardly be meant."""
+    """Warnings: settings that are allowed and probably a mistake."""
     for problem in pipeline.topology.validate():
         yield f"{problem.where}: {problem.text}"
     if isinstance(pipeline.source, FormatSource):
+        from headgate.spark.pipeline.formats import notes_on_format
+
         yield from notes_on_format(pipeline.source)
 
 
-def _of_source(pipeline: Pipeline) -> Iterator[str]:
+def _check_source(pipeline: Pipeline) -> Iterator[str]:
     source = pipeline.source
     if isinstance(source, StreamSource):
-        yield from _of_streams(pipeline, source)
+        yield from _check_streams(pipeline, source)
     elif isinstance(source, QueueSource):
-        yield from _of_queue(pipeline, source)
+        yield from _check_queue(pipeline, source)
     else:
-        yield from problems_of_format(source)
+        yield from check_format(source)
 
 
-def _of_streams(pipeline: Pipeline, source: StreamSource) -> Iterator[str]:
+def _check_streams(pipeline: Pipeline, source: StreamSource) -> Iterator[str]:
     for path in source.streams:
         try:
             stream_paths({"path": path})
         except HeadgateError as problem:
             yield f"[source]: stream: {problem}"
-        if any(same_place(path, to) for to in _streams_of(pipeline.places())):
-            yield f"[source]: {path} is also a place messages go to: they would go round for ever"
+        if any(is_same_location(path, to) for to in _target_streams(pipeline)):
+            yield f"[source]: {path} is also a place of a sink: {_LOOP}"
 
 
-def _streams_of(places: Iterable[str]) -> Iterator[str]:
-    return (to.removeprefix("stream:") for to in places if to.startswith("stream:"))
+def _target_streams(pipeline: Pipeline) -> Iterator[str]:
+    for place in _parse_places(pipeline):
+        if isinstance(place, DirectoryPlace) and place.kind == "stream":
+            yield place.path
 
 
-def _of_queue(pipeline: Pipeline, source: QueueSource) -> Iterator[str]:
+def _parse_places(pipeline: Pipeline) -> Iterator[DirectoryPlace | QueuePlace]:
+    """The places that can be parsed; the others are reported by `_check_places`."""
+    for place in pipeline.places():
+        with suppress(HeadgateError):
+            yield parse_place(place)
+
+
+def _check_queue(pipeline: Pipeline, source: QueueSource) -> Iterator[str]:
     place = queue_place(source.queue)
-    yield from _of_database(source, place)
-    if source.looks_once and pipeline.trigger != "once":
+    yield from _check_database(source, place)
+    if source.reads_once and pipeline.trigger != "once":
         yield (
-            f"[pipeline]: trigger: what a queue holds ({source.states}) is looked at once, since its consumers take it away; "
+            f"[pipeline]: trigger: the messages of a queue ({source.states}) are read once, since consumers take them; "
             'run it with --once or trigger = "once", or follow the archive: states = "archived"'
         )
-    if _tables(place) in [_tables(queue_place(to)) for to in pipeline.places() if _is_queue(to)]:
-        yield f"[source]: {place.shown} is also a place messages go to: they would go round for ever"
+    targets = [to for to in _parse_places(pipeline) if isinstance(to, QueuePlace)]
+    if _queue_key(place) in map(_queue_key, targets):
+        yield f"[source]: {place.shown} is also a place of a sink: {_LOOP}"
 
 
-def _is_queue(place: str) -> bool:
-    return place.startswith(QUEUE)
+def _queue_key(place: QueuePlace) -> list[str]:
+    """A key that is equal for all spellings of a queue, whatever user and settings they connect with."""
+    return [*tables_key(place.url), place.name]
 
 
-def _tables(place: QueuePlace) -> list[str]:
-    """Where the queue is, however it is spelled and whoever asks."""
-    return [*tables_of(place.url), place.name]
-
-
-def _of_database(source: QueueSource, place: QueuePlace) -> Iterator[str]:
+def _check_database(source: QueueSource, place: QueuePlace) -> Iterator[str]:
     try:
         with open_rows(place) as rows:
             number = queue_id(rows, place.name)
-            if not source.looks_once and not followable(rows, number):
+            if not source.reads_once and not has_archive(rows, number):
                 yield (
-                    f"[source]: queue: {place.name!r} keeps no archive, so nothing would ever come; let it keep what is "
-                    f'acked (headgate queue create {place.name} --archive), or write states = "ready"'
+                    f"[source]: queue: {place.name!r} keeps no archive, so there would never be a message; let it archive acked "
+                    f'messages (headgate queue create {place.name} --archive), or write states = "ready"'
                 )
     except HeadgateError as problem:
         yield f"[source]: queue: {problem}"
 
 
-def _of_places(pipeline: Pipeline) -> Iterator[str]:
+def _check_places(pipeline: Pipeline) -> Iterator[str]:
     for place in pipeline.places():
         try:
             for destination in destinations_of([place], str(pipeline.checkpoint)):
                 destination.check()
         except HeadgateError as problem:
-            yield f"{_owner(pipeline, place)}: {problem}"
+            yield f"{_table_of(pipeline, place)}: {problem}"
 
 
-def _owner(pipeline: Pipeline, place: str) -> str:
+def _table_of(pipeline: Pipeline, place: str) -> str:
     queues = [f"sink of {sink.queue!r}" for sink in pipeline.sinks if sink.to == place]
     return queues[0] if queues else "[dead_letter]"
 
 
-# ---- whose checkpoint it is --------------------------------------------------------------------------
+# ---- the checkpoint's source --------------------------------------------------------------------------
 
 
 def claim_checkpoint(pipeline: Pipeline) -> None:
-    """Write down what the checkpoint's positions are positions in."""
+    """Record the source that the checkpoint's positions belong to."""
     folder = pipeline.checkpoint / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / _SOURCE, json.dumps(_identity(pipeline), indent=1).encode())
 
 
-def _of_checkpoint(pipeline: Pipeline) -> Iterator[str]:
+def _check_checkpoint(pipeline: Pipeline) -> Iterator[str]:
     try:
-        known = json.loads((pipeline.checkpoint / FOLDER / _SOURCE).read_text())
+        recorded = json.loads((pipeline.checkpoint / FOLDER / _SOURCE).read_text())
     except FileNotFoundError:
         if (pipeline.checkpoint / "metadata").exists():
             yield (
-                f"[pipeline]: checkpoint: {pipeline.checkpoint} belongs to a query that is no pipeline; "
+                f"[pipeline]: checkpoint: {pipeline.checkpoint} is the checkpoint of a query that is no pipeline; "
                 "choose another directory"
             )
         return
     except (OSError, ValueError) as problem:
         yield f"[pipeline]: checkpoint: {pipeline.checkpoint} cannot be read: {problem}"
         return
-    mine = _identity(pipeline)
-    changed = [key for key in mine if not _same(key, known.get(key), mine[key])]
+    current = _identity(pipeline)
+    changed = [key for key in current if not _is_equal(key, recorded.get(key), current[key])]
     if changed:
         key = changed[0]
         yield (
             f"[pipeline]: checkpoint: {pipeline.checkpoint} was made by another version of this file, with "
-            f"{key} = {known.get(key)!r}; give it back, or choose another checkpoint to begin anew"
+            f"{key} = {recorded.get(key)!r}; restore it, or choose another checkpoint to start over"
         )
 
 
-def _same(key: str, known: Any, mine: Any) -> bool:
-    """Whether this part of the identity is what the checkpoint knows, however its places are spelled."""
-    if known == mine or known is None or mine is None:
-        return bool(known == mine)
+def _is_equal(key: str, recorded: Any, current: Any) -> bool:
+    """Whether this part of the identity is unchanged, whatever the spelling of its locations."""
+    if recorded == current or recorded is None or current is None:
+        return bool(recorded == current)
     if key == "streams":
-        return len(known) == len(mine) and all(map(same_place, known, mine))
-    return key == "path" and same_place(known, mine)
+        return len(recorded) == len(current) and all(map(is_same_location, recorded, current))
+    return key == "path" and is_same_location(recorded, current)
 
 
-def as_known(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the path of its source spelled as in its checkpoint: Spark remembers files it has read by that."""
+def use_recorded_path(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with the path of its source spelled as in its checkpoint: Spark records read files by that spelling."""
     source = pipeline.source
     if not isinstance(source, FormatSource) or source.path is None:
         return pipeline
@@ -183,12 +194,13 @@ def as_known(pipeline: Pipeline) -> Pipeline:
 
 
 def _identity(pipeline: Pipeline) -> dict[str, Any]:
-    """What positions depend on. Filters, bindings and sinks may change from one run to the next."""
-    return dict(json.loads(json.dumps({"name": pipeline.name, **_kept(pipeline.source)})))
+    """What positions depend on. Filters, bindings and sinks may change between runs."""
+    return dict(
+        json.loads(json.dumps({"name": pipeline.name, **_source_identity(pipeline.source)}))
+    )
 
 
-def _kept(source: Source) -> dict[str, Any]:
+def _source_identity(source: Source) -> dict[str, Any]:
     if isinstance(source, QueueSource):
-        return {"queue": _tables(queue_place(source.queue)), "states": source.states}
-    known = asdict(source).items()
-    return {key: value for key, value in known if key not in _MAY_CHANGE}
+        return {"queue": _queue_key(queue_place(source.queue)), "states": source.states}
+    return {key: value for key, value in asdict(source).items() if key not in _MAY_CHANGE}

@@ -1,8 +1,8 @@
-"""One driver at a time on a checkpoint: an flock on a file in it, whose content says who holds it.
+"""The lock of a checkpoint, for one driver at a time: an flock on a file in it, whose content describes the holder.
 
-Two drivers would both write down what batch N holds, and the places take N only once: what the other one had read is lost.
-The kernel lets go of the lock when its holder dies, however it dies. The Java of a driver that was killed goes on for a
-moment, so whoever comes next waits until that is gone, too.
+Two drivers would both record what batch N contains, and the places take N only once: the messages of the other driver would
+be lost. The kernel releases the lock when its holder dies. The Java process of a killed driver goes on for a moment, so the
+next driver waits until it has ended, too.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import CheckpointLocked
-from headgate.spark.pipeline.plan import FOLDER
+from headgate.spark.pipeline.router import FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOCK_FILE: Final = "lock"
-PATIENCE_S: Final = 30.0  # for the Java of a driver that was killed
+JAVA_TIMEOUT_S: Final = 30.0  # for the Java process of a killed driver
 _HELD_BY_ANOTHER: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _log: Final = logging.getLogger(__name__)
 
 
 class Process(NamedTuple):
-    """A process of this machine; its number alone may be given to another one later."""
+    """A process of this machine, with its start time, since its number may be assigned to another process later."""
 
     pid: int
     started: str
 
 
 class CheckpointLock:
-    """The right to run the query of a checkpoint, from construction to `release`."""
+    """The lock of a checkpoint, held from construction to `release`."""
 
     def __init__(
-        self, checkpoint: Path, java: Process | None = None, patience_s: float = PATIENCE_S
+        self, checkpoint: Path, java: Process | None = None, timeout_s: float = JAVA_TIMEOUT_S
     ) -> None:
         folder = checkpoint / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,21 +51,21 @@ class CheckpointLock:
         self._fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             _lock(self._fd, fcntl.LOCK_EX, checkpoint)
-            _wait_for_java(checkpoint, _content(self._fd), patience_s)
-            self._sign(java)
+            _wait_for_java(checkpoint, _read_holder(self._fd), timeout_s)
+            self._write_holder(java)
         except BaseException:
             os.close(self._fd)
             raise
 
-    def _sign(self, java: Process | None) -> None:
+    def _write_holder(self, java: Process | None) -> None:
         known = {"pid": os.getpid(), "host": socket.gethostname(), "java": java}
         content = json.dumps({**known, "since": datetime.now(UTC).isoformat(timespec="seconds")})
         os.ftruncate(self._fd, 0)
-        with suppress(OSError):  # on a full disk the lock is held without a name
+        with suppress(OSError):  # on a full disk the holder is not described
             os.pwrite(self._fd, content.encode(), 0)
 
     def release(self) -> None:
-        """Let the next driver in; a forked child of the holder leaves the lock to its parent."""
+        """Release the lock; a forked child of the holder leaves it to its parent."""
         if self._fd < 0:
             return
         if os.getpid() == self._owner:
@@ -76,10 +76,10 @@ class CheckpointLock:
 
 
 def refuse_locked(checkpoint: Path) -> None:
-    """Refuse a checkpoint that another driver has at this moment. Nothing is changed, and nothing is held afterwards."""
+    """Raise when another driver holds the checkpoint. Changes nothing, and does not hold_lock the lock."""
     try:
         fd = os.open(checkpoint / FOLDER / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # nobody ever had it, or whoever takes it will say what is wrong
+    except OSError:  # never locked, or a problem that locking will report
         return
     try:
         _lock(fd, fcntl.LOCK_SH, checkpoint)
@@ -92,11 +92,13 @@ def _lock(fd: int, kind: int, checkpoint: Path) -> None:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except OSError as problem:
         if problem.errno in _HELD_BY_ANOTHER:
-            raise CheckpointLocked(str(checkpoint), _content(fd)) from None
-        _log.warning("%s cannot be locked against a second driver: %s", checkpoint, problem)
+            raise CheckpointLocked(str(checkpoint), _read_holder(fd)) from None
+        _log.warning(
+            "checkpoint %s cannot be locked against a second driver: %s", checkpoint, problem
+        )
 
 
-def _content(fd: int) -> dict[str, Any]:
+def _read_holder(fd: int) -> dict[str, Any]:
     try:
         found = json.loads(os.pread(fd, 4096, 0))
     except ValueError:
@@ -104,11 +106,11 @@ def _content(fd: int) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-# ---- the Java of a driver that was killed ------------------------------------------------------------
+# ---- the Java process of a killed driver -------------------------------------------------------------
 
 
 def java_process(spark: SparkSession) -> Process | None:
-    """The process that runs the queries of the session; None where it is on another machine or cannot be asked."""
+    """The Java process of the session; None when it is on another machine or not accessible."""
     context = getattr(spark, "sparkContext", None)
     if context is None:
         return None
@@ -116,7 +118,7 @@ def java_process(spark: SparkSession) -> Process | None:
 
 
 def process_of(pid: int) -> Process | None:
-    """The process with that number, if it is alive and this system tells."""
+    """The running process with that number; None when there is none, or the system has no /proc."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
@@ -124,42 +126,42 @@ def process_of(pid: int) -> Process | None:
     return None if state in "ZX" else Process(pid, fields[18])
 
 
-def _wait_for_java(checkpoint: Path, last: dict[str, Any], patience_s: float) -> None:
+def _wait_for_java(checkpoint: Path, last: dict[str, Any], timeout_s: float) -> None:
     if last.get("host") != socket.gethostname() or not last.get("java"):
         return
-    java, deadline = Process(*last["java"]), time.monotonic() + patience_s
+    java, deadline = Process(*last["java"]), time.monotonic() + timeout_s
     while process_of(java.pid) == java:
         if time.monotonic() > deadline:
             raise CheckpointLocked(str(checkpoint), {"pid": java.pid, "host": last["host"]})
         time.sleep(0.05)
 
 
-# ---- while a query runs ------------------------------------------------------------------------------
+# ---- locks of queries --------------------------------------------------------------------------------
 
 _held: Final[dict[str, tuple[StreamingQuery, CheckpointLock]]] = {}
 
 
-def hold(lock: CheckpointLock, query: StreamingQuery) -> None:
+def hold_lock(lock: CheckpointLock, query: StreamingQuery) -> None:
     """Keep the lock for as long as the query runs."""
     _held[str(query.runId)] = (query, lock)
 
 
-def let_go(query: StreamingQuery) -> None:
+def release_lock(query: StreamingQuery) -> None:
     """Release the lock of a query that has ended."""
     _, lock = _held.pop(str(query.runId), (None, None))
     if lock is not None:
         lock.release()
 
 
-def let_go_of_ended() -> None:
-    """Release the locks of all queries that ended without anybody following them."""
+def release_ended() -> None:
+    """Release the locks of all queries that ended without being followed."""
     for query, _ in list(_held.values()):
         if not is_running(query):
-            let_go(query)
+            release_lock(query)
 
 
 def is_running(query: StreamingQuery) -> bool:
-    """Whether the query goes on. With a session of Spark Connect its queries end, and cannot be asked any more."""
+    """Whether the query is active. When a session of Spark Connect ends, its queries end too."""
     from pyspark.errors import PySparkException
 
     try:

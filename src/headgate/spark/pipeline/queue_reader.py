@@ -1,4 +1,4 @@
-"""The reader of a pipeline's queue: it routes and stages what a task finds, and emits descriptors."""
+"""The reader of a pipeline's queue: it routes and stages the messages of a task, and returns descriptors."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from headgate.pipelines import Counters
-from headgate.spark.pipeline.route import descriptors, router
+from headgate.spark.options import QueueRead
+from headgate.spark.pipeline.router import descriptors, load_router
 from headgate.spark.sink.staging import valid_columns
-from headgate.spark.source.queue_micro import QueueStreamReader, Share
-from headgate.spark.source.queue_options import QueueRead
+from headgate.spark.source.queue_micro import QueueMicroReader, QueueShare
 
 
-class RoutingQueueReader(QueueStreamReader):
-    """Offsets and limits as in any following of a queue; a task's rows are descriptors."""
+class RoutingQueueReader(QueueMicroReader):
+    """Has the offsets and limits of every query over a queue; the rows of its tasks are descriptors."""
 
-    def __init__(self, asked: QueueRead, plan_file: str) -> None:
-        super().__init__(StructType().add("offset", "long"), asked)
+    def __init__(self, options: QueueRead, plan_file: str) -> None:
+        super().__init__(StructType().add("offset", "long"), options)
         self.columns = None
         self.plan_file = plan_file
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        share: Share = partition.value
-        counters = Counters(came_by=share.came_by)
-        found = (valid_columns(filled(batch)) for batch in self.messages(share) if batch.num_rows)
-        yield descriptors(router(self.plan_file).stage(found, counters), counters)
+        share: QueueShare = partition.value
+        counters = Counters(scanned=share.scanned)
+        batches = (
+            valid_columns(drop_empty_columns(batch))
+            for batch in self.messages(share)
+            if batch.num_rows
+        )
+        yield descriptors(load_router(self.plan_file).stage(batches, counters), counters)
 
 
-def filled(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without the ids, which are the queue's, and without what no message has."""
+def drop_empty_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without the queue's ids and without columns that are null in every row."""
     names = [
         field.name
         for field, array in zip(batch.schema, batch.columns, strict=True)

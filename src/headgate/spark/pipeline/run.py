@@ -1,4 +1,4 @@
-"""A pipeline as one Structured Streaming query: descriptors from its source, all its places in one sink."""
+"""Run a pipeline as one Structured Streaming query: descriptors from its source, all its places in one sink."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from headgate.pipelines import (
     limit_options,
 )
 from headgate.spark.datasource import HeadgateSource
-from headgate.spark.pipeline.checks import as_known, check, claim_checkpoint
+from headgate.spark.pipeline.checks import check, claim_checkpoint, use_recorded_path
 from headgate.spark.pipeline.lock import (
     CheckpointLock,
-    hold,
+    hold_lock,
     is_running,
     java_process,
-    let_go,
-    let_go_of_ended,
+    release_ended,
+    release_lock,
 )
-from headgate.spark.pipeline.plan import FOLDER, plan_of, save_plan
+from headgate.spark.pipeline.router import FOLDER, plan_of, save_plan
 from headgate.spark.sessions import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# Spark's own choice for files on this machine starts a process for every file it renames.
-QUICK_CHECKPOINTS: Final = {
+# Spark's default for local files starts a process for every file that it renames.
+CHECKPOINT_SETTINGS: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     )
@@ -49,59 +49,55 @@ QUICK_CHECKPOINTS: Final = {
 _OURS: Final = re.compile(r"^headgate\.errors\.\w+: (.+)", re.MULTILINE | re.DOTALL)
 _AROUND: Final = re.compile(r"\s*SQLSTATE: \w+|\n=== Streaming Query|\n\s*(?:at |JVM stacktrace)")
 _AROUND_OURS: Final = re.compile(_AROUND.pattern + r"|\n\s*(?:Driver stacktrace|Caused by|\n)")
-_UNREADABLE: Final = (
-    "mend the file or take it away, or let Spark pass over what it cannot read: options = { ignoreCorruptFiles = true } "
-    "in [source]"
-)
+_UNREADABLE: Final = "repair or remove the file, or let Spark skip files it cannot read: options = { ignoreCorruptFiles = true } in [source]"
 
 
 def start(
     pipeline: Pipeline, spark: SparkSession, trigger: Trigger | None = None
 ) -> StreamingQuery:
-    """Check the pipeline and start it; `trigger` instead of the file's own.
+    """Check the pipeline and start it; `trigger` overrides that of the file.
 
-    Its checkpoint is this process's until `follow` sees the query's end or `stop` ends it.
+    This process holds the lock of the checkpoint until `follow` sees the end of the query, or `stop` ends it.
     """
     pipeline = replace(pipeline, trigger=trigger or pipeline.trigger)
     check(pipeline)
-    descriptor_rows(
-        pipeline, spark
-    )  # what Spark cannot read is refused before a checkpoint is made
-    let_go_of_ended()
+    # Raises before a checkpoint is created when Spark cannot read the source.
+    descriptor_rows(pipeline, spark)
+    release_ended()
     lock = CheckpointLock(pipeline.checkpoint, java_process(spark))
     try:
         query = _start(pipeline, spark)
     except BaseException:
         lock.release()
         raise
-    hold(lock, query)
+    hold_lock(lock, query)
     return query
 
 
 def _start(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
-    pipeline = as_known(pipeline)
+    pipeline = use_recorded_path(pipeline)
     rows_of = descriptor_rows(pipeline, spark)
     claim_checkpoint(pipeline)
     rows = rows_of(str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER)))
     spark.dataSource.register(HeadgateSource)
     writer = (
-        observed(rows)
+        observe_counters(rows)
         .writeStream.format("headgate")
         .queryName(pipeline.name)
         .option("destinations", json.dumps([{"to": place} for place in pipeline.places()]))
         .option("checkpointLocation", str(pipeline.checkpoint))
         .trigger(**_trigger(pipeline.trigger))
     )
-    with _settings(spark, QUICK_CHECKPOINTS):
+    with _settings(spark, CHECKPOINT_SETTINGS):
         return writer.start()
 
 
 def descriptor_rows(pipeline: Pipeline, spark: SparkSession) -> Callable[[str], DataFrame]:
-    """What the source's tasks emit, once the file of their routing plan is written."""
+    """A function that gives the source's descriptors for the file of a routing plan."""
     if isinstance(pipeline.source, FormatSource):
-        from headgate.spark.pipeline.foreign import foreign_rows, routed
+        from headgate.spark.pipeline.formats import read_rows, route_rows
 
-        return partial(routed, foreign_rows(spark, pipeline, pipeline.source))
+        return partial(route_rows, read_rows(spark, pipeline, pipeline.source))
     from headgate.spark.pipeline.source import FORMAT, PLAN, PipelineSource
 
     spark.dataSource.register(PipelineSource)
@@ -122,19 +118,19 @@ def source_options(
         }
     else:
         own = {"path": source.queue, "states": source.states}
-    given = {
+    options = {
         **own,
         "filter": source.filter,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         "partitions": pipeline.partitions,
         "cores": cores,
     }
-    said = {name: str(value) for name, value in given.items() if value is not None}
-    return {**said, **limit_options(pipeline)}
+    texts = {name: str(value) for name, value in options.items() if value is not None}
+    return {**texts, **limit_options(pipeline)}
 
 
-def observed(rows: DataFrame) -> DataFrame:
-    """The rows, with what their tasks counted in Spark's own report of every batch."""
+def observe_counters(rows: DataFrame) -> DataFrame:
+    """The rows; Spark's report of every batch will contain the counters of its tasks."""
     from pyspark.sql import functions
 
     return rows.observe(OBSERVED, functions.collect_list("counters").alias("counters"))
@@ -149,7 +145,7 @@ def _trigger(trigger: Trigger) -> dict[str, Any]:
 
 @contextmanager
 def _settings(spark: SparkSession, ours: Mapping[str, str]) -> Iterator[None]:
-    """Settings a query keeps from its start on, without leaving them to whoever comes next."""
+    """Apply settings while a query starts, which keeps them, and restore the session's own."""
     before = {key: spark.conf.get(key, None) for key in ours}
     for key, value in ours.items():
         spark.conf.set(key, value)
@@ -160,39 +156,39 @@ def _settings(spark: SparkSession, ours: Mapping[str, str]) -> Iterator[None]:
             spark.conf.unset(key) if earlier is None else spark.conf.set(key, earlier)
 
 
-# ---- following it ------------------------------------------------------------------------------------
+# ---- following ---------------------------------------------------------------------------------------
 
 
 def follow(
     query: StreamingQuery, account: Account, stopping: Callable[[], bool], poll_s: float = 0.25
 ) -> Iterator[list[Batch]]:
-    """What is new, every so often, until the query ends or is to be stopped; raises what ended it."""
+    """Yield new batches at every poll until the query ends or `stopping` is true; raises the query's error."""
     running = True
     while running:
         running = not _ended(query, poll_s) and not stopping()
-        yield news(query, account)
+        yield new_batches(query, account)
     if not is_running(query):
-        let_go(query)
+        release_lock(query)
     failure = query.exception()
     if failure is not None:
         raise failure_of(failure)
 
 
-def news(query: StreamingQuery, account: Account) -> list[Batch]:
-    """The batches that were committed since the last look."""
-    last = _plain(query.lastProgress)
+def new_batches(query: StreamingQuery, account: Account) -> list[Batch]:
+    """The batches that were committed since the last call."""
+    last = _parse_report(query.lastProgress)
     if last is None:
         return []
-    if not account.missed(last):
+    if not account.misses_batches_before(last):
         return account.add([last])
-    return account.add([report for each in query.recentProgress if (report := _plain(each))])
+    return account.add([report for each in query.recentProgress if (report := _parse_report(each))])
 
 
 def stop(query: StreamingQuery) -> None:
-    """End the query. A batch that is cut off is done again by the next run, and arrives once all the same."""
+    """End the query. An interrupted batch is run again by the next run, and is still stored once."""
     if is_running(query):
         query.stop()
-    let_go(query)
+    release_lock(query)
 
 
 def _ended(query: StreamingQuery, seconds: float) -> bool:
@@ -204,27 +200,27 @@ def _ended(query: StreamingQuery, seconds: float) -> bool:
         return True
 
 
-def _plain(report: Any) -> Mapping[str, Any] | None:
-    """Spark's report as plain values, whichever kind of object it is."""
+def _parse_report(report: Any) -> Mapping[str, Any] | None:
+    """Spark's report as plain values, whatever its class."""
     if report is None:
         return None
-    found: dict[str, Any] = json.loads(report.json)
-    return found
+    values: dict[str, Any] = json.loads(report.json)
+    return values
 
 
 def failure_of(problem: BaseException) -> SparkError:
-    """What ended a query, without the Java and the plan that were around it."""
+    """The error that ended a query, without the Java trace and the query plan around it."""
     text = str(problem)
     ours = _OURS.findall(text)
-    said = (_AROUND_OURS.split(ours[-1]) if ours else _AROUND.split(text))[0].strip()
-    reason = "" if ours else _reason(problem)
-    if (reason.partition(": ")[2] or reason) not in said:  # behind the name of its class
-        said = f"{said} {reason}"
-    hint = f"; {_UNREADABLE}" if "[FAILED_READ_FILE" in said else ""
-    return SparkError(f"the pipeline failed: {said}{hint}")
+    message = (_AROUND_OURS.split(ours[-1]) if ours else _AROUND.split(text))[0].strip()
+    cause = "" if ours else _root_cause(problem)
+    if (cause.partition(": ")[2] or cause) not in message:  # after the name of its class
+        message = f"{message} {cause}"
+    hint = f"; {_UNREADABLE}" if "[FAILED_READ_FILE" in message else ""
+    return SparkError(f"the pipeline failed: {message}{hint}")
 
 
-def _reason(problem: BaseException) -> str:
-    """The first line of what is behind all other causes of an error of Spark."""
+def _root_cause(problem: BaseException) -> str:
+    """The first line of the last cause in the chain of an error of Spark."""
     cause = getattr(problem, "_cause", None)
-    return str(problem).partition("\n")[0].strip() if cause is None else _reason(cause)
+    return str(problem).partition("\n")[0].strip() if cause is None else _root_cause(cause)

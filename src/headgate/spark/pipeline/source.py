@@ -1,6 +1,6 @@
-"""The source of a pipeline that reads streams or a queue, as Spark knows it.
+"""`format("headgate_pipeline")`: the streams or the queue of a pipeline as Spark's source.
 
-Spark starts a process for each thing it asks a source about; what routes is imported where something is read.
+Spark starts a process for each question to a source, so the readers and all that routes are imported late.
 """
 
 from __future__ import annotations
@@ -13,36 +13,35 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headgate.spark.pipeline.queue_reader import RoutingQueueReader
-    from headgate.spark.pipeline.reader import RoutingReader
+    from headgate.spark.pipeline.stream_reader import RoutingStreamReader
 
 FORMAT: Final = "headgate_pipeline"
 PLAN: Final = "plan"  # the option that names the file with the routing plan
-# A descriptor of a staged file, as the sink reads it, or the account of a task: counters, and no file.
-EMITTED: Final = (
+# A descriptor of a staged file, as the sink reads it, or the counters of a task without a file.
+DESCRIPTORS: Final = (
     "destination int, file string, rows bigint, nbytes bigint, crc bigint, counters string"
 )
 
 
 class PipelineSource(DataSource):
-    """`format("headgate_pipeline")`: the options of `format("headgate")`, and the file of a routing plan."""
+    """The options of `format("headgate")`, and the file of a routing plan."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> str:
-        return EMITTED
+        return DESCRIPTORS
 
-    def streamReader(self, schema: StructType) -> RoutingReader | RoutingQueueReader:
-        from headgate.spark.options import names_queue, source_options
+    def streamReader(self, schema: StructType) -> RoutingStreamReader | RoutingQueueReader:
+        from headgate.spark.options import names_queue, parse_queue_follow, parse_stream_read
 
         options = dict(self.options)
         plan_file = options.pop(PLAN)
         if names_queue(options):
             from headgate.spark.pipeline.queue_reader import RoutingQueueReader
-            from headgate.spark.source.queue_options import followed
 
-            return RoutingQueueReader(followed(options), plan_file)
-        from headgate.spark.pipeline.reader import RoutingReader
+            return RoutingQueueReader(parse_queue_follow(options), plan_file)
+        from headgate.spark.pipeline.stream_reader import RoutingStreamReader
 
-        return RoutingReader(source_options(options), plan_file)
+        return RoutingStreamReader(parse_stream_read(options), plan_file)

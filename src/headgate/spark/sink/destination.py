@@ -1,54 +1,110 @@
-"""What a place for messages promises: each batch of a query arrives there as a whole, and once."""
+"""What a place for messages promises: each batch of a query arrives there as a whole, and once. And who writes to it."""
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
+from uuid import uuid4
 
+from headgate.pipelines import QueuePlace, local_path, parse_place
 from headgate.spark.sink.staging import Staged
+
+_NAME_DIGITS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class BatchMark:
-    """Which batch of which query: a destination takes each once. The numbers of one query's batches only grow."""
+    """The number of a batch of a query: a destination takes each batch once. The numbers of a query only grow."""
 
     query: str
     batch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The writer of staged files: it has folders of its own, and only one batch at a time is at work in them.
+
+    `scratch` is the folder for files that are staged for a place which has no folder itself.
+    """
+
+    name: str
+    scratch: str
+
+
+def owner_of(checkpoint: str) -> Owner:
+    """The owner for the query with that checkpoint; every run of the query has the same."""
+    local = local_path(checkpoint)
+    location = checkpoint if local is None else str(local)
+    name = hashlib.sha256(location.encode()).hexdigest()[:_NAME_DIGITS]
+    return Owner(name, str(local / "staged") if local is not None else _temporary_folder())
+
+
+def new_owner() -> Owner:
+    """An owner for a write that has no checkpoint."""
+    return Owner(uuid4().hex[:_NAME_DIGITS], _temporary_folder())
+
+
+def _temporary_folder() -> str:
+    return str(Path(tempfile.gettempdir()) / "headgate-staged")
+
+
 class Destination(Protocol):
-    """Frozen and picklable; two that are equal are the same place."""
+    """A place for messages. It is frozen and can be pickled; two destinations are equal when they are one place."""
 
     @property
     def staging(self) -> str:
-        """The folder executors stage files for it in."""
+        """The folder that executors stage files for it in."""
         ...
 
     def check(self) -> None:
-        """On the driver, before anything runs: refuse what cannot work, change nothing."""
+        """On the driver, before the query runs: raise when the place cannot be written to; changes nothing."""
         ...
 
     def open(self) -> None:
-        """On the driver: make what is missing, and the folder for staged files; idempotent."""
+        """On the driver: create the place and the folder for staged files if they are missing; idempotent."""
         ...
 
     def prepare(self, staged: Staged) -> Staged:
-        """On an executor, as the last thing that happens to a file there; idempotent."""
+        """On an executor: the last step for a staged file; idempotent."""
         ...
 
     def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
-        """On the driver: all rows of these files, in this order, durably; nothing when the batch was here before."""
+        """On the driver: store all rows of these files durably, in this order; a batch that was stored before is ignored."""
         ...
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Delete files that will not be committed, unless a commit that began names them."""
+        """Delete files that will not be committed, except those that a started commit lists."""
         ...
 
     def collect_orphans(self) -> None:
-        """Delete what its owner staged and nobody will commit; while no batch of the owner is at work."""
+        """Delete files of its owner that no commit will need; only while no batch of the owner is running."""
         ...
 
     def leave(self) -> None:
-        """Nothing more will be staged by its owner: remove the folder for it."""
+        """Delete the owner's folder for staged files, at the end of its last batch."""
         ...
+
+
+def destination_of(to: str, queue: str, owner: Owner | None = None) -> Destination:
+    """The destination of a place; `queue` is the name of a queue where the text gives none.
+
+    With the owner of its checkpoint (`owner_of`), a query deletes what its last run left behind. Without an owner, a new
+    one stages here, and its files are left alone by others for a day.
+    """
+    owner = owner or new_owner()
+    place = parse_place(to, queue)
+    if isinstance(place, QueuePlace):
+        from headgate.spark.sink.queue import QueueDestination
+
+        return QueueDestination(place.url, place.name, owner)
+    if place.kind == "stream":
+        from headgate.spark.sink.stream import StreamDestination
+
+        return StreamDestination(place.path, owner)
+    from headgate.spark.sink.parquet import ParquetDestination
+
+    return ParquetDestination(place.path, owner)

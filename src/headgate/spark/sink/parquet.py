@@ -1,13 +1,13 @@
-"""A folder of Parquet files that any engine reads: one schema for all of them, a few files for each batch.
+"""A folder of Parquet files that any engine can read: one schema for all of them, a few files for each batch.
 
     part-0000000007-0000-3f2a….parquet    batch 7 of a query, its first file
-    _headgate/<query>.json                the last batch of that query, and how its files were named: written before
-                                          they are moved, so that a batch that comes again only finishes the moving
+    _headgate/<query>.json                the manifest: the last batch of that query and the names of its files; written
+                                          before they are moved, so that a repeated batch only completes the moves
     _headgate/<owner>/<uuid>.parquet      staged
-    _headgate/lock                        held while a batch is committed: writers that say the same transaction may
-                                          come at the same time
+    _headgate/lock                        held while a batch is committed: two writers may commit one transaction at
+                                          the same time
 
-Names that begin with _ are passed over by Spark, pyarrow and others that read a folder.
+Spark, pyarrow and other readers of a folder skip names that begin with _.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ import pyarrow.parquet as pq
 
 from headgate.errors import SparkOptionsError
 from headgate.files import replace_file, sync_directory
-from headgate.spark.schema import FIELD_TYPES, VALUES, Column
-from headgate.spark.sink.checkpoint import Owner
-from headgate.spark.sink.destination import BatchMark
-from headgate.spark.sink.folders import (
+from headgate.spark.schema import FIELD_TYPES, VALUES, SchemaColumn
+from headgate.spark.sink.destination import BatchMark, Owner
+from headgate.spark.sink.staging import (
+    Staged,
+    delete_files,
+    delete_folder,
+    delete_orphans,
     make_folder,
-    not_seen,
-    remove_files,
-    remove_folder,
-    remove_orphans,
+    missing_file,
 )
-from headgate.spark.sink.staging import Staged
 from headgate.spark.source.projection import Projection
-from headgate.streams.write import locking, read_staged
+from headgate.streams.write import hold_lock, read_staged
 
 OURS: Final = "_headgate"
 LOCK_FILE: Final = "lock"
@@ -58,17 +57,17 @@ SCHEMA: Final = pa.schema(
     }
 )
 _COLUMNS: Final = (
-    *(Column(name, "system", type_) for name, type_ in _FIELDS.items()),
-    Column("headers", "values", VALUES),
-    Column("properties", "values", VALUES, scope="property"),
-    Column("payload", "system", "binary"),
+    *(SchemaColumn(name, "system", type_) for name, type_ in _FIELDS.items()),
+    SchemaColumn("headers", "values", VALUES),
+    SchemaColumn("properties", "values", VALUES, scope="property"),
+    SchemaColumn("payload", "system", "binary"),
 )
 PROJECTION: Final = Projection(_COLUMNS, SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetDestination:
-    """A folder, made when there is none; each query remembers there which batch was its last."""
+    """A folder, created when there is none; a manifest there records the last batch of each query."""
 
     path: str
     owner: Owner
@@ -86,30 +85,30 @@ class ParquetDestination:
         make_folder(self.staging)
 
     def prepare(self, staged: Staged) -> Staged:
-        """As Parquet: this is work for executors, not for the driver."""
+        """Convert the file to Parquet: executors do this, and not the driver."""
         path = Path(staged.file)
         if path.suffix == SUFFIX:
             return staged
-        made = path.with_suffix(SUFFIX)
-        _write(made, staged)
+        parquet = path.with_suffix(SUFFIX)
+        _write(parquet, staged)
         path.unlink()
-        return replace(staged, file=str(made), nbytes=made.stat().st_size)
+        return replace(staged, file=str(parquet), nbytes=parquet.stat().st_size)
 
     def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
-        with locking(Path(self.path) / OURS / LOCK_FILE):
+        with hold_lock(Path(self.path) / OURS / LOCK_FILE):
             manifest = self._manifest(mark.query)
             last = _read_manifest(manifest)
             if last is not None:
                 self._move(last)
             if staged and (last is None or mark.batch > last["batch"]):
-                self._begin(manifest, mark, staged)
+                self._start_commit(manifest, mark, staged)
             else:
-                remove_files(staged)
+                delete_files(staged)
 
-    def _begin(self, manifest: Path, mark: BatchMark, staged: Sequence[Staged]) -> None:
+    def _start_commit(self, manifest: Path, mark: BatchMark, staged: Sequence[Staged]) -> None:
         for each in staged:
             if not Path(each.file).is_file():
-                raise not_seen(each.file)
+                raise missing_file(each.file)
         names = [Path(each.file).relative_to(self.path) for each in staged]
         files = {str(name): _final_name(mark, n) for n, name in enumerate(names)}
         content = {"batch": mark.batch, "files": files}
@@ -117,7 +116,7 @@ class ParquetDestination:
         self._move(content)
 
     def _move(self, content: dict[str, Any]) -> None:
-        """Each file to its place, unless it is there."""
+        """Move each file to its final name, unless it was moved before."""
         folder, moved = Path(self.path), False
         for name, final in content["files"].items():
             with suppress(FileNotFoundError):
@@ -129,22 +128,22 @@ class ParquetDestination:
     def _manifest(self, query: str) -> Path:
         return Path(self.path) / OURS / f"{quote(query, safe='')}.json"
 
-    def _named(self) -> set[Path]:
-        """Files that a commit which began will move."""
+    def _listed_files(self) -> set[Path]:
+        """Files that started commits will move."""
         contents = map(_read_manifest, (Path(self.path) / OURS).glob("*.json"))
         return {
             Path(self.path) / name for content in contents if content for name in content["files"]
         }
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        remove_files(staged, self._named())
+        delete_files(staged, self._listed_files())
 
     def collect_orphans(self) -> None:
         for suffix in (SUFFIX, ".arrow"):
-            remove_orphans(self.staging, self._named(), suffix)
+            delete_orphans(self.staging, self._listed_files(), suffix)
 
     def leave(self) -> None:
-        remove_folder(self.staging)
+        delete_folder(self.staging)
 
 
 def _final_name(mark: BatchMark, number: int) -> str:

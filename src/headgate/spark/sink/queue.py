@@ -1,4 +1,4 @@
-"""A queue in a SQL database: a batch is published in one transaction that also remembers it."""
+"""A queue in a SQL database: a batch is published in one transaction that also records its number."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ import pyarrow as pa
 
 from headgate.columns import decode_messages
 from headgate.errors import MissingExtra, NoQueues
-from headgate.pipelines import QueuePlace, Tables, sqlite_file, tables_of
-from headgate.spark.sink.checkpoint import Owner
-from headgate.spark.sink.destination import BatchMark
-from headgate.spark.sink.folders import (
+from headgate.pipelines import QueuePlace
+from headgate.queues import TablesKey, sqlite_file, tables_key
+from headgate.spark.sink.destination import BatchMark, Owner
+from headgate.spark.sink.staging import (
+    Staged,
+    delete_files,
+    delete_folder,
+    delete_orphans,
     make_folder,
-    not_seen,
-    remove_files,
-    remove_folder,
-    remove_orphans,
+    missing_file,
 )
-from headgate.spark.sink.staging import Staged
 from headgate.streams.write import STAGED_SUFFIX, read_staged
 
 if TYPE_CHECKING:
     from headgate.queues import Database
 
-AT_ONCE: Final = 1000  # messages in one statement
+MESSAGES_PER_STATEMENT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDestination:
-    """The queue of that name, made when there is none. However its database is spelled, it is the same place: a batch
-    is remembered there once, and would be refused as a second one."""
+    """The queue of that name, created when there is none.
+
+    Two spellings of one database are equal: the database records a batch once, and would ignore it the second time.
+    """
 
     url: str = field(compare=False)
     queue: str
     owner: Owner
-    tables: Tables = field(init=False, repr=False)
+    tables: TablesKey = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tables", tables_of(self.url))
+        object.__setattr__(self, "tables", tables_key(self.url))
 
     @property
     def staging(self) -> str:
@@ -52,12 +54,12 @@ class QueueDestination:
         return str(Path(folder) / self.owner.name)
 
     def check(self) -> None:
-        """Tables that are missing come with `open`; connecting as a publisher would make them."""
+        """Check the database with a connection that only reads; `open` creates missing tables."""
         from headgate.spark.source.queue_rows import open_rows, refuse_newer
 
         file = sqlite_file(self.url)
         if file is None:
-            _need_driver()
+            _require_driver()
         if file is None or file.exists():
             with suppress(NoQueues), open_rows(QueuePlace(self.url, self.queue)) as rows:
                 refuse_newer(rows)
@@ -75,32 +77,36 @@ class QueueDestination:
         if not staged:
             return
         with connect(self.url) as database:
-            database.queue(self.queue)  # somebody may have dropped it since
+            database.queue(self.queue)  # it may have been deleted since
             self._publish(database, mark, staged)
-        remove_files(staged)
+        delete_files(staged)
 
     def _publish(self, database: Database, mark: BatchMark, staged: Sequence[Staged]) -> None:
         from headgate.queues import Publication
         from headgate.queues.sql import publish_once
 
-        def slices() -> Iterator[list[Publication]]:
-            for batch in _batches(staged):
-                for start in range(0, batch.num_rows, AT_ONCE):
-                    yield list(map(Publication, decode_messages(batch.slice(start, AT_ONCE))))
+        def publications() -> Iterator[list[Publication]]:
+            for batch in _read_batches(staged):
+                for start in range(0, batch.num_rows, MESSAGES_PER_STATEMENT):
+                    yield list(
+                        map(
+                            Publication, decode_messages(batch.slice(start, MESSAGES_PER_STATEMENT))
+                        )
+                    )
 
-        publish_once(database.engine, self.queue, mark.query, mark.batch, slices)
+        publish_once(database.engine, self.queue, mark.query, mark.batch, publications)
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        remove_files(staged)
+        delete_files(staged)
 
     def collect_orphans(self) -> None:
-        remove_orphans(self.staging, (), STAGED_SUFFIX)
+        delete_orphans(self.staging, (), STAGED_SUFFIX)
 
     def leave(self) -> None:
-        remove_folder(self.staging)
+        delete_folder(self.staging)
 
 
-def _need_driver() -> None:
+def _require_driver() -> None:
     try:
         import headgate.queues.postgres.engine  # noqa: F401
     except ImportError as missing:
@@ -109,16 +115,16 @@ def _need_driver() -> None:
 
 @lru_cache(maxsize=256)
 def _declare(url: str, queue: str) -> None:
-    """Once in a process: a writer is made, and opened, for every commit."""
+    """Create the queue; once in a process, since every commit opens a new writer."""
     from headgate.queues import connect
 
     with connect(url) as database:
         database.queue(queue)
 
 
-def _batches(staged: Sequence[Staged]) -> Iterator[pa.RecordBatch]:
+def _read_batches(staged: Sequence[Staged]) -> Iterator[pa.RecordBatch]:
     for each in staged:
         try:
             yield from read_staged(Path(each.file), each.nbytes, each.crc)
         except FileNotFoundError as missing:
-            raise not_seen(each.file) from missing
+            raise missing_file(each.file) from missing

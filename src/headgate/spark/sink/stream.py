@@ -1,4 +1,4 @@
-"""A stream: a batch becomes one deposit that names its staged files, adopted as a whole by whoever holds the lock."""
+"""A stream: a batch is one deposit that lists its staged files; the writer of the stream adopts it as a whole."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import StreamExists
-from headgate.spark.sink.checkpoint import Owner
-from headgate.spark.sink.destination import BatchMark
-from headgate.spark.sink.folders import (
+from headgate.spark.sink.destination import BatchMark, Owner
+from headgate.spark.sink.staging import (
+    Staged,
+    delete_files,
+    delete_folder,
+    delete_orphans,
     make_folder,
-    not_seen,
-    remove_files,
-    remove_folder,
-    remove_orphans,
+    missing_file,
 )
-from headgate.spark.sink.staging import Staged
 from headgate.streams import OPTIONS_FILE, load_options
 from headgate.streams.write import STAGED_SUFFIX, StagedFile, all_named_files, staged_folder
 
 
 @dataclass(frozen=True, slots=True)
 class StreamDestination:
-    """The stream in that directory, made with default options when there is none."""
+    """The stream in that directory, created with default options when there is none."""
 
     path: str
     owner: Owner
@@ -53,7 +52,9 @@ class StreamDestination:
         try:
             Stream.create(self.path).close()
         except StreamExists:
-            if not (Path(self.path) / OPTIONS_FILE).exists():  # or somebody else was faster
+            if not (
+                Path(self.path) / OPTIONS_FILE
+            ).exists():  # else another process created it first
                 raise
 
     def prepare(self, staged: Staged) -> Staged:
@@ -65,25 +66,27 @@ class StreamDestination:
         if not staged:
             return
         with Stream.open(self.path) as stream:
-            stream.deposit_staged(producer_of(mark), mark.batch, [self._named(s) for s in staged])
+            stream.deposit_staged(
+                producer_of(mark), mark.batch, [self._staged_file(s) for s in staged]
+            )
 
-    def _named(self, staged: Staged) -> StagedFile:
+    def _staged_file(self, staged: Staged) -> StagedFile:
         path = Path(staged.file)
         if not path.is_file():
-            raise not_seen(staged.file)
+            raise missing_file(staged.file)
         name = path.relative_to(staged_folder(Path(self.path)))
         return StagedFile(str(name), staged.nbytes, staged.crc)
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        remove_files(staged, all_named_files(Path(self.path)))
+        delete_files(staged, all_named_files(Path(self.path)))
 
     def collect_orphans(self) -> None:
-        remove_orphans(self.staging, all_named_files(Path(self.path)), STAGED_SUFFIX)
+        delete_orphans(self.staging, all_named_files(Path(self.path)), STAGED_SUFFIX)
 
     def leave(self) -> None:
-        remove_folder(self.staging)
+        delete_folder(self.staging)
 
 
 def producer_of(mark: BatchMark) -> str:
-    """The name the query writes to streams under."""
+    """The producer name of a query in streams."""
     return f"spark-{mark.query}"

@@ -1,12 +1,12 @@
-"""What `write` and `writeStream` with format("headgate") do: stage on executors, commit on the driver, each batch once.
+"""The writers behind `write` and `writeStream` of format("headgate"): executors stage, the driver commits each batch once.
 
-A sink has one or more destinations. Rows come as messages for one destination, and the sink stages them itself; or as
-*descriptors* of files that were staged before, one row a file, for as many destinations as the option "destinations"
-lists: `[{"to": "stream:data/eu", "queue": "eu"}, …]`, the first of them number 0. A row of descriptors whose file is
-null is for somebody else to read (counters), and so are columns that DESCRIPTOR_SCHEMA does not have.
+A sink has one or more destinations. Its rows are messages for one destination, which the sink stages itself; or
+*descriptors* of files that were staged before, one row for each file, for the destinations that the option "destinations"
+lists: `[{"to": "stream:data/eu", "queue": "eu"}, …]`, the first of them number 0. The sink ignores rows of descriptors
+whose file is null (they carry counters), and columns that DESCRIPTOR_SCHEMA does not have.
 
-The parts of a sink are committed each by itself. When that is interrupted Spark runs the batch again, and those that
-have it drop it.
+Each destination is committed on its own. When a commit is interrupted, Spark runs the batch again, and destinations that
+have it already ignore it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,27 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import pyarrow as pa
+from pyarrow import fs
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
-from headgate.errors import SparkOptionsError, SparkSchemaError
+from headgate.errors import SparkError, SparkOptionsError, SparkSchemaError
 from headgate.message import CONTROL, INT64_MAX
+from headgate.pipelines import local_path, place_kind
 from headgate.spark.options import DIGITS
-from headgate.spark.schema import Column, writing_columns
-from headgate.spark.sink.checkpoint import Owner, fresh_owner, owner_of, query_id
-from headgate.spark.sink.compose import to_stream_columns
-from headgate.spark.sink.destination import BatchMark, Destination
-from headgate.spark.sink.destinations import KINDS, parse
+from headgate.spark.schema import SchemaColumn, writing_columns
+from headgate.spark.sink.composition import to_stream_columns
+from headgate.spark.sink.destination import (
+    BatchMark,
+    Destination,
+    Owner,
+    destination_of,
+    new_owner,
+    owner_of,
+)
 from headgate.spark.sink.staging import Staged, stage, valid_columns
 
 if TYPE_CHECKING:
@@ -43,42 +50,44 @@ if TYPE_CHECKING:
 DESCRIPTOR_SCHEMA: Final = "destination int, file string, rows long, nbytes long, crc long"
 DESCRIPTOR_NAMES: Final = ("destination", "file", "rows", "nbytes", "crc")
 TRANSACTION: Final = ("txnAppId", "txnVersion")
-LONGEST_NAME: Final = 128  # as a URL writes it: it becomes part of the names of files
-COMMITTERS: Final = 8
-_PLACES: Final = tuple(f"{kind}:" for kind in KINDS)
+LONGEST_NAME: Final = 128  # encoded as in a URL: it becomes part of file names
+COMMIT_THREADS: Final = 8
+_METADATA: Final = "metadata"
 
 
 def batch_writer(
     schema: StructType, options: Mapping[str, str], overwrite: bool
 ) -> DataSourceArrowWriter:
-    """For `df.write`; every write is a query of its own, unless it says which batch of which it is."""
+    """The writer for `df.write`; every write is a query of its own, unless its options name a query and a batch."""
     _refuse_overwrite(overwrite)
     mark = mark_of(options)
-    return BatchWriter(sink_of(schema, options, fresh_owner()), mark)
+    return BatchWriter(open_sink(schema, options, new_owner()), mark)
 
 
 def mark_of(options: Mapping[str, str]) -> BatchMark:
-    """The batch that `txnAppId` and `txnVersion` name, or one that never comes again."""
+    """The batch that `txnAppId` and `txnVersion` name, or a new one."""
     application, version = (_option(options, name) for name in TRANSACTION)
     if not application and not version:
         return BatchMark(uuid4().hex, 0)
     if not application or not version:
         raise SparkOptionsError(
-            "txnAppId and txnVersion go together: a name that stays the same, and the number of the batch"
+            "txnAppId and txnVersion must be set together: a name that never changes, and the number of the batch"
         )
     if CONTROL.search(application) or len(quote(application, safe="")) > LONGEST_NAME:
         raise SparkOptionsError(
-            f"txnAppId: a name of at most {LONGEST_NAME} letters, without control characters, not {application[:40]!r}"
+            f"txnAppId: give a name of at most {LONGEST_NAME} letters, without control characters, not {application[:40]!r}"
         )
     if not (DIGITS.fullmatch(version) and int(version) <= INT64_MAX):
-        raise SparkOptionsError(f"txnVersion: a whole number that only grows, not {version[:40]!r}")
+        raise SparkOptionsError(
+            f"txnVersion: give a whole number that only grows, not {version[:40]!r}"
+        )
     return BatchMark(application, int(version))
 
 
 def stream_writer(
     schema: StructType, options: Mapping[str, str], overwrite: bool
 ) -> DataSourceStreamArrowWriter:
-    """For `df.writeStream`; made anew for every commit, so it does no more than it must."""
+    """The writer for `df.writeStream`; Spark makes a new one for every commit."""
     _refuse_overwrite(overwrite)
     if any(_option(options, name) for name in TRANSACTION):
         raise SparkOptionsError(
@@ -88,16 +97,16 @@ def stream_writer(
     checkpoint = _option(options, "checkpointLocation")
     if not checkpoint:
         raise SparkOptionsError(
-            "a streaming query that writes to Headgate needs a checkpoint to tell a batch that comes again from a new "
-            'one: add .option("checkpointLocation", "…") to writeStream (the session\'s own setting does not reach here)'
+            "a streaming query that writes to Headgate needs a checkpoint to tell a repeated batch from a new one: add "
+            '.option("checkpointLocation", "…") to writeStream (the setting of the session is not visible here)'
         )
-    return StreamWriter(sink_of(schema, options, owner_of(checkpoint)), checkpoint)
+    return MicroBatchWriter(open_sink(schema, options, owner_of(checkpoint)), checkpoint)
 
 
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
         raise SparkOptionsError(
-            "messages are only ever added; use mode 'append' (outputMode 'append' for streams). To begin anew, "
+            "messages can only be appended; use mode 'append' (outputMode 'append' for streams). To start over, "
             "delete the stream first: headgate stream delete PATH"
         )
 
@@ -106,39 +115,39 @@ def _refuse_overwrite(overwrite: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
-    """Where rows go. `columns` says what they are; None for descriptors."""
+class MessageSink:
+    """One or more destinations. `columns` describes the rows of messages; None when rows are descriptors."""
 
     destinations: tuple[Destination, ...]
-    columns: tuple[Column, ...] | None
+    columns: tuple[SchemaColumn, ...] | None
 
     def open(self) -> None:
-        """Make sure that all of it can be written to."""
+        """Open all destinations."""
         for destination in dict.fromkeys(self.destinations):
             destination.open()
 
-    def take(self, batches: Iterable[pa.RecordBatch]) -> tuple[Staged, ...]:
-        """On an executor: the files that hold these rows."""
+    def stage(self, batches: Iterable[pa.RecordBatch]) -> tuple[Staged, ...]:
+        """On an executor: stage rows of messages, or read the descriptors of staged files."""
         if self.columns is None:
-            staged: Iterable[Staged] = described(batches)
+            staged: Iterable[Staged] = read_descriptors(batches)
         else:
-            staged = self._stage(batches, self.columns)
+            staged = self._stage_messages(batches, self.columns)
         return tuple(self.destinations[each.destination].prepare(each) for each in staged)
 
-    def _stage(
-        self, batches: Iterable[pa.RecordBatch], columns: Sequence[Column]
+    def _stage_messages(
+        self, batches: Iterable[pa.RecordBatch], columns: Sequence[SchemaColumn]
     ) -> Iterator[Staged]:
         valid = (
             valid_columns(to_stream_columns(batch, columns)) for batch in batches if batch.num_rows
         )
-        found = stage(self.destinations[0].staging, valid)
-        if found is not None:
-            yield found
+        staged = stage(self.destinations[0].staging, valid)
+        if staged is not None:
+            yield staged
 
     def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
-        """Every destination gets its files; then whatever else was staged here can go."""
+        """Commit the files of each destination; then delete other files that were staged there."""
         parts = self._by_destination(staged)
-        _all_at_once([partial(place.commit, mark, files) for place, files in parts.items()])
+        _run_all([partial(place.commit, mark, files) for place, files in parts.items()])
         for destination in dict.fromkeys(self.destinations):
             destination.collect_orphans()
 
@@ -148,36 +157,40 @@ class Sink:
             destination.discard(files)
 
     def leave(self) -> None:
-        """Nothing more will be staged."""
+        """Delete the folders for staged files, after the last batch."""
         for destination in dict.fromkeys(self.destinations):
             destination.leave()
 
     def _by_destination(self, staged: Sequence[Staged]) -> dict[Destination, list[Staged]]:
-        """The files for each place, in order; two destinations that are the same place get theirs in one go, for a
-        place takes a batch once."""
-        found: dict[Destination, list[Staged]] = {}
+        """The files of each place, in order; equal destinations share one commit, since a place takes a batch once."""
+        files: dict[Destination, list[Staged]] = {}
         for each in staged:
-            found.setdefault(self.destinations[each.destination], []).append(each)
-        return found
+            files.setdefault(self.destinations[each.destination], []).append(each)
+        return files
 
 
-def _all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run them all, whatever becomes of the others; the disk makes many durable in the time of a few."""
-    with ThreadPoolExecutor(max(1, min(len(tasks), COMMITTERS))) as pool:
-        running = [pool.submit(task) for task in tasks]
-    for one in running:
-        one.result()
+def _run_all(tasks: Sequence[Callable[[], None]]) -> None:
+    """Run all tasks, even when some fail. In parallel, since a disk syncs many files in the time of a few."""
+    with ThreadPoolExecutor(max(1, min(len(tasks), COMMIT_THREADS))) as pool:
+        futures = [pool.submit(task) for task in tasks]
+    for future in futures:
+        future.result()
 
 
-def sink_of(schema: StructType, options: Mapping[str, str], owner: Owner) -> Sink:
-    """The sink these options ask for, open."""
-    listed = _option(options, "destinations")
-    if listed:
+def open_sink(schema: StructType, options: Mapping[str, str], owner: Owner) -> MessageSink:
+    """Open the sink that the options describe."""
+    destinations = _option(options, "destinations")
+    if destinations:
         _check_descriptors(schema)
-        sink = Sink(tuple(parse(*entry, owner) for entry in _entries(listed)), None)
+        sink = MessageSink(
+            tuple(destination_of(*entry, owner) for entry in _parse_destinations(destinations)),
+            None,
+        )
     else:
         to = _place(options)
-        sink = Sink((parse(to, _option(options, "queue"), owner),), writing_columns(schema))
+        sink = MessageSink(
+            (destination_of(to, _option(options, "queue"), owner),), writing_columns(schema)
+        )
     sink.open()
     return sink
 
@@ -186,12 +199,12 @@ def _place(options: Mapping[str, str]) -> str:
     to, path = _option(options, "to"), _option(options, "path")
     if bool(to) == bool(path):
         raise SparkOptionsError(
-            'say where to write, once: .save("data/orders") or .option("to", "queue:sqlite:///orders.db#orders")'
+            'give one place to write to: .save("data/orders") or .option("to", "queue:sqlite:///orders.db#orders")'
         )
-    return to or (path if path.startswith(_PLACES) else f"stream:{path}")
+    return to or (path if place_kind(path) else f"stream:{path}")
 
 
-def _entries(text: str) -> list[tuple[str, str]]:
+def _parse_destinations(text: str) -> list[tuple[str, str]]:
     try:
         return [(entry["to"], entry.get("queue", "")) for entry in json.loads(text)]
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
@@ -201,7 +214,7 @@ def _entries(text: str) -> list[tuple[str, str]]:
 
 
 def _option(options: Mapping[str, str], name: str) -> str:
-    """Spark's options do not care for case."""
+    """The value of an option, whose name may be in any case; empty when it is not set."""
     return next((value for key, value in options.items() if key.lower() == name.lower()), "")
 
 
@@ -214,8 +227,8 @@ def _check_descriptors(schema: StructType) -> None:
             raise SparkSchemaError(name, f"is missing; descriptors are {DESCRIPTOR_SCHEMA}")
 
 
-def described(batches: Iterable[pa.RecordBatch]) -> Iterator[Staged]:
-    """The files that rows of descriptors name."""
+def read_descriptors(batches: Iterable[pa.RecordBatch]) -> Iterator[Staged]:
+    """The staged files that rows of descriptors describe."""
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in DESCRIPTOR_NAMES]
         for row in zip(*columns, strict=True):
@@ -227,23 +240,30 @@ def described(batches: Iterable[pa.RecordBatch]) -> Iterator[Staged]:
 
 
 @dataclass
-class Taken(WriterCommitMessage):
-    """What a task has staged."""
+class StagedMessage(WriterCommitMessage):
+    """The files that a task has staged."""
 
     staged: tuple[Staged, ...]
 
 
 def _all_staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """What the tasks have staged, in their order; a task that failed sent nothing."""
-    return [each for message in messages if isinstance(message, Taken) for each in message.staged]
+    """The files of all tasks, in their order; a task that failed sent no message."""
+    return [
+        each
+        for message in messages
+        if isinstance(message, StagedMessage)
+        for each in message.staged
+    ]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    def __init__(self, sink: Sink, mark: BatchMark) -> None:
+    """Spark's writer of one batch."""
+
+    def __init__(self, sink: MessageSink, mark: BatchMark) -> None:
         self.sink, self.mark = sink, mark
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Taken:
-        return Taken(self.sink.take(iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        return StagedMessage(self.sink.stage(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self.sink.commit(self.mark, _all_staged(messages))
@@ -254,12 +274,14 @@ class BatchWriter(DataSourceArrowWriter):
         self.sink.leave()
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, sink: Sink, checkpoint: str) -> None:
+class MicroBatchWriter(DataSourceStreamArrowWriter):
+    """Spark's writer of a streaming query."""
+
+    def __init__(self, sink: MessageSink, checkpoint: str) -> None:
         self.sink, self.checkpoint = sink, checkpoint
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Taken:
-        return Taken(self.sink.take(iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        return StagedMessage(self.sink.stage(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         mark = BatchMark(query_id(self.checkpoint), batchId)
@@ -267,3 +289,23 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.sink.abort(_all_staged(messages))
+
+
+def query_id(checkpoint: str) -> str:
+    """The id that Spark gave the query when it first ran with that checkpoint; a new checkpoint is a new query."""
+    try:
+        return str(json.loads(_read_metadata(checkpoint))["id"])
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as problem:
+        raise SparkError(
+            f"the id of the query cannot be read from {checkpoint}/{_METADATA}: {problem}; "
+            "the sink needs it to tell a repeated batch from a new one"
+        ) from problem
+
+
+def _read_metadata(checkpoint: str) -> bytes:
+    local = local_path(checkpoint)
+    if local is not None:
+        return (local / _METADATA).read_bytes()
+    files, path = fs.FileSystem.from_uri(checkpoint)
+    with files.open_input_stream(f"{path.rstrip('/')}/{_METADATA}") as stream:
+        return bytes(stream.read())

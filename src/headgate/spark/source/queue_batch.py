@@ -1,7 +1,7 @@
-"""The reader of a queue: ranges of ids are planned on the driver, each is asked of the database by a task.
+"""The batch reader of a queue: the driver plans ranges of ids, and each task selects one range from the database.
 
-The newest id at the moment of planning bounds all ranges: what is published later is in none of them. Within it, a task
-sees what is committed when it looks, as everything it does not claim may be taken away at any time.
+The newest id at the time of planning is the end of all ranges: later messages are in none of them. A task reads what is
+committed when it selects; since nothing is claimed, consumers may take messages at any time.
 """
 
 from __future__ import annotations
@@ -14,69 +14,71 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headgate.clock import now_us
-from headgate.spark.datasource import plainly
+from headgate.spark.datasource import hide_traceback
+from headgate.spark.options import QueueRead
+from headgate.spark.pushdown import PushdownReader
 from headgate.spark.schema import arrow_schema, queue_columns
-from headgate.spark.source.answering import AnsweringReader
-from headgate.spark.source.projection import evened
-from headgate.spark.source.queue_options import QueueRead
-from headgate.spark.source.queue_rows import Rows, column, open_rows, queue_id
-from headgate.spark.source.queue_scan import listed, matches, scan_of, spans
+from headgate.spark.source.projection import even_batches
+from headgate.spark.source.queue_rows import QueueRows, open_rows, queue_id, select_column
+from headgate.spark.source.queue_scan import matches, scan_of, split_range, state_list
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-BETWEEN_BORDERS: Final = 256  # messages
-_SMALLEST_PART: Final = 20_000  # messages; fewer are not worth a task of their own
-_LARGEST_PART: Final = 1_000_000
+BORDER_STEP: Final = 256  # messages
+_SMALLEST_TASK: Final = 20_000  # messages; fewer are not worth a task of their own
+_LARGEST_TASK: Final = 1_000_000
 
 
-class QueueReader(AnsweringReader):
-    """Reads what a queue holds, and leaves it there. `UTC()` is the moment at which the reader is made."""
+class QueueBatchReader(PushdownReader):
+    """Reads the messages of a queue without claiming them. `UTC()` is the moment at which the reader is made."""
 
     def __init__(
-        self, schema: StructType, read: QueueRead, clock: Callable[[], int] = now_us
+        self, schema: StructType, options: QueueRead, clock: Callable[[], int] = now_us
     ) -> None:
         super().__init__(queue_columns(schema), arrow_schema(schema), clock())
-        self.asked = read
-        with open_rows(read.place) as rows:
-            self.queue = queue_id(rows, read.place.name)
+        self.options = options
+        with open_rows(options.place) as rows:
+            self.queue = queue_id(rows, options.place.name)
 
-    @plainly
+    @hide_traceback
     def partitions(self) -> list[InputPartition]:
-        with open_rows(self.asked.place) as rows:
-            return [InputPartition(span) for span in self._spans(rows)]
+        with open_rows(self.options.place) as rows:
+            return [InputPartition(ids) for ids in self._ranges(rows)]
 
-    def _spans(self, rows: Rows) -> list[tuple[int, int]]:
+    def _ranges(self, rows: QueueRows) -> list[tuple[int, int]]:
         last, borders = (
             ("last_delivery", "delivery_borders")
-            if self.asked.states
+            if self.options.states
             else ("last_archived", "archive_borders")
         )
-        states = listed(self.asked.states)
-        newest = column(rows, last, self.queue, states=states)
+        states = state_list(self.options.states)
+        newest = select_column(rows, last, self.queue, states=states)
         end = min(newest[0].as_py() + 1 if len(newest) else 0, self.pushed.high)
         if end <= self.pushed.low:
             return []
-        if self.asked.partitions == 1:
+        if self.options.partitions == 1:
             return [(self.pushed.low, end)]
-        params = (self.queue, self.pushed.low, end, BETWEEN_BORDERS)
-        found = column(rows, borders, *params, states=states).to_pylist()
-        worth = worthwhile(len(found) * BETWEEN_BORDERS, self.asked.cores)
-        return spans(found, end, self.asked.partitions or worth)
+        params = (self.queue, self.pushed.low, end, BORDER_STEP)
+        ids = select_column(rows, borders, *params, states=states).to_pylist()
+        tasks = worthwhile_tasks(len(ids) * BORDER_STEP, self.options.cores)
+        return split_range(ids, end, self.options.partitions or tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # there was nothing to plan
+        if partition.value is None:  # nothing was planned
             return
-        projection, shown = self.projection(), self.asked.place.shown
-        with open_rows(self.asked.place) as rows:
-            asked, whole = self.asked, self.whole(self.asked.filter)
-            scan = scan_of(self.queue, asked.states, whole, self.columns, rows.dialect, self.now_us)
+        options, projection = self.options, self.projection()
+        filter, shown = self.add_pushed(options.filter), options.place.shown
+        with open_rows(options.place) as rows:
+            scan = scan_of(
+                self.queue, options.states, filter, self.columns, rows.dialect, self.now_us
+            )
             low, high = partition.value
-            found = matches(rows, scan, (low,), (high,))
-            yield from evened(projection.batch(batch, shown) for batch in found)
+            batches = matches(rows, scan, (low,), (high,))
+            yield from even_batches(projection.batch(batch, shown) for batch in batches)
 
 
-def worthwhile(messages: int, cores: int = 0) -> int:
-    """How many tasks so many messages are worth on so many cores; 0 for those of this machine."""
+def worthwhile_tasks(messages: int, cores: int = 0) -> int:
+    """How many tasks that many messages are worth on that many cores; 0 for the cores of this machine."""
     cores = cores or os.cpu_count() or 1
-    return max(1, min(cores, messages // _SMALLEST_PART), messages // _LARGEST_PART)
+    return max(1, min(cores, messages // _SMALLEST_TASK), messages // _LARGEST_TASK)

@@ -1,8 +1,8 @@
-"""The stream reader of a queue: its archive followed as it grows, or what it holds looked at once, batch by batch.
+"""The micro-batch reader of a queue: its archive followed as it grows, or its current messages read once in batches.
 
-An offset says which queue it is in, at which key the next batch begins and how many messages were come by until there;
-that of a look also says where it ends, so that a query that starts again ends there too. It only ever stands behind a
-message that was there: a database that forgets what it had not yet made durable does not give out that turn again.
+An offset holds the number of the queue, the key at which the next batch begins and how many messages were scanned so far.
+When the queue is read once it also holds the end, so that a restarted query ends there too. An offset is always behind an
+existing message: a database that loses transactions which were not durable yet does not assign that turn again.
 """
 
 from __future__ import annotations
@@ -22,37 +22,40 @@ from pyspark.sql.streaming.datasource import (
 from headgate.clock import now_us
 from headgate.errors import DataLost
 from headgate.pipelines import MESSAGES
-from headgate.spark.schema import Column, arrow_schema, queue_columns
-from headgate.spark.source.planned import GO_ON, report_loss
-from headgate.spark.source.projection import Projection, evened
-from headgate.spark.source.queue_batch import BETWEEN_BORDERS, worthwhile
-from headgate.spark.source.queue_options import QueueRead
-from headgate.spark.source.queue_orders import (
+from headgate.spark.options import QueueRead
+from headgate.spark.schema import SchemaColumn, arrow_schema, queue_columns
+from headgate.spark.source.projection import Projection, even_batches
+from headgate.spark.source.queue_batch import BORDER_STEP, worthwhile_tasks
+from headgate.spark.source.queue_rows import QueueRows, open_rows, queue_id
+from headgate.spark.source.queue_scan import (
+    Key,
     Order,
     borders_of,
     count_of,
     end_of,
     key_at,
+    matches,
     order_of,
+    scan_of,
+    split_range,
     turns_end,
 )
-from headgate.spark.source.queue_rows import Rows, open_rows, queue_id
-from headgate.spark.source.queue_scan import Key, matches, scan_of, spans
+from headgate.spark.source.ranges import LOSS_HINT, report_loss
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
 class Position(NamedTuple):
-    """Where a query stands in a queue."""
+    """A query's position in a queue."""
 
     queue: int
     next: Key
-    messages: int = 0  # come by until there
-    until: Key | None = None  # of a look
+    messages: int = 0  # scanned so far
+    until: Key | None = None  # the end of a queue that is read once
 
     def offset(self) -> dict[str, int]:
-        """As Spark keeps it."""
+        """The position as Spark stores it."""
         names = ("turn", "id")[-len(self.next) :]
         end = {} if self.until is None else {"until": self.until[-1]}
         counted = {"queue": self.queue, MESSAGES: self.messages}
@@ -60,53 +63,53 @@ class Position(NamedTuple):
 
 
 def position_of(offset: Mapping[str, Any]) -> Position:
-    """The position that Spark kept."""
+    """The position of an offset that Spark stored."""
     key = tuple(offset[name] for name in ("turn", "id") if name in offset)
     until = (offset["until"],) if "until" in offset else None
     return Position(offset["queue"], key, offset[MESSAGES], until)
 
 
-class Share(NamedTuple):
-    """What one task of a micro-batch reads; the first one also tells how many messages the batch comes by."""
+class QueueShare(NamedTuple):
+    """The range that one task of a micro-batch reads; the first share also says how many messages the batch scans."""
 
     queue: int
     low: Key
     high: Key
     now_us: int
-    messages: int  # archived in it
-    came_by: int = 0
+    messages: int  # of the range in the archive
+    scanned: int = 0
 
 
-class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Each message once, in the order of keys within each task. `UTC()` is the moment at which a batch is planned."""
+class QueueMicroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads each message once, in the order of keys within each task. `UTC()` is the moment at which a batch is planned."""
 
-    columns: Sequence[Column] | None
+    columns: Sequence[SchemaColumn] | None
     arrow: pa.Schema
 
     def __init__(
-        self, schema: StructType, asked: QueueRead, clock: Callable[[], int] = now_us
+        self, schema: StructType, options: QueueRead, clock: Callable[[], int] = now_us
     ) -> None:
         self.columns, self.arrow = queue_columns(schema), arrow_schema(schema)
-        self.asked, self._clock = asked, clock
-        self.order: Order = order_of(asked.states)
-        self._last: Key | None = None  # where a query ends that reads what is there now
+        self.options, self._clock = options, clock
+        self.order: Order = order_of(options.states)
+        self._last: Key | None = None  # where an availableNow query ends
         self._newest: Position | None = None
 
-    # ---- how far -------------------------------------------------------------------------------------
+    # ---- offsets -------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, int]:
         with self._rows() as rows:
-            queue = queue_id(rows, self.asked.place.name)
-            until = end_of(rows, self.order, queue) if self.asked.states else None
+            queue = queue_id(rows, self.options.place.name)
+            until = end_of(rows, self.order, queue) if self.options.states else None
             return Position(queue, self.order.first, until=until).offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self.asked.max_messages
+        most = self.options.max_messages
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
         with self._rows() as rows:
-            self._last = end_of(rows, self.order, queue_id(rows, self.asked.place.name))
+            self._last = end_of(rows, self.order, queue_id(rows, self.options.place.name))
 
     def reportLatestOffset(self) -> dict[str, int] | None:
         return None if self._newest is None else self._newest.offset()
@@ -114,14 +117,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         begin = position_of(start)
         with self._rows() as rows:
-            self._check_there(rows, begin)
-            newest = self._newest = self._reached(rows, begin)
+            self._check_queue(rows, begin)
+            newest = self._newest = self._newest_position(rows, begin)
             if isinstance(limit, ReadMaxRows):
-                return self._limited(rows, begin, newest, limit.max_rows).offset()
+                return self._limit_position(rows, begin, newest, limit.max_rows).offset()
         return newest.offset()
 
-    def _reached(self, rows: Rows, begin: Position) -> Position:
-        """How far one could read. What was counted for the last batch is not counted again."""
+    def _newest_position(self, rows: QueueRows, begin: Position) -> Position:
+        """The newest position that can be read. Messages counted for the last batch are not counted again."""
         known = self._newest
         if known is None or known.next < begin.next:
             known = begin
@@ -131,7 +134,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return known
         return known._replace(next=end, messages=known.messages + more)
 
-    def _limited(self, rows: Rows, begin: Position, newest: Position, most: int) -> Position:
+    def _limit_position(
+        self, rows: QueueRows, begin: Position, newest: Position, most: int
+    ) -> Position:
         if newest.messages - begin.messages <= most:
             return newest
         key = key_at(rows, self.order, begin.queue, begin.next, newest.next, most)
@@ -141,80 +146,82 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         begin, until = position_of(start), position_of(end)
-        moment, came_by = self._clock(), until.messages - begin.messages
+        moment, scanned = self._clock(), until.messages - begin.messages
         with self._rows() as rows:
-            self._check_there(rows, begin)
+            self._check_queue(rows, begin)
             shares = [
-                Share(begin.queue, *span, moment, self._archived(rows, begin.queue, *span))
-                for span in self._spans(rows, begin, until)
+                QueueShare(
+                    begin.queue, *keys, moment, self._count_archived(rows, begin.queue, *keys)
+                )
+                for keys in self._ranges(rows, begin, until)
             ]
-        self._check_kept(came_by, sum(share.messages for share in shares))
-        shares[0] = shares[0]._replace(came_by=came_by)
+        self._check_pruned(scanned, sum(share.messages for share in shares))
+        shares[0] = shares[0]._replace(scanned=scanned)
         return [InputPartition(share) for share in shares]
 
-    def _spans(self, rows: Rows, begin: Position, until: Position) -> list[tuple[Key, Key]]:
+    def _ranges(self, rows: QueueRows, begin: Position, until: Position) -> list[tuple[Key, Key]]:
         whole = [(begin.next, until.next)]
-        worth = worthwhile(until.messages - begin.messages, self.asked.cores)
-        parts = self.asked.partitions or worth
-        if parts == 1:
+        worth = worthwhile_tasks(until.messages - begin.messages, self.options.cores)
+        tasks = self.options.partitions or worth
+        if tasks == 1:
             return whole
-        borders = borders_of(rows, self.order, begin.queue, begin.next, until.next, BETWEEN_BORDERS)
-        return spans(borders, until.next, parts) or whole
+        borders = borders_of(rows, self.order, begin.queue, begin.next, until.next, BORDER_STEP)
+        return split_range(borders, until.next, tasks) or whole
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert self.columns is not None
-        projection, shown = Projection(self.columns, self.arrow), self.asked.place.shown
-        found = self.messages(partition.value)
-        return evened(projection.batch(batch, shown) for batch in found)
+        projection, shown = Projection(self.columns, self.arrow), self.options.place.shown
+        batches = self.messages(partition.value)
+        return even_batches(projection.batch(batch, shown) for batch in batches)
 
-    def messages(self, share: Share) -> Iterator[pa.RecordBatch]:
-        """What matches of a task's share, as stream columns."""
-        asked = self.asked
+    def messages(self, share: QueueShare) -> Iterator[pa.RecordBatch]:
+        """The matches of a task's share, as stream columns."""
+        options = self.options
         with self._rows() as rows:
-            self._check_there(rows, Position(share.queue, share.high))
+            self._check_queue(rows, Position(share.queue, share.high))
             scan = scan_of(
                 share.queue,
-                asked.states,
-                asked.filter,
+                options.states,
+                options.filter,
                 self.columns,
                 rows.dialect,
                 share.now_us,
-                in_turn=not asked.states,
+                in_turn=not options.states,
             )
             yield from matches(rows, scan, share.low, share.high)
-            # Not before: a prune may have come between two pages.
-            left = self._archived(rows, share.queue, share.low, share.high)
-        self._check_kept(share.messages, left)
+            # Counted after reading: a prune may have happened between two pages.
+            left = self._count_archived(rows, share.queue, share.low, share.high)
+        self._check_pruned(share.messages, left)
 
     def _rows(self) -> Any:
-        return open_rows(self.asked.place)
+        return open_rows(self.options.place)
 
-    # ---- what is gone --------------------------------------------------------------------------------
+    # ---- lost data -----------------------------------------------------------------------------------
 
-    def _check_there(self, rows: Rows, begin: Position) -> None:
-        """Every task asks, too: it may have got through to another server."""
-        place = self.asked.place
+    def _check_queue(self, rows: QueueRows, begin: Position) -> None:
+        """Refuse another queue of the same name, and an older database. Tasks check too: they may reach another server."""
+        place = self.options.place
         if queue_id(rows, place.name) != begin.queue:
             raise DataLost(
-                f"{place.shown}: the queue the query stands in was deleted, and another one made of that name; start the "
-                "query with a new checkpoint"
+                f"{place.shown}: the queue was deleted and created again since the query started; start the query with a new "
+                "checkpoint"
             )
-        if not self.asked.states and turns_end(rows, begin.queue) <= begin.next[0]:
+        if not self.options.states and turns_end(rows, begin.queue) <= begin.next[0]:
             raise DataLost(
-                f"{place.shown}: the query stands at turn {begin.next[0]}, which has not been yet: the database is an older "
-                "copy, for which start the query with a new checkpoint, or a replica that is behind: name the primary"
+                f"{place.shown}: the query is at turn {begin.next[0]}, which the database has not reached: it is an older copy "
+                "(start the query with a new checkpoint), or a replica that lags behind (name the primary)"
             )
 
-    def _archived(self, rows: Rows, queue: int, low: Key, high: Key) -> int:
-        """How many messages the range of an archive has now; of a look nothing is counted, as consumers take from it."""
-        return 0 if self.asked.states else count_of(rows, self.order, queue, low, high)
+    def _count_archived(self, rows: QueueRows, queue: int, low: Key, high: Key) -> int:
+        """How many messages a range of the archive has now; other states are not counted, since consumers take messages."""
+        return 0 if self.options.states else count_of(rows, self.order, queue, low, high)
 
-    def _check_kept(self, planned: int, left: int) -> None:
-        """Refuse what has become less since it was planned: nobody knows whether it was read before it was pruned."""
-        if left < planned and not self.asked.states:
+    def _check_pruned(self, planned: int, left: int) -> None:
+        """Report messages that were pruned since planning: they may or may not have been read before."""
+        if left < planned and not self.options.states:
             report_loss(
-                f"{self.asked.place.shown}: {planned - left} of {planned} archived messages were pruned before the query was "
-                "done with them",
-                f"prune later, or {GO_ON}",
-                fail=self.asked.fail_on_data_loss,
+                f"{self.options.place.shown}: {planned - left} of {planned} archived messages were pruned before the query had "
+                "read them",
+                f"prune later, or {LOSS_HINT}",
+                fail=self.options.fail_on_data_loss,
             )

@@ -1,13 +1,14 @@
-"""Which offsets of which streams a Spark task reads: planned on the driver, scanned on an executor.
+"""The offsets that each Spark task reads: planned on the driver, scanned on an executor.
 
-The driver asks the summaries and leaves out what holds no match; an executor asks them again, which is cheap, so
-sealing between the two cannot make an answer wrong, and what retention drops between the two is an error. A clustered segment is never split: every part of
-its offsets lies all over it.
+The driver asks the summaries and leaves out chunks without a match. An executor asks them again, which is cheap, so
+sealing in between cannot make an answer wrong; messages that retention deletes in between are an error. A clustered
+segment is never split: every part of its offsets is spread over the whole segment.
 """
 
 from __future__ import annotations
 
 import heapq
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.clock import now_us
-from headgate.spark.source.planned import PlannedCatalog
+from headgate.errors import DataLost
 from headgate.streams import load_options
 from headgate.streams.read import (
     Scan,
@@ -33,14 +34,19 @@ from headgate.streams.read import (
 )
 from headgate.streams.segments import Segment
 
-SMALLEST_PART: Final = 1 << 20  # bytes; less than that is not worth a task of its own
-LARGEST_PART: Final = 512 << 20  # starting a task costs what scanning some 100 MiB does
+SMALLEST_TASK: Final = 1 << 20  # bytes; less is not worth a task of its own
+LARGEST_TASK: Final = 512 << 20  # starting a task costs as much as scanning some 100 MiB
+LOSS_HINT: Final = (
+    "skip them with failOnDataLoss=false, or fail_on_data_loss = false in a pipeline's [source]"
+)
 
 Numbers = npt.NDArray[np.int64]
 
+_log: Final = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, order=True)
-class Range:
+class OffsetRange:
     """The offsets [low, high) of the stream in the directory `path`."""
 
     path: str
@@ -49,7 +55,7 @@ class Range:
 
 
 class Run(NamedTuple):
-    """Chunks of one segment that may hold matches; it may be cut between any two of them."""
+    """Chunks of one segment that may hold matches; it can be cut between any two of them."""
 
     path: str
     lows: Numbers
@@ -57,9 +63,9 @@ class Run(NamedTuple):
     weights: Numbers  # bytes
 
 
-class Piece(NamedTuple):
+class WeightedRange(NamedTuple):
     weight: int
-    range: Range
+    range: OffsetRange
 
 
 def plan(
@@ -68,24 +74,24 @@ def plan(
     *,
     start: Mapping[str, int] | None = None,
     end: Mapping[str, int] | None = None,
-    parts: int = 0,
+    tasks: int = 0,
     cores: int = 0,
     catalog_of: Callable[[str], SegmentCatalog] | None = None,
     stats: ScanStats | None = None,
-) -> list[tuple[Range, ...]]:
-    """Tasks of about the same weight that together hold every match; none when there is none.
+) -> list[tuple[OffsetRange, ...]]:
+    """Plan tasks of similar weight that together hold every match; no task when there is no match.
 
-    At most `parts`; 0 for as many as the weight is worth on so many cores, 0 for those of this machine. A stream
-    missing in `start` is read from its oldest message, one missing in `end` up to its newest. `stats` counts what was
-    come by and left out.
+    At most `tasks`; 0 for as many as the weight is worth on that many cores (0: those of this machine). A stream
+    missing in `start` is read from its oldest message, one missing in `end` up to its newest. `stats` counts the
+    scanned and skipped chunks.
     """
-    bound, listed = query.at(now_us()), catalog_of or listing
+    bound, open_catalog = query.at(now_us()), catalog_of or stream_catalog
     since, until = start or {}, end or {}
     runs = [
         run
         for path in paths
         for run in _runs(
-            listed(path),
+            open_catalog(path),
             own_query(path, bound),
             path,
             since.get(path),
@@ -94,29 +100,24 @@ def plan(
         )
     ]
     total = sum(int(run.weights.sum()) for run in runs)
-    tasks = parts or worthwhile(total, cores or os.cpu_count() or 1)
-    pieces = [piece for run in runs for piece in cut(run, -(-total // tasks))]
-    return balanced(pieces, tasks)
+    count = tasks or worthwhile_tasks(total, cores or os.cpu_count() or 1)
+    pieces = [piece for run in runs for piece in cut(run, -(-total // count))]
+    return balance(pieces, count)
 
 
-def listing(path: str) -> SegmentCatalog:
-    """The segments that the stream in this directory has now."""
-    return SegmentCatalog(Path(path))
-
-
-def scan(range: Range, query: StreamQuery, catalog: SegmentCatalog | None = None) -> Scan:
+def scan(range: OffsetRange, query: StreamQuery, catalog: SegmentCatalog | None = None) -> Scan:
     """The matches with an offset in the range, as stream columns in the order of offsets."""
-    listed = catalog or PlannedCatalog(range.path)
-    return Scan(listed, own_query(range.path, query), range.low, range.high)
+    own = catalog or PlannedCatalog(range.path)
+    return Scan(own, own_query(range.path, query), range.low, range.high)
 
 
 def sweep(
-    range: Range, query: StreamQuery, catalog: SegmentCatalog | None = None
+    range: OffsetRange, query: StreamQuery, catalog: SegmentCatalog | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The same matches as they lie: a clustered segment is not brought back into the order of offsets."""
-    listed, own = catalog or PlannedCatalog(range.path), own_query(range.path, query)
+    """The matches with an offset in the range, in storage order: clustered segments stay clustered."""
+    catalog, own = catalog or PlannedCatalog(range.path), own_query(range.path, query)
     position, bound, stats = range.low, own.at(now_us()), ScanStats()
-    while position < range.high and (segment := listed.covering(position)) is not None:
+    while position < range.high and (segment := catalog.covering(position)) is not None:
         low, high = max(position, segment.first_offset), min(segment.next_offset, range.high)
         yield from sweep_segment(segment, bound, low, high, stats)
         position = max(position, high)
@@ -128,7 +129,49 @@ def own_query(path: str, query: StreamQuery) -> StreamQuery:
     return replace(query, entry_filters=(*own, *query.entry_filters)) if own else query
 
 
-# ---- what survives -----------------------------------------------------------------------------------
+# ---- catalogs ----------------------------------------------------------------------------------------
+
+
+def stream_catalog(path: str) -> SegmentCatalog:
+    """The segments that the stream in this directory has now."""
+    return SegmentCatalog(Path(path))
+
+
+class PlannedCatalog(SegmentCatalog):
+    """The segments of a stream, asked only for offsets that existed when they were planned.
+
+    Messages that are gone are a `DataLost`, or a line in the log when `fail` is false.
+    """
+
+    def __init__(self, path: str, *, fail: bool = True, hint: str = LOSS_HINT) -> None:
+        super().__init__(Path(path))
+        self._path, self._fail, self._hint = path, fail, hint
+
+    def covering(self, offset: int) -> Segment | None:
+        segment = super().covering(offset)
+        if segment is None:
+            self._lose(
+                f"{self._path}: the stream ends before offset {offset}, which existed when it was planned"
+            )
+        elif segment.first_offset > offset:
+            last = segment.first_offset - 1
+            self._lose(
+                f"{self._path}: offsets {offset} to {last} were deleted before the query read them"
+            )
+        return segment
+
+    def _lose(self, problem: str) -> None:
+        report_loss(problem, f"keep more (max_age, max_bytes), or {self._hint}", fail=self._fail)
+
+
+def report_loss(problem: str, remedy: str, *, fail: bool) -> None:
+    """Raise `DataLost`, or only log the loss when `fail` is false."""
+    if fail:
+        raise DataLost(f"{problem}; {remedy}")
+    _log.warning("%s", problem)
+
+
+# ---- chunks that may match ---------------------------------------------------------------------------
 
 
 def _runs(
@@ -153,66 +196,66 @@ def _run(
     path: str, segment: Segment, query: StreamQuery, low: int, high: int, stats: ScanStats
 ) -> Run:
     found = survivors(segment, query.filter, query.entry_filters, low, high, stats)
-    chosen = np.array([survivor.at for survivor in found], np.intp)
-    first, last = (bound[chosen] for bound in segment.offset_bounds())
-    run = Run(path, np.maximum(first, low), np.minimum(last + 1, high), segment.lengths()[chosen])
-    return run if (first[1:] > last[:-1]).all() else _whole(run)
+    chunks = np.array([survivor.at for survivor in found], np.intp)
+    first, last = (bound[chunks] for bound in segment.offset_bounds())
+    run = Run(path, np.maximum(first, low), np.minimum(last + 1, high), segment.lengths()[chunks])
+    return run if (first[1:] > last[:-1]).all() else _merge_chunks(run)
 
 
-def _whole(run: Run) -> Run:
+def _merge_chunks(run: Run) -> Run:
     lowest, highest, weight = run.lows.min(), run.highs.max(), run.weights.sum()
     return Run(run.path, np.array([lowest]), np.array([highest]), np.array([weight]))
 
 
-# ---- fair shares -------------------------------------------------------------------------------------
+# ---- tasks of similar weight -------------------------------------------------------------------------
 
 
-def worthwhile(total: int, cores: int) -> int:
-    """How many tasks so many bytes are worth."""
-    wanted = max(1, min(cores, total // SMALLEST_PART), total // LARGEST_PART)
-    return wanted if wanted <= cores else -(-wanted // cores) * cores  # no core idles at the end
+def worthwhile_tasks(total: int, cores: int) -> int:
+    """How many tasks that many bytes are worth."""
+    tasks = max(1, min(cores, total // SMALLEST_TASK), total // LARGEST_TASK)
+    return tasks if tasks <= cores else -(-tasks // cores) * cores  # no core idles at the end
 
 
-def cut(run: Run, target: int) -> Iterator[Piece]:
-    """The run in pieces of about `target` bytes."""
+def cut(run: Run, target: int) -> Iterator[WeightedRange]:
+    """Cut the run into ranges of about `target` bytes."""
     ends = np.cumsum(run.weights, dtype=np.int64)
     share = (ends - 1) // max(target, 1)
     borders = [0, *(np.flatnonzero(np.diff(share)) + 1).tolist(), len(share)]
     for first, behind in pairwise(borders):
-        offsets = Range(run.path, int(run.lows[first]), int(run.highs[behind - 1]))
-        yield Piece(int(run.weights[first:behind].sum()), offsets)
+        offsets = OffsetRange(run.path, int(run.lows[first]), int(run.highs[behind - 1]))
+        yield WeightedRange(int(run.weights[first:behind].sum()), offsets)
 
 
-def balanced(pieces: Iterable[Piece], parts: int) -> list[tuple[Range, ...]]:
-    """The pieces on at most `parts` tasks: the heaviest first, each to whoever has least."""
+def balance(pieces: Iterable[WeightedRange], count: int) -> list[tuple[OffsetRange, ...]]:
+    """Distribute the pieces over at most `count` tasks: heaviest first, each to the task with the least weight."""
     heaviest = sorted(pieces, key=lambda piece: (-piece.weight, piece.range))
-    shares: list[list[Range]] = [[] for _ in heaviest[:parts]]
+    shares: list[list[OffsetRange]] = [[] for _ in heaviest[:count]]
     lightest = [(0, at) for at in range(len(shares))]
     for weight, offsets in heaviest:
         carried, at = heapq.heappop(lightest)
         shares[at].append(offsets)
         heapq.heappush(lightest, (carried + weight, at))
-    return [joined(share) for share in shares if share]
+    return [join_ranges(share) for share in shares if share]
 
 
-def in_sequence(tasks: Sequence[tuple[Range, ...]]) -> list[tuple[Range, ...]]:
-    """The same ranges on as many tasks, each task's before those of the next: what is copied keeps its order."""
+def order_tasks(tasks: Sequence[tuple[OffsetRange, ...]]) -> list[tuple[OffsetRange, ...]]:
+    """Redistribute the ranges over as many tasks, in order of offsets, so that what tasks write keeps that order."""
     ranges = sorted(one for task in tasks for one in task)
-    whole, before = sum(one.high - one.low for one in ranges), 0
-    shares: list[list[Range]] = [[] for _ in tasks]
+    total, before = sum(one.high - one.low for one in ranges), 0
+    shares: list[list[OffsetRange]] = [[] for _ in tasks]
     for one in ranges:
         middle = before + (one.high - one.low) // 2
-        shares[middle * len(tasks) // whole].append(one)
+        shares[middle * len(tasks) // total].append(one)
         before += one.high - one.low
-    return [joined(share) for share in shares if share]
+    return [join_ranges(share) for share in shares if share]
 
 
-def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """The same offsets in order, neighbours as one range."""
-    found: list[Range] = []
+def join_ranges(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """Sort the ranges, and join neighbours."""
+    joined: list[OffsetRange] = []
     for one in sorted(ranges):
-        if found and found[-1].path == one.path and found[-1].high == one.low:
-            found[-1] = replace(found[-1], high=one.high)
+        if joined and joined[-1].path == one.path and joined[-1].high == one.low:
+            joined[-1] = replace(joined[-1], high=one.high)
         else:
-            found.append(one)
-    return tuple(found)
+            joined.append(one)
+    return tuple(joined)

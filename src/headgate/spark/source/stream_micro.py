@@ -1,7 +1,7 @@
-"""The stream reader: how far each micro-batch goes, what it reads, and a cursor that shows where the query stands.
+"""The micro-batch reader of streams: how far each batch goes, what it reads, and a cursor that shows the progress.
 
-An offset is `{directory: next offset}`. A batch covers messages whether they match or not, so it advances when all of
-them are filtered out; the limits count the same messages.
+An offset is `{directory: next offset}`. A batch covers messages whether they match or not, so a query advances even when
+no message matches; limits count all of them too.
 """
 
 from __future__ import annotations
@@ -24,13 +24,18 @@ from pyspark.sql.streaming.datasource import (
 from headgate.clock import now_us
 from headgate.errors import DataLost, StreamError
 from headgate.filters import normalize
-from headgate.pipelines import real_place
-from headgate.spark.options import SourceOptions
+from headgate.pipelines import canonical_location
+from headgate.spark.options import StreamRead
 from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
-from headgate.spark.source.planned import PlannedCatalog
 from headgate.spark.source.projection import Projection
-from headgate.spark.source.ranges import Range, in_sequence, listing, plan
-from headgate.spark.source.stream_batch import read_ranges, resolved
+from headgate.spark.source.ranges import (
+    OffsetRange,
+    PlannedCatalog,
+    order_tasks,
+    plan,
+    stream_catalog,
+)
+from headgate.spark.source.stream_batch import read_ranges, resolve_starts
 from headgate.streams.read import ScanStats, StreamQuery
 
 if TYPE_CHECKING:
@@ -43,18 +48,23 @@ Offsets: TypeAlias = dict[str, int]
 _log: Final = logging.getLogger(__name__)
 
 
-class Share(NamedTuple):
-    """What one task of a micro-batch reads. `UTC()` is the same for all of them."""
+class StreamShare(NamedTuple):
+    """The ranges that one task of a micro-batch reads, and the moment that `UTC()` is in all of them.
 
-    ranges: tuple[Range, ...]
+    The first share also carries the messages and chunks that the whole batch scanned.
+    """
+
+    ranges: tuple[OffsetRange, ...]
     now_us: int
+    planned: ScanStats | None = None
+    scanned: int = 0
 
 
-class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what comes, in the order of offsets within each task."""
+class StreamMicroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads messages as they are appended, in the order of offsets within each task."""
 
     def __init__(
-        self, schema: StructType, options: SourceOptions, clock: Callable[[], int] = now_us
+        self, schema: StructType, options: StreamRead, clock: Callable[[], int] = now_us
     ) -> None:
         self.columns, self.arrow = reading_columns(schema), arrow_schema(schema)
         self.options, self._clock = options, clock
@@ -62,17 +72,19 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._catalogs: dict[str, PlannedCatalog] = {}
         self._cursors: dict[str, Cursors] = {}
-        self._shown: Offsets = {}
+        self._stored: Offsets = {}
 
     def stop(self) -> None:
         for cursors in self._cursors.values():
             cursors.close()
 
-    # ---- how far -------------------------------------------------------------------------------------
+    # ---- offsets -------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Offsets:
-        wanted = resolved({path: listing(path) for path in self._paths}, self.options.start)
-        return {path: max(offset, self._first(path)) for path, offset in wanted.items()}
+        starts = resolve_starts(
+            {path: stream_catalog(path) for path in self._paths}, self.options.start
+        )
+        return {path: max(offset, self._first(path)) for path, offset in starts.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_messages is not None:
@@ -88,7 +100,7 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._available()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:
-        # Spark commits a batch when the next one comes; that it asks for more says that it is done.
+        # Spark commits a batch only when it starts the next one; asking for more means that the last one is done.
         self.commit(start)
         begin, end = self._begin(start), self._available()
         self._check_shrunk(begin, end)
@@ -96,28 +108,28 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = {path: min(offset, self._target[path]) for path, offset in end.items()}
         end = {path: max(offset, begin[path]) for path, offset in end.items()}
         if isinstance(limit, ReadMaxRows):
-            end = limited(begin, end, limit.max_rows)
+            end = limit_offsets(begin, end, limit.max_rows)
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes
         if most is not None and not isinstance(limit, ReadAllAvailable):
             ahead = {path: offset for path, offset in begin.items() if offset < end[path]}
             weights = {path: self._message_bytes(path, offset) for path, offset in ahead.items()}
-            end = limited(begin, end, most, weights)
+            end = limit_offsets(begin, end, most, weights)
         return end
 
     def _available(self) -> Offsets:
         return {path: self._catalog(path).next_offset() for path in self._paths}
 
     def _begin(self, start: Mapping[str, int]) -> Offsets:
-        """Where a batch starts; a stream that was not asked for before is read from its beginning."""
-        known = self._positions(start)
+        """Where a batch starts; a stream that is new in the query is read from its beginning."""
+        known = self.positions(start)
         return {path: known[path] if path in known else self._first(path) for path in self._paths}
 
-    def _positions(self, start: Mapping[str, int]) -> Offsets:
-        """Where the query stands in its streams; an earlier run may have spelled their directories in another way."""
+    def positions(self, start: Mapping[str, int]) -> Offsets:
+        """The query's position in each stream; an earlier run may have spelled the directories differently."""
         if all(path in start for path in self._paths):
             return {path: start[path] for path in self._paths}
-        known = {real_place(path): offset for path, offset in start.items()}
-        found = {path: start.get(path, known.get(real_place(path))) for path in self._paths}
+        known = {canonical_location(path): offset for path, offset in start.items()}
+        found = {path: start.get(path, known.get(canonical_location(path))) for path in self._paths}
         return {path: offset for path, offset in found.items() if offset is not None}
 
     def _first(self, path: str) -> int:
@@ -131,7 +143,7 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._catalogs[path]
 
     def _message_bytes(self, path: str, offset: int) -> float:
-        """What a message weighs on disk around this offset."""
+        """The average size of a message on disk around this offset."""
         segment = self._catalog(path).covering(offset)
         if segment is None:
             return 1.0
@@ -140,54 +152,62 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- one batch -----------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        moment = self._clock()
-        ranges = self._planned(*self._bounds(start, end), moment)
-        return [InputPartition(Share(some, moment)) for some in ranges]
+        return [InputPartition(share) for share in self.plan_shares(start, end) if share.ranges]
+
+    def plan_shares(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[StreamShare]:
+        """Plan the tasks of a batch. When no chunk can match, one share without ranges carries what was scanned."""
+        begin, until = self._bounds(start, end)
+        now, stats = self._clock(), ScanStats()
+        first, *others = self._plan(begin, until, now, stats) or [()]
+        scanned = sum(until[path] - offset for path, offset in begin.items())
+        return [
+            StreamShare(first, now, stats, scanned),
+            *(StreamShare(ranges, now) for ranges in others),
+        ]
 
     def _bounds(self, start: Mapping[str, int], end: Mapping[str, int]) -> tuple[Offsets, Offsets]:
-        """Where a batch starts and ends in each stream; one that is done again ends where the earlier run has written."""
-        begin, until = self._begin(start), self._positions(end)
+        """Where a batch starts and ends in each stream; a repeated batch ends where the earlier run recorded."""
+        begin, until = self._begin(start), self.positions(end)
         return begin, {path: until.get(path, offset) for path, offset in begin.items()}
 
-    def _planned(
-        self, begin: Offsets, until: Offsets, moment: int, stats: ScanStats | None = None
-    ) -> list[tuple[Range, ...]]:
-        """What each task of a batch reads; everything between its bounds must still be there."""
+    def _plan(
+        self, begin: Offsets, until: Offsets, moment: int, stats: ScanStats
+    ) -> list[tuple[OffsetRange, ...]]:
+        """The ranges of each task of a batch; all messages between its bounds must still exist."""
         for path in self._paths:
             self._catalog(path).relist()
-        found = plan(
+        tasks = plan(
             self._paths,
-            self._query(moment),
+            self.query(moment),
             start=begin,
             end=until,
-            parts=self.options.partitions,
+            tasks=self.options.partitions,
             cores=self.options.cores,
             catalog_of=self._catalog,
             stats=stats,
         )
-        return in_sequence(found)
+        return order_tasks(tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        share: Share = partition.value
+        share: StreamShare = partition.value
         projection, fail = Projection(self.columns, self.arrow), self.options.fail_on_data_loss
-        return read_ranges(share.ranges, self._query(share.now_us), projection, fail=fail)
+        return read_ranges(share.ranges, self.query(share.now_us), projection, fail=fail)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Show where the query stands as a cursor of each stream."""
+        """Store the query's progress as a cursor of each stream."""
         if not self.options.cursor:
             return
         try:
             for path, offset in end.items():
-                if self._shown.get(path) != offset:
+                if self._stored.get(path) != offset:
                     self._cursors_of(path).commit(self.options.cursor, offset)
-                    self._shown[path] = offset
-        except StreamError as problem:  # a stream may well be read-only, and be read all the same
-            _log.warning("the progress of the query is not shown: %s", problem)
+                    self._stored[path] = offset
+        except StreamError as problem:  # a stream that is read-only can still be read
+            _log.warning("the progress of the query is not stored as a cursor: %s", problem)
 
-    def _query(self, moment: int) -> StreamQuery:
-        return StreamQuery(
-            normalize(self.options.filter).at(moment), columns=stream_columns(self.columns)
-        )
+    def query(self, moment: int) -> StreamQuery:
+        filter = normalize(self.options.filter).at(moment)
+        return StreamQuery(filter, columns=stream_columns(self.columns))
 
     def _cursors_of(self, path: str) -> Cursors:
         from headgate.streams.read import Cursors
@@ -196,34 +216,34 @@ class HeadgateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cursors[path] = Cursors(Path(path))
         return self._cursors[path]
 
-    # ---- what is gone --------------------------------------------------------------------------------
+    # ---- lost data -----------------------------------------------------------------------------------
 
     def _check_shrunk(self, begin: Offsets, available: Offsets) -> None:
         for path, offset in begin.items():
             if available[path] < offset:
                 raise DataLost(
-                    f"{path}: the query stands at offset {offset}, the stream ends at {available[path]}: it was "
-                    "deleted and made again; start the query with a new checkpoint"
+                    f"{path}: the query is at offset {offset}, and the stream ends at {available[path]}: it was "
+                    "deleted and created again; start the query with a new checkpoint"
                 )
 
 
-def limited(
+def limit_offsets(
     begin: Offsets, end: Offsets, most: int, weights: Mapping[str, float] | None = None
 ) -> Offsets:
-    """So much of each stream that all together weigh at most `most`, though at least one message goes on.
+    """Limit a batch to a weight of `most`, but to one message at least.
 
-    Every stream gets a part in proportion to what it has; a message weighs 1, or what `weights` says.
+    Every stream gets a part in proportion to its messages; a message weighs 1, or as much as `weights` says.
     """
     ahead = {path: end[path] - offset for path, offset in begin.items()}
     weighed = {path: count * (weights or {}).get(path, 1.0) for path, count in ahead.items()}
     total = sum(weighed.values())
     if total <= most:
         return end
-    given = {path: int(count * most / total) for path, count in ahead.items()}
-    left = most - sum(given[path] * (weights or {}).get(path, 1.0) for path in given)
-    for path in sorted(ahead, key=lambda path: (given[path], -ahead[path])):
+    counts = {path: int(count * most / total) for path, count in ahead.items()}
+    left = most - sum(counts[path] * (weights or {}).get(path, 1.0) for path in counts)
+    for path in sorted(ahead, key=lambda path: (counts[path], -ahead[path])):
         price = (weights or {}).get(path, 1.0)
-        if given[path] < ahead[path] and (price <= left or not any(given.values())):
-            given[path] += 1
+        if counts[path] < ahead[path] and (price <= left or not any(counts.values())):
+            counts[path] += 1
             left -= price
-    return {path: offset + given[path] for path, offset in begin.items()}
+    return {path: offset + counts[path] for path, offset in begin.items()}

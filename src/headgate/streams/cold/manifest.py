@@ -39,7 +39,7 @@ from headgate.streams.format import (
     cold_bounds,
 )
 from headgate.streams.segments.summarized import SegmentNote
-from headgate.streams.write.lock import locking
+from headgate.streams.write.lock import hold_lock
 
 MAGIC: Final = b"HEADGCLD"
 # magic, version, note length, summary length, CRC-32 of the header without it, the note and the summary
@@ -126,7 +126,7 @@ _log = logging.getLogger(__name__)
 
 def locking_tier(directory: Path) -> AbstractContextManager[None]:
     """Hold the lock of the cold tier, which adding and deleting segments take for a moment each."""
-    return locking(directory / TIER_LOCK)
+    return hold_lock(directory / TIER_LOCK)
 
 
 def list_manifests(directory: Path) -> list[Path]:

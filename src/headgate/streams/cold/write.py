@@ -34,7 +34,7 @@ from headgate.streams.segments.segment_rows import (
     SegmentColumn,
     SegmentRows,
     Words,
-    overflowed,
+    overflowed_headers,
     read_rows,
 )
 from headgate.streams.segments.summarized import SegmentNote
@@ -121,7 +121,7 @@ def _segment_note(
         next_offset=sources[-1].next_offset,
         indexed=task.indexed,
         producers=dict(sources[-1].producers()),
-        overflowed=overflowed(rows.columns),
+        overflowed=overflowed_headers(rows.columns),
         in_order=in_order(rows, clustering),
         created=task.created,
     )

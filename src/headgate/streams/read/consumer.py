@@ -13,10 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from operator import length_hint
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
 from typing import Final, TypeVar
+
+import pyarrow as pa
 
 from headgate.clock import now_us
 from headgate.columns import Record, decode_records
@@ -41,6 +44,9 @@ from headgate.streams.read.start import (
 PostFilter = Callable[[Message], bool]
 Result = TypeVar("Result")
 
+# Messages decoded at a time. The garbage collector looks at all that are alive again and again: with the 32,768 of a
+# batch it takes as long as decoding itself.
+DECODED_ROWS: Final = 1024
 LONGEST_SLEEP: Final = 5.0  # seconds; in case the kernel misses a change
 
 
@@ -77,6 +83,7 @@ class StreamConsumer(Iterator[Message]):
         self._last: Record | None = None  # returned last
         self._passed = self._first_position(start)  # no match before it is still to be returned
         self._buffer: Iterator[Record] = iter(())
+        self._rest: pa.RecordBatch | None = None  # of the batch that is being decoded
         self._scan: Scan | None = self._scan_until(self._catalog.next_offset())
 
     @property
@@ -164,19 +171,20 @@ class StreamConsumer(Iterator[Message]):
         return None
 
     def fill_buffer(self) -> bool:
-        """Read and decode once the buffer is empty; False when the stream has no more by now."""
-        return self._decode_batch() or self._find_more()
+        """Read and decode if the buffer is empty; False when the stream has no more by now."""
+        return length_hint(self._buffer) > 0 or self._decode_more() or self._find_more()
 
-    def _decode_batch(self) -> bool:
-        """Decode the next batch; False at the end of the scan."""
+    def _decode_more(self) -> bool:
+        """Decode the next messages of the scan; False at its end."""
         if self._scan is None:
             return False
-        batch = next(self._scan, None)
+        batch = next(self._scan, None) if self._rest is None else self._rest
         if batch is None:
             self._passed = max(self.position, self._scan.position)
             self._scan = None
             return False
-        self._buffer = iter(decode_records(batch))
+        self._buffer = iter(decode_records(batch.slice(0, DECODED_ROWS)))
+        self._rest = batch.slice(DECODED_ROWS) if batch.num_rows > DECODED_ROWS else None
         return True
 
     def _find_more(self) -> bool:
@@ -196,11 +204,11 @@ class StreamConsumer(Iterator[Message]):
 
     # ---- cursors -------------------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Store `position` under the consumer's cursor: everything before it is done."""
+    def commit(self, position: int | None = None) -> None:
+        """Store a position, by default the current one, under the consumer's cursor: everything before it is done."""
         if self._cursor is None:
             raise StreamOptionsError('only a consumer with a name can commit: consume(cursor="…")')
-        self._cursors.commit(self._cursor, self.position)
+        self._cursors.commit(self._cursor, self.position if position is None else position)
 
     def lag(self) -> int:
         """Return how many messages, matching or not, are ahead of the position."""

@@ -29,7 +29,7 @@ from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.plan import ScanStats, Survivor, survivors
 from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.segments.gather import Rows
-from headgate.streams.segments.sealed import Gathered, SealedChunk, SealedSegment
+from headgate.streams.segments.sealed import GatheredChunks, SealedChunk, SealedSegment
 from headgate.streams.segments.segment import Chunk, Segment
 
 if TYPE_CHECKING:
@@ -276,13 +276,13 @@ def _gather_cold(scan: _SegmentScan) -> Iterator[pa.RecordBatch]:
     parts, unreadable = scan.collect(scan.take)
     offsets = [part.column("offset").to_numpy() for part in parts]
     places = [np.arange(part.num_rows) + (i << _ROW_BITS) for i, part in enumerate(parts)]
-    gathered = Gathered(unify_dictionaries(parts), parts[0].schema.names) if parts else None
+    gathered = GatheredChunks(unify_dictionaries(parts), parts[0].schema.names) if parts else None
     return _take_in_order(scan, gathered, parts, offsets, places, unreadable)
 
 
 def _take_in_order(
     scan: _SegmentScan,
-    gathered: Gathered | None,
+    gathered: GatheredChunks | None,
     parts: Sequence[Chunk | pa.RecordBatch],
     offsets: Sequence[npt.NDArray[np.int64]],
     places: Sequence[npt.NDArray[np.int64]],

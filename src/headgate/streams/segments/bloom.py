@@ -1,4 +1,4 @@
-"""Bloom filters, many at a time: one a chunk, built from all its values and probed across all chunks at once.
+"""Bloom filters: one for each chunk, built from all its values, and all of them probed at once.
 
 Every value has two base hashes, h1 and h2. Text is hashed as a polynomial over its UTF-8 bytes; a number by its
 float64 value, so that the integer 1 and the float 1.0, which a filter calls equal, are one value here. Hash i of a
@@ -25,8 +25,8 @@ Hashes = npt.NDArray[np.uint64]  # one row a value: h1, h2
 Filters = npt.NDArray[np.uint8]  # one row a chunk
 Positions = npt.NDArray[np.int64]
 
-HASHED_BYTES: Final = 256  # of a text; beyond, only its length counts
-# Chunks probed at a time: what they need stays in the cache of the processor.
+HASHED_BYTES: Final = 256  # of a text; behind them only its length counts
+# Chunks probed at a time: their filters stay in the cache of the processor.
 _BLOCK: Final = 1 << 15
 
 
@@ -39,7 +39,7 @@ class Hash(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BloomShape:
-    """How large a filter is, and how many bits a value sets in it."""
+    """The bytes of a filter, and the number of bits that a value sets in it."""
 
     nbytes: int
     hashes: int
@@ -54,7 +54,7 @@ class BloomShape:
 
 @lru_cache(1 << 14, typed=True)
 def hash_value(field: Field, value: Scalar) -> Hash:
-    """The base hashes of one value."""
+    """Hash one value."""
     if isinstance(value, str):
         hashes = hash_texts(field, pa.array([value], pa.string()))
     else:
@@ -63,7 +63,7 @@ def hash_value(field: Field, value: Scalar) -> Hash:
 
 
 def hash_texts(field: Field, texts: pa.StringArray | Sequence[str]) -> Hashes:
-    """The base hashes of texts, one row each: mix(seed + length + sum of (byte[i] + 1) * base^i)."""
+    """Hash texts to one row each: mix(seed + length + sum of (byte[i] + 1) * base^i)."""
     texts = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
     seeds, bases = _keys(field, "s"), _keys(field, "p") | np.uint64(1)
     starts, lengths = _extents(texts)
@@ -80,7 +80,7 @@ def _one_length(lengths: Positions) -> bool:
 def _sums_of_table(
     content: npt.NDArray[np.uint8], starts: Positions, lengths: Positions, bases: Hashes
 ) -> Hashes:
-    """The sums of codes, dates and the like, all of one length: they are the rows of a table as they lie there."""
+    """Sum texts of one length (codes, dates): their bytes are the rows of a table already."""
     rows, width = len(lengths), int(lengths[0])
     letters = content[starts[0] : starts[0] + rows * width].reshape(rows, width).astype(np.uint64)
     letters += np.uint64(1)
@@ -99,7 +99,7 @@ def _sums_of_ranges(
 
 
 def hash_numbers(field: Field, values: npt.NDArray[Any]) -> Hashes:
-    """The base hashes of integers, floats or booleans, one row each."""
+    """Hash integers, floats or booleans to one row each."""
     as_float = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
     return mix(as_float.view(np.uint64)[:, None] ^ _keys(field, _tag(values)))
 
@@ -119,7 +119,7 @@ def _extents(texts: pa.StringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[
 def _sums(
     terms: npt.NDArray[np.uint64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
-    """The sum of each text's terms; of none, 0."""
+    """Sum the terms of each text; an empty one has sum 0."""
     found = np.zeros(len(starts), np.uint64)
     filled = lengths > 0
     if filled.any():
@@ -136,7 +136,7 @@ def _powers(base: int) -> npt.NDArray[np.uint64]:
 
 @lru_cache(1024)
 def _keys(field: Field, purpose: str) -> npt.NDArray[np.uint64]:
-    """Two numbers of the field's own, so that equal values of two fields have nothing in common."""
+    """Return two numbers for the field, so that equal values of two fields have different hashes."""
     name = f"{purpose}.{field.scope}.{field.name}".encode()
     return np.frombuffer(blake2b(name, digest_size=16).digest(), "<u8")
 
@@ -155,7 +155,7 @@ _BIT: Final = np.left_shift(1, np.arange(8)).astype(np.uint8)
 
 
 def salts(first_offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """What makes the hashes of each chunk its own."""
+    """Return the salt of each chunk."""
     return mix(first_offsets.astype(np.uint64))
 
 
@@ -163,7 +163,7 @@ def salts(first_offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
 
 
 def build(shape: BloomShape, hashes: Hashes, first_offset: int) -> Filters:
-    """The filter of one chunk that holds these values."""
+    """Build the filter of one chunk from the hashes of its values."""
     salt = salts(np.array([first_offset]))
     steps = np.arange(shape.hashes, dtype=np.uint64)
     states = hashes[:, :1] + hashes[:, 1:] * steps + salt
@@ -175,7 +175,7 @@ def build(shape: BloomShape, hashes: Hashes, first_offset: int) -> Filters:
 def probe(
     shape: BloomShape, filters: Filters, chunk_salts: npt.NDArray[np.uint64], value: Hash
 ) -> npt.NDArray[np.bool_]:
-    """Whether each of the chunks may hold the value. A False is a promise.
+    """Return for each chunk whether it may hold the value. False is certain.
 
     `filters` has one row a chunk and may be wider than the shape.
     """

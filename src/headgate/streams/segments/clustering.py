@@ -1,8 +1,8 @@
-"""Where every row of a segment goes when it is sealed: equal keys side by side, so that chunks differ.
+"""Clustering: the order of a segment's rows when it is sealed, equal values side by side, so that chunks differ.
 
 Rows are sorted by the properties a chunk must not mix, then by the indexed headers, the one with the fewest
-values first; rows with equal keys stay in the order of their offsets. Chunks end where a key changes, if one
-changes near their size.
+values first; rows with equal keys stay in the order of their offsets. A chunk ends where a key changes, if one
+changes near its full size.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from headgate.streams.segments.segment_rows import (
     ranks,
 )
 
-# A chunk has so many rows, or up to twice as many to end where a key changes.
 CHUNK_ROWS: Final = 8192
-CHUNK_BYTES: Final = 1 << 20  # or fewer, when its rows are large
+CHUNK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """What rows are sorted by: a number a row, below `size`."""
+    """A key to sort by: a number below `size` for every row, of which `distinct` occur."""
 
     ranks: Ranks
     size: int
@@ -44,7 +43,7 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class Clustering:
-    """Which row stands where, and where the chunks begin."""
+    """The order of the rows, and the positions in it where chunks begin."""
 
     order: Rows
     starts: npt.NDArray[np.intp]
@@ -54,12 +53,12 @@ class Clustering:
         return np.append(self.starts, len(self.order))[1:]
 
     def chunk_of_row(self) -> npt.NDArray[np.intp]:
-        """The chunk each row of `order` is in."""
+        """Return the chunk of every row of `order`."""
         return np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
 
 
 def sort_key(views: Sequence[SegmentColumn], rows: int) -> SortKey:
-    """The key a field sorts by: no value first, then its kinds one after the other, each in its own order."""
+    """Build the key of a field from its columns: rows without a value first, then its kinds one after the other."""
     found, size = np.zeros(rows, np.int64), 1
     for view in views:
         codes, valid, count = ranks(view)
@@ -79,7 +78,7 @@ def _distinct(found: Ranks, size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSize:
-    """A chunk has so many rows, or up to twice as many to end where a key changes; fewer when they are large."""
+    """Rows of a full chunk, up to twice as many to end where a key changes; fewer when they have so many bytes."""
 
     rows: int
     nbytes: int
@@ -88,7 +87,7 @@ class ChunkSize:
 def cluster(
     groups: Ranks, keys: Sequence[SortKey], row_bytes: Positions, size: ChunkSize | None = None
 ) -> Clustering:
-    """Sort by group, then by the keys, then as they are; no chunk holds rows of two groups."""
+    """Sort rows by group and keys, with a stable sort; no chunk holds rows of two groups."""
     size = size or ChunkSize(CHUNK_ROWS, CHUNK_BYTES)
     count = len(groups)
     if not count:
@@ -101,7 +100,7 @@ def cluster(
 
 
 def _sorted_rows(levels: Sequence[SortKey], count: int) -> Rows:
-    """A stable sort by all levels at once, as one number a row where 64 bits are enough for it."""
+    """Sort by all levels at once, as one number for each row where 64 bits are enough. The sort is stable."""
     total = 1
     for level in levels:
         total *= level.size
@@ -115,12 +114,12 @@ def _sorted_rows(levels: Sequence[SortKey], count: int) -> Rows:
         return np.arange(count)
     combined *= count
     combined += np.arange(count)
-    combined.sort()  # numbers alone sort far faster than positions do
+    combined.sort()  # sorting numbers is far faster than sorting positions
     return combined % count
 
 
 def _depth_of_change(levels: Sequence[SortKey], order: Rows) -> npt.NDArray[np.int8]:
-    """Per row, the first level at which it differs from the row before; `len(levels)` if at none."""
+    """Return for each row the first level at which it differs from the row before; `len(levels)` if at none."""
     depth = np.full(len(order), len(levels), np.int8)
     for at, level in reversed(list(enumerate(levels))):
         found = level.ranks[order]
@@ -129,9 +128,9 @@ def _depth_of_change(levels: Sequence[SortKey], order: Rows) -> npt.NDArray[np.i
 
 
 def _starts(
-    depth: npt.NDArray[np.int8], bytes_before: Positions, wanted: ChunkSize
+    depth: npt.NDArray[np.int8], bytes_before: Positions, size: ChunkSize
 ) -> npt.NDArray[np.intp]:
-    """A chunk ends at the coarsest change between its size and twice its size, or at a change of group."""
+    """Return where chunks begin: at the coarsest change between one and two sizes, or at a change of group."""
     count, starts = len(depth), [0]
     group_starts = np.append(np.flatnonzero(depth[1:] == 0) + 1, count)
     group = 0
@@ -140,7 +139,7 @@ def _starts(
         while group_starts[group] <= start:
             group += 1
         limit = int(group_starts[group])
-        end = _end(start, limit, depth, bytes_before, wanted)
+        end = _end(start, limit, depth, bytes_before, size)
         if end >= count:
             return np.array(starts, np.intp)
         starts.append(end)
@@ -151,14 +150,14 @@ def _end(
     limit: int,
     depth: npt.NDArray[np.int8],
     bytes_before: Positions,
-    wanted: ChunkSize,
+    size: ChunkSize,
 ) -> int:
-    full_of_bytes = np.searchsorted(bytes_before, _bytes_at(start, bytes_before) + wanted.nbytes)
-    size = max(1, min(wanted.rows, int(full_of_bytes) - start))
-    if limit - start <= size + size // 2:
+    full_of_bytes = np.searchsorted(bytes_before, _bytes_at(start, bytes_before) + size.nbytes)
+    rows = max(1, min(size.rows, int(full_of_bytes) - start))
+    if limit - start <= rows + rows // 2:
         return limit
-    window = depth[start + size : min(start + 2 * size, limit)]
-    return start + size + int(window.argmin()) if len(window) else limit
+    window = depth[start + rows : min(start + 2 * rows, limit)]
+    return start + rows + int(window.argmin()) if len(window) else limit
 
 
 def _bytes_at(start: int, bytes_before: Positions) -> int:
@@ -171,7 +170,7 @@ def _bytes_at(start: int, bytes_before: Positions) -> int:
 def arrange(
     rows: SegmentRows, keys: Sequence[SortKey], size: ChunkSize | None = None
 ) -> Clustering:
-    """Cluster the rows; those with equal keys stand in the order of their offsets, whatever order they come in."""
+    """Cluster the rows of segments; rows with equal keys get the order of their offsets, whatever order they had."""
     offsets = offsets_of(rows)
     if (np.diff(offsets) > 0).all():
         return cluster(rows.groups, keys, payload_lengths(rows), size)
@@ -186,17 +185,17 @@ def arrange(
 
 
 def in_order(rows: SegmentRows, clustering: Clustering) -> bool:
-    """Whether the rows stand in the order of their offsets."""
+    """Whether the clustered rows are in the order of their offsets."""
     return bool((np.diff(offsets_of(rows)[clustering.order]) > 0).all())
 
 
 def key_fields(indexed: Collection[str]) -> list[Field]:
-    """What a stream with these indexed headers is clustered by."""
+    """Return the fields by which a stream with these indexed headers is clustered."""
     return [FILTER_VALUE, *(Field("header", name) for name in indexed)]
 
 
 def keys_of(rows: SegmentRows, fields: Sequence[Field]) -> list[SortKey]:
-    """The sorting keys of those fields that occur."""
+    """Build the sort keys of those fields that occur."""
     return [key for field in fields if (key := _key(rows.columns, field)) is not None]
 
 

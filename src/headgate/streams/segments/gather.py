@@ -1,7 +1,7 @@
-"""Rows of many chunks, in any order, copied once: from the memory map straight to where they go.
+"""Gather rows of many chunks in any order, copying each once from the memory map.
 
-The columns of all chunks of a segment lie somewhere in one mapped file. A row is found by arithmetic on the
-addresses, so no chunk is ever concatenated with another, and only the rows that are wanted are copied.
+The columns of all chunks of a segment are somewhere in one mapped file. A row is found by arithmetic on the addresses,
+so that no chunk is ever concatenated with another, and only the requested rows are copied.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _BOOL: Final = pa.bool_().id
 _BINARY: Final = frozenset({pa.string().id, pa.binary().id})
 
 
-class Gathering(Protocol):
+class ColumnOfChunks(Protocol):
     """One column of many chunks."""
 
     def take(self, chunks: Rows, rows: Rows) -> pa.Array:
-        """The values at `rows[i]` of chunk `chunks[i]`."""
+        """Return the values at `rows[i]` of chunk `chunks[i]`."""
         ...
 
 
-def gathering(arrays: Sequence[pa.Array]) -> Gathering:
-    """The column whose part in chunk i is `arrays[i]`; all of one type, a dictionary being the same in all."""
+def column_of_chunks(arrays: Sequence[pa.Array]) -> ColumnOfChunks:
+    """Return the column whose part in chunk i is `arrays[i]`; all of one type, and with one dictionary if any."""
     kind = arrays[0].type
     if pa.types.is_dictionary(kind):
         return _Coded(arrays)
     if kind.id in _BINARY:
-        return BytesGathering(arrays)
+        return BytesOfChunks(arrays)
     return _Bits(arrays) if kind.id == _BOOL else _Fixed(arrays)
 
 
@@ -56,7 +56,7 @@ class _Fixed:
 
 
 def _one_byte_of_all(arrays: Sequence[pa.Array]) -> int | None:
-    """The value of a column of bytes that has just one: a topic all messages have, or a priority."""
+    """Return the value of a one-byte column that has only one: the code of a topic, or a priority."""
     if arrays[0].type.bit_width != 8 or any(array.null_count for array in arrays):
         return None
     found: set[int] = set()
@@ -88,7 +88,7 @@ class _Coded:
         return pa.DictionaryArray.from_arrays(codes, self._dictionary, safe=False)
 
 
-class BytesGathering:
+class BytesOfChunks:
     """Text or bytes: each value is a range of the one memory that holds the data of all chunks."""
 
     def __init__(self, arrays: Sequence[pa.Array]) -> None:
@@ -98,13 +98,13 @@ class BytesGathering:
         self.memory, self._bases = _enclosing(arrays, 2)
 
     def ranges(self, chunks: Rows, rows: Rows) -> tuple[Positions, Positions]:
-        """Where each value begins and ends in `memory`."""
+        """Return where each value begins and ends in `memory`."""
         begins, ends = self._ends.take_pairs(chunks, rows)
         bases = self._bases.take(chunks)
         return begins + bases, ends + bases
 
     def valid(self, chunks: Rows, rows: Rows) -> Bools | None:
-        """Which of the values are not null; None when all are."""
+        """Return which of the values are not null; None when none is."""
         return self._valid.take(chunks, rows)
 
     def take(self, chunks: Rows, rows: Rows) -> pa.Array:
@@ -116,12 +116,12 @@ class BytesGathering:
 def copy_ranges(
     memory: pa.Buffer, begins: Positions, ends: Positions, kind: pa.DataType
 ) -> pa.Array:
-    """The bytes of each range as one value of a fresh array, in the given order."""
+    """Copy each range of the memory into one value of a new array, in this order."""
     count, total = len(begins), int((ends - begins).sum())
     if not count:
         return pa.array([], kind)
-    # Every second element of this array is a range we want, those between are never looked at. Its last
-    # offset makes the mean length, from which Arrow guesses how much to allocate, right.
+    # Every second element of this array is one of the ranges, those between are never read. The last offset
+    # sets the mean length, from which Arrow estimates how much to allocate.
     offsets = np.empty(2 * count + 1, np.int64)
     offsets[0:-1:2], offsets[1:-1:2] = begins, ends
     offsets[-1] = min(int(offsets[0]) + 2 * total, memory.size)
@@ -137,18 +137,18 @@ def copy_ranges(
 
 
 def with_validity(array: pa.Array, valid: Bools | None) -> pa.Array:
-    """The array with nulls where `valid` is false."""
+    """Return the array with nulls where `valid` is false."""
     if valid is None or valid.all():
         return array
     bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(array.type, len(array), [bitmap, *array.buffers()[1:]])
 
 
-# ---- where the buffers of the chunks lie -------------------------------------------------------------
+# ---- the addresses of the buffers ---------------------------------------------------------------
 
 
 class _Numbers:
-    """The same buffer of every chunk, as numbers of one width."""
+    """Buffer `at` of every chunk, as numbers of one width."""
 
     def __init__(self, arrays: Sequence[pa.Array], at: int, dtype: np.dtype[Any]) -> None:
         memory, bases = _enclosing(arrays, at)
@@ -161,7 +161,7 @@ class _Numbers:
         return self._flat.take(self._starts.take(chunks) + rows)
 
     def take_pairs(self, chunks: Rows, rows: Rows) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Each number and the one behind it."""
+        """Return each number and the one behind it."""
         at = self._starts.take(chunks) + rows
         return self._flat.take(at), self._flat.take(at + 1)
 
@@ -179,7 +179,7 @@ class _Bitmaps:
 
 
 class _Validity:
-    """Where a column has values; chunks without nulls have no bitmap."""
+    """The validity of a column; chunks without nulls have no bitmap."""
 
     def __init__(self, arrays: Sequence[pa.Array]) -> None:
         with_nulls = [i for i, array in enumerate(arrays) if array.null_count]
@@ -188,7 +188,7 @@ class _Validity:
         self._at[with_nulls] = np.arange(len(with_nulls))
 
     def take(self, chunks: Rows, rows: Rows) -> Bools | None:
-        """None when every one of them is valid."""
+        """Return which rows are valid; None when all are."""
         if self._bitmaps is None:
             return None
         at = self._at[chunks]
@@ -201,9 +201,9 @@ class _Validity:
 
 
 def _enclosing(arrays: Sequence[pa.Array], at: int) -> tuple[pa.Buffer, Positions]:
-    """One memory that holds buffer `at` of every array, and where in it each begins.
+    """Return one memory that encloses buffer `at` of every array, and where each begins in it.
 
-    What lies between the buffers may not be ours to read, and is never touched.
+    The bytes between the buffers may belong to others, and are never read.
     """
     buffers = [array.buffers()[at] for array in arrays]
     filled = [buffer for buffer in buffers if buffer is not None and buffer.size]

@@ -1,8 +1,8 @@
 """A hot chunk: a batch of messages as bare Arrow buffers behind one header.
 
-Everything that says what the bytes mean is under the header's CRC; every column has its own, so a reader
-checks just what it touches. The offset is not stored: row i has offset first_offset + i. A system column that is
-the same for all messages is not stored either:
+The header, which describes the columns, has one CRC, and every column has its own, so that a reader checks only the
+columns it reads. Offsets are not stored: row i has offset first_offset + i. A system column with one value for all
+messages is not stored either:
 
     timestamp, priority    absent: all have the header's lowest
     topic, payload         absent: all are empty
@@ -38,9 +38,9 @@ from headgate.streams.format import (
 from headgate.streams.segments.hot_framing import Buffer, Framed, frame, rebuild, slice_buffers
 from headgate.streams.segments.segment import ChunkMetadata
 
-# Flags. MORE: the next chunk belongs to the same append, and neither counts without the last.
+# Flags. MORE: the next chunk belongs to this append, too, and none of them counts without the last one.
 MORE: Final = 1
-HOLE: Final = 2  # what was here is lost; repair put this in its place
+HOLE: Final = 2  # the messages are lost; repair has put this chunk in their place
 DAMAGED: Final = 4  # in an index only: the chunk's header cannot be read
 
 ALWAYS: Final = ("timestamp", "topic", "priority", "payload")
@@ -73,10 +73,10 @@ class ChunkHead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkMeta:
-    """The small facts a chunk carries besides its columns."""
+    """What the header of a chunk says besides its columns."""
 
     producers: Mapping[str, int]  # last publishing id of each named producer in the chunk
-    properties: Mapping[str, Scalar]  # what restrict_same_values made equal
+    properties: Mapping[str, Scalar]  # the values that restrict_same_values made equal
 
     def to_json(self) -> bytes:
         known = {"producers": dict(self.producers), "properties": dict(self.properties)}
@@ -111,7 +111,7 @@ class HotChunk:
     )
 
     def __init__(self, data: pa.Buffer, at: int, file: str, base: int = 0) -> None:
-        """The chunk at `at` in `data`, which begins at byte `base` of the file."""
+        """Open the chunk at `at` in `data`, which begins at byte `base` of the file."""
         self.file, self.position = file, base + at
         header = read_header(data, at)
         if isinstance(header, str):
@@ -161,13 +161,13 @@ class HotChunk:
         return array
 
     def column(self, name: str) -> pa.Array | None:
-        """A column, checked and rebuilt the first time it is asked for; None when the chunk has none."""
+        """Return a column, checked and rebuilt at the first call; None when the chunk does not have it."""
         if name not in self._cache:
             self._cache[name] = self._rebuild(name)
         return self._cache[name]
 
     def overflowing(self) -> list[dict[str, HeaderValue]]:
-        """The headers of every row that have no column."""
+        """Return, for every row, the headers that have no column."""
         if self._overflowing is None:
             array = self.column(OVERFLOW)
             self._overflowing = [{}] * self.num_rows if array is None else read_overflow(array)
@@ -176,13 +176,10 @@ class HotChunk:
     def take(
         self, rows: npt.NDArray[np.intp] | None, columns: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        wanted = (
-            [*ALWAYS, *(n for n in self._columns if n not in ALWAYS)]
-            if columns is None
-            else columns
-        )
+        if columns is None:
+            columns = [*ALWAYS, *(name for name in self._columns if name not in ALWAYS)]
         names, arrays = ["offset"], [pa.array(self.offsets())]
-        for name in wanted:
+        for name in columns:
             if (array := self.column(name)) is not None:
                 names.append(name)
                 arrays.append(array)
@@ -237,7 +234,7 @@ class HotChunk:
 def read_header(
     data: pa.Buffer, position: int
 ) -> tuple[ChunkHead, Sequence[str], memoryview, bytes] | str:
-    """Head, column names, column table and meta of the chunk at `position`, or what is wrong there."""
+    """Return head, column names, column table and meta of the chunk at `position`, or what is wrong there."""
     head = read_head(data, position)
     if isinstance(head, str):
         return head
@@ -254,12 +251,12 @@ def read_header(
 
 @lru_cache(256)
 def _names(stored: bytes) -> tuple[str, ...]:
-    """The names of a chunk's columns; most chunks of a stream have the same."""
+    """Split the names of a chunk's columns. Cached: most chunks of a stream have equal names."""
     return tuple(stored.decode().split("\0"))
 
 
 def read_head(data: pa.Buffer, position: int) -> ChunkHead | str:
-    """The fixed part at `position`, not yet checked against its CRC, or what is wrong."""
+    """Return the fixed part at `position`, not yet checked against its CRC, or what is wrong there."""
     left = data.size - position
     if left < CHUNK_HEADER.size:
         return f"a chunk is cut off after {left} bytes"
@@ -281,7 +278,7 @@ _PADDING: Final = bytes(ALIGNMENT)
 
 @dataclass(frozen=True, slots=True)
 class EncodedChunk:
-    """A chunk as it goes into the log."""
+    """The bytes of a chunk, ready to be appended to the log."""
 
     head: ChunkHead
     parts: list[Buffer]
@@ -294,7 +291,7 @@ class EncodedChunk:
 def encode_chunk(
     arrays: Mapping[str, pa.Array], first_offset: int, meta: ChunkMeta = NO_META, flags: int = 0
 ) -> EncodedChunk:
-    """The bytes of a chunk; `timestamp`, `topic`, `priority` and `payload` must be there."""
+    """Encode columns as a chunk; `timestamp`, `topic`, `priority` and `payload` must be among them."""
     times, priorities = _bounds(arrays["timestamp"]), _bounds(arrays["priority"])
     filtered = arrays.get("filter_value")
     constant = {"timestamp": times[0] == times[1], "priority": priorities[0] == priorities[1]}
@@ -312,7 +309,7 @@ def encode_chunk(
 
 
 def encode_hole(first_offset: int, count: int, length: int) -> bytes:
-    """A chunk of exactly this length that says: `count` messages were here and are lost."""
+    """Encode a chunk of exactly this length which says that `count` messages are lost."""
     head = ChunkHead(
         CHUNK_MAGIC, FORMAT_VERSION, HOLE, 0, 0, 0, 0, count, first_offset, 0, 0,
         length - CHUNK_HEADER.size, 0, 0, 0, 0,
@@ -334,7 +331,7 @@ def _encode_header(
 
 
 def _lay_out(columns: Iterable[Framed]) -> tuple[bytes, list[Buffer], int]:
-    """The column table and the body: every buffer padded, every column under its CRC."""
+    """Return the column table, the body with every buffer padded, and its length."""
     table: list[bytes] = []
     body: list[Buffer] = []
     position = 0
@@ -359,5 +356,5 @@ def _bounds(array: pa.Array) -> tuple[int, int]:
 
 
 def _all_empty(column: Framed) -> bool:
-    """Whether no text of the column has a single byte."""
+    """Whether all texts of the column are empty."""
     return not len(column.buffers[-1])

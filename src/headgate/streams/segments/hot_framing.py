@@ -1,7 +1,7 @@
 """Arrow arrays <-> the buffers of a chunk's column, without Arrow's own envelope.
 
-What is stored of an array: its type, its null count and its bare buffers from the first row on. An array is
-rebuilt over slices of the memory map: nothing is copied, and nothing but the touched columns is looked at.
+An array is stored as its type, its null count and its bare buffers from the first row on. It is rebuilt over slices of
+the memory map: nothing is copied, and only the columns a filter reads are touched.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _CODE_OF: Final = {
 }
 BUFFERS_OF: Final = {INT64: 2, UINT8: 2, DOUBLE: 2, BOOL: 2, UTF8: 3, BINARY: 3, DICTIONARY: 4}
 
-# Made once: a stream may have very many small chunks.
+# Built once: a stream may have very many small chunks.
 _TYPE_OF: Final = {code: kind for kind, code in _CODE_OF.items()}
 _CODED: Final = {width: pa.dictionary(kind, pa.string()) for width, (kind, _) in _INDEX.items()}
 _EMPTY: Final = pa.py_buffer(b"")
 
 
 class Framed(NamedTuple):
-    """A column as it is stored. Buffers: validity, then what its type has; an absent one is empty."""
+    """A column as it is stored. Buffers: validity, then those of its type; an absent one is empty."""
 
     type: int
     width: int  # bytes of a dictionary's index
@@ -60,7 +60,7 @@ class Framed(NamedTuple):
 
 
 def frame(array: pa.Array) -> Framed:
-    """The buffers of an array of a storable type."""
+    """Return the buffers of an array of a storable type."""
     nulls = array.null_count
     if isinstance(array, pa.DictionaryArray):
         return _frame_dictionary(array, nulls)
@@ -84,7 +84,7 @@ def _frame_dictionary(array: pa.DictionaryArray, nulls: int) -> Framed:
 
 
 def _compact(array: pa.DictionaryArray, nulls: int) -> tuple[npt.NDArray[Any], pa.Array]:
-    """The codes, 0 where null, and a dictionary of at most as many values as there are rows."""
+    """Return the codes, 0 where null, and a dictionary with at most as many values as there are rows."""
     indices, dictionary = array.indices, array.dictionary
     codes = _values(indices, indices.type.to_pandas_dtype(), nulls)
     if len(dictionary) <= max(len(codes), 16):
@@ -103,7 +103,7 @@ def _validity(array: pa.Array, nulls: int) -> Buffer:
 
 
 def _values(array: pa.Array, dtype: Any, nulls: int) -> npt.NDArray[Any]:
-    """The values as numpy sees them, 0 where null: what a null hides is neither stored nor indexed with."""
+    """Return the values for numpy, 0 where null: the bytes behind a null are neither stored nor used as an index."""
     values = np.frombuffer(array.buffers()[1], dtype, len(array) + array.offset)[array.offset :]
     if not nulls:
         return values
@@ -137,7 +137,7 @@ def _text_buffers(array: pa.Array) -> tuple[Buffer, Buffer]:
 
 
 def rebuild(framed: Framed, rows: int) -> pa.Array:
-    """The array over these buffers."""
+    """Build the array over these buffers."""
     kind, width, nulls, distinct, (validity, *rest) = framed
     valid = validity if nulls else None
     if kind == DICTIONARY:
@@ -150,7 +150,7 @@ def rebuild(framed: Framed, rows: int) -> pa.Array:
 def slice_buffers(
     body: pa.Buffer, kind: int, start: int, lengths: Sequence[int]
 ) -> tuple[pa.Buffer, ...]:
-    """The buffers that a column of this kind has, one behind the other from `start` on."""
+    """Cut the buffers of a column of this kind out of the body, one behind the other from `start` on."""
     found = []
     for length in lengths[: BUFFERS_OF[kind]]:
         found.append(body.slice(start, length) if length else _EMPTY)

@@ -1,8 +1,8 @@
-"""The hot index: what is known of every chunk of a log, in entries of one width.
+"""The hot index: an *entry* of fixed width for every chunk of a log, and what the writer and readers do with it.
 
     | INDEX_HEADER | meta JSON: indexed, restrict_same_values | pad | settled | entry | entry | …
 
-`settled` is how far the log was known to be safely written: a chunk that cannot be read before it is damage, one
+`settled` is the position up to which the log was known to be durable: an unreadable chunk before it is damage, one
 behind it an unfinished write. It is the only field that changes in place.
 """
 
@@ -52,12 +52,12 @@ UNRESTRICTED: Final = Restriction({})
 
 @dataclass(frozen=True, slots=True)
 class IndexShape:
-    """What the entries of an index hold."""
+    """What the entries of an index hold: the Bloom filter, the indexed headers, the restricted values."""
 
     bloom: BloomShape
     indexed: tuple[str, ...] = ()
     restriction: Restriction = UNRESTRICTED
-    # The fields the Bloom filter may cover, by their bit in the coverage.
+    # The fields the Bloom filter may cover; the position of a field is its bit in `coverage`.
     fields: tuple[Field, ...] = member(init=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class IndexHead:
 
 
 def encode_index_header(shape: IndexShape, first_offset: int, log_crc: int, settled: int) -> bytes:
-    """The bytes in front of the first entry."""
+    """Encode everything before the first entry."""
     known = {"indexed": shape.indexed, "restrict_same_values": shape.restriction.values}
     meta = json.dumps(known, separators=(",", ":")).encode()
     meta += b" " * (padded(len(meta)) - len(meta))
@@ -105,7 +105,7 @@ def encode_settled(position: int) -> bytes:
 
 
 def read_index_header(data: bytes | memoryview) -> IndexHead | str:
-    """The header, or what is wrong with it."""
+    """Return the header, or what is wrong with it."""
     if len(data) < INDEX_HEADER.size:
         return "the index is cut off in its header"
     magic, version, meta_length, width, nbytes, hashes, log_crc, first_offset, crc = (
@@ -127,12 +127,12 @@ def read_index_header(data: bytes | memoryview) -> IndexHead | str:
 
 
 def settled_at(header_length: int) -> int:
-    """Where the settled mark is in the file."""
+    """Return the position of `settled` in the file."""
     return header_length - SETTLED.size
 
 
-def settled_mark(data: bytes) -> int:
-    """What the mark says; 0 when it cannot be believed."""
+def decode_settled(data: bytes) -> int:
+    """Return the settled position; 0 when its two copies disagree."""
     position, inverse = SETTLED.unpack(data)
     return int(position) if position ^ inverse == 0xFFFF_FFFF_FFFF_FFFF else 0
 
@@ -143,21 +143,23 @@ def settled_mark(data: bytes) -> int:
 def index_entry(
     shape: IndexShape, head: ChunkHead, position: int, restricted: int, column: ColumnOf
 ) -> Entries:
-    """The entry of one chunk, as an array of one."""
-    entry = _unsealed_entry(shape, head, position, restricted)
+    """Build the entry of one chunk, as an array of length one."""
+    entry = _entry_without_checksum(shape, head, position, restricted)
     if not head.flags & HOLE:
         filled, coverage = _fill_bloom(shape, head, column)
         entry["bloom"][0, : shape.bloom.nbytes] = filled
         entry["coverage"] = coverage
-    return sealed_entry(entry)
+    return add_checksum(entry)
 
 
 def bare_entry(shape: IndexShape, head: ChunkHead, position: int, restricted: int = 0) -> Entries:
-    """The same with an empty Bloom filter that covers nothing."""
-    return sealed_entry(_unsealed_entry(shape, head, position, restricted))
+    """Build the entry of one chunk with an empty Bloom filter that covers nothing."""
+    return add_checksum(_entry_without_checksum(shape, head, position, restricted))
 
 
-def _unsealed_entry(shape: IndexShape, head: ChunkHead, position: int, restricted: int) -> Entries:
+def _entry_without_checksum(
+    shape: IndexShape, head: ChunkHead, position: int, restricted: int
+) -> Entries:
     entry = np.zeros(1, shape.dtype)
     row = entry[0]
     row["first_offset"], row["position"], row["length"] = head.first_offset, position, head.length
@@ -171,16 +173,16 @@ def _unsealed_entry(shape: IndexShape, head: ChunkHead, position: int, restricte
 def damaged_entry(
     shape: IndexShape, first_offset: int, count: int, position: int, length: int
 ) -> Entries:
-    """The entry of a place in the log that cannot be read."""
+    """Build the entry of a place in the log that cannot be read."""
     entry = np.zeros(1, shape.dtype)
     row = entry[0]
     row["first_offset"], row["count"], row["flags"] = first_offset, count, DAMAGED
     row["position"], row["length"] = position, length
-    return sealed_entry(entry)
+    return add_checksum(entry)
 
 
-def sealed_entry(entry: Entries) -> Entries:
-    """Put the checksum in."""
+def add_checksum(entry: Entries) -> Entries:
+    """Fill in the checksum of an entry."""
     entry["checksum"] = entry_checksums(entry)
     return entry
 
@@ -188,30 +190,30 @@ def sealed_entry(entry: Entries) -> Entries:
 def _fill_bloom(
     shape: IndexShape, head: ChunkHead, column: ColumnOf
 ) -> tuple[npt.NDArray[np.uint8], int]:
-    """The filter, and which fields it covers: those with few values first, while there is room."""
+    """Return the Bloom filter and the fields it covers: those with few values first, while there is room."""
     found = {bit: _hashes(field, column, shape) for bit, field in enumerate(shape.fields)}
     covered = {bit: hashes for bit, hashes in found.items() if hashes is not None}
-    room, coverage, chosen = room_for(shape), 0, []
+    room, coverage, added = room_for(shape), 0, []
     for bit, hashes in sorted(covered.items(), key=lambda item: len(item[1])):
         if len(hashes) <= room:
             room -= len(hashes)
             coverage |= 1 << bit
-            chosen.append(hashes)
-    chosen = [hashes for hashes in chosen if len(hashes)]
-    if not chosen:
+            added.append(hashes)
+    added = [hashes for hashes in added if len(hashes)]
+    if not added:
         return np.zeros(shape.bloom.nbytes, np.uint8), coverage
-    return bloom.build(shape.bloom, np.concatenate(chosen), head.first_offset), coverage
+    return bloom.build(shape.bloom, np.concatenate(added), head.first_offset), coverage
 
 
 def room_for(shape: IndexShape) -> int:
-    """How many values a filter takes before it tells nothing any more."""
-    # RabbitMQ's small filters are filled however many there are, until a miss is as good as impossible; a
-    # filter over headers is kept below one false positive in seven.
+    """Return how many values a filter may hold."""
+    # RabbitMQ's small filters are filled until hardly any value is missed; a filter over headers is kept below
+    # one false positive in seven.
     return shape.bloom.bits // 6 if shape.indexed else shape.bloom.bits * 4
 
 
 def _hashes(field: Field, column: ColumnOf, shape: IndexShape) -> Hashes | None:
-    """The hashes of the distinct values of a field; None when they are too many, or not all in columns."""
+    """Hash the distinct values of a field; None when they are too many, or not all of them in columns."""
     if field.scope == "header" and _overflows(field.name, column):
         return None
     found = []
@@ -236,7 +238,7 @@ def _distinct_hashes(field: Field, array: pa.Array, room: int) -> Hashes | None:
     if not pa.types.is_string(array.type):
         values = np.unique(array.drop_null().to_numpy(zero_copy_only=False))
         return bloom.hash_numbers(field, values) if len(values) <= room else None
-    if len(array) - array.null_count > 2 * room:  # texts without a dictionary are mostly different
+    if len(array) - array.null_count > 2 * room:  # texts without a dictionary are mostly distinct
         return None
     return _text_hashes(field, array.drop_null().unique(), room)
 
@@ -254,25 +256,25 @@ NO_SHAPE: Final = IndexShape(BloomShape(16, 2))
 
 @dataclass(frozen=True, slots=True)
 class HotIndex:
-    """An index as it was read: the entries of committed chunks, from the first on, up to the first that is not sound.
+    """An index as it was read: the entries of committed chunks, up to the first entry with a wrong checksum.
 
-    `reach` is how far the log is known to be committed, by the entries or by the settled mark; None when nothing is known.
+    `reach` is how far the log is committed, by its entries or by `settled`; None when that is not known.
     """
 
     shape: IndexShape = NO_SHAPE
     entries: Entries = dataclass_field(default_factory=lambda: np.zeros(0, NO_SHAPE.dtype))
     settled: int = 0
     reach: int | None = None
-    problem: str | None = None  # why it cannot be believed, or not all of it
-    uncommitted: bool = False  # there are bytes behind the committed entries
+    problem: str | None = None  # what is wrong with all or part of it
+    uncommitted: bool = False  # there are more bytes behind the committed entries
     inode: int = 0
     header_length: int = 0
 
 
 def read_index(directory: Path, head: LogHead, before: HotIndex | None = None) -> HotIndex:
-    """What the index of a log says now; of what was read `before`, no entry is read again."""
+    """Read the index of a log; entries that were read `before` are not read again."""
     try:
-        # Read, not mapped: its writer takes back what it cannot finish.
+        # Read, not mapped: its writer may cut it off again.
         with opened(index_path(directory, head.first_offset)) as fd:
             return _read_index(fd, head, before)
     except FileNotFoundError:
@@ -284,14 +286,14 @@ def _read_index(fd: int, head: LogHead, before: HotIndex | None) -> HotIndex:
         before = _read_header(fd, head)
         if before.problem is not None:
             return before
-    settled = settled_mark(os.pread(fd, SETTLED.size, settled_at(before.header_length)))
+    settled = decode_settled(os.pread(fd, SETTLED.size, settled_at(before.header_length)))
     known, dtype = before.entries, before.shape.dtype
     behind = memoryview(read_at(fd, before.header_length + known.nbytes))
     fresh = np.frombuffer(behind, dtype, len(behind) // dtype.itemsize)
     bad = np.flatnonzero(entry_checksums(fresh) != fresh["checksum"])
     sound = fresh[: bad[0]] if len(bad) else fresh
     entries = np.concatenate([known, sound]) if len(sound) else known
-    # Zeros are the gap that is left for the first entry of an append of several chunks.
+    # Zeros are the gap for the first entry of an append of several chunks, which is written last.
     torn = len(bad) == 0 or bad[0] == len(fresh) - 1 or not any(fresh[bad[0]].tobytes())
     return replace(
         before,
@@ -316,7 +318,7 @@ def _read_header(fd: int, head: LogHead) -> HotIndex:
 
 
 def drop_cut_off(entries: Entries, shape: IndexShape, log_size: int, settled: int) -> Entries:
-    """Without the chunks the log is too short for; those that were settled stay as damage."""
+    """Drop the entries of chunks behind the end of the log; those of settled chunks become damage."""
     ends = entries["position"] + entries["length"]
     there = ends <= log_size
     if there.all():
@@ -329,24 +331,24 @@ def drop_cut_off(entries: Entries, shape: IndexShape, log_size: int, settled: in
 
 
 def end_of(entries: Entries, head: LogHead) -> int:
-    """Where the last chunk of the index ends in the log."""
+    """Return the position in the log where the last chunk of the index ends."""
     return int(entries["position"][-1] + entries["length"][-1]) if len(entries) else head.length
 
 
 def next_offset_of(entries: Entries, head: LogHead) -> int:
-    """The offset behind the last message of the index."""
+    """Return the offset behind the last message of the index."""
     if not len(entries):
         return head.first_offset
     return int(entries["first_offset"][-1]) + int(entries["count"][-1])
 
 
 def entries_of(places: list[LogPlace], shape: IndexShape, expected: int) -> list[Entries]:
-    """Bare entries of the places of a log; a place that cannot be read gets one that says so."""
+    """Build bare entries for places of a log; an unreadable place gets an entry that says so."""
     found = []
     for at, place in enumerate(places):
         if place.chunk is not None:
             head = place.chunk.head
-            restricted = shape.restriction.code_of(place.chunk.meta.properties)
+            restricted = shape.restriction.code(place.chunk.meta.properties)
             found.append(bare_entry(shape, head, place.position, restricted))
             expected = head.first_offset + head.messages
             continue

@@ -1,7 +1,7 @@
 """The hot segment as its writer sees it: chunks at the end of the log, their entries at the end of the index.
 
-`append` puts a chunk's bytes into the log; `publish` makes all appended chunks known through the index, which
-is when readers see them. What was appended and not published can be taken back.
+`append` puts a chunk's bytes into the log; `commit` writes the entries of all appended chunks to the index, which is when
+readers see them. Chunks that were appended and not committed can be rolled back.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from headgate.streams.segments.hot_index import (
 )
 from headgate.streams.segments.hot_walk import LogHead, encode_log_header, log_header_crc
 
-_MOST_PARTS: Final = 1024  # of one writev; IOV_MAX
+_MAX_PARTS: Final = 1024  # of one writev; IOV_MAX
 
 
-class Published(NamedTuple):
+class Committed(NamedTuple):
     """How far readers see a log."""
 
     end: int  # of the log
@@ -42,21 +42,21 @@ class Published(NamedTuple):
 class HotLog:
     """A log and its index, open for appending. Not for two threads at once.
 
-    An exception may come between any two steps, Ctrl-C for one; after `take_back` files and figures agree again.
+    An exception may come between any two steps, Ctrl-C for one; `rollback` makes files and figures agree again.
     """
 
     def __init__(
         self, directory: Path, head: LogHead, shape: IndexShape, entries: Entries, settled: int
     ) -> None:
-        """Open the files as recovery left them: the log ends with the last entry's chunk, and is safe up to `settled`."""
+        """Open recovered files: the log ends with the last entry's chunk, and is durable up to `settled`."""
         first = head.first_offset
         self.first_offset, self.shape = first, shape
         self._header_length = len(encode_index_header(shape, first, head.crc, 0))
         self._end, self.next_offset = end_of(entries, head), next_offset_of(entries, head)
         index_end = self._header_length + entries.nbytes
-        self._published = Published(self._end, index_end, self.next_offset)
+        self._committed = Committed(self._end, index_end, self.next_offset)
         self.producers = dict(head.producers)
-        self._staged: list[Entries] = []
+        self._appended: list[Entries] = []
         self._synced = min(settled, self._end)
         self._log = os.open(log_path(directory, first), os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -68,76 +68,76 @@ class HotLog:
     @property
     def size(self) -> int:
         """Bytes of log and index."""
-        return self._end + self._published.index_end
+        return self._end + self._committed.index_end
 
     @property
     def end(self) -> int:
-        """Where the next chunk goes."""
+        """The position of the next chunk in the log."""
         return self._end
 
     @property
-    def published(self) -> int:
+    def committed(self) -> int:
         """Where the last chunk ends that readers see."""
-        return self._published.end
+        return self._committed.end
 
     @property
     def is_empty(self) -> bool:
-        return self._published.index_end == self._header_length and not self._staged
+        return self._committed.index_end == self._header_length and not self._appended
 
     @property
     def dirty(self) -> bool:
-        """Whether there are published bytes that were not synced."""
-        return self._synced < self._published.end
+        """Whether there are committed bytes that were not synced."""
+        return self._synced < self._committed.end
 
     def append(self, chunk: EncodedChunk, entry: Entries) -> None:
-        """Put the chunk's bytes into the log; nobody sees them yet."""
+        """Put the chunk's bytes into the log; readers do not see them yet."""
         _write_parts(self._log, chunk.parts, self._end)
         self._end += chunk.length
         self.next_offset = chunk.head.first_offset + chunk.head.messages
-        self._staged.append(entry)
+        self._appended.append(entry)
 
-    def publish(self) -> None:
-        """Let readers see what was appended."""
-        if not self._staged:
+    def commit(self) -> None:
+        """Write the entries of the appended chunks: readers see them from now on."""
+        if not self._appended:
             return
-        at = self._published.index_end
-        first, *more = [entry.tobytes() for entry in self._staged]
+        at = self._committed.index_end
+        first, *more = [entry.tobytes() for entry in self._appended]
         if more:
-            # The first entry last: until it is there, readers take none of the others for committed.
+            # The first entry last: until it is there, readers count none of the others as committed.
             _write_parts(self._index, [b"".join(more)], at + len(first))
         _write_parts(self._index, [first], at)
-        self._note_published()
+        self._note_committed()
 
-    def _note_published(self) -> None:
-        index_end = self._published.index_end + sum(entry.nbytes for entry in self._staged)
-        # In one step: whatever comes between two, the figures belong together.
-        self._published = Published(self._end, index_end, self.next_offset)
-        self._staged.clear()
+    def _note_committed(self) -> None:
+        index_end = self._committed.index_end + sum(entry.nbytes for entry in self._appended)
+        # In one step: an interruption finds figures that belong together.
+        self._committed = Committed(self._end, index_end, self.next_offset)
+        self._appended.clear()
 
-    def take_back(self) -> None:
-        """Forget what was appended since the last publish; the files are as they were then."""
-        if self._staged and self._is_first_entry_written():
-            return self._note_published()  # it was interrupted when readers could see it already
-        self._staged.clear()
-        self._end, index_end, self.next_offset = self._published
+    def rollback(self) -> None:
+        """Remove the chunks that were appended since the last commit."""
+        if self._appended and self._is_first_entry_written():
+            return self._note_committed()  # interrupted after readers could see it
+        self._appended.clear()
+        self._end, index_end, self.next_offset = self._committed
         os.ftruncate(self._log, self._end)
         os.ftruncate(self._index, index_end)
         return None
 
     def _is_first_entry_written(self) -> bool:
-        first = self._staged[0].tobytes()
-        return os.pread(self._index, len(first), self._published.index_end) == first
+        first = self._appended[0].tobytes()
+        return os.pread(self._index, len(first), self._committed.index_end) == first
 
     def sync_appended(self) -> None:
-        """Make what was appended durable before it is published."""
+        """Make the appended chunks durable before they are committed."""
         os.fdatasync(self._log)
 
     def duplicate(self) -> int:
-        """The log's file once more, to sync it while it is appended to, or even closed."""
+        """Return a second descriptor of the log, to sync it while others append to it or close it."""
         return os.dup(self._log)
 
     def settle(self, position: int) -> None:
-        """Note that the log is safe up to there."""
+        """Note in the index that the log is durable up to this position."""
         if position > self._synced:
             os.pwrite(self._index, encode_settled(position), settled_at(self._header_length))
             self._synced = position
@@ -156,7 +156,7 @@ def create_hot_log(
     producers: Mapping[str, int],
     created_us: int,
 ) -> HotLog:
-    """A new, empty segment; its log is durable when this returns."""
+    """Create an empty segment; its log is durable when this returns."""
     header = encode_log_header(first_offset, created_us, producers)
     head = LogHead(first_offset, producers, log_header_crc(header), len(header))
     # The index first: a log without one is complete, an index without its log is nothing.
@@ -168,16 +168,16 @@ def create_hot_log(
 def write_index(
     directory: Path, head: LogHead, shape: IndexShape, entries: Entries, settled: int
 ) -> None:
-    """Put a whole index in place, or none: readers may have the old one mapped."""
+    """Replace the index as a whole: readers may have the old one open."""
     content = encode_index_header(shape, head.first_offset, head.crc, settled) + entries.tobytes()
     put_file(index_path(directory, head.first_offset), content)
 
 
 def _write_parts(fd: int, parts: list[Buffer], position: int) -> None:
-    """Write every byte at its place, however many calls it takes."""
+    """Write all parts one behind the other from `position` on; a call may write only some of them."""
     left = [memoryview(part) for part in parts if len(part)]
     while left:
-        written = os.pwritev(fd, left[:_MOST_PARTS], position)
+        written = os.pwritev(fd, left[:_MAX_PARTS], position)
         position += written
         while left and written >= left[0].nbytes:
             written -= left.pop(0).nbytes

@@ -1,9 +1,9 @@
 """The hot segment as readers see it: the committed chunks of the log, planned through the index.
 
-A chunk is committed when its entry is in the index behind those of all chunks before it, when it is settled, or when it is
-whole and nobody writes to this segment: then nobody takes it back. Of the log, only what is settled is mapped, for anything behind may be cut off. Reading never repairs. What the
-index does not tell, because it is missing, damaged, or shorter than the log after a crash, is read from the log itself:
-the answers are the same, only slower to get.
+A chunk is committed when its entry is in the index behind the entries of all chunks before it, when it is settled, or
+when it is whole and the segment has no writer, so that none can roll it back. Only the settled part of the log is mapped:
+anything behind it may be cut off. Reading never repairs. Where the index is missing, damaged, or shorter than the log
+after a crash, the log itself is read: with equal answers, only slower.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headgate.errors import StreamCorrupt
 from headgate.files import map_beginning, read_at
-from headgate.filters import Chunks, Facts, Field, FieldFacts, Flags, Probe, Range
+from headgate.filters import Chunks, Facts, Field, FieldFacts, Flags, Probe, ValueRange
 from headgate.message import Scalar
 from headgate.streams.format import index_path, is_followed
 from headgate.streams.segments import bloom
@@ -40,14 +40,14 @@ from headgate.streams.segments.hot_index import (
 from headgate.streams.segments.hot_walk import read_head_of, walk
 from headgate.streams.segments.restriction import listed_digit, restricted_facts
 from headgate.streams.segments.segment import FILTER_VALUE, ChunkMetadata
-from headgate.streams.write.lock import keeping_writers_out
+from headgate.streams.write.lock import exclude_writers
 
 _TIMESTAMP: Final = Field("sys", "timestamp")
 _PRIORITY: Final = Field("sys", "priority")
 
 
 class HotSegment:
-    """A log that may still be growing; `refresh` looks for what came since."""
+    """A log that may still be growing; `refresh` looks for more chunks."""
 
     sealed: Final = False
 
@@ -64,7 +64,7 @@ class HotSegment:
         self._load()
 
     def _load(self) -> None:
-        """Find out what is committed by now."""
+        """Read which chunks are committed by now."""
         state = self._state()
         if self.head.problem is not None:
             self.head = read_head_of(self._fd, self.path)
@@ -81,28 +81,28 @@ class HotSegment:
             entries = np.concatenate([entries, *entries_of(places, index.shape, expected)])
         being_healed = self._index is not None and self._index.inode == index.inode and not finished
         if being_healed and len(entries) < len(self._entries):
-            return  # what a dead writer left was committed when it was found, and is kept
+            return  # chunks that a dead writer left count as committed since they were found
         uncommitted = not finished and (index.uncommitted or size > end_of(entries, self.head))
         self._seen = None if uncommitted else state  # it may become committed where it is
         self._index, self._entries, self.shape = index, entries, index.shape
-        # Only what is settled is never cut off, whatever happens.
+        # Only the settled part is never cut off, whatever happens.
         mapped = min(index.settled, size)
         if mapped > self._data.size:
             self._data = map_beginning(self._fd, mapped)
-        # By themselves: a field of an entry is slow to come by, and these are asked for once a chunk.
+        # As arrays of their own: a field of an entry is slow to read, and these are read once a chunk.
         self._positions = np.ascontiguousarray(self._entries["position"])
         self._damaged = (self._entries["flags"] & DAMAGED) != 0
         self._facts: Facts | None = None
         self._salts: npt.NDArray[np.uint64] | None = None
 
     def _read_tail(self, start: int, size: int, index: HotIndex) -> tuple[pa.Buffer, bool]:
-        """What is committed from byte `start` on and has no entry, and whether nobody writes here.
+        """Read the committed bytes from `start` on that have no entry; return them and whether there is no writer.
 
-        A writer may take back what has no entry yet. What a dead one left is kept by the next.
+        A writer may roll back chunks without an entry. Those of a dead writer are kept by the next one.
         """
         if start >= size:
             return read_at(self._fd, start, 0), False
-        with keeping_writers_out(self._directory) as alone:
+        with exclude_writers(self._directory) as alone:
             finished = alone or is_followed(self._directory, self._first)
             if finished or index.reach is None:
                 return read_at(self._fd, start), finished
@@ -112,7 +112,7 @@ class HotSegment:
         return _identity(self.path), _identity(index_path(self._directory, self._first))
 
     def refresh(self) -> bool:
-        """Whether there is more than before."""
+        """Read on; whether there are more chunks than before."""
         if self._state() == self._seen:
             return False
         before = len(self._entries)
@@ -158,7 +158,7 @@ class HotSegment:
         return HotChunk(data, position - base, str(self.path), base)
 
     def _bytes_of(self, i: int, position: int) -> tuple[pa.Buffer, int]:
-        """Bytes that hold the chunk at this position, and the position they begin at."""
+        """Return bytes that hold the chunk at this position, and the position they begin at."""
         if position < self._data.size:
             return self._data, 0
         return read_at(self._fd, position, int(self._entries["length"][i])), position
@@ -184,11 +184,11 @@ class HotSegment:
         return found
 
     def close(self) -> None:
-        """Let go of the files; arrays that were handed out keep what they need."""
+        """Close the files; arrays that were handed out keep their memory."""
         self._data, self._entries = pa.py_buffer(b""), np.zeros(0, self.shape.dtype)
         self._closing()
 
-    # ---- what a filter can know without opening a chunk ----------------------------------------------
+    # ---- facts for the verdict of a filter, without opening a chunk ----------------------------------------------
 
     def facts(self) -> Facts:
         if self._facts is None:
@@ -201,12 +201,12 @@ class HotSegment:
         readable = (
             None if not (entries["flags"] & DAMAGED).any() else (entries["flags"] & DAMAGED) == 0
         )
-        filtered = Range(entries["filtered"].astype(np.int64))
-        times = Range(rows, entries["min_timestamp"], entries["max_timestamp"])
+        filtered = ValueRange(entries["filtered"].astype(np.int64))
+        times = ValueRange(rows, entries["min_timestamp"], entries["max_timestamp"])
         low, high = (entries[name].astype(np.int64) for name in ("min_priority", "max_priority"))
         fields = {
             _TIMESTAMP: FieldFacts({"int": times}, readable),
-            _PRIORITY: FieldFacts({"int": Range(rows, low, high)}, readable),
+            _PRIORITY: FieldFacts({"int": ValueRange(rows, low, high)}, readable),
             FILTER_VALUE: FieldFacts({"string": filtered}, readable),
         }
         for name in self.shape.restriction.values:
@@ -240,11 +240,11 @@ class HotSegment:
         return answer
 
     def _probe_restricted(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
-        """A chunk whose tuple has none of the listed values holds no message with this listed one."""
+        """Ask the tuples: a chunk whose tuple has another value, or none, holds no message with this listed value."""
         listed = (
             self.shape.restriction.values.get(field.name, ()) if field.scope == "header" else ()
         )
-        # A number may be there as the other kind of number, which the tuple does not list.
+        # A number may occur as the other kind of number, which the tuple does not list.
         if not isinstance(value, str) or not listed_digit(listed, value):
             return None
         entries = self._entries[chunks]
@@ -255,7 +255,7 @@ class HotSegment:
 
 
 def _weak_probe(probe: Probe) -> Probe:
-    """A probe that does not keep its segment: in a circle with its facts, a dropped log would stay mapped."""
+    """Wrap a probe so that facts do not keep their segment alive: a dropped log would stay mapped."""
     reference = WeakMethod(probe)
 
     def ask(field: Field, value: Scalar, chunks: Chunks) -> Flags | None:

@@ -1,7 +1,7 @@
-"""Reading a log without its index: from chunk to chunk, and past what cannot be read.
+"""Reading a log without its index: from chunk to chunk, and past bytes that cannot be read.
 
-A chunk that cannot be read is *damage* when something readable follows, or when it was settled; at the very end
-it is a *torn tail*, an append that never finished.
+An unreadable chunk is *damage* when a readable one follows, or when it was settled; at the very end it is a *torn tail*,
+an append that never finished.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from headgate.streams.format import (
 )
 from headgate.streams.segments.hot_chunk import MORE, HotChunk, read_header
 
-_MOST_HEADER: Final = 1 << 16  # bytes that are tried first
+_FIRST_READ: Final = 1 << 16  # bytes; a header is hardly ever longer
 
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """The header of a log: where it begins, and what was known of the producers then."""
+    """The header of a log: its first offset, and the last publishing ids before it."""
 
     first_offset: int
     producers: Mapping[str, int]
     crc: int
     length: int
-    # Why the header cannot be believed; then nothing is known of the producers.
+    # What is wrong with the header; then the producers are not known.
     problem: str | None = None
     created: int = 0  # microseconds UTC; 0: not known
 
@@ -47,34 +47,34 @@ class LogHead:
 def encode_log_header(
     first_offset: int, created_us: int, producers: Mapping[str, int], length: int = 0
 ) -> bytes:
-    """The header, filled up with blanks to at least `length` bytes."""
+    """Encode the header, filled up with blanks to at least `length` bytes."""
     meta = json.dumps({"producers": dict(producers)}, separators=(",", ":")).encode()
-    wanted = max(padded(LOG_HEADER.size + len(meta)), length) - LOG_HEADER.size
-    meta += b" " * (wanted - len(meta))
+    size = max(padded(LOG_HEADER.size + len(meta)), length) - LOG_HEADER.size
+    meta += b" " * (size - len(meta))
     fixed = LOG_HEADER.pack(LOG_MAGIC, FORMAT_VERSION, len(meta), first_offset, created_us, 0)
     fixed = fixed[: -CRC.size]
     return fixed + CRC.pack(crc32(meta, crc32(fixed))) + meta
 
 
 def log_header_crc(header: bytes) -> int:
-    """What ties an index to its log."""
+    """Return the CRC of a header, which ties an index to its log."""
     return int(CRC.unpack_from(header, LOG_HEADER.size - CRC.size)[0])
 
 
 def read_head_of(fd: int, file: Path) -> LogHead:
-    """The header of a log that is open."""
-    found = _read_log_header(read_at(fd, 0, _MOST_HEADER))
+    """Read the header of an open log."""
+    found = _read_log_header(read_at(fd, 0, _FIRST_READ))
     return found if isinstance(found, LogHead) else read_log_header(read_at(fd, 0), file)
 
 
 def read_log_head(file: Path) -> LogHead:
-    """The header of the log in that file."""
+    """Read the header of a log."""
     with opened(file) as fd:
         return read_head_of(fd, file)
 
 
 def read_log_header(data: pa.Buffer, file: Path) -> LogHead:
-    """The header of a log. A damaged one still lets its chunks be read: the name of the file says where they begin."""
+    """Decode the header of a log. Behind a damaged one chunks can still be read: the file name is the first offset."""
     found = _read_log_header(data)
     if isinstance(found, LogHead):
         return found
@@ -112,17 +112,17 @@ class LogPlace:
 def walk(
     data: pa.Buffer, file: str, first_offset: int, *, base: int = 0, settled: int = 0
 ) -> list[LogPlace]:
-    """Every place in `data`, which begins at byte `base` of the log; a torn tail is left out.
+    """List every place in `data`, which begins at byte `base` of the log, without a torn tail.
 
     The last place ends where the torn tail begins.
     """
     places = list(_places(data, file, first_offset, base))
     end = base + data.size
-    settled = settled if settled <= end else 0  # what was settled is cut off: so is its end
+    settled = settled if settled <= end else 0  # the settled part itself is cut off
     while places and _is_torn(places[-1], settled):
         torn = places.pop()
         if torn.problem is not None and torn.position < settled:
-            # Its beginning was safely on disk, and readers may have it mapped: that part is damage.
+            # Its beginning was durable, and readers may have it mapped: that part is damage.
             places.append(LogPlace(torn.position, settled - torn.position, None, torn.problem))
     return places
 
@@ -161,7 +161,7 @@ def _place_at(data: pa.Buffer, at: int, file: str, base: int) -> LogPlace:
 
 
 def _next_chunk(data: pa.Buffer, start: int, first_offset: int) -> int:
-    """Where the next readable header is, or the end of the data."""
+    """Return the position of the next readable header, or the end of the data."""
     left = memoryview(data)[start:].tobytes()
     at = left.find(CHUNK_MAGIC)
     while at >= 0:

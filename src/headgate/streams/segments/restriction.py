@@ -1,16 +1,15 @@
-"""`restrict_same_values`: a chunk holds only messages with the same values of a few properties.
+"""`restrict_same_values`: a chunk holds only messages with equal values of some properties.
 
     restrict_same_values={"region": ["us", "eu"], "version": ["1", "2"]}
 
-The listed values a message has are its *tuple*; a value that is not listed counts as none. A chunk keeps its
-tuple as one number, mixed radix: digit 0 for none of the listed values, digit i for the i-th. So an entry
-filter, or a filter expression, decides about the whole chunk from its index entry.
+The listed values of a message are its *tuple*; a value that is not listed counts as none. A chunk stores its tuple as
+one number, the *code*, in mixed radix: digit 0 for none of the listed values, digit i for the i-th. So an entry filter,
+or a filter expression, decides about the whole chunk from its index entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.filters import KIND_OF, Columns, Counts, Field, FieldFacts, Flags, Kind, Range
+from headgate.filters import KIND_OF, Columns, Counts, Field, FieldFacts, Flags, Kind, ValueRange
 from headgate.message import HeaderValue, Scalar
 
 Digits = npt.NDArray[np.int64]
 
 
 class Restriction:
-    """The listed values, and the numbers of their tuples."""
+    """The listed values, and the codes of their tuples."""
 
     __slots__ = ("_digit_of", "_radix", "values")
 
@@ -44,7 +43,7 @@ class Restriction:
         return bool(self.values)
 
     def code(self, headers: Mapping[str, HeaderValue]) -> int:
-        """The number of the tuple these headers have."""
+        """Return the code of the tuple of these headers."""
         total = 0
         for name, radix, digits in self._digit_of:
             value = headers.get(name)
@@ -53,16 +52,12 @@ class Restriction:
         return total
 
     def properties(self, code: int) -> dict[str, Scalar]:
-        """The tuple with this number, as a chunk's metadata shows it."""
+        """Return the tuple with this code, as the metadata of a chunk shows it."""
         digits = {name: self._digit(name, code) for name in self.values}
         return {name: self.values[name][d - 1] for name, d in digits.items() if d}
 
-    def code_of(self, properties: Mapping[str, Scalar]) -> int:
-        """The number of a tuple read back from a chunk's metadata."""
-        return self.code(properties)
-
     def codes(self, columns: Columns) -> npt.NDArray[np.uint64]:
-        """The number of every row's tuple."""
+        """Return the code of every row."""
         total = np.zeros(columns.num_rows, np.uint64)
         for name, radix in self._radix.items():
             for digit, value in enumerate(self.values[name], 1):
@@ -73,7 +68,7 @@ class Restriction:
         return code // self._radix[name] % (len(self.values[name]) + 1)
 
     def digits(self, name: str, codes: npt.NDArray[np.uint64]) -> Digits:
-        """Every chunk's digit for this property."""
+        """Return the digit of this property in every code."""
         base = np.uint64(len(self.values[name]) + 1)
         return (codes // np.uint64(self._radix[name]) % base).astype(np.int64)
 
@@ -88,27 +83,13 @@ def _equal(columns: Columns, name: str, value: Scalar) -> Flags:
     return np.asarray(equal.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def runs(codes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(code, how many) for every run of equal codes: where a batch must be cut."""
-    for code, run in groupby(codes):
-        yield code, sum(1 for _ in run)
-
-
-def runs_of_rows(codes: npt.NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
-    """The same for a numpy array."""
-    starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
-    ends = np.append(starts[1:], len(codes))
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        yield int(codes[start]), end - start
-
-
-# ---- what a filter can know of chunks from their tuples ----------------------------------------------
+# ---- facts about chunks, from their codes -------------------------------------------------------------
 
 
 def restricted_facts(
     restriction: Restriction, name: str, codes: npt.NDArray[np.uint64], rows: Counts
 ) -> FieldFacts:
-    """Where a chunk has one of the listed values, every message of it has exactly that one."""
+    """Return the facts about a property: where a chunk has a listed value, all its messages have that value."""
     digits = restriction.digits(name, codes)
     listed = restriction.values[name]
     kinds = {KIND_OF[type(value)] for value in listed}
@@ -125,13 +106,13 @@ _DTYPE: Mapping[Kind, type] = {
 }
 
 
-def _range(kind: Kind, listed: Sequence[Scalar], digits: Digits, rows: Counts) -> Range:
+def _range(kind: Kind, listed: Sequence[Scalar], digits: Digits, rows: Counts) -> ValueRange:
     of_kind = [KIND_OF[type(value)] == kind for value in listed]
     by_digit = [v if fits else _FILLER[kind] for v, fits in zip(listed, of_kind, strict=True)]
     bounds: npt.NDArray[Any] = np.array([_FILLER[kind], *by_digit], _DTYPE[kind])[digits]
-    return Range(np.where(np.array([False, *of_kind])[digits], rows, 0), bounds, bounds)
+    return ValueRange(np.where(np.array([False, *of_kind])[digits], rows, 0), bounds, bounds)
 
 
 def listed_digit(listed: Sequence[Scalar], value: Scalar) -> int:
-    """The digit of this very value, or 0."""
+    """Return the digit of a listed value; 0 when it is not listed."""
     return next((i for i, v in enumerate(listed, 1) if type(v) is type(value) and v == value), 0)

@@ -1,6 +1,6 @@
-"""Seal a segment: rewrite its chunks, clustered, into one Arrow file that takes the place of the hot pair.
+"""Seal a segment: rewrite its rows, clustered, into one Arrow file that replaces the log and its index.
 
-The file appears whole or not at all: it is written under another name, checked, made durable and renamed.
+The file appears as a whole or not at all: it is written under another name, made durable and renamed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from headgate.streams.segments.sealed import (
     encode_checks,
 )
 from headgate.streams.segments.segment import Chunks
-from headgate.streams.segments.segment_rows import SegmentColumn, overflowed, read_rows
+from headgate.streams.segments.segment_rows import SegmentColumn, overflowed_headers, read_rows
 from headgate.streams.segments.summarized import SegmentNote
 from headgate.streams.segments.summary import summarize
 
 UNFINISHED: Final = ".unfinished"
-# Holds the place of the checks in the footer until they are known.
+# Reserves the space of the checks in the footer until they are known.
 _FILLER: Final = b"headgate.checks "
 
 
 def seal(segment: Chunks, directory: Path, indexed: Collection[str], created: int) -> Path:
-    """Write the sealed form of a segment and rename it into place. Hot files are the caller's to remove."""
+    """Write the sealed form of a segment and rename it into place. The caller removes the hot files."""
     path = sealed_path(directory, segment.first_offset)
     unfinished = path.with_name(path.name + UNFINISHED)
     rows = read_rows([segment], indexed)
@@ -47,7 +47,7 @@ def seal(segment: Chunks, directory: Path, indexed: Collection[str], created: in
         next_offset=segment.next_offset,
         indexed=tuple(indexed),
         producers=dict(segment.producers()),
-        overflowed=overflowed(rows.columns),
+        overflowed=overflowed_headers(rows.columns),
         in_order=in_order(rows, clustering),
         created=created,
     )
@@ -59,7 +59,7 @@ def seal(segment: Chunks, directory: Path, indexed: Collection[str], created: in
         properties=[rows.tuples[rows.groups[clustering.order[s]]] for s in clustering.starts],
     )
     try:
-        _write(unfinished, rows.columns, clustering, note.to_json(), _encoded(summary))
+        _write(unfinished, rows.columns, clustering, note.to_json(), _encode(summary))
         os.replace(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)  # a full disk needs its space
@@ -74,14 +74,14 @@ def seal(segment: Chunks, directory: Path, indexed: Collection[str], created: in
 # ---- arranging ---------------------------------------------------------------------------------------
 
 
-# ---- writing -----------------------------------------------------------------------------------------
+# ---- the file ------------------------------------------------------------------------------------------
 
 
-def _encoded(summary: pa.RecordBatch) -> bytes:
+def _encode(summary: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, summary.schema) as writer:
         writer.write_batch(summary)
-    return base64.b64encode(sink.getvalue())  # readers in other languages want text in the footer
+    return base64.b64encode(sink.getvalue())  # other languages read the footer as text
 
 
 def _write(
@@ -91,7 +91,7 @@ def _write(
     note: bytes,
     summary: bytes,
 ) -> None:
-    """The file with its checksums, durable under its present name."""
+    """Write the file with its checksums; it is durable when this returns."""
     schema = pa.schema([(name, column.type) for name, column in columns.items()])
     filler = _filler(len(clustering.starts), schema)
     metadata = {SEGMENT_KEY: note, SUMMARY_KEY: summary, CHECKS_KEY: filler}
@@ -122,7 +122,7 @@ def _filler(chunks: int, schema: pa.Schema) -> bytes:
 def _fill_in_checks(
     path: Path, places: Sequence[tuple[int, int]], note: bytes, summary: bytes, filler: bytes
 ) -> None:
-    """Put the checksums of what the file now holds in the place the footer kept for them."""
+    """Overwrite the filler in the footer with the checksums of the file."""
     with pa.memory_map(str(path)) as mapped:
         data = mapped.read_buffer()
     reader = pa.ipc.open_file(pa.BufferReader(data))

@@ -1,7 +1,13 @@
-"""A sealed segment: one Arrow file that any Arrow tool reads, with its summary and its checksums in the footer.
+"""A sealed segment: one Arrow file that any Arrow tool reads, with a note, a summary and checksums in its footer.
 
 A chunk is a record batch. Its rows are clustered, not in the order of offsets: `gather` brings rows of many
-chunks back into order.
+chunks back into order. The footer has three values besides Arrow's own:
+
+    headgate.segment   JSON: what the segment is, see `SegmentNote`
+    headgate.summary   base64 of an Arrow stream: what is known of every chunk, see `summary`
+    headgate.checks    base64 of a table: the position of every chunk, and the CRCs of all its columns
+
+Base64, because other languages read the values of a footer as text.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt
-from headgate.streams.segments.gather import Gathering, Rows, gathering
+from headgate.streams.segments.gather import ColumnOfChunks, Rows, column_of_chunks
 from headgate.streams.segments.summarized import SegmentNote, SummarizedChunk, SummarizedSegment
 from headgate.streams.segments.summary import Summary
 
@@ -53,7 +59,7 @@ class SealedSegment(SummarizedSegment):
         return found
 
     def batch(self, i: int) -> pa.RecordBatch:
-        """A chunk's record batch, its columns not yet checked."""
+        """Return the record batch of a chunk, its columns not yet checked."""
         position = int(self.checks["position"][i])
         if metadata_crc(self.data, position) != self.checks["metadata"][i]:
             raise StreamCorrupt(str(self.path), position, "the head of a chunk fails its CRC")
@@ -64,7 +70,7 @@ class SealedSegment(SummarizedSegment):
             raise StreamCorrupt(str(self.path), position, f"a chunk: {problem}") from problem
 
     def check_column(self, i: int, name: str, array: pa.Array) -> None:
-        """Refuse a column whose bytes are not those that were written."""
+        """Raise when the bytes of a column fail their CRC."""
         at = self._at[name]
         sound = column_crc(array) == self.checks["columns"][i, at]
         if sound and name not in self._checked_dictionaries:
@@ -79,12 +85,14 @@ class SealedSegment(SummarizedSegment):
                 f"column {name!r} of a chunk with offsets from {low} to {high} fails its CRC",
             )
 
-    def gather(self, chunks: Iterable[SealedChunk], columns: Sequence[str] | None) -> Gathered:
-        """Rows of several chunks of this segment, in any order."""
-        return Gathered(list(chunks), self.chosen(columns))
+    def gather(
+        self, chunks: Iterable[SealedChunk], columns: Sequence[str] | None
+    ) -> GatheredChunks:
+        """Take rows of several chunks of this segment in any order."""
+        return GatheredChunks(list(chunks), self.existing(columns))
 
-    def chosen(self, columns: Sequence[str] | None) -> list[str]:
-        """Those of these columns that the segment has; None for all it has."""
+    def existing(self, columns: Sequence[str] | None) -> list[str]:
+        """Return those of the columns that the segment has; all it has for None."""
         return [name for name in self.names if columns is None or name in columns]
 
 
@@ -108,29 +116,29 @@ class SealedChunk(SummarizedChunk):
         return array
 
     def check(self, columns: Sequence[str] | None) -> None:
-        """Refuse the chunk if one of these columns is not what was written."""
-        for name in self._segment.chosen(columns):
+        """Raise when one of these columns fails its CRC."""
+        for name in self._segment.existing(columns):
             self.column(name)
 
 
-class Gathered:
-    """Some chunks of one segment, or what was taken of them, from which rows are taken in any order."""
+class GatheredChunks:
+    """Chunks of one segment, or batches made of them, from which rows are taken in any order."""
 
     def __init__(
         self, chunks: Sequence[SealedChunk | pa.RecordBatch], names: Sequence[str]
     ) -> None:
         self._chunks = chunks
         self._names = names if "offset" in names else ["offset", *names]
-        self._columns: dict[str, Gathering] = {}
+        self._columns: dict[str, ColumnOfChunks] = {}
 
     def take(self, chunks: Rows, rows: Rows) -> pa.RecordBatch:
-        """The messages at `rows[i]` of the `chunks[i]`-th chunk."""
+        """Return the messages at `rows[i]` of the `chunks[i]`-th chunk."""
         arrays = [self._column(name).take(chunks, rows) for name in self._names]
         return pa.RecordBatch.from_arrays(arrays, self._names)
 
-    def _column(self, name: str) -> Gathering:
+    def _column(self, name: str) -> ColumnOfChunks:
         if name not in self._columns:
-            self._columns[name] = gathering([chunk.column(name) for chunk in self._chunks])
+            self._columns[name] = column_of_chunks([chunk.column(name) for chunk in self._chunks])
         return self._columns[name]
 
 
@@ -144,7 +152,7 @@ _MESSAGE_PREFIX: Final = 8  # Arrow's continuation mark and the length of the me
 
 
 def checks_dtype(columns: int) -> np.dtype[Any]:
-    """One row of `headgate.checks`; a last one holds the CRCs of the dictionaries."""
+    """Return the type of a row of `headgate.checks`; its last row holds the CRCs of the dictionaries."""
     return np.dtype(
         [
             ("position", "<i8"),
@@ -158,13 +166,13 @@ def checks_dtype(columns: int) -> np.dtype[Any]:
 def encode_checks(
     checks: npt.NDArray[Any], schema: pa.Schema, note: bytes, summary: bytes
 ) -> bytes:
-    """The table and, behind it, one CRC over all that the footer says."""
+    """Encode the table and, behind it, one CRC over the whole footer."""
     whole = footer_crc(checks, schema, note, summary)
     return base64.b64encode(checks.tobytes() + whole.to_bytes(4, "little"))
 
 
 def footer_crc(checks: npt.NDArray[Any], schema: pa.Schema, note: bytes, summary: bytes) -> int:
-    """Over all that the footer says."""
+    """Compute the CRC over the schema, note, summary and checks of a footer."""
     whole = 0
     for part in (_described(schema), note, summary, checks.tobytes()):
         whole = crc32(part, whole)
@@ -172,7 +180,7 @@ def footer_crc(checks: npt.NDArray[Any], schema: pa.Schema, note: bytes, summary
 
 
 def _described(schema: pa.Schema) -> bytes:
-    """Names and types of the columns, in words that no version of Arrow changes."""
+    """Describe the columns by name and type, in words that no version of Arrow changes."""
     kinds = [
         f"codes {field.type.index_type}" if pa.types.is_dictionary(field.type) else str(field.type)
         for field in schema
@@ -183,7 +191,7 @@ def _described(schema: pa.Schema) -> bytes:
 def compute_checks(
     data: pa.Buffer, reader: pa.RecordBatchFileReader, ends: Sequence[tuple[int, int]]
 ) -> npt.NDArray[Any]:
-    """The checksums of a file whose chunks lie at these (position, length)."""
+    """Compute the checksums of a file whose chunks are at these (position, length)."""
     columns = len(reader.schema)
     checks = np.zeros(len(ends) + 1, checks_dtype(columns))
     for i, (position, length) in enumerate(ends):
@@ -196,14 +204,14 @@ def compute_checks(
 
 
 def metadata_crc(data: pa.Buffer, position: int) -> int:
-    """Of what says how to read a chunk: its length, its null counts, where its buffers are."""
+    """Compute the CRC of the message header of a chunk: its length, null counts, positions of buffers."""
     prefix = data.slice(position, _MESSAGE_PREFIX).to_pybytes()
     length = _MESSAGE_PREFIX + int.from_bytes(prefix[4:], "little")
     return crc32(data.slice(position, min(length, data.size - position)))
 
 
 def column_crc(array: pa.Array) -> int:
-    """Over the buffers of one chunk's column; a dictionary is checked on its own."""
+    """Compute the CRC of the buffers of one chunk's column; a dictionary has its own CRC."""
     crc = 0
     for buffer in (array.indices if isinstance(array, pa.DictionaryArray) else array).buffers():
         if buffer is not None:
@@ -218,7 +226,7 @@ def dictionary_crc(array: pa.Array) -> int:
 def read_footer(
     known: Mapping[bytes, bytes], schema: pa.Schema
 ) -> tuple[SegmentNote, Summary, npt.NDArray[Any]]:
-    """Note, summary and checks; ValueError when they are not what was written."""
+    """Return note, summary and checks; ValueError when they fail their CRC."""
     note, summary = known[SEGMENT_KEY], known[SUMMARY_KEY]
     raw = base64.b64decode(known[CHECKS_KEY])
     checks = np.frombuffer(raw[:-4], checks_dtype(len(schema)))

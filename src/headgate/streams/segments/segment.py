@@ -1,7 +1,7 @@
-"""What the reader sees of a stream: segments made of chunks, hot or sealed alike.
+"""What readers see of a stream: segments made of chunks, whether hot, sealed or cold.
 
-A segment answers from its index what it knows of all its chunks (`facts`), and opens a chunk only when the
-facts could not decide. A chunk hands out typed columns one at a time, so that a filter reads what it asks for.
+A segment knows facts about all its chunks from its index or summary, and opens a chunk only when they do not decide.
+A chunk returns typed columns one at a time, so that a filter reads only the columns it compares.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILTER_VALUE: Final = Field("sys", "filter_value")
 
 @dataclass(frozen=True, slots=True)
 class ChunkMetadata:
-    """What an entry filter decides on. Nothing here needs a message to be decoded.
+    """What an entry filter decides on, known without decoding a message.
 
     `properties` are the values that `restrict_same_values` made equal in the whole chunk.
     """
@@ -40,7 +40,7 @@ class ChunkMetadata:
 
 
 class Chunk(Columns, Protocol):
-    """Some messages, as columns. What is touched is checked against its CRC the first time."""
+    """Some messages, as columns. A column is checked against its CRC when it is read first."""
 
     @property
     def first_offset(self) -> int: ...
@@ -59,9 +59,9 @@ class Chunk(Columns, Protocol):
     def take(
         self, rows: npt.NDArray[np.intp] | None, columns: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        """These rows (None: all), `offset` first; of `columns` those this chunk has, None for all it has.
+        """Return rows (None: all) with `offset` first, and those of `columns` that the chunk has (None: all).
 
-        `timestamp`, `topic`, `priority` and `payload` are there in every chunk.
+        Every chunk has `timestamp`, `topic`, `priority` and `payload`.
         """
         ...
 
@@ -76,7 +76,7 @@ class Chunks(Protocol):
     def next_offset(self) -> int: ...
 
     def __len__(self) -> int:
-        """How many chunks."""
+        """The number of chunks."""
         ...
 
     def chunk(self, i: int) -> Chunk: ...
@@ -87,13 +87,13 @@ class Chunks(Protocol):
 
 
 class Segment(Chunks, Protocol):
-    """A run of offsets [first_offset, next_offset) in one hot pair of files or one sealed file."""
+    """A run of offsets [first_offset, next_offset) in a log with its index, a sealed file or a cold one."""
 
     @property
     def sealed(self) -> bool: ...
 
     def facts(self) -> Facts:
-        """What is known of every chunk; the probe asks this segment's Bloom filters."""
+        """What is known of every chunk; the probe asks the Bloom filters of this segment."""
         ...
 
     def metadata(self, i: int) -> ChunkMetadata:

@@ -1,7 +1,10 @@
-"""One column of a whole segment, while it is being sealed: its parts, chunk by chunk, made one.
+"""All rows of a segment in memory, column by column, while it is sealed or compacted.
 
-Numbers     integers, floats, booleans      Words   strings as positions in one sorted dictionary
-Scattered   text and bytes, left where they lie until they are copied to their place
+A column is joined from its parts in all chunks, and is one of:
+
+    Numbers     integers, floats, booleans
+    Words       strings as positions in one sorted dictionary
+    Scattered   text and bytes that stay in the memory of their chunks until they are copied to their place
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from headgate.columns import (
 from headgate.message import Scalar
 from headgate.streams.segments.gather import (
     Bools,
-    BytesGathering,
+    BytesOfChunks,
     Positions,
     Rows,
     copy_ranges,
@@ -38,6 +41,18 @@ from headgate.streams.segments.segment import Chunks
 
 Codes: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 Ranks: TypeAlias = npt.NDArray[np.int64]
+_Part: TypeAlias = dict[str, pa.Array]  # the columns of a chunk
+
+TINY_ROWS: Final = 256  # a chunk with fewer rows is joined with its neighbours first
+MAX_TINY: Final = 1024  # chunks joined at a time
+# The columns of a segment without messages. Types alone: making an array imports pandas, where it is installed.
+_ALWAYS: Final = {
+    "offset": pa.int64(),
+    "timestamp": pa.int64(),
+    "topic": pa.string(),
+    "priority": pa.uint8(),
+    "payload": pa.binary(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +101,7 @@ SegmentColumn: TypeAlias = Numbers | Words | Scattered
 
 
 def count_of(column: SegmentColumn) -> int:
-    """How many rows."""
+    """Return the number of rows."""
     match column:
         case Numbers(values=values):
             return len(values)
@@ -97,22 +112,22 @@ def count_of(column: SegmentColumn) -> int:
 
 
 def _narrowest(size: int) -> np.dtype[Any]:
-    """The type that counts so far in the fewest bytes."""
+    """Return the smallest type for codes below `size`."""
     return np.dtype(np.int8 if size <= 1 << 7 else np.int16 if size <= 1 << 15 else np.int32)
 
 
 def join_column(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> SegmentColumn:
-    """The column whose part in chunk i is `parts[i]`; None where the chunk has no such column."""
+    """Join the parts of a column, one for each chunk; None where the chunk does not have it."""
     kinds = {part.type for part in parts if part is not None}
     some = next(iter(kinds))
     if pa.types.is_binary(some):
-        return _scattered(_filled(parts, lengths, some))
+        return _scattered(_fill_missing(parts, lengths, some))
     if len(kinds) == 1 and not (pa.types.is_dictionary(some) or pa.types.is_string(some)):
-        return _numbers(pa.concat_arrays(_filled(parts, lengths, some)))
+        return _numbers(pa.concat_arrays(_fill_missing(parts, lengths, some)))
     return _text(parts, lengths, kinds)
 
 
-def _filled(
+def _fill_missing(
     parts: Sequence[pa.Array | None], lengths: Sequence[int], kind: pa.DataType
 ) -> list[pa.Array]:
     return [
@@ -132,9 +147,9 @@ def _scattered(arrays: Sequence[pa.Array]) -> Scattered:
     chunks = np.repeat(np.arange(len(arrays)), lengths)
     starts = np.cumsum([0, *lengths[:-1]])
     rows = np.arange(len(chunks)) - starts[chunks]
-    lying = BytesGathering(arrays)
-    begins, ends = lying.ranges(chunks, rows)
-    return Scattered(lying.type, lying.memory, begins, ends, lying.valid(chunks, rows))
+    column = BytesOfChunks(arrays)
+    begins, ends = column.ranges(chunks, rows)
+    return Scattered(column.type, column.memory, begins, ends, column.valid(chunks, rows))
 
 
 # ---- text --------------------------------------------------------------------------------------------
@@ -144,17 +159,17 @@ def _text(
     parts: Sequence[pa.Array | None], lengths: Sequence[int], kinds: set[pa.DataType]
 ) -> Words | Scattered:
     if all(map(pa.types.is_dictionary, kinds)):
-        coded = _united(parts, lengths)
+        coded = _unify(parts, lengths)
     else:
         plain = [None if part is None else part.cast(pa.string()) for part in parts]
-        coded = pa.concat_arrays(_filled(plain, lengths, pa.string())).dictionary_encode()
+        coded = pa.concat_arrays(_fill_missing(plain, lengths, pa.string())).dictionary_encode()
     if 2 * len(coded.dictionary) > len(coded) - coded.null_count:
         return _scattered([coded.cast(pa.string())])
     return _sorted_words(coded)
 
 
-def _united(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> pa.DictionaryArray:
-    """Dictionaries of chunks made one, without looking at the rows more than once."""
+def _unify(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> pa.DictionaryArray:
+    """Unify the dictionaries of all chunks, reading every row only once."""
     kind = pa.dictionary(pa.int32(), pa.string())
     widened = [
         pa.nulls(n, kind)
@@ -176,11 +191,11 @@ def _sorted_words(coded: pa.DictionaryArray) -> Words:
     return Words(code_of[indices.to_numpy()], dictionary.take(pa.array(order)), valid)
 
 
-# ---- ranks: every value as a number, in the order of the values --------------------------------------
+# ---- ranks: values as numbers in the order of the values ---------------------------------------------
 
 
 def ranks(column: SegmentColumn) -> tuple[Ranks, Bools | None, int]:
-    """Each row's rank among the values (meaningless where it is not valid), and how many ranks there are."""
+    """Return the rank of each row's value (meaningless where it is null), which are valid, and the number of ranks."""
     match column:
         case Words(codes=codes, words=words, valid=valid):
             return codes.astype(np.int64), valid, len(words)
@@ -196,45 +211,28 @@ def ranks(column: SegmentColumn) -> tuple[Ranks, Bools | None, int]:
 def _number_ranks(values: npt.NDArray[Any]) -> tuple[Ranks, int]:
     if values.dtype != np.float64:
         low, high = int(values.min()), int(values.max())
-        if high - low < 4 * len(values):  # close together: the distance from the lowest will do
+        if high - low < 4 * len(values):  # close together: the distance from the lowest is a rank
             return values.astype(np.int64) - low, high - low + 1
     distinct, found = np.unique(values, return_inverse=True)
     return found.astype(np.int64), len(distinct)
 
 
-# ---- the rows of some segments ----------------------------------------------------------------------
-
-
-TINY_ROWS: Final = 256  # of a chunk that is not worth being looked at on its own
-
-
-MOST_TINY: Final = 1024
-
-
-_Part = dict[str, pa.Array]  # the columns of a chunk
-
-
-# The columns of a segment without messages. Types alone: making an array imports pandas, where it is installed.
-_ALWAYS: Final = {
-    "offset": pa.int64(),
-    "timestamp": pa.int64(),
-    "topic": pa.string(),
-    "priority": pa.uint8(),
-    "payload": pa.binary(),
-}
+# ---- reading the rows of segments--------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRows:
-    """All messages of some segments, column by column, in the order they are read."""
+    """All messages of some segments, column by column, in the order of their chunks."""
 
     columns: dict[str, SegmentColumn]
-    groups: np.ndarray[Any, np.dtype[np.int64]]  # which of `tuples` each row's properties are
+    groups: np.ndarray[
+        Any, np.dtype[np.int64]
+    ]  # for each row, the position of its properties in `tuples`
     tuples: Sequence[dict[str, Scalar]]
 
 
 def read_rows(segments: Sequence[Chunks], indexed: Collection[str]) -> SegmentRows:
-    """Every message of the segments, with no more columns than a segment may have."""
+    """Read every message of the segments, with no more columns than a segment may have."""
     lengths: list[int] = []
     groups: list[int] = []
     tuples: dict[str, tuple[int, dict[str, Scalar]]] = {}
@@ -249,7 +247,7 @@ def read_rows(segments: Sequence[Chunks], indexed: Collection[str]) -> SegmentRo
             batch = chunk.take(None)
             yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
-    parts = _capped(list(_without_tiny(read())) or [_empty_part()], indexed)
+    parts = _cap_headers(list(_join_tiny(read())) or [_empty_part()], indexed)
     columns = {
         name: join_column([part.get(name) for part in parts], list(map(_rows_of, parts)))
         for name in _names(parts)
@@ -262,24 +260,24 @@ def _empty_part() -> _Part:
     return {name: pa.array([], type) for name, type in _ALWAYS.items()}
 
 
-def _without_tiny(parts: Iterator[_Part]) -> Iterator[_Part]:
-    """The same rows; what are many tiny parts in a row is made one, for each array has its price."""
+def _join_tiny(parts: Iterator[_Part]) -> Iterator[_Part]:
+    """Join runs of tiny parts to one part each: every array has a cost of its own."""
     tiny: list[_Part] = []
     for part in parts:
         if _rows_of(part) < TINY_ROWS:
             tiny.append(part)
-            if len(tiny) < MOST_TINY:
+            if len(tiny) < MAX_TINY:
                 continue
-            part = _merged(tiny)
+            part = _join_parts(tiny)
         elif tiny:
-            yield _merged(tiny)
+            yield _join_parts(tiny)
         tiny.clear()
         yield part
     if tiny:
-        yield _merged(tiny)
+        yield _join_parts(tiny)
 
 
-def _merged(parts: list[_Part]) -> _Part:
+def _join_parts(parts: list[_Part]) -> _Part:
     lengths = list(map(_rows_of, parts))
     rows = np.arange(sum(lengths))
     return {
@@ -293,7 +291,7 @@ def _rows_of(part: _Part) -> int:
 
 
 def _names(parts: Sequence[_Part]) -> list[str]:
-    """Every column that holds something: those of the message itself, properties, headers, overflow."""
+    """List the columns that are not empty: system fields, properties, headers, overflow."""
     found = {
         name
         for part in parts
@@ -305,8 +303,8 @@ def _names(parts: Sequence[_Part]) -> list[str]:
     return [*first, *typed, *(found & {OVERFLOW})]
 
 
-def _capped(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
-    """No more header columns than a chunk may have; the rarest of all chunks together go to the overflow."""
+def _cap_headers(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
+    """Move the rarest header columns to the overflow, until a chunk may have so many."""
     filled: dict[str, int] = {}
     for part in parts:
         for name, array in part.items():
@@ -314,13 +312,13 @@ def _capped(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
                 filled[name] = filled.get(name, 0) + len(array) - array.null_count
     if len(filled) <= MAX_HEADER_COLUMNS:
         return parts
-    wanted = sorted(filled, key=lambda n: (header_of(n) not in indexed, -filled[n], n))
-    moved = frozenset(wanted[MAX_HEADER_COLUMNS:])
+    ranking = sorted(filled, key=lambda n: (header_of(n) not in indexed, -filled[n], n))
+    moved = frozenset(ranking[MAX_HEADER_COLUMNS:])
     return [move_to_overflow(part, moved & part.keys()) for part in parts]
 
 
-def overflowed(columns: dict[str, SegmentColumn]) -> tuple[str, ...]:
-    """Every header name that occurs in the overflow."""
+def overflowed_headers(columns: dict[str, SegmentColumn]) -> tuple[str, ...]:
+    """List every header name that occurs in the overflow."""
     column = columns.get(OVERFLOW)
     if column is None:
         return ()
@@ -336,7 +334,7 @@ def offsets_of(rows: SegmentRows) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def payload_lengths(rows: SegmentRows) -> Positions:
-    """How large each message's payload is."""
+    """Return the length of every payload."""
     payload = rows.columns["payload"]
     assert isinstance(payload, Scattered)
     return payload.ends - payload.begins

@@ -1,6 +1,6 @@
-"""What sealed and cold segments have in common: a note and a summary that say all there is to plan with.
+"""Sealed and cold segments: both are planned with a note and a summary, and never change.
 
-They differ in where a chunk's columns come from.
+They differ in where the columns of a chunk come from.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _METADATA: Final = (
 
 
 class SummarizedSegment(ABC):
-    """A segment that never changes any more, so any number of readers may share it."""
+    """A segment that never changes, so that any number of readers may share it."""
 
     sealed: Final = True
-    tier: ClassVar[str]  # what people call it
-    path: Path  # the file of the directory that stands for it
+    tier: ClassVar[str]  # its name for users
+    path: Path  # its file in the directory of the stream
     note: SegmentNote
     names: list[str]  # of all its columns
-    footer_bytes: int  # what is kept in memory while it is open
+    footer_bytes: int  # kept in memory while it is open
     nbytes: int  # on disk
     _summary: Summary
 
@@ -95,7 +95,7 @@ class SummarizedSegment(ABC):
         return self.note.producers
 
     def close(self) -> None:  # noqa: B027 - optional, and there is nothing to do
-        """What was mapped goes when the last array that lies in it does."""
+        """Do nothing: the file is unmapped with the last array that lies in it."""
 
 
 class SummarizedChunk(ABC):
@@ -111,7 +111,7 @@ class SummarizedChunk(ABC):
 
     @abstractmethod
     def column(self, name: str) -> pa.Array:
-        """A column of the segment, checked the first time it is asked for."""
+        """Return a column of the segment, checked at the first call."""
 
     @property
     def first_offset(self) -> int:
@@ -155,14 +155,14 @@ class SummarizedChunk(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SegmentNote:
-    """What `headgate.segment` says."""
+    """What a segment says of itself: `headgate.segment` in the footer of a sealed one."""
 
     first_offset: int
     next_offset: int
     indexed: tuple[str, ...]
     producers: Mapping[str, int]  # the last publishing id of each, as of the end of the segment
     overflowed: tuple[str, ...]  # headers that are in the overflow of some message
-    in_order: bool  # rows stand in the order of their offsets
+    in_order: bool  # rows are in the order of their offsets
     created: int  # microseconds UTC
     format: int = FORMAT_VERSION
 

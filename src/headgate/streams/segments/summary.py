@@ -1,7 +1,15 @@
-"""The summary of a sealed segment, as facts for the verdict. See `summarize` for what it holds.
+"""The summary of a segment: what is known of every chunk, built when it is sealed, and asked by every filter.
 
-Facts are made when a filter first asks about a field: a segment with a hundred headers costs as much to plan
-as the filter has names.
+    rows                 the number of messages
+    count:C              rows with a value in column C (rows that are marked, for an opaque column)
+    min:C  max:C         the bounds of the values; long text is cut, downwards in min and upwards in max
+    set:C                all values, where they are few
+    bloom:F              a Bloom filter over the values of an indexed field that has no sets
+    properties           JSON of the values that restrict_same_values made equal in the chunk
+
+A column that no message of the segment fills is not listed, which is a fact as well: a filter on it matches nothing.
+Facts about a field are built when a filter first asks for them, so that planning costs as much as the filter has names,
+not as the segment has headers.
 """
 
 from __future__ import annotations
@@ -10,7 +18,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +37,7 @@ from headgate.filters import (
     FieldFacts,
     Flags,
     Kind,
-    Range,
+    ValueRange,
 )
 from headgate.message import Scalar
 from headgate.streams.segments.bloom import (
@@ -45,9 +53,17 @@ from headgate.streams.segments.clustering import Clustering
 from headgate.streams.segments.gather import Bools
 from headgate.streams.segments.segment_rows import Numbers, Scattered, SegmentColumn, Words
 
+MAX_SET: Final = 64  # values of one chunk
+MAX_SETS: Final = 256  # distinct values of a column in all chunks: a filter tries every one of them
+MAX_BOUND: Final = 64  # code points of a bound
+LAST: Final = "\U0010ffff"
+BLOOM_BYTES: Final = range(16, 4097)
+BLOOM_HASHES: Final = 7
+BITS_PER_VALUE: Final = 9.6  # 1 % false positives with seven hashes
+
 
 class Summary(Mapping[Field, FieldFacts]):
-    """What is known of every field in every chunk. A field that is not listed is in no message at all."""
+    """Facts about every field in every chunk, for the verdict. A field that is not listed is in no message."""
 
     def __init__(
         self, batch: pa.RecordBatch, first_offset: int, overflowed: Collection[str]
@@ -62,7 +78,7 @@ class Summary(Mapping[Field, FieldFacts]):
         return Facts(self.rows, self, self.probe)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """A column of the summary as an array."""
+        """Return a column of the summary as an array."""
         found: npt.NDArray[Any] = self.batch.column(name).to_numpy(zero_copy_only=False)
         return found
 
@@ -105,11 +121,11 @@ class Summary(Mapping[Field, FieldFacts]):
     def _has(self, fact: str, column: str) -> bool:
         return bool(self.batch.schema.get_field_index(f"{fact}:{column}") >= 0)
 
-    def _range(self, column: str) -> Range:
+    def _range(self, column: str) -> ValueRange:
         low, high = self.numbers(f"min:{column}"), self.numbers(f"max:{column}")
         if low.dtype == np.uint8:
             low, high = low.astype(np.int64), high.astype(np.int64)
-        return Range(self.numbers(f"count:{column}"), low, high)
+        return ValueRange(self.numbers(f"count:{column}"), low, high)
 
     def _covered(self, field: Field) -> Flags | None:
         if field.scope != "header" or field.name not in self._overflowed:
@@ -119,7 +135,7 @@ class Summary(Mapping[Field, FieldFacts]):
 
     # ---- sets ----------------------------------------------------------------------------------------
 
-    def _distinct(self, field: Field, ranges: Mapping[Kind, Range]) -> DistinctSets | None:
+    def _distinct(self, field: Field, ranges: Mapping[Kind, ValueRange]) -> DistinctSets | None:
         names = {kind: column_name(field, kind) for kind in ranges}
         if not any(self._has("set", name) for name in names.values()):
             return None
@@ -137,9 +153,9 @@ class Summary(Mapping[Field, FieldFacts]):
         )
 
     def _joined_sets(
-        self, names: Mapping[Kind, str], ranges: Mapping[Kind, Range]
+        self, names: Mapping[Kind, str], ranges: Mapping[Kind, ValueRange]
     ) -> Iterator[list[Scalar] | None]:
-        """The values of all kinds together; unknown where a kind that occurs has no set."""
+        """Join the sets of all kinds of each chunk; None where a kind that occurs has no set."""
         columns = {
             kind: self.batch.column(f"set:{name}").to_pylist() if self._has("set", name) else None
             for kind, name in names.items()
@@ -153,7 +169,7 @@ class Summary(Mapping[Field, FieldFacts]):
     # ---- Bloom filters -------------------------------------------------------------------------------
 
     def probe(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
-        """Whether each chunk may hold the value; None when the field has no Bloom filters."""
+        """Return for each chunk whether it may hold the value; None when the field has no Bloom filters."""
         name = f"bloom:{field_key(field)}"
         if self.batch.schema.get_field_index(name) < 0:
             return None
@@ -169,18 +185,6 @@ class Summary(Mapping[Field, FieldFacts]):
 # ---- summarizing the chunks of a segment ------------------------------------------------------------
 
 
-Starts: TypeAlias = npt.NDArray[np.intp]
-
-MAX_SET: Final = 64  # values of one chunk
-# Different values of one column in all chunks: every one is tried by every filter.
-MAX_SETS: Final = 256
-MAX_BOUND: Final = 64  # code points of a bound
-LAST: Final = "\U0010ffff"
-BLOOM_BYTES: Final = range(16, 4097)
-BLOOM_HASHES: Final = 7
-BITS_PER_VALUE: Final = 9.6  # 1 % false positives with seven hashes
-
-
 def summarize(
     columns: Mapping[str, SegmentColumn],
     clustering: Clustering,
@@ -190,7 +194,7 @@ def summarize(
     properties: Sequence[Mapping[str, Scalar]],
     bloom_bytes: range = BLOOM_BYTES,
 ) -> pa.RecordBatch:
-    """The summary of the chunks that the clustering makes of these columns."""
+    """Summarize the chunks into which the clustering cuts these columns."""
     rows = clustering.ends - clustering.starts
     arrays: dict[str, pa.Array] = {"rows": pa.array(rows)}
     for name, column in columns.items():
@@ -218,7 +222,7 @@ def _facts_of_column(
 
 
 def _count(flags: Bools | None, clustering: Clustering) -> pa.Array:
-    """How many rows of each chunk are flagged; None flags all."""
+    """Count the flagged rows of each chunk; None flags all."""
     if flags is None:
         return pa.array(clustering.ends - clustering.starts)
     return pa.array(np.add.reduceat(flags[clustering.order], clustering.starts, dtype=np.int64))
@@ -246,7 +250,7 @@ def _facts_of_numbers(name: str, column: Numbers, clustering: Clustering) -> dic
 def _bounds(
     values: npt.NDArray[Any], valid: Bools | None, clustering: Clustering
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The lowest and the highest valid value of each chunk; where none is, the highest and the lowest there are."""
+    """Return the lowest and the highest valid value of each chunk; without any, the extremes of the type swapped."""
     found, starts = values[clustering.order], clustering.starts
     if valid is None:
         return np.minimum.reduceat(found, starts), np.maximum.reduceat(found, starts)
@@ -264,7 +268,7 @@ def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 def _facts_of_words(name: str, column: Words, clustering: Clustering) -> dict[str, pa.Array]:
     low, high = _bounds(column.codes, column.valid, clustering)
-    # What stands for nothing in a chunk without a word is never looked at.
+    # The bounds of a chunk without a word are never read.
     last = len(column.words) - 1
     facts = {f"count:{name}": _count(column.valid, clustering)}
     facts |= _text_bounds(
@@ -295,7 +299,7 @@ def _text_bounds(name: str, lows: list[str], highs: list[str]) -> dict[str, pa.A
 
 
 def _cut_upwards(text: str) -> str:
-    """A short text that is not below this one."""
+    """Return a short text that is not below this one."""
     if len(text) <= MAX_BOUND or text[MAX_BOUND] == LAST:
         return text
     return text[:MAX_BOUND] + LAST
@@ -307,7 +311,7 @@ def _cut_upwards(text: str) -> str:
 def _pairs(
     ranks: npt.NDArray[Any], valid: Bools | None, size: int, clustering: Clustering
 ) -> npt.NDArray[np.int64]:
-    """Every (chunk, rank) that occurs, once, as chunk * size + rank, ascending."""
+    """Return every distinct (chunk, rank) as chunk * size + rank, ascending."""
     found = clustering.chunk_of_row() * size + ranks[clustering.order]
     if valid is not None:
         found = found[valid[clustering.order]]
@@ -320,7 +324,7 @@ def _pairs(
 
 
 def _set_of_numbers(name: str, column: Numbers, clustering: Clustering) -> dict[str, pa.Array]:
-    """Sets of integers that lie close together: versions, states, counts."""
+    """Return the sets of integers that are close together: versions, states, counts."""
     if column.values.dtype.kind not in "iu" or name in ("offset", "timestamp"):
         return {}
     present = column.values if column.valid is None else column.values[column.valid]
@@ -338,7 +342,7 @@ def _set_of_numbers(name: str, column: Numbers, clustering: Clustering) -> dict[
 def _sets(
     pairs: npt.NDArray[np.int64], size: int, clustering: Clustering, values: pa.Array
 ) -> pa.Array:
-    """One list a chunk, null where it would be long; as a dictionary, which is what a filter asks."""
+    """Return one list for each chunk, null where it would be long, with the values as one dictionary."""
     chunks, codes = np.divmod(pairs, size)
     counts = np.bincount(chunks, minlength=len(clustering.starts))
     kept = counts <= MAX_SET
@@ -356,7 +360,7 @@ def _bloom(
     first_offset: int,
     nbytes: range,
 ) -> Iterator[tuple[str, pa.Array]]:
-    """The Bloom filters of a field whose sets are not all known."""
+    """Build the Bloom filters of a field, unless all its sets are known."""
     views = [
         (column, facts.get(f"set:{name}"))
         for name, column in columns.items()
@@ -374,15 +378,15 @@ def _bloom(
 
 
 def bloom_shape(values: int, nbytes: range = BLOOM_BYTES) -> BloomShape:
-    """Large enough for 1 % false positives, within limits."""
-    wanted = int(values * BITS_PER_VALUE / 8) + 1
-    return BloomShape(min(max(wanted, nbytes.start), nbytes.stop - 1), BLOOM_HASHES)
+    """Return a shape with 1 % false positives, within the limits of its size."""
+    needed = int(values * BITS_PER_VALUE / 8) + 1
+    return BloomShape(min(max(needed, nbytes.start), nbytes.stop - 1), BLOOM_HASHES)
 
 
 def hashes_of_chunks(
     field: Field, column: SegmentColumn, clustering: Clustering
 ) -> list[npt.NDArray[np.uint64]]:
-    """The base hashes of the different values of each chunk."""
+    """Hash the distinct values of each chunk."""
     ranks, hashes = _distinct_hashes(field, column)
     pairs = _pairs(ranks, column.valid, len(hashes), clustering)
     chunks, found = np.divmod(pairs, len(hashes))
@@ -393,7 +397,7 @@ def hashes_of_chunks(
 def _distinct_hashes(
     field: Field, column: SegmentColumn
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """Which of the different values each row has, and their hashes."""
+    """Return for each row the position of its value among the distinct ones, and their hashes."""
     match column:
         case Words(codes=codes, words=words):
             return codes.astype(np.int64), hash_texts(field, words.to_pylist())

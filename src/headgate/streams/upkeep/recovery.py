@@ -241,7 +241,7 @@ def _within(known: Entries, place: LogPlace) -> Entries:
 
 
 def _entry(place: LogPlace, chunk: HotChunk, shape: IndexShape, old: Entries) -> Entries:
-    restricted = shape.restriction.code_of(chunk.meta.properties)
+    restricted = shape.restriction.code(chunk.meta.properties)
     try:
         return index_entry(shape, chunk.head, place.position, restricted, _stored(chunk))
     except StreamCorrupt:  # a column of the Bloom filter is damaged

@@ -38,7 +38,7 @@ from headgate.streams.segments.summarized import SummarizedSegment
 from headgate.streams.upkeep.recovery import LogState, examine_log, remove_leftovers
 from headgate.streams.upkeep.repairs import damaged_chunks, heal_segments, salvage_unreadable
 from headgate.streams.write.inbox import REJECTED_SUFFIX
-from headgate.streams.write.lock import WriterLock, is_held, keeping_writers_out
+from headgate.streams.write.lock import WriterLock, exclude_writers, is_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +237,8 @@ def _options_problems(directory: Path) -> Iterator[VerifyProblem]:
 def _leftovers(directory: Path) -> Iterator[VerifyProblem]:
     # While somebody writes or compacts, what is in the way today is removed in a moment.
     with (
-        keeping_writers_out(directory) as alone,
-        keeping_writers_out(directory, COMPACTION_LOCK) as uncompacted,
+        exclude_writers(directory) as alone,
+        exclude_writers(directory, COMPACTION_LOCK) as uncompacted,
     ):
         if alone and uncompacted:
             yield from _left_behind(directory)

@@ -7,7 +7,7 @@ from headgate.lazy import front_door
 if TYPE_CHECKING:
     from headgate.streams.write.inbox import all_named_files as all_named_files
     from headgate.streams.write.lock import WriterLock as WriterLock
-    from headgate.streams.write.lock import locking as locking
+    from headgate.streams.write.lock import hold_lock as hold_lock
     from headgate.streams.write.staged import STAGED_SUFFIX as STAGED_SUFFIX
     from headgate.streams.write.staged import StagedFile as StagedFile
     from headgate.streams.write.staged import orphans as orphans
@@ -19,7 +19,7 @@ else:
         __name__,
         {
             "inbox": ["all_named_files"],
-            "lock": ["WriterLock", "locking"],
+            "lock": ["WriterLock", "hold_lock"],
             "staged": [
                 "STAGED_SUFFIX",
                 "StagedFile",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, takewhile
+from itertools import accumulate, groupby, takewhile
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.columns import Arrays, BatchColumns, count_rows
@@ -13,14 +15,14 @@ from headgate.errors import InvalidMessage
 from headgate.message import Message, validate
 from headgate.streams.format import MAX_BODY_BYTES
 from headgate.streams.options import StreamOptions
-from headgate.streams.segments.restriction import Restriction, runs, runs_of_rows
+from headgate.streams.segments.restriction import Restriction
 
-TABLE_FACTOR: Final = 4
+TABLE_FACTOR: Final = 4  # chunks of Arrow tables may have so many times more rows
 MAX_MESSAGE_BYTES: Final = MAX_BODY_BYTES // 2
 
 
 class Cut(NamedTuple):
-    """Messages [start, end) go into one chunk; `code` is the tuple they have in common."""
+    """Messages [start, end) become one chunk; `code` is the tuple of restricted values they share."""
 
     start: int
     end: int
@@ -36,28 +38,28 @@ class PreparedChunk(NamedTuple):
     arrays: Arrays
 
 
-def prepare(
+def prepare_chunks(
     messages: Sequence[Message],
     options: StreamOptions,
     columns: Callable[[Sequence[Message], Sequence[bytes]], Arrays],
 ) -> Iterator[PreparedChunk]:
-    """The chunks of these messages, in their order; `columns` makes each one's from messages and payloads."""
+    """Yield the chunks of these messages in order; `columns` turns messages and payloads into columns."""
     restriction = Restriction(options.restrict_same_values)
     payloads = [message.payload for message in messages]
-    for start, end, code in cuts(messages, payloads, restriction, options):
+    for start, end, code in cut_messages(messages, payloads, restriction, options):
         yield PreparedChunk(start, end, code, columns(messages[start:end], payloads[start:end]))
 
 
-def cuts(
+def cut_messages(
     messages: Sequence[Message],
     payloads: Sequence[bytes],
     restriction: Restriction,
     options: StreamOptions,
 ) -> Iterator[Cut]:
-    """Where these messages are cut."""
+    """Yield where these messages are cut."""
     sizes = _checked_sizes(messages, payloads)
     start = 0
-    for code, count in _runs(messages, restriction):
+    for code, count in _runs_of_messages(messages, restriction):
         run = sizes[start : start + count] if count < len(sizes) else sizes
         for first, last in cut_by_size(run, options.chunk_messages, options.chunk_bytes):
             yield Cut(start + first, start + last, code)
@@ -65,7 +67,7 @@ def cuts(
 
 
 def check_sizes(messages: Sequence[Message]) -> None:
-    """Refuse a payload that no chunk could hold."""
+    """Refuse a payload that is too large for a chunk."""
     _checked_sizes(messages, [message.payload for message in messages])
 
 
@@ -74,7 +76,7 @@ def _checked_sizes(messages: Sequence[Message], payloads: Sequence[bytes]) -> li
         sizes = list(map(len, payloads))
     except TypeError:
         for message in messages:
-            validate(message)  # says which is no payload at all
+            validate(message)  # raises the error of the first payload that is not bytes
         raise
     if sizes and (largest := max(sizes)) > MAX_MESSAGE_BYTES:
         raise InvalidMessage(
@@ -83,21 +85,40 @@ def _checked_sizes(messages: Sequence[Message], payloads: Sequence[bytes]) -> li
     return sizes
 
 
-def _runs(messages: Sequence[Message], restriction: Restriction) -> Iterable[tuple[int, int]]:
+def _runs_of_messages(
+    messages: Sequence[Message], restriction: Restriction
+) -> Iterable[tuple[int, int]]:
+    """Yield (code, number of messages) of every run of messages that may share a chunk."""
     if not restriction:
         return [(0, len(messages))]
-    return runs(restriction.code(message.headers) for message in messages)
+    codes = (restriction.code(message.headers) for message in messages)
+    return ((code, sum(1 for _ in run)) for code, run in groupby(codes))
 
 
-def cuts_of_columns(
-    arrays: Arrays, restriction: Restriction, chunk_messages: int, chunk_bytes: int
-) -> Iterator[Cut]:
-    """The same for rows of columns, by their average size. What comes in bulk may lie in larger chunks."""
+def cut_by_size(
+    sizes: Sequence[int], max_messages: int, max_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Yield [start, end) of at most so many messages and bytes; a larger message is alone."""
+    start = 0
+    while start < len(sizes):
+        end = min(start + max_messages, len(sizes))
+        if sum(sizes[start:end]) > max_bytes:
+            totals = accumulate(sizes[start:end])
+            end = start + max(sum(1 for _ in takewhile(max_bytes.__ge__, totals)), 1)
+        yield start, end
+        start = end
+
+
+# ---- columns -----------------------------------------------------------------------------------------
+
+
+def cut_columns(arrays: Arrays, restriction: Restriction, options: StreamOptions) -> Iterator[Cut]:
+    """Yield where the rows of columns are cut, by their average size; these chunks may have more rows."""
     rows = count_rows(arrays)
     if not rows:
         return
     average = max(sum(array.nbytes for array in arrays.values()) // rows, 1)
-    step = max(min(chunk_messages * TABLE_FACTOR, chunk_bytes // average), 1)
+    step = max(min(options.chunk_messages * TABLE_FACTOR, options.chunk_bytes // average), 1)
     start = 0
     for code, count in _runs_of_rows(arrays, restriction):
         for first in range(start, start + count, step):
@@ -109,18 +130,12 @@ def _runs_of_rows(arrays: Arrays, restriction: Restriction) -> Iterable[tuple[in
     if not restriction:
         return [(0, count_rows(arrays))]
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
-    return runs_of_rows(restriction.codes(BatchColumns(batch)))
+    return runs_of_codes(restriction.codes(BatchColumns(batch)))
 
 
-def cut_by_size(
-    sizes: Sequence[int], most_messages: int, most_bytes: int
-) -> Iterator[tuple[int, int]]:
-    """Runs of at most so many messages and bytes; a larger message is alone."""
-    start = 0
-    while start < len(sizes):
-        end = min(start + most_messages, len(sizes))
-        if sum(sizes[start:end]) > most_bytes:
-            totals = accumulate(sizes[start:end])
-            end = start + max(sum(1 for _ in takewhile(most_bytes.__ge__, totals)), 1)
-        yield start, end
-        start = end
+def runs_of_codes(codes: npt.NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
+    """Yield (code, number of rows) of every run of equal codes."""
+    starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
+    ends = np.append(starts[1:], len(codes))
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        yield int(codes[start]), end - start

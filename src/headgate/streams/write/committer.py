@@ -1,49 +1,54 @@
-"""The thread behind a writer: commits what has waited long enough, syncs by the clock, adopts what comes into the inbox.
+"""The thread behind a writer: it commits messages that have waited long enough, syncs by the clock and adopts deposits.
 
-It sleeps until one of these is due, and costs nothing while nothing is.
+It sleeps until one of these is due. Writers that are open when the process ends are closed here as well.
 """
 
 from __future__ import annotations
 
+import atexit
+import concurrent.futures.thread  # noqa: F401 - Arrow imports it with the first commit, too late at the end of the process
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
+from weakref import WeakSet
 
 from headgate.clock import now_us
 from headgate.errors import StreamClosed, StreamError, StreamWriteError
 from headgate.file_watch import Watch
 from headgate.streams.format import INBOX
 from headgate.streams.upkeep.retention import delete_expired
-from headgate.streams.write.adoption import adopt
+from headgate.streams.write.inbox import adopt
 from headgate.streams.write.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-PATIENCE: Final = 20  # lingers that a chunk may wait while messages keep coming
-_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # before it is tried again
-_TELL_AFTER: Final = 5  # failures in a row
+MAX_LINGERS: Final = 20  # that a chunk waits while messages keep coming
+_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # before each retry
+_REPORT_AFTER: Final = 5  # failures in a row
 
 
 class Committer:
     """Runs from construction until it is closed."""
 
     def __init__(self, writer: Writer, on_drop: Callable[[], None] = lambda: None) -> None:
-        """`on_drop` is called when segments were dropped."""
+        """Start the thread; it calls `on_drop` after it has dropped segments."""
         self._writer, self._on_drop = writer, on_drop
         self._linger = writer.options.linger / timedelta(seconds=1)
         self._interval = writer.options.fsync_interval / timedelta(seconds=1)
         self._syncs = writer.options.fsync == "interval"
         self._next_sync: float | None = None
         self._commit_at: float | None = None
-        self._number = 0  # of pending messages, when we looked last
+        self._number = 0  # of pending messages at the last look
         self._failures = 0  # in a row
         self._closing = threading.Event()
         inbox = writer.directory / INBOX
         inbox.mkdir(exist_ok=True)
-        self._look = True  # at what is in the inbox already
+        self._has_deposits = True  # there may be some already
         self._watch = Watch(inbox, accepts=self._is_deposit)
         writer.on_pending = self._watch.wake
         name = f"headgate committer {writer.directory.name}"
@@ -51,7 +56,7 @@ class Committer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread; what is pending stays pending. Idempotent."""
+        """Stop the thread; pending messages stay pending. Idempotent."""
         self._closing.set()
         self._watch.wake()
         self._thread.join()
@@ -59,9 +64,9 @@ class Committer:
         self._watch.close()
 
     def _is_deposit(self, name: str) -> bool:
-        """Asked by the watch about every file that changed in the inbox."""
+        """Note a deposit. The watch asks this for every file that changes in the inbox."""
         found = not name.startswith(".")
-        self._look = self._look or found
+        self._has_deposits = self._has_deposits or found
         return found
 
     def _run(self) -> None:
@@ -73,16 +78,16 @@ class Committer:
             except StreamClosed:
                 return
             except Exception as problem:
-                # A committer that is gone would leave messages pending for ever, and nobody would know.
+                # Without a committer messages would stay pending for ever, in silence.
                 self._closing.wait(self._note_failure(problem))
 
     def _note_success(self) -> None:
-        if self._failures >= _TELL_AFTER:
-            self._writer.report(None)  # whoever was not told yet need not know any more
+        if self._failures >= _REPORT_AFTER:
+            self._writer.report(None)  # a report that was not raised yet is out of date
         self._failures = 0
 
     def _note_failure(self, problem: Exception) -> float:
-        """Log it, tell the producers when it persists; seconds until the next attempt."""
+        """Log a failure, report it to the producers when it persists; return the seconds until the retry."""
         pause = _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
         self._failures += 1
         expected = isinstance(problem, StreamError | OSError)
@@ -93,12 +98,12 @@ class Committer:
             problem,
             exc_info=None if expected else problem,
         )
-        if self._failures == _TELL_AFTER and not isinstance(problem, StreamError):
-            # What the writer itself raised, it raises to whoever flushes.
+        if self._failures == _REPORT_AFTER and not isinstance(problem, StreamError):
+            # An error of the writer itself is raised by the next flush anyway.
             self._writer.report(
                 StreamWriteError(
-                    f"{self._writer.directory}: background work has failed {_TELL_AFTER} times in a row and is "
-                    f"tried again; what is flushed is stored, but not yet synced or adopted: {problem}"
+                    f"{self._writer.directory}: background work has failed {_REPORT_AFTER} times in a row and is "
+                    f"retried; flushed messages are stored, but not yet synced, and deposits not adopted: {problem}"
                 )
             )
         return pause
@@ -106,28 +111,28 @@ class Committer:
     def _work(self) -> None:
         now = time.monotonic()
         if self._has_lingered(now):
-            self._writer.commit_late()
+            self._writer.commit_in_background()
         if self._next_sync is not None and now >= self._next_sync:
             self._writer.sync()
             self._next_sync = None
         if self._syncs and self._next_sync is None and self._writer.dirty:
             self._next_sync = now + self._interval
-        if self._look:
+        if self._has_deposits:
             self._adopt()
         if self._writer.rolled:
             self._drop_expired()
 
     def _adopt(self) -> None:
-        self._look = False  # before: what comes meanwhile is looked at again
+        self._has_deposits = False  # before: a deposit that arrives meanwhile sets it again
         try:
             adopt(self._writer)
         except BaseException:
-            self._look = True
+            self._has_deposits = True
             raise
 
     def _drop_expired(self) -> None:
         options = self._writer.options
-        self._writer.rolled = False  # before: another roll may come meanwhile
+        self._writer.rolled = False  # before: another roll meanwhile sets it again
         if options.max_age is None and options.max_bytes is None:
             return
         try:
@@ -144,24 +149,68 @@ class Committer:
             self._on_drop()
 
     def _has_lingered(self, now: float) -> bool:
-        """Whether pending messages have waited long enough: none came for a while, or the first is getting old."""
+        """Whether to commit: no message came for one linger, or the first has waited for the longest time."""
         pending = self._writer.pending
         since, number, before = pending.waiting_since(), len(pending), self._number
         self._number = number
         if since is None or now < (self._commit_at or since + self._linger):
             return False
-        if number > before and now < since + self._linger * PATIENCE:
-            self._commit_at = now + self._linger  # more keep coming: a larger chunk is worth it
+        if number > before and now < since + self._linger * MAX_LINGERS:
+            self._commit_at = now + self._linger  # messages keep coming: wait for a larger chunk
             return False
         self._commit_at = None
         return True
 
     def _until_due(self) -> float | None:
-        """Seconds until there is something to do; None: until somebody wakes us."""
-        # Always asked before sleeping: only then will whoever adds the next message wake us.
+        """Return the seconds until something is due; None when only a wake-up can bring work."""
+        # `waiting_since` must be called before sleeping: only then does the next message wake this thread.
         since = self._writer.pending.waiting_since()
         if since is None or self._commit_at is None:
             self._commit_at = None if since is None else since + self._linger
         due = [self._commit_at] if self._commit_at is not None else []
         due += [self._next_sync] if self._next_sync is not None else []
         return max(min(due) - time.monotonic(), 0) if due else None
+
+
+# ---- the end of the process -------------------------------------------------------------------------
+
+# What was accepted is written when the interpreter ends: at the end of the script, by an exception, by `sys.exit`, and in a
+# child of multiprocessing. Not when the process is killed (also by a SIGTERM without a handler) or ends by `os._exit`.
+_open: WeakSet[Writer] = WeakSet()
+_hooked: set[int] = set()  # ids of processes in which multiprocessing calls `close_writers`
+
+
+def close_at_exit(writer: Writer) -> None:
+    """Close the writer when the process ends, unless it was closed before."""
+    _open.add(writer)
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        _hook_into_multiprocessing()
+
+
+def _hook_into_multiprocessing() -> None:
+    """Register with multiprocessing: its children end without calling atexit's functions."""
+    from multiprocessing.util import Finalize
+
+    if os.getpid() not in _hooked:
+        _hooked.add(os.getpid())
+        Finalize(None, close_writers, exitpriority=0)
+
+
+def close_writers() -> None:
+    """Close every open writer, and log how many messages could not be written."""
+    for writer in list(_open):
+        try:
+            writer.close()
+        except Exception as problem:  # the others have to be closed as well
+            number = len(writer.pending)
+            _log.error(
+                "%s: %d published messages are not stored, the process ends: %s",
+                writer.directory,
+                number,
+                problem,
+            )
+
+
+# At import: what a program registers later runs earlier, and may still publish.
+atexit.register(close_writers)

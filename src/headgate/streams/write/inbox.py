@@ -1,13 +1,13 @@
 """The inbox: how outsiders append to a stream whose lock another process holds.
 
-An outsider writes one complete, fsynced file and renames it into inbox/, under the name of its producer and a
-publishing id. The lock holder adopts the files in the order of their ids and remembers the last id of each producer,
-so that a file that is put there twice is stored once. A deposit is adopted as a whole or not at all.
+An outsider writes a complete, fsynced file, a *deposit*, and renames it into inbox/ under the name of its producer and a
+publishing id. The lock holder adopts the deposits in the order of their ids and remembers the last id of each producer,
+so that a deposit that is made twice is stored once. A deposit is adopted as a whole or not at all.
 
     | DEPOSIT | meta JSON: producer, publishing_id | pad | Arrow IPC stream of record batches |
 
 A deposit by reference has no content: its meta lists files in inbox/staged/ (see `staged`) that were complete and durable
-before, and go when it is adopted.
+before, and are removed when it is adopted.
 
     | DEPOSIT | meta JSON: producer, publishing_id, staged: [{name, length, crc}, …] | pad |
 """
@@ -24,18 +24,29 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.columns import join_batches
-from headgate.errors import StreamCorrupt
+from headgate.clock import now_us
+from headgate.columns import join_batches, read_table
+from headgate.errors import InvalidMessage, StreamCorrupt
 from headgate.files import UNFINISHED_SUFFIX, map_file, sync_directory
 from headgate.streams.format import FORMAT_VERSION, INBOX, padded
-from headgate.streams.write.staged import StagedFile, Summing, read_staged, staged_folder
+from headgate.streams.write.staged import (
+    ChecksumFile,
+    StagedFile,
+    read_staged,
+    remove_staged,
+    staged_folder,
+)
+
+if TYPE_CHECKING:
+    # Not at run time: it imports recovery, which cleans the inbox.
+    from headgate.streams.write.writer import Writer
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +61,7 @@ REJECTED_SUFFIX: Final = ".rejected"
 
 @dataclass(frozen=True, slots=True, order=True)
 class DepositFile:
-    """A file in the inbox, by what its name says."""
+    """A deposit in the inbox: its name holds the producer and the publishing id."""
 
     producer: str
     publishing_id: int
@@ -62,7 +73,7 @@ def deposit_path(directory: Path, producer: str, publishing_id: int) -> Path:
 
 
 def deposits(directory: Path, suffix: str = "") -> list[DepositFile]:
-    """What waits in the inbox: each producer's files in the order of their ids."""
+    """List the deposits in the inbox, those of each producer in the order of their ids."""
     found = []
     with suppress(FileNotFoundError):
         for path in (directory / INBOX).iterdir():
@@ -73,7 +84,7 @@ def deposits(directory: Path, suffix: str = "") -> list[DepositFile]:
 
 
 def abandoned_deposits(directory: Path) -> list[Path]:
-    """Files that were begun so long ago that nobody can be at them any more."""
+    """List unfinished files that are so old that their writer must be dead."""
     horizon = time.time() - ABANDONED_SECONDS
     found = []
     for path in (directory / INBOX).glob(f".*{UNFINISHED_SUFFIX}"):
@@ -86,7 +97,7 @@ def abandoned_deposits(directory: Path) -> list[Path]:
 def write_deposit(
     directory: Path, producer: str, publishing_id: int, batches: Iterable[pa.RecordBatch]
 ) -> Path:
-    """Put a complete, durable file into the inbox."""
+    """Put a complete, durable deposit into the inbox."""
     meta = {"producer": producer, "publishing_id": publishing_id}
     path = deposit_path(directory, producer, publishing_id)
     with _unfinished(directory) as unfinished:
@@ -99,9 +110,9 @@ def write_deposit(
 def write_reference(
     directory: Path, producer: str, publishing_id: int, files: Sequence[StagedFile]
 ) -> bool:
-    """Put a durable file into the inbox that names staged ones; False when one of that id waits already.
+    """Put a durable deposit into the inbox that names staged files; False when the id has a deposit already.
 
-    The one that waits stays: the holder of the lock may be reading what it names.
+    That deposit stays: the holder of the lock may be reading the files it names.
     """
     meta = {
         "producer": producer,
@@ -121,7 +132,7 @@ def write_reference(
 
 @contextmanager
 def _unfinished(directory: Path) -> Iterator[Path]:
-    """A name in the inbox for what is being written, gone afterwards."""
+    """Yield the path of a new file in the inbox that readers ignore; remove it afterwards."""
     inbox = directory / INBOX
     if not inbox.exists():
         inbox.mkdir(exist_ok=True)
@@ -140,7 +151,7 @@ def _write(
     text += b" " * (padded(DEPOSIT.size + len(text)) - DEPOSIT.size - len(text))
     with path.open("xb") as file:
         file.write(bytes(DEPOSIT.size) + text)
-        sink = Summing(file)
+        sink = ChecksumFile(file)
         _write_stream(sink, batches)
         fixed = DEPOSIT.pack(magic, FORMAT_VERSION, len(text), sink.length, sink.crc, 0)[
             :-_CRC_BYTES
@@ -152,7 +163,7 @@ def _write(
         os.fsync(file.fileno())
 
 
-def _write_stream(sink: Summing, batches: Iterable[pa.RecordBatch]) -> None:
+def _write_stream(sink: ChecksumFile, batches: Iterable[pa.RecordBatch]) -> None:
     writer = None
     for batch in batches:
         if writer is None:
@@ -163,7 +174,7 @@ def _write_stream(sink: Summing, batches: Iterable[pa.RecordBatch]) -> None:
 
 
 def read_deposit(deposit: DepositFile) -> Iterator[pa.RecordBatch]:
-    """The record batches of a deposit, checked as a whole before the first is given."""
+    """Check a deposit as a whole, and return its record batches."""
     data = map_file(deposit.path)
     header = _header(deposit, data)
     content = data.slice(header.end)
@@ -176,12 +187,12 @@ def read_deposit(deposit: DepositFile) -> Iterator[pa.RecordBatch]:
 
 
 def named_files(deposit: DepositFile) -> tuple[StagedFile, ...]:
-    """The staged files a deposit names; none when it holds its rows itself."""
+    """Return the staged files that a deposit names; none when it holds its rows itself."""
     return _files(_header(deposit, map_file(deposit.path)).meta)
 
 
 class _Header(NamedTuple):
-    """What stands before the content of a deposit."""
+    """The header of a deposit, and where its content begins."""
 
     meta: dict[str, Any]
     end: int
@@ -209,7 +220,7 @@ def _files(meta: dict[str, Any]) -> tuple[StagedFile, ...]:
 
 
 def all_named_files(directory: Path) -> set[Path]:
-    """Every staged file that a deposit names, also one that was put aside."""
+    """List every staged file that a deposit names, also a rejected one."""
     folder = staged_folder(directory)
     found: set[Path] = set()
     for deposit in deposits(directory) + deposits(directory, REJECTED_SUFFIX):
@@ -223,7 +234,7 @@ def _read_files(deposit: DepositFile, files: Sequence[StagedFile]) -> Iterator[p
     try:
         parts = [read_staged(folder / file.name, file.length, file.crc) for file in files]
     except FileNotFoundError as missing:
-        if not deposit.path.exists():  # another thread was faster
+        if not deposit.path.exists():  # another thread has adopted it
             raise
         problem = f"the staged file {missing.filename} is gone"
         raise StreamCorrupt(str(deposit.path), 0, problem) from missing
@@ -231,10 +242,46 @@ def _read_files(deposit: DepositFile, files: Sequence[StagedFile]) -> Iterator[p
 
 
 def reject(deposit: DepositFile, problem: Exception) -> None:
-    """Put a deposit aside that cannot be adopted, with the reason beside it."""
-    _log.warning("%s is not adopted: %s", deposit.path, problem)
+    """Rename a deposit that cannot be adopted, and write the reason to a file beside it."""
+    _log.warning("deposit %s cannot be adopted and is rejected: %s", deposit.path, problem)
     aside = deposit.path.with_name(deposit.path.name + REJECTED_SUFFIX)
     with suppress(OSError):
         aside.with_name(aside.name + ".txt").write_text(f"{problem}\n")
     with suppress(FileNotFoundError):
         deposit.path.rename(aside)
+
+
+# ---- adopting ---------------------------------------------------------------------------------------
+
+
+def adopt(writer: Writer) -> int:
+    """Append the deposits in the inbox, those of each producer in the order of their ids; return their number."""
+    waiting = deposits(writer.directory)
+    for deposit in waiting:
+        with suppress(FileNotFoundError):  # another thread has adopted it
+            _adopt(writer, deposit)
+    return len(waiting)
+
+
+def _adopt(writer: Writer, deposit: DepositFile) -> None:
+    writer.commit_in_background()  # so that an error from here on is the deposit's own
+    staged: tuple[StagedFile, ...] = ()
+    with suppress(StreamCorrupt):
+        staged = named_files(deposit)
+    if deposit.publishing_id > writer.producers.last(deposit.producer):
+        try:
+            _append(writer, deposit, sum(file.length for file in staged))
+        except (StreamCorrupt, InvalidMessage, pa.ArrowException) as problem:
+            reject(deposit, problem)
+            return
+    deposit.path.unlink(missing_ok=True)
+    # Last: as long as a deposit exists, so do the files it names.
+    remove_staged(writer.directory, staged)
+
+
+def _append(writer: Writer, deposit: DepositFile, staged_bytes: int) -> None:
+    now = now_us()
+    batches = read_deposit(deposit)
+    columns = (read_table(batch, now) for batch in batches if batch.num_rows)
+    mark = (deposit.producer, deposit.publishing_id)
+    writer.append_columns(columns, mark, deposit.path.stat().st_size + staged_bytes)

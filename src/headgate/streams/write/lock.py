@@ -1,7 +1,7 @@
-"""One writer at a time: an flock on the stream's lock file, whose content says who holds it.
+"""One writer at a time: an flock on the stream's lock file, whose content names the holder.
 
-The kernel lets go of the lock when its holder dies, however it dies; the name that stays behind in the file is
-only read when the lock is held.
+The kernel releases the lock when its holder dies, however it dies. The name that stays in the file is only read
+while the lock is held.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.errors import StreamLocked, StreamWriteError
 from headgate.forks import call_in_child
 from headgate.streams.format import LOCK_FILE
 
-_PATIENCE: Final = 5.0  # seconds for readers, which hold the lock for some milliseconds
+_READERS_S: Final = 5.0  # seconds to wait for readers, which hold the lock for some milliseconds
 
 
 class WriterLock:
@@ -44,7 +44,7 @@ class WriterLock:
         self.name(purpose)
 
     def name(self, purpose: str) -> None:
-        """Say who holds the lock, for those it refuses."""
+        """Write the holder into the lock file, for the error of a refused writer."""
         known = {"pid": os.getpid(), "host": socket.gethostname(), "purpose": purpose}
         content = json.dumps({**known, "since": datetime.now(UTC).isoformat(timespec="seconds")})
         with suppress(OSError):  # on a full disk the lock is held without a name
@@ -55,13 +55,13 @@ class WriterLock:
         if self._fd >= 0:
             with suppress(OSError):  # a disk that fails does not keep the lock
                 os.ftruncate(self._fd, 0)
-            # Not by closing alone: a child that was forked meanwhile may have the file open as well.
+            # Closing alone is not enough: a child that was forked meanwhile may have the file open as well.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
         self._fd = -1
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: without unlocking, which would unlock it for the parent too."""
+        """In a forked child: close without unlocking, which would unlock it for the parent too."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
@@ -79,10 +79,10 @@ class WriterLock:
 
 
 def _acquire(fd: int) -> bool:
-    """Take the lock; False when a writer has it. Readers that look at a dead writer's leftovers are waited for."""
-    deadline = time.monotonic() + _PATIENCE
+    """Take the lock; False when a writer has it. Wait for readers that read what a dead writer left."""
+    deadline = time.monotonic() + _READERS_S
     while not _lock(fd, fcntl.LOCK_EX):
-        # A shared lock is refused by a writer alone.
+        # Only a writer refuses a shared lock.
         if not _lock(fd, fcntl.LOCK_SH) or time.monotonic() > deadline:
             return False
         fcntl.flock(fd, fcntl.LOCK_UN)
@@ -99,23 +99,23 @@ def _lock(fd: int, kind: int) -> bool:
 
 
 @contextmanager
-def locking(file: Path) -> Iterator[None]:
-    """Hold the lock on this file, which is made when there is none, and wait for whoever has it: for a moment only."""
+def hold_lock(file: Path) -> Iterator[None]:
+    """Hold the lock on this file, created when missing, and wait for other holders. For a moment only."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
-        fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile may have it open as well
+        fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile may have it open
         os.close(fd)
 
 
 @contextmanager
-def keeping_writers_out(directory: Path, file: str = LOCK_FILE) -> Iterator[bool]:
-    """Whether there is no writer, and none comes as long as this lasts: for readers, and for a moment only."""
+def exclude_writers(directory: Path, file: str = LOCK_FILE) -> Iterator[bool]:
+    """Yield whether there is no writer, and keep writers out meanwhile. For readers, and for a moment only."""
     try:
         fd = os.open(directory / file, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # nobody ever wrote here
+    except FileNotFoundError:  # there never was a writer
         yield True
         return
     except OSError:
@@ -126,7 +126,7 @@ def keeping_writers_out(directory: Path, file: str = LOCK_FILE) -> Iterator[bool
         yield alone
     finally:
         if alone:
-            fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the file too
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile may have it open
         os.close(fd)
 
 
@@ -139,6 +139,6 @@ def _holder(fd: int) -> dict[str, object]:
 
 
 def is_held(directory: Path, file: str = LOCK_FILE) -> bool:
-    """Whether somebody holds the lock at this moment."""
-    with keeping_writers_out(directory, file) as alone:
+    """Whether a writer holds the lock at this moment."""
+    with exclude_writers(directory, file) as alone:
         return not alone

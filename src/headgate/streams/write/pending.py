@@ -1,127 +1,125 @@
-"""Messages that were accepted and are not yet in the log."""
+"""Pending messages: accepted, and not yet in the log."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from itertools import repeat
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, cast
 
 from headgate.errors import InvalidMessage
 from headgate.message import Message, validate
-
-# Which named producer sent a message, and under which publishing id. A plain tuple: one is made per message.
-Mark: TypeAlias = tuple[str, int]
+from headgate.streams.write.publishing_ids import Mark
 
 
 class Drained(NamedTuple):
-    """Messages taken out together. Plain ones have nothing but topic, headers and payload, and no marks."""
+    """Messages taken out of the queue together. Plain ones have only topic, headers and payload, and no marks."""
 
     messages: list[Message]
     marks: Sequence[Mark | None]
     plain: bool = False
 
-    def after(self, done: int) -> Drained:
-        """Without the first `done` messages."""
-        return Drained(self.messages[done:], self.marks[done:], self.plain)
+    def after(self, written: int) -> Drained:
+        """Return the messages behind the first `written` ones."""
+        return Drained(self.messages[written:], self.marks[written:], self.plain)
 
     def valid(self) -> Drained:
-        """Those that can be published: a message whose headers were changed after it was sent may not be."""
+        """Return the valid messages: the headers of a message may have been changed after it was published."""
         kept = [i for i, message in enumerate(self.messages) if _is_valid(message)]
         marks = [self.marks[i] for i in kept] if self.marks else ()
         return Drained([self.messages[i] for i in kept], marks, self.plain)
 
 
 class PendingMessages:
-    """A queue that needs no lock: any thread adds at the end, one at a time takes out at the front.
+    """A queue without a lock: any thread adds at the end, one thread at a time takes out at the front.
 
-    Each of these is one step of the interpreter on a list, which no other thread comes between. An entry is a plain
-    message, or a pair of any message and its mark. A plain message is simply appended to `entries`, without a call:
-    this is done once a message, so everything in it is counted in nanoseconds. Then, if there are `attend_at` of
-    them or its payload is longer than `small`, `weigh` says whether there is something to be seen to.
+    Each of these is one step of the interpreter on a list, so no other thread can come between. An item is a plain
+    message, or a pair of any message and its mark. A producer appends a plain message to `items` itself, without a
+    call, because this runs once a message. When there are then `attend_at` items, or the payload is longer than
+    `small`, it asks `weigh` whether the writer has to attend.
     """
 
     __slots__ = (
-        "_most_bytes",
-        "_most_messages",
+        "_max_bytes",
+        "_max_messages",
         "_nbytes",
         "_since",
         "attend_at",
-        "entries",
+        "items",
         "small",
         "taken",
     )
 
-    def __init__(self, most_messages: int, most_bytes: int) -> None:
-        """Full with so many messages, or so many bytes of payload."""
-        self._most_messages, self._most_bytes = most_messages, most_bytes
-        self.entries: list[Message | tuple[Message, Mark | None]] = []  # always the same list
-        self.attend_at = 0  # the number that makes it full; 0 while the committer has to be told
-        # What was taken out and is not known to be stored: whatever interrupts its writing, it is not lost.
+    def __init__(self, max_messages: int, max_bytes: int) -> None:
+        """Make a queue that is full at this number of messages, or of bytes of payload."""
+        self._max_messages, self._max_bytes = max_messages, max_bytes
+        self.items: list[Message | tuple[Message, Mark | None]] = []  # this list for ever
+        self.attend_at = 0  # the number that makes it full; 0 while the committer has to be woken
+        # Messages that were taken out and may not be stored yet: an interrupted commit does not lose them.
         self.taken: Drained | None = None
-        # Payloads this short never fill it by their bytes before they do by their number: they need no counting.
-        self.small = most_bytes // most_messages
-        # Threads may add at once and lose a few: it only says about when to commit.
+        # Payloads this short fill the queue by their number before they do by their bytes: they are not counted.
+        self.small = max_bytes // max_messages
+        # Threads that add at once may lose a few bytes: it is only a hint when to commit.
         self._nbytes = 0
         self._since = 0.0
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.items)
 
     @property
     def full(self) -> bool:
-        return self._nbytes >= self._most_bytes or len(self.entries) >= self._most_messages
+        return self._nbytes >= self._max_bytes or len(self.items) >= self._max_messages
 
     def weigh(self, message: Message) -> bool:
-        """Count an appended message's payload; whether it is time to commit, or to tell the committer."""
+        """Count the payload of an added message; whether to commit, or to wake the committer."""
         self._nbytes += len(message.payload)
         return not self.attend_at or self.full
 
     def add(self, message: Message, mark: Mark | None) -> bool:
-        """Take in any message; the same answer."""
-        self.entries.append((message, mark))
+        """Add any message; whether to commit, or to wake the committer."""
+        self.items.append((message, mark))
         return self.weigh(message)
 
     def notice(self) -> bool:
-        """Whether the committer has to be told that messages wait; asked by whoever added some."""
+        """Whether the committer has to be woken, because these are the first messages since it looked."""
         if self.attend_at:
             return False
-        self._since, self.attend_at = time.monotonic(), self._most_messages
+        self._since, self.attend_at = time.monotonic(), self._max_messages
         return True
 
     def waiting_since(self) -> float | None:
-        """When messages began to wait, by the monotonic clock; for the committer alone to ask."""
-        # In this order: whoever adds after the look finds that nobody has noticed.
+        """Return when the first message was added, by the monotonic clock. Only the committer may ask."""
+        # In this order: a thread that adds a message after the check finds attend_at = 0, and wakes the committer.
         self.attend_at = 0
-        if not self.entries:
+        if not self.items:
             return None
-        self.attend_at = self._most_messages
+        self.attend_at = self._max_messages
         return self._since
 
     def drain(self) -> Drained:
-        """Take out all that is there now; it is in `taken` until it is stored, or put back."""
-        entries, number = self.entries, len(self.entries)
+        """Take out all messages; they are in `taken` until they are stored or put back."""
+        items, number = self.items, len(self.items)
         self._nbytes = 0
         self._since = time.monotonic()
-        taken = entries[:number]
-        if tuple not in map(type, taken):
-            drained = Drained(cast(list[Message], taken), (), plain=True)
+        front = items[:number]
+        if tuple not in map(type, front):
+            drained = Drained(cast(list[Message], front), (), plain=True)
         else:
-            pairs = [entry if type(entry) is tuple else (entry, None) for entry in taken]
+            pairs = [item if type(item) is tuple else (item, None) for item in front]
             drained = Drained([pair[0] for pair in pairs], [pair[1] for pair in pairs])  # type: ignore[misc]
-        # In one step: an interruption finds the messages in one of the two places.
-        self.taken, entries[:number] = drained if number else None, ()
+        # In one step: an interruption finds the messages in one of the two lists.
+        self.taken, items[:number] = drained if number else None, ()
         return drained
 
     def put_back(self, drained: Drained) -> None:
-        """They come first again, in the place of what was taken out."""
+        """Put messages back at the front, instead of those that were taken out."""
         messages, marks, plain = drained
-        entries = messages if plain else list(zip(messages, marks or repeat(None), strict=False))
+        items = messages if plain else list(zip(messages, marks or repeat(None), strict=False))
         self._nbytes += sum(len(message.payload) for message in messages)
-        self.entries[:0], self.taken = entries, None
+        self.items[:0], self.taken = items, None
 
     def clear(self) -> None:
-        self.entries.clear()
+        self.items.clear()
         self.taken = None
 
 
@@ -131,10 +129,3 @@ def _is_valid(message: Message) -> bool:
     except InvalidMessage:
         return False
     return True
-
-
-def last_ids(marks: Sequence[Mark | None]) -> dict[str, int]:
-    """The last publishing id of each producer among these."""
-    if not any(marks):
-        return {}
-    return dict(mark for mark in marks if mark is not None)

@@ -1,17 +1,23 @@
-"""Named producers and their publishing ids: what was sent twice is stored once.
+"""Named producers and their publishing ids: a message that is published twice under one id is stored once.
 
-A producer's ids only grow. The last one of each is in the log itself: every chunk carries those of its producers,
-every segment begins with the table of all, so the table survives crashes, sealing and retention.
+The ids of a producer only grow. The last one of each is in the log itself: every chunk carries those of its producers,
+and every segment begins with the table of all, so that the table survives crashes, sealing and retention.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
 from headgate.errors import InvalidMessage
 from headgate.message import CONTROL, INT64_MAX, MAX_NAME_BYTES
 
+# The name of a producer and the publishing id of a message. A plain tuple: one is made for each message.
+Mark: TypeAlias = tuple[str, int]
+
 
 def check_producer_name(name: object) -> None:
-    """A producer's name is text of 1 to 255 bytes without control characters."""
+    """Refuse a name that is not text of 1 to 255 bytes without control characters."""
     if not isinstance(name, str) or not name:
         raise InvalidMessage("producer", f"a producer's name must be some text, not {name!r}")
     if CONTROL.search(name):
@@ -21,34 +27,52 @@ def check_producer_name(name: object) -> None:
 
 
 def check_publishing_id(publishing_id: object) -> None:
-    """A publishing id is an integer from 0 to 2^63 - 1."""
+    """Refuse an id that is not an integer from 0 to 2^63 - 1."""
     if type(publishing_id) is not int or not 0 <= publishing_id <= INT64_MAX:
         raise InvalidMessage(
             "publishing_id", f"must be an integer from 0 to 2^63 - 1, not {publishing_id!r}"
         )
 
 
+def last_ids(marks: Sequence[Mark | None]) -> dict[str, int]:
+    """Return the last publishing id of each producer among the marks."""
+    if not any(marks):
+        return {}
+    return dict(mark for mark in marks if mark is not None)
+
+
 class ProducerTable:
-    """The last publishing id of every named producer: as accepted, and as committed to the log."""
+    """The last publishing id of every named producer: accepted, appended to the log, and committed there."""
 
-    __slots__ = ("_accepted", "committed")
+    __slots__ = ("_accepted", "_appended", "committed")
 
-    def __init__(self, committed: dict[str, int]) -> None:
+    def __init__(self, committed: Mapping[str, int]) -> None:
         self.committed = dict(committed)
         self._accepted = dict(committed)
+        self._appended: dict[str, int] = {}
 
     def last(self, name: str) -> int:
-        """The last id that was accepted; -1 before the first."""
+        """Return the last accepted id of a producer; -1 before the first."""
         return self._accepted.get(name, -1)
 
     def accept(self, name: str, publishing_id: int) -> bool:
-        """Whether the id is new; a repeated or older one was stored before."""
+        """Accept a new id; False for a repeated or older one, whose message is stored already."""
         if publishing_id <= self._accepted.get(name, -1):
             return False
         self._accepted[name] = publishing_id
         return True
 
-    def commit(self, name: str, publishing_id: int) -> None:
-        """The log holds the id now."""
-        self.committed[name] = max(publishing_id, self.committed.get(name, -1))
-        self._accepted[name] = max(publishing_id, self._accepted.get(name, -1))
+    def append(self, ids: Mapping[str, int]) -> None:
+        """Note ids whose chunk is in the log and not committed yet."""
+        self._appended.update(ids)
+
+    def commit(self) -> None:
+        """Note that the appended ids are committed."""
+        for name, publishing_id in self._appended.items():
+            self.committed[name] = max(publishing_id, self.committed.get(name, -1))
+            self._accepted[name] = max(publishing_id, self._accepted.get(name, -1))
+        self._appended.clear()
+
+    def rollback(self) -> None:
+        """Forget the appended ids: their chunks are no longer in the log."""
+        self._appended.clear()

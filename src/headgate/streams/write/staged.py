@@ -1,9 +1,9 @@
-"""Staged files: columns that others have written into inbox/staged/, for a deposit to name.
+"""Staged files: rows that outsiders have written into inbox/staged/ before a deposit names them.
 
-Whoever may not know yet whether its rows will count (a task of a job that may be tried again) writes them here, and what
-comes of it is decided later by one small deposit. A staged file holds one or more Arrow IPC streams, one behind the
-other: where the columns change, a new one begins. Each owner has a folder of its own there, so that one can collect
-what it left behind without asking the others.
+A task of a job that may be retried does not know yet whether its rows will count. It writes them here, and one small
+deposit decides later which of the files are appended. A staged file holds one or more Arrow IPC streams, one behind the
+other: where the columns change, a new one begins. Each job has a folder of its own, so that it can remove its orphans
+without asking the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STAGED_SUFFIX: Final = ".arrow"
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A staged file as a deposit names it: where it is below the folder of staged files, and what must be in it."""
+    """A staged file as a deposit names it: its path below the folder of staged files, and its expected content."""
 
     name: str
     length: int
@@ -42,12 +42,12 @@ class StagedFile:
 
 
 def staged_folder(directory: Path) -> Path:
-    """Where the staged files of a stream are."""
+    """Return the folder of a stream's staged files."""
     return directory / INBOX / STAGED
 
 
-class Summing:
-    """A file that counts and sums what is written to it."""
+class ChecksumFile:
+    """A file that counts the bytes written to it, with their CRC-32."""
 
     closed = False
 
@@ -65,7 +65,7 @@ class Summing:
 
 @dataclass(frozen=True, slots=True)
 class StagedContent:
-    """What a file that was written holds."""
+    """The size and checksum of a staged file."""
 
     rows: int
     length: int
@@ -73,13 +73,13 @@ class StagedContent:
 
 
 def write_staged(path: Path, batches: Iterable[pa.RecordBatch]) -> StagedContent | None:
-    """Write the rows durably, small batches put together; None, and no file, when there is no row."""
+    """Write the rows durably, joining small batches; without rows write no file and return None."""
     ready = join_batches(batches)
     first = next(ready, None)
     if first is None:
         return None
     with path.open("xb") as file:
-        sink = Summing(file)
+        sink = ChecksumFile(file)
         rows = _write_streams(sink, first, ready)
         file.flush()
         os.fsync(file.fileno())
@@ -87,7 +87,9 @@ def write_staged(path: Path, batches: Iterable[pa.RecordBatch]) -> StagedContent
     return StagedContent(rows, sink.length, sink.crc)
 
 
-def _write_streams(sink: Summing, first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> int:
+def _write_streams(
+    sink: ChecksumFile, first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]
+) -> int:
     writer = pa.ipc.new_stream(sink, first.schema)
     writer.write_batch(first)
     rows, schema = first.num_rows, first.schema
@@ -102,10 +104,12 @@ def _write_streams(sink: Summing, first: pa.RecordBatch, rest: Iterable[pa.Recor
 
 
 def read_staged(path: Path, length: int, crc: int) -> Iterator[pa.RecordBatch]:
-    """The record batches of a staged file, checked as a whole before the first is given."""
+    """Check a staged file as a whole, and return its record batches."""
     data = map_file(path)
     if data.size != length or crc32(data) != crc:
-        raise StreamCorrupt(str(path), 0, "the staged file is not what was staged")
+        raise StreamCorrupt(
+            str(path), 0, "the staged file has another length or CRC than the deposit says"
+        )
     return _batches(data)
 
 
@@ -116,7 +120,7 @@ def _batches(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
 
 
 def remove_staged(directory: Path, files: Iterable[StagedFile]) -> None:
-    """Delete files that have become part of the stream, or never will."""
+    """Delete staged files after their deposit was adopted."""
     for file in files:
         (staged_folder(directory) / file.name).unlink(missing_ok=True)
 
@@ -124,7 +128,7 @@ def remove_staged(directory: Path, files: Iterable[StagedFile]) -> None:
 def orphans(
     folder: Path, named: Collection[Path], *, horizon_s: float, suffix: str = STAGED_SUFFIX
 ) -> list[Path]:
-    """Files of one folder that nobody has named, and nobody has touched for that long."""
+    """List files of a folder that no deposit names and that were not changed for so long."""
     before = time.time() - horizon_s
     found = []
     for path in folder.glob(f"*{suffix}"):

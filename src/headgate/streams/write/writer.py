@@ -1,8 +1,8 @@
-"""The one who writes: holds the lock, gathers messages into chunks, commits them and rolls segments.
+"""The writer of a stream: it holds the lock, cuts pending messages into chunks, commits them and begins new segments.
 
-Messages are accepted without a lock; `_committing` is held while bytes go to disk. So while one thread waits for an
-fsync, others go on adding messages, and the next commit takes all of them with one fsync: group commit. `_gate` only
-keeps the files from being closed under somebody who syncs them.
+Messages are accepted without a lock; `_committing` is held while bytes go to disk. While one thread waits for an fsync,
+others go on adding messages, and the next commit takes all of them with one fsync: group commit. `_gate` only keeps the
+files from being closed while another thread syncs them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock, RLock
 
 from headgate import file_watch as wake
-from headgate.clock import now_us as now_us
+from headgate.clock import now_us
 from headgate.columns import (
     Arrays,
     cap_columns,
@@ -24,26 +24,37 @@ from headgate.columns import (
     shred_chunk,
     shred_plain_chunk,
 )
-from headgate.errors import (
-    InvalidMessage,
-    StreamClosed,
-    StreamError,
-    StreamWriteError,
-)
+from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamWriteError
 from headgate.files import remove_files
 from headgate.forks import call_in_child
 from headgate.message import Message
 from headgate.streams.format import index_path, log_path
 from headgate.streams.options import StreamOptions
-from headgate.streams.refusals import write_error
 from headgate.streams.segments.hot_chunk import MORE, ChunkMeta, encode_chunk
 from headgate.streams.segments.hot_index import IndexShape, index_entry
 from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.upkeep.recovery import open_last_segment
-from headgate.streams.write.batching import PreparedChunk, cuts_of_columns, prepare
+from headgate.streams.write.batching import PreparedChunk, cut_columns, prepare_chunks
 from headgate.streams.write.lock import WriterLock
-from headgate.streams.write.pending import Drained, Mark, PendingMessages, last_ids
-from headgate.streams.write.publishing_ids import ProducerTable
+from headgate.streams.write.pending import Drained, PendingMessages
+from headgate.streams.write.publishing_ids import Mark, ProducerTable, last_ids
+
+
+def write_error(directory: Path, problem: OSError) -> StreamWriteError:
+    """Return the error to raise for a full disk or a failed sync: it says what to do."""
+    return StreamWriteError(
+        f"{problem.filename or directory}: {problem.strerror or problem}; "
+        "nothing that was confirmed is lost; publish the rest again when that is mended"
+    )
+
+
+@contextmanager
+def write_errors(directory: Path) -> Iterator[None]:
+    """Raise a StreamWriteError instead of every OSError."""
+    try:
+        yield
+    except OSError as problem:
+        raise write_error(directory, problem) from problem
 
 
 class Writer:
@@ -56,31 +67,29 @@ class Writer:
         purpose: str,
         clock: Callable[[], int] = now_us,
     ) -> None:
-        """Take the lock, and bring the files into order if the last writer could not."""
+        """Take the lock, and recover the files if the last writer died."""
         self.directory, self.options, self._clock = directory, options, clock
         self._shape = IndexShape.of(options)
         self._gate, self._committing = Lock(), RLock()
         self.maintaining = RLock()  # held while old segments are sealed or dropped
-        self.rolled = False  # whether there is a full segment that nobody has looked at yet
+        self.rolled = False  # there is a full segment that retention has not looked at yet
         self.pending = PendingMessages(options.chunk_messages, options.chunk_bytes)
         self.on_pending: Callable[[], None] = lambda: None  # called when messages begin to wait
-        self._taken_at = 0  # the offset for the first of the messages taken out of `pending`
-        self._staged: dict[str, int] = {}  # publishing ids that were appended and not yet published
-        self._staged_until = 0  # the offset behind the last of them
+        self._taken_at = 0  # the offset of the first message that was taken out of `pending`
+        self._appended_until = 0  # the offset behind the last appended chunk
         self._failed: StreamError | None = None  # for good
         self.troubled = False  # since the last commit, or for good
-        self._untold: InvalidMessage | None = None
+        self._unraised: InvalidMessage | None = None  # by a commit in the background
         self._reported: StreamError | None = None  # by the committer
         self._lock = WriterLock(directory, purpose)
         try:
-            self._log, ids = open_last_segment(directory, self._shape, clock())
-            self.producers = ProducerTable(ids)
-            if not self._log.shape.same_as(self._shape):
-                self._roll()
-        except BaseException as problem:
+            with write_errors(directory):
+                self._log, ids = open_last_segment(directory, self._shape, clock())
+                self.producers = ProducerTable(ids)
+                if not self._log.shape.same_as(self._shape):
+                    self._roll()
+        except BaseException:
             self._lock.release()
-            if isinstance(problem, OSError):
-                raise write_error(directory, problem) from problem
             raise
         self._pid = os.getpid()
         call_in_child(self, Writer._leave_to_parent)
@@ -93,14 +102,14 @@ class Writer:
     @property
     def active_first_offset(self) -> int:
         """The first offset of the segment that is being written: every segment before it is complete."""
-        # Under the lock: in the middle of a roll there are two, and which one stays is not decided yet.
+        # Under the lock: in the middle of a roll there are two, and either may be the one that stays.
         with self._committing:
             return self._log.first_offset
 
     # ---- accepting -----------------------------------------------------------------------------------
 
     def accept(self, message: Message, mark: Mark | None = None) -> bool:
-        """Take a valid message in; it is committed soon. False when its publishing id was seen before."""
+        """Accept a valid message, to be committed soon. False when its publishing id was seen before."""
         if self.troubled:
             self.retry()
         if mark is not None and not self.producers.accept(*mark):
@@ -110,14 +119,14 @@ class Writer:
         return True
 
     def retry(self) -> None:
-        """The last commit failed: before anything more is accepted than fits into a chunk, it must succeed."""
+        """After a failed commit: when a chunk's worth of messages is pending, commit before accepting more."""
         self._check_open()
         self._raise_reported()
         if self.pending.full:
             self.commit()
 
     def report(self, problem: StreamError | None) -> None:
-        """Have the next publish or flush raise what goes wrong in the background; None: it is over."""
+        """Have the next publish or flush raise what fails in the background; None: it is over."""
         self._reported = problem
         self.troubled = self.troubled or problem is not None
 
@@ -127,11 +136,11 @@ class Writer:
             raise reported
 
     def attend(self) -> None:
-        """See to what is pending: tell the committer of the first, write a full chunk."""
+        """Wake the committer for the first pending messages; commit when they fill a chunk."""
         if self.pending.notice():
             self.on_pending()
         if self.pending.full:
-            # The messages are accepted already: when the disk refuses them, the next call says so.
+            # The messages are accepted already: when the disk refuses them, the next call raises that.
             with suppress(StreamWriteError):
                 self.commit()
 
@@ -139,20 +148,20 @@ class Writer:
         self,
         messages: Sequence[Message],
         marks: Sequence[Mark | None],
-        pieces: Sequence[PreparedChunk],
+        chunks: Sequence[PreparedChunk],
     ) -> int:
-        """Take valid messages in, many of them as the chunks they were prepared as; how many were new."""
+        """Accept valid messages, written at once where they come as chunks; return how many were new."""
         with self._committing:
-            if pieces or self.pending.full:
+            if chunks or self.pending.full:
                 self.commit()
             self._check_open()
             new = self._accept_marks(marks, len(messages))
-            if pieces and len(new) == len(messages):
-                # They are accepted now: when the disk refuses them, the next call says so.
+            if chunks and len(new) == len(messages):
+                # They are accepted now: when the disk refuses them, the next call raises that.
                 with suppress(StreamWriteError):
                     self._taken_at = self._log.next_offset
                     self.pending.taken = Drained(list(messages), marks)
-                    self._write(self.pending.taken, pieces)
+                    self._write(self.pending.taken, chunks)
             else:
                 for i in new:
                     self.pending.add(messages[i], marks[i] if marks else None)
@@ -160,7 +169,7 @@ class Writer:
         return len(new)
 
     def _accept_marks(self, marks: Sequence[Mark | None], number: int) -> Sequence[int]:
-        """Which of the messages have publishing ids that were not seen before; those are accepted."""
+        """Accept new publishing ids; return the positions of the messages that have one, or none at all."""
         if not any(marks):
             return range(number)
         accept = self.producers.accept
@@ -168,44 +177,44 @@ class Writer:
 
     # ---- committing ----------------------------------------------------------------------------------
 
-    def commit_late(self) -> None:
-        """Commit for those who do not wait for it; what goes wrong with a message is told to the next who does."""
+    def commit_in_background(self) -> None:
+        """Commit what is pending; an invalid message is raised by the next `commit` instead."""
         try:
             self._commit_pending()
         except InvalidMessage as problem:
-            self._untold = problem
+            self._unraised = problem
 
     def commit(self) -> None:
-        """Write what is pending. On return, all that was accepted before the call is confirmed."""
+        """Commit what is pending. On return, every message accepted before the call is confirmed."""
         with self._committing:
             self._commit_pending()
-            if self._untold is not None:
-                untold, self._untold = self._untold, None
-                raise untold
+            if self._unraised is not None:
+                unraised, self._unraised = self._unraised, None
+                raise unraised
             self._raise_reported()
 
     def _commit_pending(self) -> None:
         with self._committing:
             self._check_open()
             if self.pending.taken is not None:  # writing them was interrupted
-                self._take_back()
+                self._rollback()
                 self.pending.put_back(self._unwritten(self.pending.taken).valid())
             self._taken_at = self._log.next_offset
             drained = self.pending.drain()
             if drained.messages:
                 self._write(drained)
 
-    def _write(self, drained: Drained, pieces: Iterable[PreparedChunk] = ()) -> None:
+    def _write(self, drained: Drained, chunks: Iterable[PreparedChunk] = ()) -> None:
         """Write accepted messages; those that could not be written are pending again."""
         try:
-            with self._undoing():
-                for piece in pieces or self._prepare(drained):
-                    self._append(piece.arrays, piece.code, drained.marks[piece.start : piece.end])
-                self._publish()
+            with self._rollback_on_error():
+                for chunk in chunks or self._prepare(drained):
+                    self._append(chunk.arrays, chunk.code, drained.marks[chunk.start : chunk.end])
+                self._commit_appended()
         except BaseException as problem:
             rest = self._unwritten(drained)
             if not isinstance(problem, StreamError):
-                rest = rest.valid()  # or what is wrong with them would be in the way for ever
+                rest = rest.valid()  # an invalid message would make every later commit fail
             self.pending.put_back(rest)
             self.troubled = True
             raise
@@ -216,48 +225,45 @@ class Writer:
         return taken.after(self._log.next_offset - self._taken_at)
 
     def _prepare(self, drained: Drained) -> Iterator[PreparedChunk]:
-        columns = shred_plain_chunk if drained.plain else shred_chunk
-        made = partial(columns, indexed=self.options.indexed, now_us=self._clock())
-        return prepare(drained.messages, self.options, made)
+        make = shred_plain_chunk if drained.plain else shred_chunk
+        columns = partial(make, indexed=self.options.indexed, now_us=self._clock())
+        return prepare_chunks(drained.messages, self.options, columns)
 
     def append_columns(
         self, batches: Iterable[Arrays], mark: Mark | None = None, nbytes: int = 0
     ) -> int:
-        """Write columns behind all that is pending; the number of rows that are stored.
+        """Write columns behind all that is pending; return the number of rows that are stored.
 
-        With a mark they are there as a whole or not at all, whatever happens, in one segment, and durable before
-        they are seen; `nbytes` says how large they are about. A mark that was seen before stores nothing.
+        With a mark they are stored as a whole or not at all, whatever happens, in one segment, and are durable before
+        readers see them; `nbytes` is about their size. A mark that was seen before stores nothing.
         """
         with self._committing:
-            # What is wrong with a message that was sent is not the fault of a deposit.
-            self.commit() if mark is None else self.commit_late()
+            # An invalid message of a producer is not the fault of a deposit.
+            self.commit() if mark is None else self.commit_in_background()
             if mark is not None and mark[1] <= self.producers.last(mark[0]):
                 return 0
             first = self._log.next_offset
-            with self._undoing():
+            with self._rollback_on_error():
                 if mark is not None:
                     self._make_room(nbytes)
-                self._append_pieces(batches, mark)
-                self._publish(durable=mark is not None)
+                self._append_columns(batches, mark)
+                self._commit_appended(durable=mark is not None)
             return self._log.next_offset - first
 
-    def _append_pieces(self, batches: Iterable[Arrays], mark: Mark | None) -> None:
-        pieces = self._pieces(batches)
-        last = next(pieces, None)
+    def _append_columns(self, batches: Iterable[Arrays], mark: Mark | None) -> None:
+        chunks = self._cut(batches)
+        last = next(chunks, None)
         if last is None:
             return
-        for piece in pieces:
+        for chunk in chunks:
             self._append(*last, whole=mark is not None, flags=MORE if mark is not None else 0)
-            last = piece
+            last = chunk
         self._append(*last, [] if mark is None else [mark], whole=mark is not None)
 
-    def _pieces(self, batches: Iterable[Arrays]) -> Iterator[tuple[Arrays, int]]:
+    def _cut(self, batches: Iterable[Arrays]) -> Iterator[tuple[Arrays, int]]:
         options = self.options
         for arrays in batches:
-            pieces = cuts_of_columns(
-                arrays, self._shape.restriction, options.chunk_messages, options.chunk_bytes
-            )
-            for start, end, code in pieces:
+            for start, end, code in cut_columns(arrays, self._shape.restriction, options):
                 yield cap_columns(cut_rows(arrays, start, end - start), None, options.indexed), code
 
     def _append(
@@ -269,7 +275,7 @@ class Writer:
         whole: bool = False,
         flags: int = 0,
     ) -> None:
-        """One chunk; two when headers made it far larger than it should be."""
+        """Append one chunk; two when headers make it far larger than it should be."""
         ids = last_ids(marks)
         meta = ChunkMeta(ids, self._shape.restriction.properties(code))
         chunk = encode_chunk(arrays, self._log.next_offset, meta, flags)
@@ -283,47 +289,41 @@ class Writer:
             self._make_room(chunk.length)
         entry = index_entry(self._shape, chunk.head, self._log.end, code, arrays.get)
         self._log.append(chunk, entry)
-        self._staged_until = self._log.next_offset
-        self._staged.update(ids)
+        self._appended_until = self._log.next_offset
+        self.producers.append(ids)
         return None
 
-    def _publish(self, *, durable: bool = False) -> None:
-        """Confirm what was appended: durable if it has to be, and for readers to see."""
+    def _commit_appended(self, *, durable: bool = False) -> None:
+        """Confirm the appended chunks: sync them if they have to be durable, and let readers see them."""
         log, always = self._log, self.options.fsync == "always"
-        if always and log.end > log.published:
+        if always and log.end > log.committed:
             log.sync_appended()
         elif durable:
-            self._sync_for_good(log.sync_appended)
-        log.publish()
+            self._sync_or_fail(log.sync_appended)
+        log.commit()
         if always or durable:
             log.settle(log.end)
-        self._note_published_ids()
+        self.producers.commit()
         wake.notify(self.directory)
 
-    def _note_published_ids(self) -> None:
-        for name, publishing_id in self._staged.items():
-            self.producers.commit(name, publishing_id)
-        self._staged.clear()
-
     @contextmanager
-    def _undoing(self) -> Iterator[None]:
-        """When anything fails, the files are as they were at the last publish."""
+    def _rollback_on_error(self) -> Iterator[None]:
+        """When anything fails, leave the files as they were at the last commit."""
         try:
-            yield
-        except BaseException as problem:
-            self._take_back()
-            if isinstance(problem, OSError):
-                raise write_error(self.directory, problem) from problem
+            with write_errors(self.directory):
+                yield
+        except BaseException:
+            self._rollback()
             raise
 
-    def _take_back(self) -> None:
+    def _rollback(self) -> None:
         try:
-            self._log.take_back()
+            self._log.rollback()
         except OSError as problem:
             self._fail(write_error(self.directory, problem))
-        if self._log.next_offset == self._staged_until:  # published before it was interrupted
-            self._note_published_ids()
-        self._staged.clear()
+        if self._log.next_offset == self._appended_until:  # committed before it was interrupted
+            self.producers.commit()
+        self.producers.rollback()
 
     # ---- segments ------------------------------------------------------------------------------------
 
@@ -331,21 +331,21 @@ class Writer:
         """Begin a new segment when this one would grow past its limit."""
         width = self._shape.dtype.itemsize
         if not self._log.is_empty and self._log.size + nbytes + width > self.options.segment_bytes:
-            self._publish()
+            self._commit_appended()
             self._roll()
 
     def roll(self) -> None:
-        """Begin a new segment, if this one holds anything, so that it can be sealed."""
+        """Begin a new segment, unless this one is empty, so that it can be sealed."""
         with self._committing:
             self.commit()
             if not self._log.is_empty:
-                with self._undoing():
+                with self._rollback_on_error():
                     self._roll()
 
     def _roll(self) -> None:
         old = self._log
         if self.options.fsync != "never":
-            self._sync_for_good(old.sync_appended)
+            self._sync_or_fail(old.sync_appended)
         old.settle(old.end)
         ids = self.producers.committed
         try:
@@ -361,7 +361,7 @@ class Writer:
         self.rolled = True
 
     def _remove_segment(self, first_offset: int) -> None:
-        """Remove what a failed roll left: readers and the next writer would take it for the last segment."""
+        """Remove the files of a failed roll: readers and the next writer would take them for the last segment."""
         try:
             remove_files(
                 log_path(self.directory, first_offset), index_path(self.directory, first_offset)
@@ -378,18 +378,18 @@ class Writer:
         """Make everything confirmed durable, while others go on writing."""
         with self._gate:
             self._check_open()
-            log, reached = self._log, self._log.published
+            log, reached = self._log, self._log.committed
             fd = log.duplicate()
         try:
-            self._sync_for_good(partial(os.fdatasync, fd))
+            self._sync_or_fail(partial(os.fdatasync, fd))
         finally:
             os.close(fd)
         with self._gate:
             if log is self._log:
                 log.settle(reached)
 
-    def _sync_for_good(self, sync: Callable[[], None]) -> None:
-        """Sync, or write no more: what the kernel could not write it may have forgotten."""
+    def _sync_or_fail(self, sync: Callable[[], None]) -> None:
+        """Sync, or write no more: the kernel may have dropped the pages that it could not write."""
         try:
             sync()
         except OSError as problem:
@@ -400,7 +400,7 @@ class Writer:
     # ---- closing -------------------------------------------------------------------------------------
 
     def name(self, purpose: str) -> None:
-        """Tell those who are refused what the stream is being written by."""
+        """Change the purpose in the lock file, which a refused writer is told."""
         self._lock.name(purpose)
 
     @property
@@ -408,7 +408,7 @@ class Writer:
         return isinstance(self._failed, StreamClosed)
 
     def close(self) -> None:
-        """Commit, sync, and let go of the lock; idempotent."""
+        """Commit, sync, and release the lock; idempotent."""
         with self._committing:
             if self.closed:
                 return
@@ -422,7 +422,7 @@ class Writer:
                 self._lock.release()
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: files, lock and pending messages are those of the process that forked it."""
+        """In a forked child: files, lock and pending messages belong to the process that forked it."""
         self._gate, self._committing, self.maintaining = Lock(), RLock(), RLock()
         self.pending.clear()
         self.on_pending = lambda: None
@@ -437,15 +437,15 @@ class Writer:
     def _commit_all(self) -> None:
         self._reported = None  # all of it is done here
         try:
-            self.commit_late()
-            self.commit()  # what is left when one message was refused
+            self.commit_in_background()
+            self.commit()  # the rest, when one message was refused
         finally:
             self._settle_all()
 
     def _settle_all(self) -> None:
         if self.options.fsync != "never":
             self._check_open()
-            self._sync_for_good(self._log.sync_appended)
+            self._sync_or_fail(self._log.sync_appended)
         self._log.settle(self._log.end)
 
     def _fail(self, problem: StreamError) -> None:

@@ -7,13 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.check.arrow import ROWS_PER_BATCH, ArrowEngine
-from headgate.check.engine import Question
+from headgate.check.engines import ROWS_PER_BATCH, ArrowCheck, Question
 from headgate.columns.decode import BatchColumns
 from headgate.columns.shred import shred_messages
 from headgate.filters.compile.arrow import compile_mask
-from headgate.filters.compile.arrow.dictionaries import MAX_BYTES_OF_ONE, SMALL, forget
-from headgate.filters.compile.arrow.text import MAX_REGEX_PATTERN
+from headgate.filters.compile.arrow.text import (
+    MAX_BYTES_OF_ONE,
+    MAX_REGEX_PATTERN,
+    SMALL,
+    forget_dictionaries,
+)
 from headgate.filters.like import compile_like
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import Field, Like, TopicMatch
@@ -374,14 +377,14 @@ def encoded(values, rows):
 
 
 def test_a_dictionary_that_comes_back_is_answered_the_same():
-    forget()
+    forget_dictionaries()
     values = [f"value {i}" for i in range(500)]
     answers = [mask_of("s LIKE '%7' OR s = 'value 3'", encoded(values, 2_000)) for _ in range(4)]
     assert answers == [[v.endswith("7") or v == "value 3" for v in values * 4]] * 4
 
 
 def test_a_dictionary_that_only_looks_the_same_is_not_mistaken_for_another():
-    forget()
+    forget_dictionaries()
     values = [f"value {i:04}" for i in range(500)]
     changed = [*values[:400], "value 9999", *values[401:]]
     for words in (values, values, values, changed, changed, values):
@@ -399,7 +402,7 @@ def as_read_from_a_file(batch):
 
 
 def test_a_remembered_dictionary_keeps_no_batch_alive():
-    forget()
+    forget_dictionaries()
     before = pa.total_allocated_bytes()
     for _ in range(3):
         mask_of(
@@ -512,10 +515,10 @@ def test_the_engine_answers_in_the_order_of_the_questions(seed):
     wanted = [
         matches_filter(q.filter, q.message, now) for now in [generate.NOW_US] for q in questions
     ]
-    answered = ArrowEngine().answer(questions)
+    answered = ArrowCheck().answer(questions)
     undated = [at for at, q in enumerate(questions) if "UTC()" not in to_text(q.filter)]
     assert [answered[at] for at in undated] == [wanted[at] for at in undated]
 
 
 def test_no_questions_have_no_answers():
-    assert ArrowEngine().answer([]) == []
+    assert ArrowCheck().answer([]) == []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headgate.filters.compile.verdict import Verdict, judge
-from headgate.filters.facts import DistinctSets, Facts, FieldFacts, Range
+from headgate.filters.facts import DistinctSets, Facts, FieldFacts, ValueRange
 from headgate.filters.nodes import Field
 from headgate.filters.parser import parse
 from headgate.message import OPAQUE
@@ -94,7 +94,9 @@ def test_later_terms_probe_only_what_earlier_terms_let_through():
         probed[value] = list(chunks)
         return chunks >= 2
 
-    times = {"int": Range(np.array([5] * 4), np.array([0, 10, 20, 30]), np.array([9, 19, 29, 39]))}
+    times = {
+        "int": ValueRange(np.array([5] * 4), np.array([0, 10, 20, 30]), np.array([9, 19, 29, 39]))
+    }
     known = Facts(np.array([5] * 4), {Field("sys", "priority"): FieldFacts(times)}, probe)
     judge(parse("a = 'x' AND b = 'y' AND sys.priority >= 10"), known)
     assert probed == {"x": [1, 2, 3], "y": [2, 3]}
@@ -144,7 +146,7 @@ def test_ints_and_floats_meet_as_doubles():
 
 def test_a_million_chunks_are_judged_in_a_few_numpy_operations():
     count = 1_000_000
-    times = Range(np.full(count, 100), np.arange(count), np.arange(count) + 5)
+    times = ValueRange(np.full(count, 100), np.arange(count), np.arange(count) + 5)
     known = Facts(np.full(count, 100), {Field("sys", "timestamp"): FieldFacts({"int": times})})
     judged = judge(parse("sys.timestamp BETWEEN 500 AND 600"), known)
     assert judged.some.sum() == 106

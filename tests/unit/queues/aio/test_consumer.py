@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from headgate import aio
-from headgate.queues.aio.urls import ThreadedEngine
+from headgate.queues.aio.engines import ThreadedEngine
 from headgate.queues.memory.engine import MemoryEngine
+from tests.patience import PATIENCE
 from tests.unit.queues.outage import OutageEngine
 
-PATIENCE = 30
 OFTEN = timedelta(milliseconds=5)
 
 

@@ -14,7 +14,7 @@ import pytest
 from headgate.queues.database import Database, connect
 from headgate.queues.engine import State
 from headgate.queues.queue import Queue
-from headgate.queues.sql.statements import migrations_of
+from headgate.queues.sql.dialect import migrations_of
 from headgate.testing import ManualClock
 
 LATIN_1 = "CAST(x'636166e9' AS TEXT)"
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_becomes_a_dead_letter_and_stops_nobody(
     [dead] = orders.dead()
     assert (dead.message.payload, dead.state) == (b"bad", State.DEAD)
     assert "topic" in dead.reason or "headers" in dead.reason
-    assert "is a dead letter now" in caplog.text
+    assert "becomes a dead letter" in caplog.text
 
 
 @pytest.mark.parametrize("bad", UNREADABLE[:-2], ids=lambda bad: str(bad)[:40])

@@ -25,16 +25,17 @@ from headgate.errors import (
 from headgate.filters.parser import parse
 from headgate.message import Message
 from headgate.queues.database import connect
-from headgate.queues.engine import Statement, Transaction
+from headgate.queues.database_url import sqlite_path
+from headgate.queues.engine import Statement, Transaction, TransactionMode
 from headgate.queues.queue import Queue
-from headgate.queues.sql.statements import migrations_of, split_statements, statements_of
-from headgate.queues.sqlite.engine import SqliteEngine, migrate
-from headgate.queues.urls import sqlite_path
+from headgate.queues.sql.dialect import migrations_of, split_statements, statements_of
+from headgate.queues.sql.search import Search
+from headgate.queues.sqlite.engine import SqliteEngine
+from headgate.queues.sqlite.schema import migrate
 from headgate.testing import ManualClock
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
-PATIENCE = 30
 
 
 @pytest.fixture
@@ -362,36 +363,6 @@ def test_an_application_may_have_its_own_tables_in_the_same_file(tmp_path, url):
         assert len(db.queue("q").claim()) == 1
 
 
-@pytest.mark.parametrize(
-    ("url", "path"),
-    [
-        ("sqlite:///orders.db", "orders.db"),
-        ("sqlite:////var/orders.db", "/var/orders.db"),
-        ("sqlite:///a%20b.db?synchronous=NORMAL", "a b.db"),
-        ("sqlite:///a%23b.db", "a#b.db"),
-    ],
-)
-def test_three_slashes_are_relative_and_four_absolute(url, path):
-    assert str(sqlite_path(url)) == path
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "sqlite://orders.db",
-        "sqlite:///",
-        "sqlite:///:memory:",
-        "sqlite:///orders.db#paid",  # which opened orders.db, whatever was meant
-        "sqlite:///a%00b.db",
-        "mysql://x",
-        "orders.db",
-    ],
-)
-def test_a_url_that_names_no_database_is_refused(url):
-    with pytest.raises(QueueOptionsError):
-        connect(url)
-
-
 # ---- plans ---------------------------------------------------------------------------------------------
 
 
@@ -450,7 +421,7 @@ def test_statements_have_names_and_no_comments():
 
 def test_every_statement_without_gaps_can_be_prepared(orders, tmp_path):
     connection = apsw.Connection(str(tmp_path / "queues.db"))
-    connection.create_scalar_function("noted", lambda id: id, 1)
+    connection.create_scalar_function("keep_id", lambda id: id, 1)
     for text in statements_of("sqlite").values():
         if "{" not in text and text.startswith(("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")):
             count = max(map(int, re.findall(r"\?(\d+)", text)), default=0)
@@ -478,58 +449,57 @@ def test_json_of_headers_keeps_its_numbers_through_the_door(orders, tmp_path):
 # ---- how lasting ---------------------------------------------------------------------------------------
 
 
-def _levels(transaction):
-    """What `synchronous` is inside such a transaction, and after it."""
-    yield transaction
-    [(inside,)] = yield Statement("PRAGMA synchronous")
-    yield Transaction.COMMIT
+def _levels(mode):
+    """The level of `synchronous` inside such a transaction, and after it."""
+    [(inside,)] = yield Transaction(mode, lambda: _rows(Statement("PRAGMA synchronous")))
     [(after,)] = yield Statement("SELECT * FROM pragma_synchronous")
     return inside, after
 
 
 @pytest.mark.parametrize(
-    ("transaction", "inside"), [(Transaction.LEASE, 1), (Transaction.WRITE, 2)]
+    ("mode", "inside"), [(TransactionMode.LEASE, 1), (TransactionMode.WRITE, 2)]
 )
-def test_only_what_may_be_forgotten_does_not_wait_for_the_disk(tmp_path, transaction, inside):
+def test_only_a_lease_does_not_wait_for_the_disk(tmp_path, mode, inside):
     engine = SqliteEngine(tmp_path / "q.db")
     try:
-        assert engine.run(_levels(transaction)) == (inside, 2)
+        assert engine.run(_levels(mode)) == (inside, 2)
     finally:
         engine.close()
 
 
 def test_a_lease_that_fails_leaves_the_connection_as_it_was(tmp_path):
     def failing():
-        yield Transaction.LEASE
-        yield Statement("SELECT nonsense")
+        yield Transaction(TransactionMode.LEASE, lambda: _rows(Statement("SELECT nonsense")))
 
     engine = SqliteEngine(tmp_path / "q.db")
     try:
         with pytest.raises(QueueError, match="nonsense"):
             engine.run(failing())
-        assert engine.run(_levels(Transaction.WRITE)) == (2, 2)
+        assert engine.run(_levels(TransactionMode.WRITE)) == (2, 2)
     finally:
         engine.close()
 
 
-def test_a_filter_that_matches_nothing_reads_only_what_is_new(orders):
-    """The second look begins after the last message the first one saw."""
+def test_a_filter_that_matches_nothing_scans_only_new_messages(db, orders):
+    """The second scan begins after the last message of the first."""
+    filter = parse("kind = 'y'")
+    memory = db.engine.operations.scan_memory
     orders.publish_many(Message(b"", headers={"kind": "x"}) for _ in range(50))
-    assert orders.claim(filter="kind = 'y'") == []
-    [examined] = orders._operations._examined.values()
-    assert (examined.upto, examined.known) == (50, ())
+    assert orders.claim(filter=filter) == []
+    record = memory.record(orders.info, filter)
+    assert (record.upto, record.matches) == (50, ())
     orders.publish(b"a", headers={"kind": "y"})
-    assert len(orders.claim(filter="kind = 'y'")) == 1
-    [examined] = orders._operations._examined.values()
-    assert (examined.upto, examined.known) == (51, (51,))
+    assert len(orders.claim(filter=filter)) == 1
+    record = memory.record(orders.info, filter)
+    assert (record.upto, record.matches) == (51, (51,))
 
 
-def test_deliveries_are_examined_by_their_key_and_not_sorted(orders):
-    operations = orders._operations
-    search = operations.search(orders.info, parse("kind = 'y'"))
-    statement = operations.examine_statement(search, 5)
+def test_deliveries_are_scanned_by_their_key_and_not_sorted(db, orders):
+    operations = db.engine.operations
+    search = Search(orders.info, operations.planner.plan(orders.info, parse("kind = 'y'")))
+    statement = operations.scan_memory.page_statement(search, 5)
     explained = Statement(f"EXPLAIN QUERY PLAN {statement.text}", statement.params)
-    plan = "\n".join(str(row[-1]) for row in orders._engine.run(_rows(explained)))
+    plan = "\n".join(str(row[-1]) for row in db.engine.run(_rows(explained)))
     assert "headgate_delivery USING PRIMARY KEY (message>?)" in plan
     assert "TEMP B-TREE" not in plan
 

@@ -10,8 +10,7 @@ from headgate.queues.database import connect
 from headgate.queues.sqlite import watch
 from headgate.queues.sqlite.watch import Watcher
 from headgate.queues.wakers import Wakers
-
-PATIENCE = 30
+from tests.patience import PATIENCE
 
 
 class ScriptedFiles:

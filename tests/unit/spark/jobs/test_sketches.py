@@ -51,7 +51,7 @@ def test_many_values_are_estimated_within_three_standard_errors(count):
     assert abs(found.estimate - count) < 3 * found.error * count
 
 
-def test_a_merged_sketch_is_the_sketch_of_everything():
+def test_a_merged_sketch_equals_the_sketch_of_all_values():
     whole = distinct(names(30_000))
     parts = [distinct(names(10_000, start)) for start in (20_000, 0, 10_000)]
     together = reduce(merge_distinct, parts)
@@ -82,7 +82,7 @@ def heavy(counts):
     return heavy_of(lambda at: [values[i] for i in at.tolist()], np.array(list(counts.values())))
 
 
-def test_heavy_values_are_counted_within_what_was_missed():
+def test_counts_of_heavy_values_are_within_the_missed_count():
     rng = np.random.default_rng(7)
     truth: dict[str, int] = {}
     parts = []
@@ -106,7 +106,7 @@ def test_one_and_true_are_two_heavy_values():
     assert [type(value) for value, _ in together.counts] == [int, bool]
 
 
-def test_sketches_survive_the_way_to_the_driver():
+def test_sketches_survive_json():
     found, counted = distinct(names(5000)), heavy({"a": 3, "b": 1})
     again = distinct_from_json(distinct_json(found))
     assert again.hashes.tolist() == found.hashes.tolist()

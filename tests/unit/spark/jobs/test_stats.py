@@ -8,9 +8,14 @@ from collections import Counter
 import pytest
 
 from headgate.message import OPAQUE, Message
-from headgate.spark.jobs.measuring import measure_ranges, measure_segment
-from headgate.spark.jobs.running import segment_ranges, segments, spread
-from headgate.spark.jobs.stats import from_json, merged, to_json
+from headgate.spark.jobs.stats import (
+    measure_ranges,
+    measure_segment,
+    merge_stats,
+    stats_from_json,
+    stats_to_json,
+)
+from headgate.spark.jobs.tasks import open_segments, sample_ranges, segment_ranges
 from headgate.streams.stream import Stream
 
 
@@ -43,10 +48,10 @@ def published(path, found, *, parts=3, seal_first=False):
 
 
 @pytest.mark.parametrize("seal_first", [False, True])
-def test_stats_count_what_is_there(tmp_path, seal_first):
+def test_stats_count_messages_and_values(tmp_path, seal_first):
     found = list(messages(3000, seed=1))
     path = published(tmp_path / "s", found, seal_first=seal_first)
-    stats = from_json(measure_ranges(segment_ranges(path)))
+    stats = stats_from_json(measure_ranges(segment_ranges(path)))
     assert stats.messages == 3000
     assert stats.payload_bytes == sum(len(m.payload) for m in found)
     assert stats.largest_payload == max(len(m.payload) for m in found)
@@ -66,7 +71,7 @@ def test_stats_count_what_is_there(tmp_path, seal_first):
 
 def test_headers_that_overflow_are_counted_too(tmp_path):
     found = [Message(b"", headers={f"h{n}": n for n in range(i % 2, 600, 2)}) for i in range(50)]
-    stats = from_json(measure_ranges(segment_ranges(published(tmp_path / "s", found))))
+    stats = stats_from_json(measure_ranges(segment_ranges(published(tmp_path / "s", found))))
     assert {name: field.present for name, field in stats.headers().items()} == {
         f"h{n}": 25 for n in range(600)
     }
@@ -76,19 +81,21 @@ def test_the_parts_of_a_stream_add_up(tmp_path):
     path = published(tmp_path / "s", list(messages(4000, seed=2)), parts=6)
     ranges = segment_ranges(path)
     assert len(ranges) > 3
-    parts = [from_json(measure_ranges([one])) for one in ranges]
-    assert to_json(merged(parts)) == to_json(merged(map(measure_segment, segments(ranges))))
+    parts = [stats_from_json(measure_ranges([one])) for one in ranges]
+    assert stats_to_json(merge_stats(parts)) == stats_to_json(
+        merge_stats(map(measure_segment, open_segments(ranges)))
+    )
 
 
-def test_a_segment_that_is_gone_is_left_out(tmp_path):
+def test_a_deleted_segment_is_left_out(tmp_path):
     path = published(tmp_path / "s", list(messages(4000, seed=3)), parts=6)
     ranges = segment_ranges(path)
     with Stream.open(path) as stream:
         stream.trim(before_offset=ranges[2].low)
-    assert from_json(measure_ranges(ranges)).messages == ranges[-1].high - ranges[2].low
+    assert stats_from_json(measure_ranges(ranges)).messages == ranges[-1].high - ranges[2].low
 
 
 def test_a_sample_is_spread_from_the_oldest_to_the_newest():
-    assert spread(list(range(10)), 20) == list(range(10))
-    assert spread(list(range(101)), 5) == [0, 25, 50, 75, 100]
-    assert spread(list(range(101)), 1) == [0]
+    assert sample_ranges(list(range(10)), 20) == list(range(10))
+    assert sample_ranges(list(range(101)), 5) == [0, 25, 50, 75, 100]
+    assert sample_ranges(list(range(101)), 1) == [0]

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import sys
-import headgate.spark.jobs.bench, headgate.spark.jobs.measuring, headgate.spark.jobs.replays
+import headgate.spark.jobs.trials, headgate.spark.jobs.stats, headgate.spark.jobs.replays
 unwanted = {"apsw", "psycopg", "starlette", "typer", "rich"} & set(sys.modules)
 assert not unwanted, unwanted
 """

@@ -13,7 +13,7 @@ from headgate.errors import PipelineError
 from headgate.pipelines.definition import Pipeline, Sink
 from headgate.pipelines.file import read_pipeline
 from headgate.queues.database import connect
-from headgate.spark.pipeline.checks import as_known, check, claim_checkpoint, notes_on
+from headgate.spark.pipeline.checks import check, claim_checkpoint, notes_on, use_recorded_path
 from headgate.streams.stream import Stream
 
 TEXT = """
@@ -37,7 +37,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
     return read_pipeline(file)
 
 
-def test_a_stream_that_is_missing_and_a_place_that_is_taken_are_both_said(
+def test_a_missing_stream_and_an_occupied_place_are_both_reported(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
     (tmp_path / "out").mkdir()
@@ -50,7 +50,7 @@ def test_a_stream_that_is_missing_and_a_place_that_is_taken_are_both_said(
     assert "not empty" in sink
 
 
-def test_looking_changes_nothing(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_checking_changes_nothing(pipeline: Pipeline, tmp_path: Path) -> None:
     Stream.create(tmp_path / "events").close()
     check(pipeline)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events", "p.toml"]
@@ -59,7 +59,7 @@ def test_looking_changes_nothing(pipeline: Pipeline, tmp_path: Path) -> None:
 def test_a_pipeline_into_its_own_source_would_never_end(pipeline: Pipeline, tmp_path: Path) -> None:
     Stream.create(tmp_path / "events").close()
     into_itself = replace(pipeline, dead_letter=f"stream:{tmp_path}/events")
-    with pytest.raises(PipelineError, match="round for ever"):
+    with pytest.raises(PipelineError, match="circulate for ever"):
         check(into_itself)
 
 
@@ -114,10 +114,10 @@ def test_a_file_source_keeps_the_spelling_that_spark_remembers_its_files_by(tmp_
         text = dedent(TEXT).replace('stream = "events"', source.format(path))
         (tmp_path / f"{name}.toml").write_text(f'[pipeline]\nname = "p"\n{text}')
     first, again, other = (read_pipeline(tmp_path / f"{n}.toml") for n in ("p", "again", "other"))
-    assert as_known(again) == again
+    assert use_recorded_path(again) == again
     claim_checkpoint(first)
     check(again)
-    assert as_known(again).source == first.source != again.source
+    assert use_recorded_path(again).source == first.source != again.source
     with pytest.raises(PipelineError, match="another version of this file, with path"):
         check(other)
 
@@ -127,7 +127,7 @@ def test_a_pipeline_into_its_own_source_by_another_name_would_never_end(
 ) -> None:
     Stream.create(tmp_path / "events").close()
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(PipelineError, match="round for ever"):
+    with pytest.raises(PipelineError, match="circulate for ever"):
         check(replace(pipeline, dead_letter=f"stream:{tmp_path}/link/events"))
 
 
@@ -156,7 +156,7 @@ def only_problem(pipeline: Pipeline) -> str:
     return found
 
 
-def test_a_queue_must_be_there_and_keep_an_archive(tmp_path: Path) -> None:
+def test_a_queue_must_exist_and_keep_an_archive(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
     pipeline = from_queue(tmp_path, url)
     assert "[source]: queue: there is no database" in only_problem(pipeline)
@@ -173,13 +173,13 @@ def test_a_queue_must_be_there_and_keep_an_archive(tmp_path: Path) -> None:
         check(pipeline)  # what was kept before can still be read
 
 
-def test_a_look_does_not_go_on_and_on(tmp_path: Path) -> None:
+def test_a_queue_that_is_read_once_needs_the_trigger_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
     with connect(url) as database:
         database.queue("orders")
     looking = from_queue(tmp_path, url, 'states = "ready"')
     check(looking)
-    assert "looked at once" in only_problem(replace(looking, trigger="continuous"))
+    assert "read once" in only_problem(replace(looking, trigger="continuous"))
     assert "--once" in only_problem(replace(looking, trigger=timedelta(seconds=1)))
 
 
@@ -190,7 +190,7 @@ def test_a_queue_into_itself_would_never_end(tmp_path: Path) -> None:
     pipeline = from_queue(tmp_path, url)
     check(replace(pipeline, dead_letter=f"queue:{url}#others"))
     into_itself = replace(pipeline, dead_letter=f"queue:{url}?synchronous=NORMAL#orders")
-    assert "round for ever" in only_problem(into_itself)
+    assert "circulate for ever" in only_problem(into_itself)
 
 
 def test_a_checkpoint_knows_its_queue_and_no_password(tmp_path: Path) -> None:
@@ -222,13 +222,13 @@ def from_format(tmp_path: Path, source: str) -> Pipeline:
     return read_pipeline(file)
 
 
-def test_files_need_a_folder_that_is_there_and_a_schema(tmp_path: Path) -> None:
+def test_files_need_an_existing_folder_and_a_schema(tmp_path: Path) -> None:
     bare = from_format(tmp_path, 'format = "json"')
     with pytest.raises(PipelineError) as refused:
         check(bare)
     folder, schema = refused.value.problems
     assert folder.startswith("[source]: path: json reads files; add path")
-    assert schema.startswith("[source]: schema: json has none of its own")
+    assert schema.startswith("[source]: schema: json has no schema of its own")
     whole = from_format(tmp_path, 'format = "binaryFile"\npath = "."')
     assert 'add one: schema = "path string, modificationTime timestamp' in only_problem(whole)
     named = from_format(tmp_path, 'format = "CSV"\npath = "in"\nschema = "a string"')
@@ -252,7 +252,7 @@ def test_a_place_that_cannot_be_is_a_problem_like_others(pipeline: Pipeline, to:
     assert "sink of 'all'" in only_problem(replace(pipeline, sinks=(Sink("all", to),)))
 
 
-def test_a_path_that_only_spark_can_look_at_is_left_to_spark(tmp_path: Path) -> None:
+def test_a_path_that_only_spark_can_check_is_left_to_spark(tmp_path: Path) -> None:
     for path in ("s3a://bucket/in", "in/*/today"):
         check(from_format(tmp_path, f'format = "json"\npath = "{path}"\nschema = "a string"'))
 
@@ -269,7 +269,7 @@ def test_kafka_needs_servers_and_topics_and_a_jar_is_worth_a_note(tmp_path: Path
     assert any("spark-sql-kafka-0-10_2.13" in note for note in notes_on(complete))
 
 
-def test_what_becomes_of_malformed_records_may_change_between_two_runs(tmp_path: Path) -> None:
+def test_the_policy_for_malformed_records_may_change_between_runs(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     source = 'format = "json"\npath = "in"\nschema = "a string"'
     claim_checkpoint(from_format(tmp_path, source))

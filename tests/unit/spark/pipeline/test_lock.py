@@ -18,11 +18,11 @@ from pyspark.errors import PySparkException
 from headgate.errors import CheckpointLocked
 from headgate.spark.pipeline.lock import (
     CheckpointLock,
-    hold,
-    let_go,
-    let_go_of_ended,
+    hold_lock,
     process_of,
     refuse_locked,
+    release_ended,
+    release_lock,
 )
 
 HOLDER = """
@@ -57,7 +57,7 @@ def test_a_second_driver_is_refused_with_who_the_first_one_is(
     assert "stop that one first" in str(refused.value)
 
 
-def test_looking_for_a_second_driver_says_who_it_is_and_changes_nothing(
+def test_refuse_locked_names_the_holder_and_changes_nothing(
     tmp_path: Path, another_driver: subprocess.Popen[str]
 ) -> None:
     with pytest.raises(CheckpointLocked) as refused:
@@ -71,7 +71,7 @@ def test_looking_for_a_second_driver_says_who_it_is_and_changes_nothing(
     CheckpointLock(tmp_path).release()
 
 
-def test_a_killed_driver_is_in_nobody_s_way(
+def test_the_lock_of_a_killed_driver_is_released(
     tmp_path: Path, another_driver: subprocess.Popen[str]
 ) -> None:
     another_driver.kill()
@@ -79,7 +79,7 @@ def test_a_killed_driver_is_in_nobody_s_way(
     CheckpointLock(tmp_path).release()
 
 
-def test_of_many_that_come_at_once_one_gets_the_checkpoint(tmp_path: Path, full: bool) -> None:
+def test_one_of_many_concurrent_drivers_gets_the_checkpoint(tmp_path: Path, full: bool) -> None:
     contenders = 8
     for number in range(300 if full else 20):
         barrier = Barrier(contenders)
@@ -120,49 +120,47 @@ class Query:
         raise PySparkException("cannot be asked", errorClass=self.condition, messageParameters={})
 
 
-def test_a_query_whose_session_is_gone_holds_no_lock(tmp_path: Path) -> None:
-    hold(CheckpointLock(tmp_path), Query("NO_ACTIVE_SESSION"))  # type: ignore[arg-type]
-    let_go_of_ended()
+def test_a_query_whose_session_has_ended_holds_no_lock(tmp_path: Path) -> None:
+    hold_lock(CheckpointLock(tmp_path), Query("NO_ACTIVE_SESSION"))  # type: ignore[arg-type]
+    release_ended()
     CheckpointLock(tmp_path).release()
 
 
-def test_a_query_that_cannot_be_asked_for_other_reasons_keeps_its_lock(tmp_path: Path) -> None:
+def test_a_query_with_another_error_keeps_its_lock(tmp_path: Path) -> None:
     query = Query("UNAVAILABLE")
-    hold(CheckpointLock(tmp_path), query)  # type: ignore[arg-type]
+    hold_lock(CheckpointLock(tmp_path), query)  # type: ignore[arg-type]
     try:
         with pytest.raises(PySparkException):
-            let_go_of_ended()
+            release_ended()
         with pytest.raises(CheckpointLocked):
             CheckpointLock(tmp_path)
     finally:
-        let_go(query)  # type: ignore[arg-type]
+        release_lock(query)  # type: ignore[arg-type]
 
 
-def test_whoever_comes_after_a_killed_driver_waits_for_its_java(tmp_path: Path) -> None:
+def test_the_driver_after_a_killed_one_waits_for_its_java_process(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as java:
         left = {"pid": 1, "host": socket.gethostname(), "java": process_of(java.pid)}
         (tmp_path / "headgate").mkdir()
         (tmp_path / "headgate" / "lock").write_text(json.dumps(left))
         with pytest.raises(CheckpointLocked, match=f"pid {java.pid}"):
-            CheckpointLock(tmp_path, patience_s=0.1)
+            CheckpointLock(tmp_path, timeout_s=0.1)
         java.kill()
         java.wait()
-        CheckpointLock(tmp_path, patience_s=10).release()
+        CheckpointLock(tmp_path, timeout_s=10).release()
 
 
-def test_a_process_that_has_the_number_of_a_java_long_gone_is_not_waited_for(
+def test_a_new_process_with_the_number_of_an_ended_java_is_not_waited_for(
     tmp_path: Path,
 ) -> None:
     left = {"pid": 1, "host": socket.gethostname(), "java": [os.getpid(), "0"]}
     (tmp_path / "headgate").mkdir()
     (tmp_path / "headgate" / "lock").write_text(json.dumps(left))
-    CheckpointLock(tmp_path, patience_s=0).release()
+    CheckpointLock(tmp_path, timeout_s=0).release()
 
 
 @pytest.mark.parametrize("left", ["", "no json", "[1]", '{"java": null}'])
-def test_what_stands_in_a_lock_file_that_nobody_holds_does_not_matter(
-    tmp_path: Path, left: str
-) -> None:
+def test_the_content_of_a_released_lock_file_does_not_matter(tmp_path: Path, left: str) -> None:
     (tmp_path / "headgate").mkdir()
     (tmp_path / "headgate" / "lock").write_text(left)
     CheckpointLock(tmp_path).release()

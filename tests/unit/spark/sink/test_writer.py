@@ -14,8 +14,8 @@ from headgate.spark.sink.staging import Staged
 from headgate.spark.sink.writer import (
     DESCRIPTOR_NAMES,
     batch_writer,
-    described,
     mark_of,
+    read_descriptors,
     stream_writer,
 )
 
@@ -25,14 +25,14 @@ NUMBERS = StructType([StructField("n", LongType())])
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, "say where to write, once"),
-        ({"path": "a", "to": "stream:b"}, "say where to write, once"),
+        ({}, "give one place to write to"),
+        ({"path": "a", "to": "stream:b"}, "give one place to write to"),
         ({"to": "kafka:x"}, "is no place for messages"),
         ({"to": "queue:sqlite:///q.db"}, "names no queue"),
         ({"destinations": "[1]"}, "descriptors are destination int"),
     ],
 )
-def test_what_cannot_be_written_is_refused(options, problem):
+def test_options_that_cannot_be_written_to_are_refused(options, problem):
     with pytest.raises(HeadgateError, match=problem):
         batch_writer(NUMBERS, options, overwrite=False)
 
@@ -58,13 +58,16 @@ def test_a_streaming_query_needs_a_checkpoint_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"txnAppId": "loader"}, "txnAppId and txnVersion go together"),
-        ({"txnVersion": "3"}, "txnAppId and txnVersion go together"),
-        ({"txnAppId": "loader", "txnVersion": "-1"}, "txnVersion: a whole number"),
-        ({"txnAppId": "loader", "txnVersion": str(2**63)}, "txnVersion: a whole number"),
-        ({"txnAppId": "loader", "txnVersion": "9" * 5000}, "txnVersion: a whole number"),
-        ({"txnAppId": "a\nb", "txnVersion": "1"}, "txnAppId: a name of at most 128 letters"),
-        ({"txnAppId": "x" * 129, "txnVersion": "1"}, "txnAppId: a name of at most 128 letters"),
+        ({"txnAppId": "loader"}, "txnAppId and txnVersion must be set together"),
+        ({"txnVersion": "3"}, "txnAppId and txnVersion must be set together"),
+        ({"txnAppId": "loader", "txnVersion": "-1"}, "txnVersion: give a whole number"),
+        ({"txnAppId": "loader", "txnVersion": str(2**63)}, "txnVersion: give a whole number"),
+        ({"txnAppId": "loader", "txnVersion": "9" * 5000}, "txnVersion: give a whole number"),
+        ({"txnAppId": "a\nb", "txnVersion": "1"}, "txnAppId: give a name of at most 128 letters"),
+        (
+            {"txnAppId": "x" * 129, "txnVersion": "1"},
+            "txnAppId: give a name of at most 128 letters",
+        ),
     ],
 )
 def test_half_a_transaction_or_a_name_that_fits_nowhere_is_refused(options, problem):
@@ -72,7 +75,7 @@ def test_half_a_transaction_or_a_name_that_fits_nowhere_is_refused(options, prob
         mark_of(options)
 
 
-def test_a_write_without_a_transaction_never_comes_again():
+def test_a_write_without_a_transaction_is_always_new():
     assert mark_of({}) != mark_of({})
     assert mark_of({"txnappid": "loader", "txnversion": "7"}) == BatchMark("loader", 7)
 
@@ -83,18 +86,18 @@ def test_a_streaming_query_is_told_that_its_checkpoint_knows_its_batches(tmp_pat
         stream_writer(NUMBERS, options, overwrite=False)
 
 
-def test_a_table_is_refused_with_the_reason_when_it_is_made_and_when_it_is_used():
+def test_a_table_is_refused_with_the_reason_when_it_is_created_and_when_it_is_used():
     made = {"owner": "me", "provider": "headgate", "path": "file:/data/events"}
     for options in (made, {}):
         with pytest.raises(HeadgateError, match=r"CREATE TABLE … USING headgate .*since Spark"):
             HeadgateSource(options)
 
 
-def test_descriptors_are_what_they_were_made_of():
+def test_descriptors_give_back_their_staged_files():
     staged = [Staged(0, "a", 1, 2, 3), Staged(4, "b", 5, 6, 7)]
     counters = pa.record_batch({name: [None] for name in DESCRIPTOR_NAMES})
     files = pa.record_batch({n: [getattr(one, n) for one in staged] for n in DESCRIPTOR_NAMES})
-    assert list(described([files, counters])) == staged
+    assert list(read_descriptors([files, counters])) == staged
 
 
 def test_executors_load_no_database_and_no_server():

@@ -48,7 +48,7 @@ class Recording:
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Stream:
+def restricted_stream(tmp_path: Path) -> Stream:
     restriction = {"region": ["us", "eu"], "version": ["1", "2"]}
     made = Stream.create(tmp_path / "s", restrict_same_values=restriction)
     with made.producer() as producer:
@@ -61,9 +61,9 @@ def payloads(stream: Stream, filter: object) -> list[bytes]:
     return [m.payload for m in stream.consume(entry_filter=filter)]  # type: ignore[arg-type]
 
 
-def test_an_entry_filter_sees_the_five_batches_of_the_seed(stream: Stream) -> None:
+def test_an_entry_filter_sees_the_five_batches_of_the_seed(restricted_stream: Stream) -> None:
     everything = Recording()
-    assert payloads(stream, everything) == [b"msg%d" % i for i in range(1, 9)]
+    assert payloads(restricted_stream, everything) == [b"msg%d" % i for i in range(1, 9)]
     assert everything.seen == BATCHES
 
 
@@ -78,18 +78,18 @@ def test_an_entry_filter_sees_the_five_batches_of_the_seed(stream: Stream) -> No
     ],
 )
 def test_the_answers_are_the_same_after_sealing(
-    stream: Stream, wanted: dict[str, str], found: list[int]
+    restricted_stream: Stream, wanted: dict[str, str], found: list[int]
 ) -> None:
     expected = [b"msg%d" % i for i in found]
-    assert payloads(stream, Recording(**wanted)) == expected
-    stream.seal(all=True)
+    assert payloads(restricted_stream, Recording(**wanted)) == expected
+    restricted_stream.seal(all=True)
     after = Recording(**wanted)
-    assert payloads(stream, after) == expected
+    assert payloads(restricted_stream, after) == expected
     assert sorted(after.seen, key=repr) == sorted(BATCHES, key=repr)
 
 
 def test_rejecting_decodes_no_message_and_opens_no_chunk(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+    restricted_stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded, opened = [], []
     decode, start = consumer.decode_records, HotChunk.__init__
@@ -97,25 +97,27 @@ def test_rejecting_decodes_no_message_and_opens_no_chunk(
         consumer, "decode_records", lambda batch: decoded.append(batch.num_rows) or decode(batch)
     )
     monkeypatch.setattr(HotChunk, "__init__", lambda self, *a: opened.append(1) or start(self, *a))
-    assert payloads(stream, Recording(region="mars")) == []
+    assert payloads(restricted_stream, Recording(region="mars")) == []
     assert (decoded, opened) == ([], [])
-    assert payloads(stream, Recording(region="eu", version="1")) == [b"msg3", b"msg4"]
+    assert payloads(restricted_stream, Recording(region="eu", version="1")) == [b"msg3", b"msg4"]
     assert (decoded, opened) == ([2], [1])
 
 
-def test_rejected_chunks_are_counted(stream: Stream) -> None:
-    scan = stream.scan(entry_filter=Recording(region="eu"))
+def test_rejected_chunks_are_counted(restricted_stream: Stream) -> None:
+    scan = restricted_stream.scan(entry_filter=Recording(region="eu"))
     assert sum(batch.num_rows for batch in scan) == 4
     assert (scan.stats.chunks_rejected, scan.stats.chunks_all) == (3, 2)
 
 
-def test_an_entry_filter_and_a_filter_must_both_agree(stream: Stream) -> None:
-    found = stream.consume("version = '1'", entry_filter=[Recording(region="us"), Recording()])
+def test_an_entry_filter_and_a_filter_must_both_agree(restricted_stream: Stream) -> None:
+    found = restricted_stream.consume(
+        "version = '1'", entry_filter=[Recording(region="us"), Recording()]
+    )
     assert [m.payload for m in found] == [b"msg5"]
 
 
 def test_a_package_offers_an_entry_filter_by_name(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+    restricted_stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = EntryPoint("europe", f"{__name__}:Europe", entry.GROUP)
     broken = EntryPoint("broken", "builtins:dict", entry.GROUP)
@@ -123,7 +125,7 @@ def test_a_package_offers_an_entry_filter_by_name(
         entry, "entry_points", lambda group: EntryPoints([point, broken]).select(group=group)
     )
     monkeypatch.setattr(EntryPoint, "load", lambda self: Europe if self.name == "europe" else dict)
-    assert payloads(stream, "europe") == [b"msg1", b"msg2", b"msg3", b"msg4"]
+    assert payloads(restricted_stream, "europe") == [b"msg1", b"msg2", b"msg3", b"msg4"]
     with pytest.raises(StreamOptionsError, match=r"no installed package.*'asia'.*broken, europe"):
         load_entry_filter("asia")
     with pytest.raises(StreamOptionsError, match="broken is not an entry filter"):
@@ -136,13 +138,13 @@ class Europe:
 
 
 def test_a_stream_can_name_an_entry_filter_for_every_reader(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+    restricted_stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = EntryPoint("europe", "somewhere:Europe", entry.GROUP)
     monkeypatch.setattr(entry, "entry_points", lambda group: EntryPoints([point]))
     monkeypatch.setattr(EntryPoint, "load", lambda self: Europe)
-    path = stream.path
-    stream.close()
+    path = restricted_stream.path
+    restricted_stream.close()
     with Stream.open(path) as reopened:
         everything = len(list(reopened.consume()))
         reopened.reconfigure(entry_filters=["europe"])

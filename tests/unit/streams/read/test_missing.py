@@ -25,7 +25,7 @@ def publish(stream: Stream, *numbers: int) -> None:
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[Stream]:
+def four_segments(tmp_path: Path) -> Iterator[Stream]:
     """Offsets 0 to 39 in four segments, the last of them hot."""
     with Stream.create(tmp_path / "s") as made:
         for start in (0, 10, 20):
@@ -43,14 +43,14 @@ def numbers(messages: object) -> list[int]:
 
 
 @pytest.fixture
-def shortened(stream: Stream) -> Stream:
+def shortened(four_segments: Stream) -> Stream:
     """Offsets 20 to 39; two cursors stand outside of them, three inside."""
-    cursors = stream.cursors()
+    cursors = four_segments.cursors()
     for name, position in {"behind": 5, "ahead": 41, "first": 20, "inside": 35, "next": 40}.items():
         cursors.commit(name, position)
     cursors.close()
-    stream.trim(before_offset=20)
-    return stream
+    four_segments.trim(before_offset=20)
+    return four_segments
 
 
 def test_a_cursor_that_retention_has_overtaken_is_an_error_that_says_what_to_do(
@@ -102,10 +102,10 @@ def test_a_number_to_start_at_is_held_to_the_same(shortened: Stream, start: int 
         assert read(start=start, on_lost="next").position == 40  # type: ignore[operator]
 
 
-def test_a_consumer_is_told_when_retention_overtakes_it(stream: Stream) -> None:
-    with stream.consume() as consumer, stream.consume(on_lost="first") as patient:
+def test_a_consumer_is_told_when_retention_overtakes_it(four_segments: Stream) -> None:
+    with four_segments.consume() as consumer, four_segments.consume(on_lost="first") as patient:
         assert numbers([next(consumer), next(patient)]) == [0, 0]
-        stream.trim(before_offset=20)
+        four_segments.trim(before_offset=20)
         seen = []
         with pytest.raises(PositionLost, match="offsets 10 to 19 were dropped"):
             seen += numbers(consumer)
@@ -117,8 +117,8 @@ def test_a_consumer_is_told_when_retention_overtakes_it(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"on_lost": "last"}, {"on_corrupt": "ignore"}])
-def test_what_is_no_way_to_go_on_is_refused(stream: Stream, wrong: dict[str, str]) -> None:
-    for read in (stream.consume, stream.scan):
+def test_what_is_no_way_to_go_on_is_refused(four_segments: Stream, wrong: dict[str, str]) -> None:
+    for read in (four_segments.consume, four_segments.scan):
         with pytest.raises(StreamOptionsError, match=next(iter(wrong))):
             read(**wrong)  # type: ignore[operator]
 
@@ -126,26 +126,26 @@ def test_what_is_no_way_to_go_on_is_refused(stream: Stream, wrong: dict[str, str
 # ---- segments that are missing -----------------------------------------------------------------------
 
 
-def test_a_consumer_stops_at_a_missing_segment_and_stays_there(stream: Stream) -> None:
-    sealed_path(stream.path, 10).unlink()
-    with stream.consume(follow=True) as consumer:
+def test_a_consumer_stops_at_a_missing_segment_and_stays_there(four_segments: Stream) -> None:
+    sealed_path(four_segments.path, 10).unlink()
+    with four_segments.consume(follow=True) as consumer:
         assert [next(consumer).payload for _ in range(10)] == [b"%d" % i for i in range(10)]
         for _ in range(3):
             with pytest.raises(StreamCorrupt, match="offsets 10 to 19 cannot be read"):
                 next(consumer)
-    with stream.consume(on_corrupt="skip", follow=True) as consumer:
+    with four_segments.consume(on_corrupt="skip", follow=True) as consumer:
         found = [consumer.poll() for _ in range(31)]
         assert [r.offset for r in found if r is not None] == [*range(10), *range(20, 40)]
         assert consumer.stats.messages_lost == 10
 
 
 @pytest.mark.parametrize("hot", [False, True])
-def test_a_gap_behind_the_cold_tier_is_found(stream: Stream, hot: bool) -> None:
-    compact(stream.path, before_offset=10 if not hot else 20, created_us=0)
+def test_a_gap_behind_the_cold_tier_is_found(four_segments: Stream, hot: bool) -> None:
+    compact(four_segments.path, before_offset=10 if not hot else 20, created_us=0)
     missing = 10 if not hot else 20
-    sealed_path(stream.path, missing).unlink()
+    sealed_path(four_segments.path, missing).unlink()
     with pytest.raises(StreamCorrupt) as caught:
-        list(stream.scan())
+        list(four_segments.scan())
     assert caught.value.offsets == ((missing, missing + 9),)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from headgate.errors import FilterSyntaxError, StreamOptionsError
 from headgate.filters.builder import header
-from headgate.filters.compile.python import predicate
+from headgate.filters.compile.python import compile_predicate
 from headgate.filters.nodes import FALSE, TRUE
 from headgate.message import Message
 from headgate.streams.read.query import make_query
@@ -13,7 +13,7 @@ VALUES = [Message(filter_value=value) for value in ("AMER", "EMEA", "APAC", None
 
 
 def selected(**arguments: object) -> list[str | None]:
-    matches = predicate(make_query(**arguments).filter)  # type: ignore[arg-type]
+    matches = compile_predicate(make_query(**arguments).filter)  # type: ignore[arg-type]
     return [m.filter_value for m in VALUES if matches(m)]
 
 
@@ -40,7 +40,7 @@ def test_a_message_must_pass_both_forms() -> None:
 
 def test_more_filter_values_than_one_list_holds_are_several_lists() -> None:
     many = [f"v{i}" for i in range(3000)]
-    matches = predicate(make_query(filter_values=many).filter)
+    matches = compile_predicate(make_query(filter_values=many).filter)
     assert all(matches(Message(filter_value=value)) for value in many)
     assert not matches(Message(filter_value="v3000"))
 

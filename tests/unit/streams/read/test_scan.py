@@ -31,7 +31,7 @@ def message(i: int) -> Message:
 
 
 @pytest.fixture
-def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def three_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Offsets 0-299 in three segments of ten chunks; the middle one is sealed."""
     monkeypatch.setattr(clustering, "CHUNK_ROWS", 8)
     monkeypatch.setattr(reader, "BATCH_ROWS", 16)
@@ -43,94 +43,96 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_scan_returns_what_matches_in_offset_order_whatever_the_segments_are(
-    stream: Path,
+    three_segments: Path,
 ) -> None:
-    table, stats = scan_all(stream, "region = 'EU' AND n > 50")
+    table, stats = scan_all(three_segments, "region = 'EU' AND n > 50")
     assert offsets_of(table) == [i for i in range(51, 300) if REGIONS[i * 7 % 4] == "EU"]
     assert stats.rows_matched == len(table)
 
 
-def test_no_filter_passes_every_chunk_without_looking(stream: Path) -> None:
-    table, stats = scan_all(stream)
+def test_no_filter_passes_every_chunk_without_looking(three_segments: Path) -> None:
+    table, stats = scan_all(three_segments)
     assert offsets_of(table) == list(range(300))
     assert (stats.chunks_none, stats.chunks_some, stats.rows_examined) == (0, 0, 0)
     assert stats.chunks_all > 20
     assert stats.bytes_read == stats.bytes_total
 
 
-def test_a_filter_that_matches_nothing_opens_nothing(stream: Path) -> None:
+def test_a_filter_that_matches_nothing_opens_nothing(three_segments: Path) -> None:
     for text in ("sys.timestamp < 5", "sys.priority > 2", "FALSE"):
-        table, stats = scan_all(stream, text)
+        table, stats = scan_all(three_segments, text)
         assert (len(table), stats.bytes_read, stats.chunks_some) == (0, 0, 0)
         assert stats.bytes_total > 0
 
 
-def test_the_position_advances_although_everything_is_filtered_out(stream: Path) -> None:
-    scan = Scan(SegmentCatalog(stream), make_query("region = 'VENUS'"), 0, 300)
+def test_the_position_advances_although_everything_is_filtered_out(three_segments: Path) -> None:
+    scan = Scan(SegmentCatalog(three_segments), make_query("region = 'VENUS'"), 0, 300)
     assert list(scan) == []
     assert scan.position == 300
 
 
-def test_all_and_some_are_told_apart_in_a_sealed_segment(stream: Path) -> None:
-    _, stats = scan_all(stream, "region = 'EU'", start=100, end=200)
+def test_all_and_some_are_told_apart_in_a_sealed_segment(three_segments: Path) -> None:
+    _, stats = scan_all(three_segments, "region = 'EU'", start=100, end=200)
     assert stats.chunks_all + stats.chunks_some < stats.chunks_none
-    table, stats = scan_all(stream, "n >= 100", start=100, end=200)
+    table, stats = scan_all(three_segments, "n >= 100", start=100, end=200)
     assert (len(table), stats.chunks_some, stats.rows_examined) == (100, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("start", "end"), [(0, 1), (5, 6), (95, 105), (99, 201), (137, 138), (299, 400)]
 )
-def test_a_scan_keeps_to_its_offsets(stream: Path, start: int, end: int) -> None:
+def test_a_scan_keeps_to_its_offsets(three_segments: Path, start: int, end: int) -> None:
     for text in (None, "n >= 0", "region <> 'EU'"):
-        table, _ = scan_all(stream, text, start=start, end=end)
+        table, _ = scan_all(three_segments, text, start=start, end=end)
         wanted = range(start, min(end, 300))
         if text and "region" in text:
             wanted = [i for i in wanted if REGIONS[i * 7 % 4] != "EU"]
         assert offsets_of(table) == list(wanted)
 
 
-def test_only_the_columns_that_are_asked_for_come_back(stream: Path) -> None:
-    table, _ = scan_all(stream, "region = 'EU'", columns=["h.i.n", "nothing.like.it"])
+def test_only_the_columns_that_are_asked_for_come_back(three_segments: Path) -> None:
+    table, _ = scan_all(three_segments, "region = 'EU'", columns=["h.i.n", "nothing.like.it"])
     assert table.schema.names == ["offset", "h.i.n"]
 
 
-def test_a_segment_that_is_gone_is_looked_for_again(stream: Path) -> None:
+def test_a_segment_that_is_gone_is_looked_for_again(three_segments: Path) -> None:
     """Sealing and retention in the middle of a scan: no row is lost, doubled or wrong."""
-    catalog = SegmentCatalog(stream)
+    catalog = SegmentCatalog(three_segments)
     scan = Scan(catalog, make_query("n >= 0"), 0, 300)
     seen = offsets_of_batches([next(scan)])
-    seal_at(stream, 200, ["region"])
-    seal_at(stream, 0, ["region"])
+    seal_at(three_segments, 200, ["region"])
+    seal_at(three_segments, 0, ["region"])
     assert seen + offsets_of_batches(list(scan)) == list(range(300))
 
 
-def test_what_retention_dropped_is_skipped_and_counted(stream: Path) -> None:
-    scan = Scan(SegmentCatalog(stream), make_query(None), 0, 300)
+def test_what_retention_dropped_is_skipped_and_counted(three_segments: Path) -> None:
+    scan = Scan(SegmentCatalog(three_segments), make_query(None), 0, 300)
     first = offsets_of_batches([next(scan)])
-    log_path(stream, 0).unlink()
-    sealed_path(stream, 100).unlink()
+    log_path(three_segments, 0).unlink()
+    sealed_path(three_segments, 100).unlink()
     rest = offsets_of_batches(list(scan))
     assert first + rest == [*range(100), *range(200, 300)]
     assert scan.stats.messages_dropped == 100
 
 
-def test_a_missing_segment_in_the_middle_is_an_error_that_names_its_offsets(stream: Path) -> None:
-    sealed_path(stream, 100).unlink()
-    scan = Scan(SegmentCatalog(stream), make_query(None), 0, 300)
+def test_a_missing_segment_in_the_middle_is_an_error_that_names_its_offsets(
+    three_segments: Path,
+) -> None:
+    sealed_path(three_segments, 100).unlink()
+    scan = Scan(SegmentCatalog(three_segments), make_query(None), 0, 300)
     assert offsets_of_batches([next(scan) for _ in range(10)]) == list(range(100))
     for _ in range(2):  # however often it is asked
         with pytest.raises(StreamCorrupt, match="offsets 100 to 199 cannot be read") as caught:
             next(scan)
         assert caught.value.offsets == ((100, 199),)
-    behind = Scan(SegmentCatalog(stream), make_query(None), 200, 300)
+    behind = Scan(SegmentCatalog(three_segments), make_query(None), 200, 300)
     assert offsets_of_batches(list(behind)) == list(range(200, 300))
 
 
-def test_a_scan_goes_past_a_missing_segment_when_it_is_asked_to(stream: Path) -> None:
-    sealed_path(stream, 100).unlink()
+def test_a_scan_goes_past_a_missing_segment_when_it_is_asked_to(three_segments: Path) -> None:
+    sealed_path(three_segments, 100).unlink()
     told: list[StreamCorrupt] = []
-    scan = Scan(SegmentCatalog(stream), make_query(None), 50, 300, on_corrupt=told.append)
+    scan = Scan(SegmentCatalog(three_segments), make_query(None), 50, 300, on_corrupt=told.append)
     assert offsets_of_batches(list(scan)) == [*range(50, 100), *range(200, 300)]
     assert [damage.offsets for damage in told] == [((100, 199),)]
     assert scan.stats.messages_lost == 100
@@ -140,18 +142,21 @@ def offsets_of_batches(batches: list) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
-def test_the_sealed_file_is_read_when_a_crash_left_both(stream: Path) -> None:
-    kept = {path: path.read_bytes() for path in (log_path(stream, 0), index_path(stream, 0))}
-    seal_at(stream, 0, ["region"])
+def test_the_sealed_file_is_read_when_a_crash_left_both(three_segments: Path) -> None:
+    kept = {
+        path: path.read_bytes()
+        for path in (log_path(three_segments, 0), index_path(three_segments, 0))
+    }
+    seal_at(three_segments, 0, ["region"])
     for path, content in kept.items():
         path.write_bytes(content)
-    table, stats = scan_all(stream, None, end=100)
+    table, stats = scan_all(three_segments, None, end=100)
     assert offsets_of(table) == list(range(100))
-    assert stats.chunks_all == len(SealedSegment(sealed_path(stream, 0)))
+    assert stats.chunks_all == len(SealedSegment(sealed_path(three_segments, 0)))
 
 
 def test_a_hole_in_the_listing_is_not_believed_at_once(
-    stream: Path, monkeypatch: pytest.MonkeyPatch
+    three_segments: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory that is read while a segment is sealed may show neither of its forms."""
     from headgate.streams.read import catalog as module
@@ -163,12 +168,14 @@ def test_a_hole_in_the_listing_is_not_believed_at_once(
         return found[1:] if next(misses, False) else found
 
     monkeypatch.setattr(module, "segment_files", racing)
-    assert SegmentCatalog(stream).first_offset() == 0
+    assert SegmentCatalog(three_segments).first_offset() == 0
 
 
-def test_sealed_segments_are_opened_once(stream: Path) -> None:
+def test_sealed_segments_are_opened_once(three_segments: Path) -> None:
     shared = SealedSegments()
-    assert shared.open(sealed_path(stream, 100)) is shared.open(sealed_path(stream, 100))
+    assert shared.open(sealed_path(three_segments, 100)) is shared.open(
+        sealed_path(three_segments, 100)
+    )
 
 
 @pytest.mark.parametrize("count", [3, 60, 100])

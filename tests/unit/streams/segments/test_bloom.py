@@ -52,7 +52,7 @@ def test_seven_hashes_and_ten_bits_a_value_give_one_percent():
     assert hits / (100 * 100) == pytest.approx(0.01, abs=0.005)
 
 
-def test_what_was_put_in_is_always_found():
+def test_a_value_in_the_filter_is_always_found():
     shape = BloomShape(16, 2)
     filters, firsts = filters_of(shape, 50, 30)
     for chunk in range(50):
@@ -82,7 +82,7 @@ def test_numbers_that_a_filter_calls_equal_are_one_value():
     assert hash_value(AMOUNT, 2**53 + 1) == hash_value(AMOUNT, float(2**53 + 1))
 
 
-def test_kinds_and_fields_have_nothing_in_common():
+def test_equal_values_of_other_kinds_or_fields_hash_differently():
     hashes = [hash_value(AMOUNT, value) for value in (1, True, "1")]
     assert len(set(hashes)) == 3
     assert hash_value(AMOUNT, "x") != hash_value(Field("header", "price"), "x")
@@ -98,7 +98,7 @@ def test_many_values_hash_like_each_alone():
     ]
 
 
-def test_texts_that_begin_alike_differ():
+def test_texts_with_a_common_beginning_hash_differently():
     texts = ["", "a", "aa", "ab", "ba", "a" * 256, "a" * 257]
     assert len({tuple(row) for row in hash_texts(AMOUNT, texts).tolist()}) == len(texts)
 
@@ -114,7 +114,7 @@ def test_a_slice_of_an_array_hashes_like_its_texts():
     "texts",
     [["v1", "w2", "x3"], ["a" * 256, "b" * 256], ["a", "bcd", ""], ["é" * 200, "x"], ["", ""]],
 )
-def test_a_text_hashes_to_the_polynomial_that_is_promised(texts):
+def test_a_text_hashes_to_the_polynomial_of_format_md(texts):
     seeds = bloom._keys(AMOUNT, "s").tolist()
     bases = [base | 1 for base in bloom._keys(AMOUNT, "p").tolist()]
 

@@ -57,12 +57,12 @@ def test_large_rows_make_small_chunks() -> None:
     assert (found.ends[:-1] == found.starts[1:]).all()
 
 
-def test_a_row_larger_than_a_chunk_has_one_of_its_own() -> None:
+def test_a_row_larger_than_a_chunk_has_a_chunk_of_its_own() -> None:
     found = cluster(no_groups(3), [], np.array([64 << 20, 64 << 20, 64 << 20]))
     assert found.starts.tolist() == [0, 1, 2]
 
 
-def test_a_key_orders_kinds_one_after_the_other_and_nothing_first() -> None:
+def test_a_sort_key_puts_missing_values_first_and_then_kind_after_kind() -> None:
     import pyarrow as pa
 
     texts = join_column([pa.array(["b", None, None, "a", None])], [5])
@@ -72,7 +72,7 @@ def test_a_key_orders_kinds_one_after_the_other_and_nothing_first() -> None:
     assert found.distinct == 5
 
 
-def test_keys_too_many_for_one_number_are_sorted_all_the_same() -> None:
+def test_keys_that_do_not_fit_into_one_number_are_sorted_too() -> None:
     rng = np.random.default_rng(1)
     keys = [SortKey(rng.integers(0, 2**40, 50), 2**40, 50 + i) for i in range(3)]
     found = cluster(no_groups(50), keys, np.ones(50, np.int64))

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.streams.segments import gather
-from headgate.streams.segments.gather import copy_ranges, gathering, with_validity
+from headgate.streams.segments.gather import column_of_chunks, copy_ranges, with_validity
 
 WORDS = ["", "a", "é😀", "a longer word than an inline view holds", None]
 
@@ -33,7 +33,7 @@ def test_rows_of_many_chunks_come_in_any_order(kind: str, seed: int) -> None:
     parts = [columns(rng, rng.randint(1, 40))[kind] for _ in range(rng.randint(1, 6))]
     chunks = np.array([rng.randrange(len(parts)) for _ in range(100)])
     rows = np.array([rng.randrange(len(parts[chunk])) for chunk in chunks])
-    found = gathering(parts).take(chunks, rows)
+    found = column_of_chunks(parts).take(chunks, rows)
     found.validate(full=True)
     assert found.to_pylist() == [
         parts[c][int(r)].as_py() for c, r in zip(chunks, rows, strict=True)
@@ -45,24 +45,24 @@ def test_a_slice_is_gathered_from_where_it_begins(kind: str) -> None:
     whole = columns(Random(7), 50)[kind]
     parts = [whole.slice(3, 20), whole.slice(29, 21)]
     chunks, rows = np.array([1, 0, 1, 0]), np.array([20, 0, 5, 19])
-    assert gathering(parts).take(chunks, rows).to_pylist() == [
+    assert column_of_chunks(parts).take(chunks, rows).to_pylist() == [
         parts[c][int(r)].as_py() for c, r in zip(chunks, rows, strict=True)
     ]
 
 
-def test_bytes_that_are_all_the_same_are_not_mistaken_for_others() -> None:
+def test_a_column_with_one_value_is_not_confused_with_other_columns() -> None:
     same, other = pa.array([7, 7, 7], pa.uint8()), pa.array([7, 8], pa.uint8())
     chunks, rows = np.array([1, 0, 1]), np.array([1, 2, 0])
-    assert gathering([same, same]).take(chunks, rows) == same
-    assert gathering([same, other]).take(chunks, rows).to_pylist() == [8, 7, 7]
+    assert column_of_chunks([same, same]).take(chunks, rows) == same
+    assert column_of_chunks([same, other]).take(chunks, rows).to_pylist() == [8, 7, 7]
     absent = pa.array([7, None], pa.uint8())
-    assert gathering([same, absent]).take(chunks, rows).to_pylist() == [None, 7, 7]
+    assert column_of_chunks([same, absent]).take(chunks, rows).to_pylist() == [None, 7, 7]
 
 
-def test_no_rows_are_an_empty_array_of_the_same_type() -> None:
+def test_no_rows_give_an_empty_array_of_the_column_type() -> None:
     nothing = np.array([], np.intp)
     for array in columns(Random(1), 9).values():
-        found = gathering([array]).take(nothing, nothing)
+        found = column_of_chunks([array]).take(nothing, nothing)
         assert (len(found), found.type) == (0, array.type)
 
 
@@ -74,7 +74,7 @@ def test_ranges_may_repeat_overlap_and_go_backwards() -> None:
     assert found.to_pylist() == [b"efgh", b"abc", b"efgh", b"", b"cde"]
 
 
-def test_what_is_not_valid_is_null() -> None:
+def test_values_that_are_not_valid_become_null() -> None:
     found = with_validity(pa.array(["a", "b", "c"]), np.array([True, False, True]))
     found.validate(full=True)
     assert found.to_pylist() == ["a", None, "c"]

@@ -56,7 +56,7 @@ def valid_messages(seed, count):
     return found
 
 
-def test_every_view_of_random_messages_is_what_the_message_has():
+def test_every_view_of_a_chunk_equals_the_headers_of_its_messages():
     messages = valid_messages(1, 300)
     chunk, _ = chunk_of(messages, first_offset=1000)
     for name in generate.HEADERS:
@@ -96,7 +96,7 @@ def test_a_header_in_very_many_messages_keeps_its_column():
     assert chunk.overflowing()[299] == {"only-299": "x"}
 
 
-def test_take_gives_offsets_and_what_every_chunk_has():
+def test_take_returns_offsets_and_the_columns_of_every_chunk():
     chunk, _ = chunk_of([Message(b"a"), Message(b"bb"), Message(b"ccc")], first_offset=50)
     batch = chunk.take(np.array([0, 2]))
     assert batch.schema.names == ["offset", "timestamp", "topic", "priority", "payload"]
@@ -105,7 +105,7 @@ def test_take_gives_offsets_and_what_every_chunk_has():
     assert chunk.take(None, ["payload", "h.s.none"]).schema.names == ["offset", "payload"]
 
 
-def test_what_is_the_same_for_all_is_not_stored():
+def test_a_system_column_with_one_value_is_not_stored():
     chunk, _ = chunk_of([Message(b""), Message(b"")])
     assert chunk.names == []
     batch = chunk.take(None)
@@ -135,7 +135,7 @@ def test_metadata_comes_from_the_header():
     assert chunk.meta.producers == {"pos-1": 17}
 
 
-def test_a_changed_byte_is_noticed_wherever_it_is():
+def test_a_changed_byte_anywhere_fails_a_crc():
     messages = [
         Message(f"p{i}".encode(), topic="t", headers={"n": i, "s": f"s{i % 3}"}) for i in range(9)
     ]
@@ -159,7 +159,7 @@ def test_a_damaged_column_leaves_the_others_readable():
         chunk.column("payload")
 
 
-def test_a_chunk_that_is_cut_off_is_an_error_not_a_crash():
+def test_a_chunk_that_is_cut_off_is_an_error():
     _, data = chunk_of([Message(b"x" * 50)])
     for length in range(len(data)):
         with pytest.raises(StreamCorrupt, match="cut off"):
@@ -179,7 +179,7 @@ def test_payloads_of_any_bytes_type_are_stored():
     assert chunk.column("payload").to_pylist() == [b"abc"] * 3
 
 
-def test_a_timestamp_that_is_missing_is_now():
+def test_a_missing_timestamp_is_the_time_of_the_commit():
     stamped = Message(b"", timestamp=1)
     chunk, _ = chunk_of([stamped, replace(stamped, timestamp=None)])
     assert chunk.column("timestamp").to_pylist() == [1, NOW]

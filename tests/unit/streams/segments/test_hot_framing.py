@@ -28,7 +28,7 @@ def through(array):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_arrays_and_their_slices_come_back(kind):
+def test_arrays_and_their_slices_are_rebuilt(kind):
     values, type_ = KINDS[kind]
     rng = Random(kind)
     for length in (*range(1, 20), 64, 65):
@@ -39,7 +39,7 @@ def test_arrays_and_their_slices_come_back(kind):
         assert through(part).to_pylist() == part.to_pylist()
 
 
-def test_dictionaries_come_back_with_the_narrowest_codes():
+def test_dictionaries_are_rebuilt_with_the_narrowest_codes():
     for distinct, code_type in ((100, pa.int8()), (1000, pa.int16()), (40_000, pa.int32())):
         words = [f"w{i}" for i in range(distinct)]
         array = pa.DictionaryArray.from_arrays(
@@ -50,21 +50,21 @@ def test_dictionaries_come_back_with_the_narrowest_codes():
         assert found.to_pylist() == words
 
 
-def test_a_slice_of_a_dictionary_with_nulls_comes_back():
+def test_a_slice_of_a_dictionary_with_nulls_is_rebuilt():
     array = pa.array(["a", None, "b", "a", None, "c"]).dictionary_encode()
     for start in range(6):
         part = array.slice(start)
         assert through(part).to_pylist() == part.to_pylist()
 
 
-def test_a_dictionary_far_larger_than_its_rows_is_not_stored_whole():
+def test_only_the_used_values_of_a_large_dictionary_are_stored():
     words = pa.array([f"w{i}" for i in range(500)])
     array = pa.DictionaryArray.from_arrays(pa.array([499, None, 7], pa.int32()), words)
     assert frame(array).dictionary <= 3
     assert through(array).to_pylist() == ["w499", None, "w7"]
 
 
-def test_what_a_null_hides_is_not_stored():
+def test_the_bytes_behind_a_null_are_not_stored():
     codes = pa.array([1, 77, 0], pa.int32())
     hidden = pa.Array.from_buffers(pa.int32(), 3, [pa.py_buffer(b"\x05"), codes.buffers()[1]], 1)
     array = pa.DictionaryArray.from_arrays(hidden, pa.array(["a", "b"]), safe=False)

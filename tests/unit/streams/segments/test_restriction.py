@@ -12,9 +12,9 @@ from headgate.filters.facts import Facts
 from headgate.filters.nodes import Compare, Field, Literal
 from headgate.message import OPAQUE, Message
 from headgate.streams.options import StreamOptions
-from headgate.streams.segments.restriction import Restriction, restricted_facts, runs_of_rows
+from headgate.streams.segments.restriction import Restriction, restricted_facts
 from headgate.streams.stream import Stream
-from headgate.streams.write.batching import cut_by_size, cuts
+from headgate.streams.write.batching import cut_by_size, cut_messages, runs_of_codes
 
 SEED = {"region": ["us", "eu"], "version": ["1", "2"]}
 MESSAGES = [
@@ -55,7 +55,7 @@ def test_the_example_of_seed_004_gives_its_five_batches(tmp_path):
         assert list(chunks_of(stream)) == BATCHES
 
 
-def test_the_example_of_seed_004_says_the_same_after_sealing(tmp_path):
+def test_the_example_of_seed_004_keeps_its_batches_after_sealing(tmp_path):
     with Stream.create(tmp_path / "s", restrict_same_values=SEED) as stream:
         with stream.producer() as producer:
             producer.publish_many(
@@ -67,7 +67,7 @@ def test_the_example_of_seed_004_says_the_same_after_sealing(tmp_path):
         assert found == BATCHES
 
 
-def test_a_tuple_and_its_number_are_the_same():
+def test_a_tuple_is_restored_from_its_code():
     restriction = Restriction({"a": ["x", "y"], "b": [1, True, 1.0], "c": ["z"]})
     rng = Random(1)
     for _ in range(300):
@@ -82,10 +82,10 @@ def test_a_tuple_and_its_number_are_the_same():
         assert {n: (type(v), v) for n, v in properties.items()} == {
             n: (type(v), v) for n, v in expected.items()
         }
-        assert restriction.code_of(properties) == restriction.code(headers)
+        assert restriction.code(properties) == restriction.code(headers)
 
 
-def test_rows_of_columns_have_the_tuples_of_their_messages():
+def test_rows_of_columns_have_the_codes_of_their_messages():
     restriction = Restriction({"region": ["us", "eu"], "n": [1, 2.0, False]})
     rng = Random(2)
     messages = [
@@ -100,7 +100,7 @@ def test_rows_of_columns_have_the_tuples_of_their_messages():
     ]
     codes = restriction.codes(BatchColumns(shred_messages(messages)))
     assert codes.tolist() == [restriction.code(message.headers) for message in messages]
-    lengths = [count for _, count in runs_of_rows(codes)]
+    lengths = [count for _, count in runs_of_codes(codes)]
     assert sum(lengths) == 200
 
 
@@ -153,5 +153,5 @@ def test_runs_of_equal_tuples_are_cut_by_size_too():
     messages = [Message(b"x", headers={"region": r}) for r in "aabbba"]
     options = StreamOptions(restrict_same_values={"region": ["a", "b"]}, chunk_messages=2)
     payloads = [message.payload for message in messages]
-    found = cuts(messages, payloads, Restriction(options.restrict_same_values), options)
+    found = cut_messages(messages, payloads, Restriction(options.restrict_same_values), options)
     assert [(cut.start, cut.end) for cut in found] == [(0, 2), (2, 4), (4, 5), (5, 6)]

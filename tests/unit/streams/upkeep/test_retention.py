@@ -78,36 +78,36 @@ def test_one_message_of_2099_does_not_stop_retention_by_age(tmp_path: Path) -> N
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Path:
+def four_segments(tmp_path: Path) -> Path:
     for i in range(4):
         write_hot(tmp_path, i * 10, [[Message(b"x" * 100, timestamp=CLOCK + i * DAY)] * 10])
     seal_at(tmp_path, 10)
     return tmp_path
 
 
-def test_what_is_known_of_segments_comes_from_their_summaries(stream: Path) -> None:
-    found = segment_infos(stream)
+def test_what_is_known_of_segments_comes_from_their_summaries(four_segments: Path) -> None:
+    found = segment_infos(four_segments)
     assert [s.first_offset for s in found] == [0, 10, 20, 30]
     assert [s.last_timestamp for s in found] == [CLOCK + i * DAY for i in range(4)]
     assert all(s.nbytes > 1000 for s in found)
 
 
-def test_trimming_deletes_the_files_of_hot_and_sealed_segments(stream: Path) -> None:
+def test_trimming_deletes_the_files_of_hot_and_sealed_segments(four_segments: Path) -> None:
     dropped = trim(
-        stream,
+        four_segments,
         active_first_offset=30,
         now_us=CLOCK + 3 * DAY,
         max_age=timedelta(days=1, hours=1),
     )
     assert [s.first_offset for s in dropped] == [0, 10]
-    assert [f.first_offset for f in segment_files(stream)] == [20, 30]
-    assert not index_path(stream, 0).exists()
-    assert offsets_of(scan_all(stream)[0]) == list(range(20, 40))
+    assert [f.first_offset for f in segment_files(four_segments)] == [20, 30]
+    assert not index_path(four_segments, 0).exists()
+    assert offsets_of(scan_all(four_segments)[0]) == list(range(20, 40))
 
 
-def test_dropping_what_is_gone_is_no_error(stream: Path) -> None:
-    infos = segment_infos(stream)[:1]
-    drop(stream, infos)
-    left = segment_files(stream)
-    drop(stream, infos)
-    assert segment_files(stream) == left
+def test_dropping_what_is_gone_is_no_error(four_segments: Path) -> None:
+    infos = segment_infos(four_segments)[:1]
+    drop(four_segments, infos)
+    left = segment_files(four_segments)
+    drop(four_segments, infos)
+    assert segment_files(four_segments) == left

@@ -52,7 +52,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[Stream]:
+def quick_stream(tmp_path: Path) -> Iterator[Stream]:
     with Stream.create(tmp_path / "s", linger=SOON) as made:
         yield made
 
@@ -65,39 +65,39 @@ def wait_until_stored(stream: Stream, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EMFILE])
-def test_a_directory_that_cannot_be_looked_at_for_a_while_does_not_end_it(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch, number: int
+def test_the_committer_survives_an_inbox_that_cannot_be_listed_for_a_while(
+    quick_stream: Stream, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr(wake, "_open_inotify", lambda directories: None)
-    producer = stream.producer()
+    producer = quick_stream.producer()
     looking = Failing(os.scandir, OSError(number, os.strerror(number)))
     monkeypatch.setattr(os, "scandir", looking)
     looking.wait_for_calls(3)
     looking.mended.set()
     producer.publish(Message(b"a"))
-    wait_until_stored(stream, 1)
+    wait_until_stored(quick_stream, 1)
 
 
-def test_what_fails_behind_the_producers_is_tried_again_and_logged(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_background_work_that_fails_is_retried_and_logged(
+    quick_stream: Stream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     problem = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     adopting = Failing(committer_module.adopt, problem)
     monkeypatch.setattr(committer_module, "adopt", adopting)
-    monkeypatch.setattr(committer_module, "_TELL_AFTER", 1 << 30)
+    monkeypatch.setattr(committer_module, "_REPORT_AFTER", 1 << 30)
     with caplog.at_level(logging.WARNING):
-        producer = stream.producer()
+        producer = quick_stream.producer()
         adopting.wait_for_calls(3)
     assert "background work failed, retrying in" in caplog.text
     assert "Too many open files" in caplog.text
     adopting.mended.set()
     producer.publish(Message(b"a"))
-    wait_until_stored(stream, 1)
+    wait_until_stored(quick_stream, 1)
 
 
 @pytest.mark.parametrize("call", ["publish", "flush"])
-def test_producers_are_told_of_what_keeps_failing_behind_them(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch, call: str
+def test_background_work_that_keeps_failing_is_raised_to_producers(
+    quick_stream: Stream, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     reported, report = threading.Event(), Writer.report
 
@@ -109,17 +109,17 @@ def test_producers_are_told_of_what_keeps_failing_behind_them(
     adopting = Failing(committer_module.adopt, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     monkeypatch.setattr(committer_module, "adopt", adopting)
     monkeypatch.setattr(Writer, "report", report_and_say)
-    producer = stream.producer()
+    producer = quick_stream.producer()
     assert reported.wait(PATIENCE)
     with pytest.raises(StreamWriteError, match=r"failed 5 times in a row.*Too many open files"):
         producer.publish(Message(b"refused")) if call == "publish" else producer.flush()
     producer.publish(Message(b"accepted"))  # it was said once
     producer.flush()
-    assert [message.payload for message in stream.consume()] == [b"accepted"]
+    assert [message.payload for message in quick_stream.consume()] == [b"accepted"]
 
 
-def test_a_stream_whose_committer_cannot_start_lets_go_of_the_lock(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+def test_a_stream_whose_committer_cannot_start_releases_the_lock(
+    quick_stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*arguments: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -127,10 +127,10 @@ def test_a_stream_whose_committer_cannot_start_lets_go_of_the_lock(
     with monkeypatch.context() as patch:
         patch.setattr(stream_module, "Committer", refuse)
         with pytest.raises(StreamWriteError, match="Too many open files"):
-            stream.producer()
-    with stream.producer() as producer:
+            quick_stream.producer()
+    with quick_stream.producer() as producer:
         producer.publish(Message(b"a"))
-    assert stream.next_offset == 1
+    assert quick_stream.next_offset == 1
 
 
 # ---- dropped segments --------------------------------------------------------------------------------
@@ -149,25 +149,25 @@ def write_sealed(stream: Stream, segments: int) -> None:
         stream.seal(all=True)
 
 
-def test_segments_that_were_read_and_dropped_are_not_mapped_any_more(stream: Stream) -> None:
-    write_sealed(stream, 3)
-    assert len(list(stream.consume())) == 3
-    assert str(stream.path) in Path("/proc/self/maps").read_text()
-    assert len(stream.trim(before_offset=2)) == 2
-    assert mapped_though_deleted(stream) == []
+def test_segments_that_were_read_and_dropped_are_unmapped(quick_stream: Stream) -> None:
+    write_sealed(quick_stream, 3)
+    assert len(list(quick_stream.consume())) == 3
+    assert str(quick_stream.path) in Path("/proc/self/maps").read_text()
+    assert len(quick_stream.trim(before_offset=2)) == 2
+    assert mapped_though_deleted(quick_stream) == []
 
 
-def test_segments_that_retention_drops_while_writing_are_not_mapped_any_more(
+def test_segments_that_retention_drops_while_writing_are_unmapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forgotten, forget = threading.Event(), Stream._forget_dropped
+    forgotten, forget = threading.Event(), Stream._release_deleted
 
     def forget_and_say(stream: Stream) -> None:
         forget(stream)
         if not list(stream.path.glob(f"*{SEALED_SUFFIX}")):
             forgotten.set()
 
-    monkeypatch.setattr(Stream, "_forget_dropped", forget_and_say)
+    monkeypatch.setattr(Stream, "_release_deleted", forget_and_say)
     with Stream.create(tmp_path / "s", linger=SOON, segment_bytes=4096, max_bytes=1) as stream:
         write_sealed(stream, 1)
         list(stream.consume())
@@ -179,11 +179,13 @@ def test_segments_that_retention_drops_while_writing_are_not_mapped_any_more(
     assert mapped_though_deleted(stream) == []
 
 
-def test_a_follower_lets_go_of_what_another_process_dropped(stream: Stream) -> None:
-    write_sealed(stream, 3)
-    with Stream.open(stream.path) as other, other.consume(follow=True) as follower:
+def test_a_following_consumer_unmaps_segments_that_another_process_dropped(
+    quick_stream: Stream,
+) -> None:
+    write_sealed(quick_stream, 3)
+    with Stream.open(quick_stream.path) as other, other.consume(follow=True) as follower:
         while follower.poll() is not None:
             pass
-        stream.trim(before_offset=2)
+        quick_stream.trim(before_offset=2)
         assert follower.poll() is None
-        assert mapped_though_deleted(stream) == []
+        assert mapped_though_deleted(quick_stream) == []

@@ -1,19 +1,20 @@
 """The queue of accepted messages: order, marks, and who has to be told."""
 
 from headgate.message import Message
-from headgate.streams.write.pending import Drained, PendingMessages, last_ids
+from headgate.streams.write.pending import Drained, PendingMessages
+from headgate.streams.write.publishing_ids import last_ids
 
 A, B, C, D = (Message(name) for name in (b"a", b"b", b"c", b"d"))
 
 
 def add_plain(pending: PendingMessages, message: Message) -> bool:
     """As a producer does."""
-    pending.entries.append(message)
-    crowded = len(pending.entries) >= pending.attend_at or len(message.payload) > pending.small
+    pending.items.append(message)
+    crowded = len(pending.items) >= pending.attend_at or len(message.payload) > pending.small
     return crowded and pending.weigh(message)
 
 
-def test_messages_come_out_in_the_order_they_went_in_and_put_back_come_first():
+def test_messages_are_drained_in_order_and_those_put_back_come_first():
     pending = PendingMessages(10, 1000)
     add_plain(pending, A)
     pending.add(B, ("p", 1))
@@ -25,7 +26,7 @@ def test_messages_come_out_in_the_order_they_went_in_and_put_back_come_first():
     assert pending.drain() == ([B, C, D], [("p", 1), None, None], False)
 
 
-def test_plain_messages_put_back_are_plain_still():
+def test_plain_messages_that_are_put_back_stay_plain():
     pending = PendingMessages(10, 1000)
     for message in (A, B, C):
         add_plain(pending, message)
@@ -37,13 +38,13 @@ def test_plain_messages_put_back_are_plain_still():
     assert pending.drain().messages == []
 
 
-def test_messages_that_were_never_marked_can_be_put_back():
+def test_messages_without_marks_can_be_put_back():
     pending = PendingMessages(10, 1000)
     pending.put_back(Drained([A, B], ()))
     assert pending.drain() == ([A, B], [None, None], False)
 
 
-def test_full_is_by_number_or_by_bytes():
+def test_the_queue_is_full_by_number_or_by_bytes():
     pending = PendingMessages(3, 1000)
     assert add_plain(pending, A)  # the committer has to be told of the first
     assert pending.notice()
@@ -57,7 +58,7 @@ def test_full_is_by_number_or_by_bytes():
     assert pending.full
 
 
-def test_payloads_above_the_average_are_counted_and_make_it_full():
+def test_payloads_above_the_average_are_counted_and_make_the_queue_full():
     pending = PendingMessages(3, 300)
     add_plain(pending, A)
     pending.notice()
@@ -68,7 +69,7 @@ def test_payloads_above_the_average_are_counted_and_make_it_full():
     assert pending.full
 
 
-def test_the_committer_is_told_once_and_again_after_it_found_nothing():
+def test_the_committer_is_woken_once_and_again_after_it_found_nothing():
     pending = PendingMessages(10, 1000)
     assert pending.waiting_since() is None
     add_plain(pending, A)
@@ -83,12 +84,12 @@ def test_the_committer_is_told_once_and_again_after_it_found_nothing():
     assert pending.notice()
 
 
-def test_what_cannot_be_published_any_more_is_left_out():
+def test_messages_that_became_invalid_are_left_out():
     bad = Message(b"", headers={"a": 2**70})
     drained = Drained([A, bad, B], [("p", 1), ("p", 2), ("p", 3)])
     assert drained.valid() == ([A, B], [("p", 1), ("p", 3)], False)
 
 
-def test_the_last_id_of_each_producer_counts():
+def test_the_last_publishing_id_of_each_producer_is_kept():
     assert last_ids([None, ("p", 1), ("q", 7), ("p", 2), None]) == {"p": 2, "q": 7}
     assert last_ids([]) == {}

@@ -10,7 +10,7 @@ from headgate.errors import StreamCorrupt
 from headgate.streams import stream as stream_module
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import verify
-from headgate.streams.write import adoption, inbox
+from headgate.streams.write import inbox
 from headgate.streams.write.inbox import (
     all_named_files,
     deposit_path,
@@ -27,12 +27,7 @@ from headgate.streams.write.staged import (
     write_staged,
 )
 from headgate.streams.write.writer import Writer
-
-
-@pytest.fixture
-def path(tmp_path):
-    Stream.create(tmp_path / "s", chunk_messages=10).close()
-    return tmp_path / "s"
+from tests.unit.streams.write.inboxes import adopt_deposits, payloads
 
 
 def batch(*payloads, **columns):
@@ -44,11 +39,6 @@ def staged(path, name, *batches):
     folder.mkdir(exist_ok=True)
     written = write_staged(folder / name, batches)
     return StagedFile(name, written.length, written.crc)
-
-
-def payloads(path):
-    with Stream.open(path) as stream:
-        return [message.payload for message in stream.consume()]
 
 
 def staged_names(path):
@@ -70,19 +60,19 @@ def test_a_staged_file_holds_batches_whose_columns_differ(tmp_path):
     assert written.rows == 19_000
 
 
-def test_without_a_row_there_is_no_file(tmp_path):
+def test_no_file_is_written_without_rows(tmp_path):
     assert write_staged(tmp_path / "f.arrow", [batch()]) is None
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])
-def test_a_staged_file_that_was_damaged_is_refused(tmp_path, damage):
+def test_a_damaged_staged_file_is_refused(tmp_path, damage):
     file = tmp_path / "f.arrow"
     written = write_staged(file, [batch(b"abc")])
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content if damage == "changed" else content[:-1])
-    with pytest.raises(StreamCorrupt, match="not what was staged"):
+    with pytest.raises(StreamCorrupt, match="another length or CRC than the deposit says"):
         read_staged(file, written.length, written.crc)
 
 
@@ -107,7 +97,7 @@ def test_many_small_batches_become_few_and_keep_rows_and_order():
     ]
 
 
-def test_joining_keeps_only_the_words_that_occur():
+def test_joined_batches_keep_only_the_words_that_occur():
     words = pa.array([f"w{n}" for n in range(50_000)] * 2).dictionary_encode()
     [found] = join_batches([pa.record_batch({"h.s.word": words.slice(7, 3)})])
     assert found.nbytes < 1000
@@ -117,7 +107,7 @@ def test_joining_keeps_only_the_words_that_occur():
 # ---- deposits ----------------------------------------------------------------------------------------
 
 
-def test_a_deposit_takes_in_the_files_it_names_in_order_and_removes_them(path):
+def test_a_deposit_appends_the_files_it_names_in_order_and_removes_them(path):
     files = [staged(path, "2.arrow", batch(b"a", b"b")), staged(path, "1.arrow", batch(b"c"))]
     other = staged(path, "3.arrow", batch(b"nobody's"))
     with Stream.open(path) as stream:
@@ -128,7 +118,7 @@ def test_a_deposit_takes_in_the_files_it_names_in_order_and_removes_them(path):
     assert not verify(path).problems
 
 
-def test_the_same_id_again_is_dropped_with_what_it_names(path):
+def test_a_repeated_deposit_is_dropped_with_the_files_it_names(path):
     with Stream.open(path) as stream:
         stream.deposit_staged("spark", 3, [staged(path, "1.arrow", batch(b"a"))])
         stream.deposit_staged("spark", 3, [staged(path, "2.arrow", batch(b"again"))])
@@ -137,17 +127,17 @@ def test_the_same_id_again_is_dropped_with_what_it_names(path):
     assert staged_names(path) == []
 
 
-def test_one_that_waits_is_not_replaced(path):
+def test_a_waiting_deposit_is_not_replaced(path):
     first, second = staged(path, "1.arrow", batch(b"a")), staged(path, "2.arrow", batch(b"a"))
     assert write_reference(path, "spark", 0, [first])
     assert not write_reference(path, "spark", 0, [second])
     assert all_named_files(path) == {staged_folder(path) / "1.arrow"}
-    Stream.open(path)._adopt()
+    adopt_deposits(path)
     assert payloads(path) == [b"a"]
     assert staged_names(path) == ["2.arrow"]
 
 
-def test_a_holder_adopts_what_a_deposit_names(path):
+def test_the_lock_holder_adopts_the_files_a_deposit_names(path):
     with Stream.open(path) as holder, holder.producer("busy"):
         with Stream.open(path) as outsider:
             files = [staged(path, "1.arrow", batch(b"theirs"))]
@@ -158,9 +148,7 @@ def test_a_holder_adopts_what_a_deposit_names(path):
     assert staged_names(path) == []
 
 
-def test_what_comes_while_the_lock_is_held_for_a_task_is_adopted_when_it_is_let_go(
-    path, monkeypatch
-):
+def test_a_deposit_made_while_a_task_holds_the_lock_is_adopted_when_it_ends(path, monkeypatch):
     seal = stream_module.seal_segments
 
     def sealing(*arguments, **named):
@@ -175,7 +163,7 @@ def test_what_comes_while_the_lock_is_held_for_a_task_is_adopted_when_it_is_let_
     assert payloads(path) == [b"theirs"]
 
 
-def test_all_of_a_deposit_is_stored_or_nothing(path, monkeypatch):
+def test_a_deposit_is_stored_as_a_whole_or_not_at_all(path, monkeypatch):
     files = [staged(path, f"{n}.arrow", batch(*[b"%d" % n] * 25)) for n in range(3)]
     write_reference(path, "spark", 0, files)
     append, chunks = Writer._append, []
@@ -188,11 +176,11 @@ def test_all_of_a_deposit_is_stored_or_nothing(path, monkeypatch):
 
     monkeypatch.setattr(Writer, "_append", failing)
     with pytest.raises(Exception, match="No space left"):
-        Stream.open(path)._adopt()
+        adopt_deposits(path)
     assert payloads(path) == []
     assert len(staged_names(path)) == 3
     monkeypatch.undo()
-    assert Stream.open(path)._adopt()
+    assert adopt_deposits(path)
     assert payloads(path) == [b"0"] * 25 + [b"1"] * 25 + [b"2"] * 25
 
 
@@ -201,7 +189,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("step", ["before the deposit goes", "before the files go"])
-def test_killed_while_adopting_nothing_is_stored_twice(path, monkeypatch, step):
+def test_a_process_killed_while_it_adopts_stores_nothing_twice(path, monkeypatch, step):
     files = [staged(path, "1.arrow", batch(b"a", b"b"))]
     write_reference(path, "spark", 0, files)
 
@@ -212,22 +200,22 @@ def test_killed_while_adopting_nothing_is_stored_twice(path, monkeypatch, step):
         if step == "before the deposit goes":
             # What the process had on disk when it died: appended, and the deposit still there.
             kept = deposit_path(path, "spark", 0).read_bytes()
-        patch.setattr(adoption, "remove_staged", killed)
+        patch.setattr(inbox, "remove_staged", killed)
         with pytest.raises(Killed):
-            Stream.open(path)._adopt()
+            adopt_deposits(path)
         if step == "before the deposit goes":
             deposit_path(path, "spark", 0).write_bytes(kept)
-    Stream.open(path)._adopt()
+    adopt_deposits(path)
     assert payloads(path) == [b"a", b"b"]
     left = orphans(staged_folder(path), all_named_files(path), horizon_s=0)
     assert [file.name for file in left] == ([] if "deposit" in step else ["1.arrow"])
 
 
-def test_a_deposit_whose_file_is_gone_is_put_aside_with_the_reason(path):
+def test_a_deposit_whose_staged_file_is_missing_is_rejected_with_the_reason(path):
     files = [staged(path, "1.arrow", batch(b"a")), staged(path, "2.arrow", batch(b"b"))]
     write_reference(path, "spark", 0, files)
     (staged_folder(path) / "2.arrow").unlink()
-    Stream.open(path)._adopt()
+    adopt_deposits(path)
     assert payloads(path) == []
     assert deposits(path) == []
     [reason] = (path / "inbox").glob("*.rejected.txt")
@@ -235,7 +223,7 @@ def test_a_deposit_whose_file_is_gone_is_put_aside_with_the_reason(path):
     assert all_named_files(path) == {staged_folder(path) / f"{n}.arrow" for n in (1, 2)}
 
 
-def test_the_one_that_loses_a_race_for_a_deposit_says_nothing_of_it(path, monkeypatch):
+def test_a_deposit_that_another_thread_adopts_first_is_not_rejected(path, monkeypatch):
     file = staged(path, "1.arrow", batch(b"a"))
     write_reference(path, "spark", 0, [file])
     [deposit] = deposits(path)
@@ -249,17 +237,17 @@ def test_the_one_that_loses_a_race_for_a_deposit_says_nothing_of_it(path, monkey
     monkeypatch.setattr(inbox, "_read_files", late)
     with pytest.raises(FileNotFoundError):
         read_deposit(deposit)
-    Stream.open(path)._adopt()
+    adopt_deposits(path)
     assert list((path / "inbox").glob("*.rejected")) == []
 
 
-def test_a_deposit_names_no_file_outside_of_its_folder(path):
+def test_a_deposit_cannot_name_a_file_outside_of_its_folder(path):
     for name in ("../../stream.json", "/etc/passwd"):
         with pytest.raises(StreamCorrupt, match="out of its folder"):
             StagedFile(name, 0, 0)
 
 
-def test_only_old_files_are_orphans_where_the_horizon_says_so(path):
+def test_files_younger_than_the_horizon_are_not_orphans(path):
     for name in ("old.arrow", "new.arrow"):
         staged(path, name, batch(b"a"))
     folder = staged_folder(path)
@@ -268,7 +256,7 @@ def test_only_old_files_are_orphans_where_the_horizon_says_so(path):
     assert orphans(folder, {folder / "old.arrow"}, horizon_s=3600) == []
 
 
-def test_what_a_deposit_names_is_read_from_its_meta_alone(path):
+def test_the_files_a_deposit_names_are_read_from_its_meta_alone(path):
     file = staged(path, "1.arrow", batch(b"a"))
     write_reference(path, "spark", 5, [file])
     [deposit] = deposits(path)

@@ -77,7 +77,7 @@ def test_a_full_disk_is_a_clear_error_and_the_writer_goes_on_when_there_is_room(
         assert producer.confirmed_publishing_id == 1
 
 
-def test_nothing_is_accepted_past_a_chunk_that_cannot_be_written(tmp_path):
+def test_no_more_than_one_chunk_is_accepted_while_the_disk_is_full(tmp_path):
     with Stream.create(tmp_path / "s", linger=LATER, chunk_messages=3) as stream:
         producer = stream.producer("p")
         with files_at_most(200):
@@ -94,7 +94,7 @@ def test_nothing_is_accepted_past_a_chunk_that_cannot_be_written(tmp_path):
 
 
 @pytest.mark.parametrize("name", [None, "p"])
-def test_many_that_were_accepted_wait_until_there_is_room(tmp_path, name):
+def test_accepted_messages_wait_until_there_is_room(tmp_path, name):
     with Stream.create(
         tmp_path / "s", linger=LATER, chunk_messages=10, segment_bytes=8192
     ) as stream:
@@ -110,7 +110,7 @@ def test_many_that_were_accepted_wait_until_there_is_room(tmp_path, name):
         assert verify(stream.path).fine
 
 
-def test_an_index_that_cannot_grow_takes_the_chunk_back(tmp_path):
+def test_a_chunk_is_rolled_back_when_its_index_cannot_grow(tmp_path):
     with Stream.create(tmp_path / "s", linger=LATER, indexed=["a"], filter_size=4096) as stream:
         producer = stream.producer()
         producer.publish(Message(b"1"))
@@ -126,7 +126,7 @@ def test_an_index_that_cannot_grow_takes_the_chunk_back(tmp_path):
         assert payloads(stream) == [b"1", b"2"]
 
 
-def test_a_table_that_does_not_fit_is_not_half_there(tmp_path):
+def test_a_table_that_does_not_fit_is_not_stored_in_part(tmp_path):
     with Stream.create(tmp_path / "s", chunk_messages=10) as stream:
         stream.append(pa.table({"n": range(10)}))
         with files_at_most(20_000), pytest.raises(StreamWriteError):
@@ -137,7 +137,7 @@ def test_a_table_that_does_not_fit_is_not_half_there(tmp_path):
         assert stream.next_offset == 20
 
 
-def test_a_segment_that_cannot_be_begun_is_begun_later(tmp_path):
+def test_a_segment_that_cannot_be_created_is_created_later(tmp_path):
     with Stream.create(tmp_path / "s", linger=LATER, segment_bytes=4096, fsync="never") as stream:
         producer = stream.producer()
         producer.publish(Message(b"x" * 4000))
@@ -152,7 +152,7 @@ def test_a_segment_that_cannot_be_begun_is_begun_later(tmp_path):
         assert verify(stream.path).fine
 
 
-def test_closing_on_a_full_disk_says_so_and_lets_go_of_the_lock(tmp_path):
+def test_closing_on_a_full_disk_raises_and_releases_the_lock(tmp_path):
     stream = Stream.create(tmp_path / "s", linger=LATER)
     producer = stream.producer()
     with files_at_most(200):
@@ -164,7 +164,7 @@ def test_closing_on_a_full_disk_says_so_and_lets_go_of_the_lock(tmp_path):
     assert payloads(Stream.open(tmp_path / "s")) == [b"fine"]
 
 
-def test_after_a_failed_sync_nothing_is_confirmed_any_more(tmp_path, monkeypatch):
+def test_a_writer_confirms_nothing_after_a_failed_sync(tmp_path, monkeypatch):
     stream = Stream.create(tmp_path / "s", linger=LATER, fsync_interval=LATER)
     producer = stream.producer()
     producer.publish(Message(b"1"))
@@ -186,7 +186,7 @@ def test_after_a_failed_sync_nothing_is_confirmed_any_more(tmp_path, monkeypatch
     assert payloads(Stream.open(tmp_path / "s")) == [b"1", b"3"]
 
 
-def test_after_a_sync_that_failed_at_a_roll_nothing_is_confirmed_any_more(tmp_path, monkeypatch):
+def test_a_writer_confirms_nothing_after_a_sync_that_failed_at_a_roll(tmp_path, monkeypatch):
     stream = Stream.create(tmp_path / "s", linger=LATER, fsync_interval=LATER)
     producer = stream.producer()
     producer.publish(Message(b"1"))
@@ -208,7 +208,7 @@ def test_after_a_sync_that_failed_at_a_roll_nothing_is_confirmed_any_more(tmp_pa
 # ---- fsync -------------------------------------------------------------------------------------------
 
 
-def test_always_means_that_a_chunk_is_durable_before_it_is_seen(tmp_path, syncs):
+def test_with_fsync_always_a_chunk_is_durable_before_readers_see_it(tmp_path, syncs):
     with Stream.create(tmp_path / "s", linger=LATER, fsync="always") as stream:
         producer = stream.producer()
         producer.publish(Message(b"1"))
@@ -218,7 +218,7 @@ def test_always_means_that_a_chunk_is_durable_before_it_is_seen(tmp_path, syncs)
         assert syncs[-1] == log_path(stream.path, 0).stat().st_size
 
 
-def test_threads_share_one_sync(tmp_path, monkeypatch):
+def test_threads_that_flush_share_one_sync(tmp_path, monkeypatch):
     """While one waits for the disk the others gather, and the next sync serves them all."""
     with Stream.create(tmp_path / "s", linger=LATER, fsync="always") as stream:
         producer = stream.producer()
@@ -255,7 +255,9 @@ def test_threads_share_one_sync(tmp_path, monkeypatch):
         monkeypatch.undo()
 
 
-def test_interval_confirms_before_the_sync_and_syncs_by_the_clock(tmp_path, monkeypatch):
+def test_with_fsync_interval_a_message_is_confirmed_before_it_is_synced_by_the_clock(
+    tmp_path, monkeypatch
+):
     synced = threading.Event()
     real = os.fdatasync
 
@@ -277,7 +279,7 @@ def test_interval_confirms_before_the_sync_and_syncs_by_the_clock(tmp_path, monk
         assert not synced.is_set()
 
 
-def test_interval_syncs_what_a_killed_writer_left_unsynced(tmp_path, monkeypatch):
+def test_with_fsync_interval_a_writer_syncs_the_messages_of_a_killed_one(tmp_path, monkeypatch):
     path, copy = tmp_path / "s", tmp_path / "copy"
     with Stream.create(path, linger=LATER, fsync_interval=LATER) as stream:
         producer = stream.producer()
@@ -293,7 +295,7 @@ def test_interval_syncs_what_a_killed_writer_left_unsynced(tmp_path, monkeypatch
         assert payloads(again) == [b"1"]
 
 
-def test_never_means_never(tmp_path, syncs):
+def test_with_fsync_never_a_writer_never_syncs(tmp_path, syncs):
     stream = Stream.create(tmp_path / "s", fsync="never", segment_bytes=4096)
     with stream, stream.producer() as producer:
         for _ in range(10):
@@ -303,17 +305,17 @@ def test_never_means_never(tmp_path, syncs):
 
 
 @pytest.mark.parametrize("fsync", ["never", "interval", "always"])
-def test_a_deposit_is_durable_before_it_is_seen_and_before_its_file_goes(
+def test_a_deposit_is_durable_before_readers_see_it_and_before_its_file_is_removed(
     tmp_path, syncs, monkeypatch, fsync
 ):
     with Stream.create(tmp_path / "s", fsync=fsync, linger=LATER, fsync_interval=LATER) as stream:
-        durable, publish = [], log.HotLog.publish
+        durable, commit = [], log.HotLog.commit
 
-        def publish_and_look(self):
+        def look_and_commit(self):
             durable.append(self.end in syncs and list((stream.path / "inbox").iterdir()) != [])
-            publish(self)
+            commit(self)
 
-        monkeypatch.setattr(log.HotLog, "publish", publish_and_look)
+        monkeypatch.setattr(log.HotLog, "commit", look_and_commit)
         assert stream.deposit("d", 0, pa.table({"payload": [b"alone"]}))  # nobody writes
         with stream.producer() as producer:
             producer.publish(Message(b"before"))
@@ -322,12 +324,12 @@ def test_a_deposit_is_durable_before_it_is_seen_and_before_its_file_goes(
         assert payloads(stream) == [b"alone", b"before", b"beside a producer"]
 
 
-def test_a_deposit_that_recovery_finds_in_the_log_is_durable_when_its_file_goes(
+def test_a_deposit_that_recovery_finds_in_the_log_is_durable_before_its_file_is_removed(
     tmp_path, monkeypatch
 ):
     with Stream.create(tmp_path / "s", fsync="never") as stream:
         stream.deposit("d", 0, pa.table({"payload": [b"a"]}))
-    index_path(stream.path, 0).unlink()  # as if it was killed between the append and the publish
+    index_path(stream.path, 0).unlink()  # as if it was killed between the append and the commit
     synced, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), real(fd)))
     with Stream.open(stream.path) as again:
@@ -336,7 +338,7 @@ def test_a_deposit_that_recovery_finds_in_the_log_is_durable_when_its_file_goes(
         assert payloads(again) == [b"a"]
 
 
-def test_new_names_are_made_durable_in_their_directory(tmp_path, monkeypatch):
+def test_the_directory_is_synced_after_a_file_was_created(tmp_path, monkeypatch):
     synced = []
     real = files.sync_directory
     monkeypatch.setattr(files, "sync_directory", lambda d: (synced.append(d), real(d))[1])

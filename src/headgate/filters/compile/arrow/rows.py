@@ -1,9 +1,9 @@
-"""The rows of a batch as numpy sees them: a view of a field is decoded once, and only where it is asked.
+"""The rows of a batch as numpy arrays: a view of a field is decoded once, and only when a test reads it.
 
     Vector   numbers or booleans          Codes   a dictionary-encoded string column
-    Text     a plain string column
+    Strings     a plain string column
 
-Each knows where it holds a value: `valid` is None when it does everywhere.
+`valid` says where a row has a value; None when every row has one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DTYPES: Final[dict[int, np.dtype[Any]]] = {
         *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float64()),
     )
 }
-_UNASKED: Final[Any] = object()
+_MISSING: Final[Any] = object()
 _BOOL: Final = pa.bool_().id
 _KERNELS_READ: Final = frozenset({pa.string().id, pa.large_string().id})
 
@@ -55,11 +55,11 @@ class Vector(NamedTuple):
     valid: Bools | None
 
     def take(self, at: Indices) -> Vector:
-        return Vector(self.values.take(at, mode="clip"), _taken(self.valid, at))
+        return Vector(self.values.take(at, mode="clip"), _take_valid(self.valid, at))
 
 
 class Codes(NamedTuple):
-    """Strings as positions in a dictionary. What a code says where it is not valid means nothing."""
+    """Strings as positions in a dictionary. A code that is not valid has no meaning."""
 
     codes: Array
     valid: Bools | None
@@ -67,78 +67,81 @@ class Codes(NamedTuple):
 
     def take(self, at: Indices) -> Codes:
         codes = self.codes.take(at, mode="clip")
-        return Codes(codes, _taken(self.valid, at), self.dictionary)
+        return Codes(codes, _take_valid(self.valid, at), self.dictionary)
 
-    def decoded(self) -> pa.Array:
-        """The strings themselves, null where there is none."""
+    def decode(self) -> pa.Array:
+        """Return the strings, null where there is none."""
         missing = None if self.valid is None else ~self.valid
         return self.dictionary.take(pa.array(self.codes, mask=missing))
 
 
-class Text(NamedTuple):
+class Strings(NamedTuple):
+    """Strings without a dictionary."""
+
     array: pa.Array
     valid: Bools | None
 
-    def take(self, at: Indices) -> Text:
-        return Text(self.array.take(pa.array(at)), _taken(self.valid, at))
+    def take(self, at: Indices) -> Strings:
+        return Strings(self.array.take(pa.array(at)), _take_valid(self.valid, at))
 
-    def decoded(self) -> pa.Array:
+    def decode(self) -> pa.Array:
+        """Return the strings, null where there is none."""
         return self.array
 
 
-class Source(NamedTuple):
-    """One view of one field. `name` is the key under which `Rows` keeps what it decoded."""
+class FieldView(NamedTuple):
+    """One view of one field. `name` is the key under which `BatchRows` keeps the decoded array."""
 
     field: Field
     view: View
     name: str
-    decode: Callable[[pa.Array], Vector | Codes | Text | None]
+    decode: Callable[[pa.Array], Vector | Codes | Strings | None]
 
 
-def source(field: Field, view: View) -> Source:
+def field_view(field: Field, view: View) -> FieldView:
     decode = decode_text if view == "string" else decode_vector
-    return Source(field, view, f"{field.scope}.{view}.{field.name}", decode)
+    return FieldView(field, view, f"{field.scope}.{view}.{field.name}", decode)
 
 
-class Rows:
-    """All rows of a batch, or those at some positions of other rows."""
+class BatchRows:
+    """All rows of a batch, or a selection of them."""
 
     __slots__ = ("_at", "_columns", "_decoded", "_parent", "count", "now_us")
 
     def __init__(self, columns: Columns, now_us: int) -> None:
         self._columns, self.now_us, self.count = columns, now_us, columns.num_rows
-        self._parent: Rows | None = None
+        self._parent: BatchRows | None = None
         self._at: Indices | None = None
         self._decoded: dict[str, Any] = {}
 
-    def only(self, at: Indices) -> Rows:
-        """The rows at these positions."""
-        some = Rows.__new__(Rows)
+    def select(self, at: Indices) -> BatchRows:
+        """Return the rows at these positions."""
+        some = BatchRows.__new__(BatchRows)
         some._columns, some.now_us, some.count = self._columns, self.now_us, len(at)
         some._parent, some._at, some._decoded = self, at, {}
         return some
 
-    def vector(self, source: Source) -> Vector | None:
-        """The numbers or booleans of a view; None when no row has one."""
-        found: Vector | None = self._decoded.get(source.name, _UNASKED)
-        return self._decode(source) if found is _UNASKED else found
+    def vector(self, source: FieldView) -> Vector | None:
+        """Return the numbers or booleans of a view; None when no row has one."""
+        found: Vector | None = self._decoded.get(source.name, _MISSING)
+        return self._decode(source) if found is _MISSING else found
 
-    def text(self, source: Source) -> Codes | Text | None:
-        """The strings of a field; None when no row has one."""
-        found: Codes | Text | None = self._decoded.get(source.name, _UNASKED)
-        return self._decode(source) if found is _UNASKED else found
+    def text(self, source: FieldView) -> Codes | Strings | None:
+        """Return the strings of a field; None when no row has one."""
+        found: Codes | Strings | None = self._decoded.get(source.name, _MISSING)
+        return self._decode(source) if found is _MISSING else found
 
-    def _decode(self, source: Source) -> Any:
+    def _decode(self, source: FieldView) -> Any:
         field, view, name, decode = source
         found: Any = None
         if self._parent is not None:
-            found = self._picked(self._parent, source)
+            found = self._take(self._parent, source)
         elif (array := self._columns.view(field, view)) is not None:
             found = decode(array)
         self._decoded[name] = found
         return found
 
-    def _picked(self, parent: Rows, source: Source) -> Vector | Codes | Text | None:
+    def _take(self, parent: BatchRows, source: FieldView) -> Vector | Codes | Strings | None:
         whole: Any = parent.text(source) if source.view == "string" else parent.vector(source)
         return None if whole is None else whole.take(self._at)
 
@@ -147,29 +150,29 @@ class Rows:
 
 
 def decode_vector(array: pa.Array) -> Vector | None:
-    """Its numbers or booleans; None when there are only nulls."""
+    """Return the numbers or booleans of an array; None when it is all null."""
     count, nulls = len(array), array.null_count
     if nulls == count:
         return None
     valid = validity(array) if nulls else None
     type_id, buffer = array.type.id, array.buffers()[1]
     if type_id == _BOOL:
-        return Vector(unpacked(buffer, array.offset, count), valid)
+        return Vector(unpack_bits(buffer, array.offset, count), valid)
     return Vector(_numbers(buffer, type_id, array.offset, count), valid)
 
 
-def decode_text(array: pa.Array) -> Codes | Text | None:
-    """Its strings, as they are encoded; None when there are only nulls."""
+def decode_text(array: pa.Array) -> Codes | Strings | None:
+    """Return the strings of an array as they are encoded; None when it is all null."""
     count, nulls = len(array), array.null_count
     if nulls == count:
         return None
     valid = validity(array) if nulls else None
     if not isinstance(array, pa.DictionaryArray):
-        return Text(readable(array), valid)
+        return Strings(readable(array), valid)
     dictionary, codes_id = readable(array.dictionary), array.type.index_type.id
     codes = _numbers(array.buffers()[1], codes_id, array.offset, count)
-    if unnamed := dictionary.null_count:  # a code may also stand for null
-        if unnamed == len(dictionary):
+    if nulls := dictionary.null_count:  # a code may also stand for null
+        if nulls == len(dictionary):
             return None
         present: Bools = validity(dictionary).take(codes, mode="clip")  # type: ignore[union-attr]
         valid = present if valid is None else valid & present
@@ -177,34 +180,35 @@ def decode_text(array: pa.Array) -> Codes | Text | None:
 
 
 def readable(strings: pa.Array) -> pa.Array:
-    """The strings in a layout that every compute kernel reads."""
+    """Cast strings to a layout that every compute kernel reads."""
     return strings if strings.type.id in _KERNELS_READ else strings.cast(pa.large_string())
 
 
 def validity(array: pa.Array) -> Bools | None:
-    """Where the array is not null; None when it never is."""
+    """Return where the array is not null; None when it has no null."""
     if not array.null_count:
         return None
     bitmap = array.buffers()[0]
-    if bitmap is None:  # the null type: nothing but nulls, and no bitmap
+    if bitmap is None:  # the null type has no bitmap
         return np.zeros(len(array), np.bool_)
-    return unpacked(bitmap, array.offset, len(array))
+    return unpack_bits(bitmap, array.offset, len(array))
 
 
 def where_valid(found: Bools, valid: Bools | None) -> Bools:
-    """The fresh array `found`, cleared where there is no value."""
+    """Clear the fresh array `found` where there is no value."""
     if valid is not None:
         found &= valid
     return found
 
 
 def truths(answers: pa.BooleanArray) -> Bools:
-    """Where the array is true: null counts as false."""
-    found = unpacked(answers.buffers()[1], answers.offset, len(answers))
+    """Return where the array is true: null counts as false."""
+    found = unpack_bits(answers.buffers()[1], answers.offset, len(answers))
     return where_valid(found, validity(answers))
 
 
-def unpacked(bitmap: pa.Buffer, offset: int, count: int) -> Bools:
+def unpack_bits(bitmap: pa.Buffer, offset: int, count: int) -> Bools:
+    """Unpack a bitmap of Arrow."""
     first, skipped = divmod(offset, 8)
     end = skipped + count
     packed = np.frombuffer(bitmap, np.uint8, (end + 7) // 8, first)
@@ -217,5 +221,5 @@ def _numbers(buffer: pa.Buffer, type_id: int, offset: int, count: int) -> Array:
     return np.frombuffer(buffer, dtype, count, offset * dtype.itemsize)
 
 
-def _taken(valid: Bools | None, at: Indices) -> Bools | None:
+def _take_valid(valid: Bools | None, at: Indices) -> Bools | None:
     return None if valid is None else valid.take(at, mode="clip")

@@ -1,20 +1,38 @@
-"""Questions about strings, and how Arrow's kernels answer them for many strings at once."""
+"""Tests of strings, answered by Arrow's kernels for many strings at once, or once for each word of a dictionary.
+
+A dictionary is often shared by many batches, so the answers for its words are kept from its second batch on. The cache
+keeps a copy of the dictionary and compares it by content whenever it seems to come back: an answer is never stale, and
+neither a batch nor a mapped file is kept alive.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, TypeAlias
+from threading import Lock
+from typing import Final, NamedTuple, TypeAlias
+from typing import Literal as OneOf
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.checksum import crc32
 from headgate.filters import logic
-from headgate.filters.compile.arrow.rows import Bools, truths, unpacked, validity, where_valid
+from headgate.filters.compile.arrow.rows import (
+    Array,
+    Bools,
+    Codes,
+    Strings,
+    truths,
+    unpack_bits,
+    validity,
+    where_valid,
+)
 from headgate.filters.like import Piece, compile_like, pieces_of
 from headgate.filters.nodes import CompareOp
 from headgate.filters.topics import compile_pattern, matches, regex_of_words
+from headgate.forks import call_in_child
 
 Holds: TypeAlias = Callable[[str], bool]
 Kernel: TypeAlias = Callable[[pa.Array], pa.Array]
@@ -33,7 +51,7 @@ _COMPARISON: Final[dict[CompareOp, pc.Function]] = {
 
 
 class TextTest:
-    """A question about strings: how they compare, whether they are one of some, or what they look like."""
+    """A test of strings: a comparison, a list or a pattern. `holds` tests one string in Python."""
 
     __slots__ = ("_kernel", "_negated", "holds")
 
@@ -42,41 +60,45 @@ class TextTest:
         self._kernel, self._negated = kernel, negated
 
     def answers(self, strings: pa.Array) -> Bools:
-        """Where the test holds; never where there is no string."""
+        """Return where the test holds; False where there is no string."""
         bits = self._kernel(strings)
-        found = unpacked(bits.buffers()[1], bits.offset, len(bits))
+        found = unpack_bits(bits.buffers()[1], bits.offset, len(bits))
         if self._negated:
             np.logical_not(found, out=found)
         return where_valid(found, validity(strings)) if strings.null_count else found
 
 
-# Equal questions are one object, so that filters share what is remembered about a dictionary.
+# Equal tests are one object, so that filters share the answers kept for a dictionary.
 
 
 @lru_cache(maxsize=4096)
-def compares_to(op: CompareOp, wanted: str) -> TextTest:
+def comparison_test(op: CompareOp, constant: str) -> TextTest:
+    """Make the test that compares strings with a constant."""
     compare = logic.OPERATORS[op]
-    holds = wanted.__eq__ if op == "=" else lambda text: compare(text, wanted)
-    return TextTest(holds, _comparison(op, wanted), negated=False)
+    holds = constant.__eq__ if op == "=" else lambda text: compare(text, constant)
+    return TextTest(holds, _comparison_kernel(op, constant), negated=False)
 
 
 @lru_cache(maxsize=4096)
-def is_listed(wanted: frozenset[str], negated: bool) -> TextTest:
-    return TextTest(wanted.__contains__, _lookup(sorted(wanted)), negated)
+def list_test(constants: frozenset[str], negated: bool) -> TextTest:
+    """Make the test of `IN (constants)`."""
+    return TextTest(constants.__contains__, _lookup_kernel(sorted(constants)), negated)
 
 
 @lru_cache(maxsize=4096)
-def is_like(pattern: str, escape: str | None, negated: bool) -> TextTest:
-    return TextTest(compile_like(pattern, escape), _like(pattern, escape), negated)
+def like_test(pattern: str, escape: str | None, negated: bool) -> TextTest:
+    """Make the test of `LIKE pattern`."""
+    return TextTest(compile_like(pattern, escape), _like_kernel(pattern, escape), negated)
 
 
 @lru_cache(maxsize=4096)
-def topic_matches(pattern: str, negated: bool) -> TextTest:
-    return TextTest(compile_pattern(pattern), _topic(pattern), negated)
+def topic_test(pattern: str, negated: bool) -> TextTest:
+    """Make the test of `MATCHES pattern`."""
+    return TextTest(compile_pattern(pattern), _topic_kernel(pattern), negated)
 
 
-def compared_texts(op: CompareOp, left: pa.Array, right: pa.Array) -> Bools:
-    """Where two columns of strings compare so, code point by code point."""
+def compare_texts(op: CompareOp, left: pa.Array, right: pa.Array) -> Bools:
+    """Return where two columns of strings compare so, code point by code point."""
     return truths(_COMPARISON[op].call([left, right]))
 
 
@@ -88,42 +110,42 @@ def _kernel(name: str, options: pc.FunctionOptions | None = None) -> Kernel:
     return lambda strings: function.call([strings], options)
 
 
-def _comparison(op: CompareOp, wanted: str) -> Kernel:
-    function, value = _COMPARISON[op], pa.scalar(wanted, pa.string())
+def _comparison_kernel(op: CompareOp, constant: str) -> Kernel:
+    function, value = _COMPARISON[op], pa.scalar(constant, pa.string())
     return lambda strings: function.call([strings, value])
 
 
-def _lookup(wanted: list[str]) -> Kernel:
+def _lookup_kernel(constants: list[str]) -> Kernel:
     by_type = {
-        type_.id: _kernel("is_in", pc.SetLookupOptions(value_set=pa.array(wanted, type_)))
+        type_.id: _kernel("is_in", pc.SetLookupOptions(value_set=pa.array(constants, type_)))
         for type_ in (pa.string(), pa.large_string())
     }
     return lambda strings: by_type[strings.type.id](strings)
 
 
-def _regex(regex: str) -> Kernel:
+def _regex_kernel(regex: str) -> Kernel:
     return _kernel("match_substring_regex", pc.MatchSubstringOptions(regex))
 
 
-def _topic(pattern: str) -> Kernel:
-    ask = _regex(rf"\A(?:{regex_of_words(pattern)})\z")
+def _topic_kernel(pattern: str) -> Kernel:
+    has_shape = _regex_kernel(rf"\A(?:{regex_of_words(pattern)})\z")
     if matches(pattern, ""):
-        is_empty = _comparison("=", "")
-        return lambda topics: pc.or_(ask(topics), is_empty(topics))
-    has_words = _comparison("<>", "")
-    return lambda topics: pc.and_(ask(topics), has_words(topics))
+        is_empty = _comparison_kernel("=", "")
+        return lambda topics: pc.or_(has_shape(topics), is_empty(topics))
+    has_words = _comparison_kernel("<>", "")
+    return lambda topics: pc.and_(has_shape(topics), has_words(topics))
 
 
 # ---- LIKE --------------------------------------------------------------------------------------------
 
 
-def _like(pattern: str, escape: str | None) -> Kernel:
+def _like_kernel(pattern: str, escape: str | None) -> Kernel:
     pieces = pieces_of(pattern, escape)
     match pieces:
         case ((), ()):
             return _kernel("is_valid")
         case ((str() as whole,),):
-            return _comparison("=", whole)
+            return _comparison_kernel("=", whole)
         case ((str() as prefix,), ()):
             return _kernel("starts_with", pc.MatchSubstringOptions(prefix))
         case ((), (str() as suffix,)):
@@ -131,26 +153,199 @@ def _like(pattern: str, escape: str | None) -> Kernel:
         case ((), (str() as inside,), ()):
             return _kernel("match_substring", pc.MatchSubstringOptions(inside))
     if len(pattern) > MAX_REGEX_PATTERN:
-        return _one_by_one(compile_like(pattern, escape))
+        return _python_kernel(compile_like(pattern, escape))
     body = ".*".join(_piece_regex(piece) for piece in pieces if piece)
     # RE2 finds a substring faster than it walks over everything before and after.
     start = r"\A" if pieces[0] or len(pieces) == 1 else ""
     end = r"\z" if pieces[-1] or len(pieces) == 1 else ""
-    return _regex(f"{start}(?s:{body}){end}")
+    return _regex_kernel(f"{start}(?s:{body}){end}")
 
 
 def _piece_regex(piece: Piece) -> str:
-    return "".join("." if part is None else "".join(map(_quoted, part)) for part in piece)
+    return "".join("." if part is None else "".join(map(_quote, part)) for part in piece)
 
 
-def _quoted(character: str) -> str:
+def _quote(character: str) -> str:
     literal = character.isalnum() or ord(character) > 127
     return character if literal else f"\\x{{{ord(character):02x}}}"
 
 
-def _one_by_one(holds: Holds) -> Kernel:
-    def ask(strings: pa.Array) -> pa.Array:
+def _python_kernel(holds: Holds) -> Kernel:
+    def test(strings: pa.Array) -> pa.Array:
         values = strings.to_pylist()
         return pa.array(np.array([v is not None and holds(v) for v in values], np.bool_))
 
-    return ask
+    return test
+
+
+# ---- dictionaries ------------------------------------------------------------------------------------
+
+SMALL: Final = 32  # words: up to here, testing them in Python costs less than the cache
+MANY: Final = 1024  # words: beyond, for few rows, only the strings of those rows are tested
+FEW: Final = 4  # codes: up to here, comparing each costs less than a lookup table
+LARGE: Final = 16_384  # rows: from here on, it pays to search for something cheaper than a table
+# Larger dictionaries are not cached, and neither are more answers for one of them.
+MAX_BYTES_OF_ONE: Final = 1 << 20
+MAX_BYTES: Final = 32 << 20
+MAX_SEEN: Final = 4096
+END: Final = 4096  # bytes at each end of a dictionary's text that are part of its key
+
+
+class CodeTest(NamedTuple):
+    """The codes that pass, in the form that is cheapest to apply."""
+
+    form: OneOf["none", "all", "few", "all but", "run", "table"]
+    codes: tuple[int, ...] = ()
+    table: Bools | None = None
+
+
+NONE: Final = CodeTest("none")
+ALL: Final = CodeTest("all")
+
+
+def match_strings(test: TextTest, text: Codes | Strings) -> Bools:
+    """Return the rows whose string passes the test."""
+    if isinstance(text, Strings):
+        return test.answers(text.array)
+    codes, valid, dictionary = text
+    words = len(dictionary)
+    if words <= SMALL:
+        return where_valid(match_codes(_match_words(test, dictionary), codes), valid)
+    cached = _cache.find(dictionary)
+    if cached is not None:
+        return where_valid(match_codes(_cached_answer(test, cached), codes), valid)
+    if words > MANY + 4 * len(codes):
+        return test.answers(text.decode())
+    table = test.answers(dictionary)
+    code_test = CodeTest("table", table=table) if len(codes) < LARGE else _cheapest_form(table)
+    return where_valid(match_codes(code_test, codes), valid)
+
+
+def match_codes(test: CodeTest, codes: Array) -> Bools:
+    """Return where the code passes, as if all were valid."""
+    form, passing, table = test
+    if form == "few":
+        found: Bools = codes == passing[0]
+        for code in passing[1:]:
+            found |= codes == code
+    elif table is not None:
+        found = table.take(codes.astype(np.intp, copy=False), mode="clip")
+    elif form == "run":
+        found = codes >= passing[0]
+        found &= codes < passing[1]
+    elif form == "all but":
+        found = codes != passing[0]
+        for code in passing[1:]:
+            found &= codes != code
+    else:
+        found = np.full(len(codes), form == "all")
+    return found
+
+
+def _match_words(test: TextTest, dictionary: pa.Array) -> CodeTest:
+    holds, values = test.holds, dictionary.to_pylist()
+    passing = [code for code, value in enumerate(values) if value is not None and holds(value)]
+    if 0 < len(passing) <= FEW:
+        return CodeTest("few", tuple(passing))
+    table = np.zeros(len(values), np.bool_)
+    table[passing] = True
+    return _cheapest_form(table)
+
+
+def _cheapest_form(table: Bools) -> CodeTest:
+    count = int(np.count_nonzero(table))
+    if count == 0:
+        return NONE
+    if count == len(table):
+        return ALL
+    if count <= FEW:
+        return CodeTest("few", tuple(np.flatnonzero(table).tolist()))
+    if len(table) - count <= FEW:
+        return CodeTest("all but", tuple(np.flatnonzero(~table).tolist()))
+    first = int(table.argmax())
+    if table[first : first + count].all():
+        return CodeTest("run", (first, first + count))
+    return CodeTest("table", table=table)
+
+
+# ---- the cache of dictionaries -----------------------------------------------------------------------
+
+# Type, number of words, bytes, a checksum of both ends: enough to find a dictionary, not to prove it equal.
+_Key: TypeAlias = tuple[int, int, int, int]
+
+
+class _CachedDictionary(NamedTuple):
+    words: pa.Array
+    size: int
+    answers: dict[TextTest, CodeTest]
+
+
+class _DictionaryCache:
+    """Dictionaries that occurred twice with the answers for their words, and the keys of those seen once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[_Key, None] = {}
+        self._cached: dict[_Key, _CachedDictionary] = {}
+        self._size = 0
+        self._lock = Lock()
+        call_in_child(self, _DictionaryCache._replace_lock)
+
+    def _replace_lock(self) -> None:
+        """Make the lock free in a forked child; at worst the size is off by one dictionary."""
+        self._lock = Lock()
+
+    def find(self, dictionary: pa.Array) -> _CachedDictionary | None:
+        """Return the cached dictionary; None the first time it is seen."""
+        key = _key(dictionary)
+        cached = self._cached.get(key)
+        if cached is not None and cached.words.equals(dictionary):
+            return cached
+        if key in self._seen and dictionary.nbytes <= MAX_BYTES_OF_ONE:
+            return self._keep(key, dictionary)
+        with self._lock:
+            self._seen[key] = None
+            if len(self._seen) > MAX_SEEN:
+                del self._seen[next(iter(self._seen))]
+        return None
+
+    def _keep(self, key: _Key, dictionary: pa.Array) -> _CachedDictionary:
+        copy = dictionary.take(pa.array(np.arange(len(dictionary))))
+        cached = _CachedDictionary(copy, copy.nbytes, {})
+        with self._lock:
+            self._drop(key)
+            self._cached[key] = cached
+            self._size += cached.size
+            while self._size > MAX_BYTES:
+                self._drop(next(iter(self._cached)))
+        return cached
+
+    def _drop(self, key: _Key) -> None:
+        dropped = self._cached.pop(key, None)
+        self._size -= 0 if dropped is None else dropped.size
+
+
+_cache = _DictionaryCache()
+
+
+def forget_dictionaries() -> None:
+    """Empty the cache, as if no dictionary had been seen."""
+    global _cache
+    _cache = _DictionaryCache()
+
+
+def _cached_answer(test: TextTest, cached: _CachedDictionary) -> CodeTest:
+    found = cached.answers.get(test)
+    if found is None:
+        if len(cached.answers) * len(cached.words) > MAX_BYTES_OF_ONE:
+            cached.answers.clear()
+        found = cached.answers[test] = _cheapest_form(test.answers(cached.words))
+    return found
+
+
+def _key(dictionary: pa.Array) -> _Key:
+    buffer = dictionary.buffers()[-1]
+    if buffer is None:
+        return dictionary.type.id, len(dictionary), 0, 0
+    text = memoryview(buffer)
+    ends = crc32(text[-END:], crc32(text[:END]))
+    return dictionary.type.id, len(dictionary), len(text), ends

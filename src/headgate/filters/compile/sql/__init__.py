@@ -1,12 +1,15 @@
 """Filter -> SQL for PostgreSQL and SQLite."""
 
-from headgate.filters.compile.sql.fragment import NEVER as NEVER
-from headgate.filters.compile.sql.fragment import Sql
-from headgate.filters.compile.sql.fragment import all_of as all_of
-from headgate.filters.compile.sql.layout import Layout, headers_json
-from headgate.filters.compile.sql.layout import is_plain_name as is_plain_name
+from headgate.filters.compile.sql.fragment import (
+    NEVER,
+    Layout,
+    Sql,
+    all_of,
+    headers_json,
+    is_plain_name,
+)
 from headgate.filters.compile.sql.plan import (
-    Dialect,
+    SqlDialect,
     SqlPlan,
     compile_sql,
     index_expression,
@@ -14,12 +17,15 @@ from headgate.filters.compile.sql.plan import (
 )
 
 __all__ = [
-    "Dialect",
+    "NEVER",
     "Layout",
     "Sql",
+    "SqlDialect",
     "SqlPlan",
+    "all_of",
     "compile_sql",
     "headers_json",
     "index_expression",
     "index_statement",
+    "is_plain_name",
 ]

@@ -1,7 +1,7 @@
 """The SQLite dialect.
 
-SQLite types values, not columns, and no expression on numbers ever fails. So a header's value is used as it
-comes out of the JSON, and what it must be (a number, text) is said beside it. What differs from the language:
+SQLite types values, not columns, and no expression on numbers fails. So the value of a header is used as it
+comes out of the JSON, and a condition beside it checks its type. What differs from the language:
 
 - an int compared with a double is compared exactly; the language compares them as doubles
 - an int that overflows becomes a double, a double that overflows becomes infinite; in the language both are
@@ -24,24 +24,33 @@ from headgate.filters.compile.sql.fragment import (
     all_of,
     any_of,
     bind,
-    listed,
+    is_plain_name,
+    list_fragments,
     mark_holes,
     write,
 )
-from headgate.filters.compile.sql.layout import is_plain_name
-from headgate.filters.compile.sql.writer import Answer, Facets, Text, Truth, Unanswerable, Writer
+from headgate.filters.compile.sql.writer import (
+    Facets,
+    SqlAnswer,
+    SqlWriter,
+    TextFacet,
+    TruthFacet,
+    Unanswerable,
+)
 from headgate.filters.like import Piece
 from headgate.filters.nodes import ArithOp, CompareOp, Field
 from headgate.filters.normal import EXACT_AS_DOUBLE
 from headgate.filters.topics import MANY, ONE, canonical
 
-REMAINDER: Final = "SQLite has no remainder of floats: where one side of % is a float, the message is looked at again"
-PATTERN: Final = "SQLite takes no pattern longer than 50,000 bytes"
-TOPIC: Final = "SQLite has no regular expressions: wildcards on both sides of a word, one of them #, are looked at again"
+REMAINDER: Final = (
+    "SQLite has no remainder of floats: where one side of % is a float, Python checks the message"
+)
+PATTERN: Final = "SQLite accepts no pattern longer than 50,000 bytes"
+TOPIC: Final = "SQLite has no regular expressions: with wildcards on both sides of a word, one of them #, Python checks the message"
 LONGEST_GLOB: Final = 50_000  # bytes, SQLITE_MAX_LIKE_PATTERN_LENGTH
 
 _GLOB_SPECIAL: Final = re.compile(r"[*?\[]")
-# What the text between the quotes of a JSON path cannot say.
+# Characters that cannot be between the quotes of a JSON path.
 _NO_PATH: Final = re.compile('["\\\\\x00-\x1f]')
 
 
@@ -50,22 +59,22 @@ class SqliteNumber:
     value: Sql
     integral: bool | None = None  # None: the row decides
     constant: int | float | None = None
-    checks: tuple[Sql, ...] = ()  # what must hold, or the value means nothing
-    doubts: tuple[Sql, ...] = ()  # where SQLite computes something else
+    checks: tuple[Sql, ...] = ()  # conditions without which the value means nothing
+    doubts: tuple[Sql, ...] = ()  # conditions under which SQLite computes something else
 
     @property
     def size(self) -> int:
         return len(self.value.text) + sum(len(part.text) for part in self.checks + self.doubts)
 
 
-class Sqlite(Writer[SqliteNumber]):
+class SqliteWriter(SqlWriter[SqliteNumber]):
     hole = HOLE
     truths = ("'false'", "'true'")
 
     def finish(self, sql: Sql, first_parameter: int) -> Sql:
         return mark_holes(sql)
 
-    # -- what is where ------------------------------------------------------------------------------------
+    # -- parts of a message ----------------------------------------------------------------------------------
 
     def scalar(self, field: Field) -> Sql:
         return self._json("json_extract", "value", field)
@@ -87,19 +96,19 @@ class Sqlite(Writer[SqliteNumber]):
     def is_number(self, field: Field) -> Sql:
         return write("{0} IN ('integer', 'real')", self.kind(field))
 
-    def header_text(self, field: Field) -> Text:
-        return Text(self.scalar(field), write("{0} = 'text'", self.kind(field)))
+    def header_text(self, field: Field) -> TextFacet:
+        return TextFacet(self.scalar(field), write("{0} = 'text'", self.kind(field)))
 
     def facets(self, field: Field) -> Facets[SqliteNumber]:
         kind = self.kind(field)
         return Facets(
             self.header_text(field),
             SqliteNumber(self.scalar(field), checks=(self.is_number(field),)),
-            Truth(kind, write("{0} IN ('true', 'false')", kind)),
+            TruthFacet(kind, write("{0} IN ('true', 'false')", kind)),
         )
 
-    def text_column(self, column: str) -> Text:
-        return Text(Sql(column), Sql(f"{column} IS NOT NULL"))
+    def text_column(self, column: str) -> TextFacet:
+        return TextFacet(Sql(column), Sql(f"{column} IS NOT NULL"))
 
     def int_column(self, column: str) -> SqliteNumber:
         return SqliteNumber(Sql(column), integral=True)
@@ -127,54 +136,54 @@ class Sqlite(Writer[SqliteNumber]):
             value = write("nullif(nullif({0}, 9e999), -9e999)", value)
         return SqliteNumber(value, integral, None, checks, doubts)
 
-    def compare_numbers(self, op: CompareOp, left: SqliteNumber, right: SqliteNumber) -> Answer:
+    def compare_numbers(self, op: CompareOp, left: SqliteNumber, right: SqliteNumber) -> SqlAnswer:
         exact = write(f"{{0}} {op} {{1}}", left.value, right.value)
-        wanted = right.constant
-        if (wanted is not None and abs(wanted) < EXACT_AS_DOUBLE) or (
+        constant = right.constant
+        if (constant is not None and abs(constant) < EXACT_AS_DOUBLE) or (
             left.integral and right.integral
         ):
-            return _settled(exact, left, right)
+            return _settle(exact, left, right)
         as_doubles = write(f"{{0}} {op} {{1}}", _as_double(left), _as_double(right))
         if False in (left.integral, right.integral):
-            return _settled(as_doubles, left, right)
+            return _settle(as_doubles, left, right)
         ints = all_of([_is_integer(left), _is_integer(right)])
-        chosen = write("CASE WHEN {0} THEN {1} ELSE {2} END", ints, exact, as_doubles)
-        return _settled(chosen, left, right)
+        compared = write("CASE WHEN {0} THEN {1} ELSE {2} END", ints, exact, as_doubles)
+        return _settle(compared, left, right)
 
     def number_in(
         self, number: SqliteNumber, values: Sequence[int | float], *, negated: bool
-    ) -> Answer:
+    ) -> SqlAnswer:
         word = "NOT IN" if negated else "IN"
-        found = write(f"{{0}} {word} ({{1}})", number.value, listed(map(bind, values)))
-        return _settled(found, number)
+        found = write(f"{{0}} {word} ({{1}})", number.value, list_fragments(map(bind, values)))
+        return _settle(found, number)
 
     # -- text ---------------------------------------------------------------------------------------------
 
     def text_needs_check(self, op: CompareOp) -> bool:
         return op in ("<>", "<", "<=")  # numbers sort before all text
 
-    def pattern(self, text: Text, pieces: tuple[Piece, ...]) -> Sql:
+    def pattern(self, text: TextFacet, pieces: tuple[Piece, ...]) -> Sql:
         glob = "*".join("".join(_glob_part(part) for part in piece) for piece in pieces)
         if len(glob.encode()) > LONGEST_GLOB:
             raise Unanswerable(PATTERN)
         return write("{0} GLOB {1}", text.value, bind(glob))
 
-    def topic_match(self, pattern: str) -> Answer:
+    def topic_match(self, pattern: str) -> SqlAnswer:
         words = canonical(pattern)
         wild = [at for at, word in enumerate(words) if word in (ONE, MANY)]
         if not wild:
-            return Answer(self._topic("=", ".".join(words)))
+            return SqlAnswer(self._topic("=", ".".join(words)))
         if MANY not in words:
-            return Answer(all_of([self._topic_glob(words), self._dots("=", len(words) - 1)]))
+            return SqlAnswer(all_of([self._topic_glob(words), self._dots("=", len(words) - 1)]))
         if wild == list(range(wild[0], wild[-1] + 1)):
-            return Answer(self._topic_around(words))
+            return SqlAnswer(self._topic_around(words))
         # Between two words, # may stand for nothing: the dots around it are then one and the same.
         least = sum(word != MANY for word in words) - 1
         loose = "".join(_loose_word(words, at) for at in range(len(words)))
-        return Answer(all_of([self._topic("GLOB", loose), self._dots(">=", least)]), (TOPIC,))
+        return SqlAnswer(all_of([self._topic("GLOB", loose), self._dots(">=", least)]), (TOPIC,))
 
     def _topic_around(self, words: tuple[str, ...]) -> Sql:
-        """One run of wildcards with # in it: as many words as it has *, or more."""
+        """Write one run of wildcards with # in it: as many words as it has *, or more."""
         fixed = tuple(word for word in words if word != MANY)
         if ONE in fixed:
             return self._topic_glob(fixed)
@@ -198,10 +207,10 @@ class Sqlite(Writer[SqliteNumber]):
         return Sql(f"length({topic}) - length(replace({topic}, '.', '')) {op} {count}")
 
 
-def _settled(compared: Sql, *numbers: SqliteNumber) -> Answer:
+def _settle(compared: Sql, *numbers: SqliteNumber) -> SqlAnswer:
     checks = [check for number in numbers for check in number.checks]
     doubts = [doubt for number in numbers for doubt in number.doubts]
-    return Answer(all_of([any_of([*doubts, compared]), *checks]), (REMAINDER,) if doubts else ())
+    return SqlAnswer(all_of([any_of([*doubts, compared]), *checks]), (REMAINDER,) if doubts else ())
 
 
 def _as_double(number: SqliteNumber) -> Sql:
@@ -217,8 +226,8 @@ def _is_integer(number: SqliteNumber) -> Sql:
 def _one_is_double(left: SqliteNumber, right: SqliteNumber) -> Sql:
     if False in (left.integral, right.integral):
         return ALWAYS
-    unsure = [number for number in (left, right) if not number.integral]
-    return any_of(write("typeof({0}) = 'real'", number.value) for number in unsure)
+    uncertain = [number for number in (left, right) if not number.integral]
+    return any_of(write("typeof({0}) = 'real'", number.value) for number in uncertain)
 
 
 def _no_overflow(left: SqliteNumber, right: SqliteNumber, value: Sql) -> Sql:
@@ -235,7 +244,7 @@ def _glob_word(word: str) -> str:
 
 
 def _loose_word(words: tuple[str, ...], at: int) -> str:
-    """The word and the dot after it; # swallows the dot on its right, and at the end the one on its left."""
+    """Write a word and the dot after it; # takes the dot on its right, and at the end the one on its left."""
     if words[at] == MANY:
         return "*"
     last = at + 1 == len(words) or words[at + 1 :] == (MANY,)

@@ -1,4 +1,4 @@
-"""What the writer of a dialect must know, and the conditions all of them write alike.
+"""What each SQL dialect writes in its own way, and the conditions that all write alike.
 
 An operand has up to three facets, one for each class of values that can be compared: text, number, truth. Two
 operands are compared facet by facet, and the condition is TRUE where one of these comparisons is. Every value
@@ -16,46 +16,46 @@ from headgate.filters import logic
 from headgate.filters.compile.sql.fragment import (
     ALWAYS,
     NEVER,
+    Layout,
     Sql,
     all_of,
     any_of,
     bind,
-    listed,
+    list_fragments,
     write,
 )
-from headgate.filters.compile.sql.layout import Layout
 from headgate.filters.like import Piece
 from headgate.filters.nodes import ArithOp, CompareOp, Field
 
 
 class Unanswerable(Exception):
-    """SQL cannot say anything about this leaf; the argument is the reason."""
+    """SQL cannot answer this leaf; the argument is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A condition that holds wherever the filter does; exactly there, when no reason speaks against it."""
+class SqlAnswer:
+    """A condition that holds wherever the filter does, and only there unless `reasons` say why not."""
 
     where: Sql
     reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextFacet:
     value: Sql
-    check: Sql = ALWAYS  # that it is text at all
+    check: Sql = ALWAYS  # the condition that it is text
     constant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class TruthFacet:
     value: Sql
     check: Sql = ALWAYS
     constant: bool | None = None
 
 
 class Number(Protocol):
-    """How a dialect computes; only it looks inside."""
+    """A number as one dialect writes it; its fields belong to that dialect."""
 
     @property
     def size(self) -> int:
@@ -71,12 +71,12 @@ N = TypeVar("N", bound=Number)
 
 @dataclass(frozen=True, slots=True)
 class Facets(Generic[N]):
-    text: Text | None = None
+    text: TextFacet | None = None
     number: N | None = None
-    truth: Truth | None = None
+    truth: TruthFacet | None = None
 
 
-class Writer(ABC, Generic[N]):
+class SqlWriter(ABC, Generic[N]):
     """Writes conditions in one dialect, for one layout."""
 
     hole: str  # how text is bound
@@ -85,7 +85,7 @@ class Writer(ABC, Generic[N]):
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
 
-    # -- what is where ------------------------------------------------------------------------------------
+    # -- parts of a message ----------------------------------------------------------------------------------
 
     @abstractmethod
     def scalar(self, field: Field) -> Sql:
@@ -93,14 +93,14 @@ class Writer(ABC, Generic[N]):
 
     @abstractmethod
     def kind(self, field: Field) -> Sql:
-        """Something that is not NULL when the header or property exists, whatever it holds."""
+        """An expression that is not NULL when the header or property exists, whatever it holds."""
 
     @abstractmethod
     def is_number(self, field: Field) -> Sql:
-        """That a header or property holds a number."""
+        """The condition that a header or property holds a number."""
 
     @abstractmethod
-    def header_text(self, field: Field) -> Text:
+    def header_text(self, field: Field) -> TextFacet:
         """A header's text; its value is the expression to index."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Writer(ABC, Generic[N]):
         """The facets of a header or property."""
 
     @abstractmethod
-    def text_column(self, column: str) -> Text: ...
+    def text_column(self, column: str) -> TextFacet: ...
 
     @abstractmethod
     def int_column(self, column: str) -> N: ...
@@ -123,42 +123,42 @@ class Writer(ABC, Generic[N]):
         """None when the result is UNKNOWN whatever the message is."""
 
     @abstractmethod
-    def compare_numbers(self, op: CompareOp, left: N, right: N) -> Answer:
+    def compare_numbers(self, op: CompareOp, left: N, right: N) -> SqlAnswer:
         """`left` is no constant."""
 
     @abstractmethod
-    def number_in(self, number: N, values: Sequence[int | float], *, negated: bool) -> Answer:
+    def number_in(self, number: N, values: Sequence[int | float], *, negated: bool) -> SqlAnswer:
         """`values` are small enough to be the same number as int and as double."""
 
     # -- text ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def text_needs_check(self, op: CompareOp) -> bool:
-        """Whether comparing with a text constant can be TRUE for what is no text."""
+        """Tell whether a comparison with a text constant can be TRUE for a value that is not text."""
 
     @abstractmethod
-    def pattern(self, text: Text, pieces: tuple[Piece, ...]) -> Sql:
-        """Whether the text has the shape of a LIKE pattern; may be Unanswerable."""
+    def pattern(self, text: TextFacet, pieces: tuple[Piece, ...]) -> Sql:
+        """Write the condition that the text matches a LIKE pattern; may raise Unanswerable."""
 
     @abstractmethod
-    def topic_match(self, pattern: str) -> Answer: ...
+    def topic_match(self, pattern: str) -> SqlAnswer: ...
 
     @abstractmethod
     def finish(self, sql: Sql, first_parameter: int) -> Sql:
-        """The holes as this dialect's placeholders."""
+        """Turn the holes into the placeholders of this dialect."""
 
-    # -- what both write alike ----------------------------------------------------------------------------
+    # -- written alike -----------------------------------------------------------------------------------
 
-    def compare_text(self, op: CompareOp, left: Text, right: Text) -> Sql:
+    def compare_text(self, op: CompareOp, left: TextFacet, right: TextFacet) -> Sql:
         compared = write(f"{{0}} {op} {{1}}", left.value, right.value)
         if right.constant is not None and not self.text_needs_check(op):
             return compared
         return all_of([compared, left.check, right.check])
 
-    def text_in(self, text: Text, values: Iterable[str], *, negated: bool) -> Sql:
+    def text_in(self, text: TextFacet, values: Iterable[str], *, negated: bool) -> Sql:
         word = "NOT IN" if negated else "IN"
         found = write(
-            f"{{0}} {word} ({{1}})", text.value, listed(bind(v, self.hole) for v in values)
+            f"{{0}} {word} ({{1}})", text.value, list_fragments(bind(v, self.hole) for v in values)
         )
         return (
             all_of([found, text.check])
@@ -166,31 +166,31 @@ class Writer(ABC, Generic[N]):
             else found
         )
 
-    def compare_truths(self, op: CompareOp, left: Truth, right: Truth) -> Sql:
+    def compare_truths(self, op: CompareOp, left: TruthFacet, right: TruthFacet) -> Sql:
         if op not in ("=", "<>"):
             return NEVER
         if right.constant is not None:
-            wanted = right.constant is (op == "=")
-            return write(f"{{0}} = {self.truths[wanted]}", left.value)
+            truth = right.constant is (op == "=")
+            return write(f"{{0}} = {self.truths[truth]}", left.value)
         return all_of(
             [write(f"{{0}} {op} {{1}}", left.value, right.value), left.check, right.check]
         )
 
-    def compare(self, op: CompareOp, left: Facets[N], right: Facets[N]) -> Answer:
-        """Where the comparison is TRUE; NEVER when the two have no facet in common."""
+    def compare(self, op: CompareOp, left: Facets[N], right: Facets[N]) -> SqlAnswer:
+        """Write the comparison of two operands; NEVER when they have no facet in common."""
         if is_constant(left):
             left, right, op = right, left, logic.MIRRORED[op]
         answers = []
         if left.text is not None and right.text is not None:
-            answers.append(Answer(self.compare_text(op, left.text, right.text)))
+            answers.append(SqlAnswer(self.compare_text(op, left.text, right.text)))
         if left.number is not None and right.number is not None:
             answers.append(self.compare_numbers(op, left.number, right.number))
         if left.truth is not None and right.truth is not None:
-            answers.append(Answer(self.compare_truths(op, left.truth, right.truth)))
+            answers.append(SqlAnswer(self.compare_truths(op, left.truth, right.truth)))
         return either(answers)
 
     def prefix_range(self, value: Sql, prefix: str) -> list[Sql]:
-        """That the text begins with the prefix, said as a range, which an index can answer."""
+        """Write the condition that the text begins with the prefix as a range, which an index can answer."""
         if not prefix:
             return []
         bounds = [write("{0} >= {1}", value, bind(prefix, self.hole))]
@@ -201,21 +201,23 @@ class Writer(ABC, Generic[N]):
 
 
 def is_constant(facets: Facets[N]) -> bool:
-    given = (facets.text, facets.number, facets.truth)
-    return any(facet is not None and facet.constant is not None for facet in given)
+    """Tell whether an operand is a literal."""
+    parts = (facets.text, facets.number, facets.truth)
+    return any(facet is not None and facet.constant is not None for facet in parts)
 
 
-def both(answers: Sequence[Answer]) -> Answer:
-    """AND: what one of them lets through, another may still stop."""
-    return Answer(all_of(a.where for a in answers), _reasons(answers))
+def both(answers: Sequence[SqlAnswer]) -> SqlAnswer:
+    """Join answers with AND."""
+    return SqlAnswer(all_of(a.where for a in answers), _reasons(answers))
 
 
-def either(answers: Sequence[Answer]) -> Answer:
-    return Answer(any_of(a.where for a in answers), _reasons(answers))
+def either(answers: Sequence[SqlAnswer]) -> SqlAnswer:
+    """Join answers with OR."""
+    return SqlAnswer(any_of(a.where for a in answers), _reasons(answers))
 
 
 def after_prefix(prefix: str) -> str | None:
-    """The least text that is greater than everything with this prefix; None when there is no such text."""
+    """Return the least text that is greater than everything with this prefix; None when there is none."""
     kept = prefix.rstrip("\U0010ffff")
     if not kept:
         return None
@@ -224,5 +226,5 @@ def after_prefix(prefix: str) -> str | None:
     return kept[:-1] + following
 
 
-def _reasons(answers: Iterable[Answer]) -> tuple[str, ...]:
+def _reasons(answers: Iterable[SqlAnswer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons))

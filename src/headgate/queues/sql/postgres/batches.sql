@@ -4,5 +4,5 @@ INSERT INTO batch (queue, source, batch) VALUES ($1::bigint, $2::text, $3::bigin
 ON CONFLICT (queue, source) DO UPDATE SET batch = excluded.batch WHERE batch.batch < excluded.batch
 RETURNING batch.batch
 
--- name: drop_batches
+-- name: delete_batches
 DELETE FROM batch WHERE queue = $1::bigint

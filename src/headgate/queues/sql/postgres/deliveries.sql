@@ -23,7 +23,7 @@ SELECT greatest(visible_at - coalesce($2::bigint, now_us()), 0) FROM delivery
 WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 AND NOT (SELECT paused FROM queue WHERE id = $1)
 ORDER BY visible_at LIMIT 1
 
--- name: standing
+-- name: claim_state
 -- Queue, now: is it paused, is something due that must become ready first, and the version of the catalog.
 SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM delivery d
     WHERE d.queue = $1 AND d.state IN (1, 2) AND d.visible_at >= 0 AND d.visible_at <= coalesce($2::bigint, now_us())),
@@ -50,7 +50,7 @@ FROM queue q WHERE q.id = $1
 --
 -- With nothing to ack it does not wait for the disk: a lease that a crash forgets is only given again, and as tokens are
 -- random, whoever held it before cannot settle what another holds now.
-WITH standing AS MATERIALIZED (
+WITH queue_state AS MATERIALIZED (
     SELECT coalesce($4::bigint, now_us()) AS now, NOT q.paused AS open, q.archive,
         (random() * 9007199254740991)::bigint AS token,
         $8::boolean AND NOT q.paused AND EXISTS (SELECT 1 FROM delivery d WHERE d.queue = $1 AND d.state IN (1, 2)
@@ -75,7 +75,7 @@ WITH standing AS MATERIALIZED (
         SELECT DISTINCT ON (grp) place FROM given WHERE grp IS NOT NULL ORDER BY grp, rank, message) l
 ), leased AS (
     UPDATE delivery d
-    SET state = 2, visible_at = (SELECT now FROM standing) + $3::bigint, token = (SELECT token FROM standing),
+    SET state = 2, visible_at = (SELECT now FROM queue_state) + $3::bigint, token = (SELECT token FROM queue_state),
         attempts = d.attempts + 1,
         doubt = greatest(d.doubt & 2, CASE WHEN $7::boolean AND (SELECT count(*) FROM chosen) > 1 THEN 1 ELSE 0 END)
     WHERE d.ctid = ANY (ARRAY(SELECT place FROM chosen))
@@ -87,7 +87,7 @@ SELECT s.version, s.due, (SELECT count(*) FROM found) AS found,
     CASE WHEN s.archive THEN (
         SELECT keep_acked($1, s.now, array_agg(message), array_agg(attempts), array_agg(grp)) FROM acked) END AS kept,
     s.token, l.*, m.*
-FROM standing s
+FROM queue_state s
 CROSS JOIN (SELECT array_agg(message), array_agg(attempts), array_agg(grp) FROM leased) l
 CROSS JOIN (
     SELECT array_agg(m.id), {columns} FROM message m
@@ -105,7 +105,7 @@ SELECT m.id, {columns} FROM message m WHERE m.id = ANY ($1::bigint[])
 -- Read in order and locked on the way, until there are enough.
 locked AS MATERIALIZED (
     SELECT d.ctid AS place, d.message, d.rank, d.grp, d.doubt FROM delivery d
-    WHERE (SELECT open AND NOT due FROM standing) AND d.queue = $1 AND d.state = 0 AND {where} AND {free}
+    WHERE (SELECT open AND NOT due FROM queue_state) AND d.queue = $1 AND d.state = 0 AND {where} AND {group_is_free}
     ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 ), found AS (SELECT message FROM locked)
 
@@ -124,10 +124,10 @@ found AS MATERIALIZED (
 -- All values of one shape of branch: a look into the index for each of them.
 SELECT x.rank, x.message FROM unnest({arrays}) AS v ({names}) CROSS JOIN LATERAL (
     SELECT d.rank, d.message FROM delivery d
-    WHERE (SELECT open AND NOT due FROM standing) AND d.queue = $1 AND d.state = 0 AND {where} AND {free}
+    WHERE (SELECT open AND NOT due FROM queue_state) AND d.queue = $1 AND d.state = 0 AND {where} AND {group_is_free}
     ORDER BY d.rank, d.message LIMIT $2 * {reach}) x
 
--- name: free
+-- name: group_is_free
 -- A member of a group is no candidate while another member is leased, or waits after a nack. Not NOT EXISTS, for which
 -- the planner would first read everything that is leased or delayed.
 (d.grp IS NULL OR (
@@ -147,7 +147,7 @@ ORDER BY d.rank, d.message LIMIT $2
 -- LATERAL, with a limit: the deliveries are read in order, never the messages first.
 CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
 
--- name: examine
+-- name: scan_page
 -- Queue, how many, after which message, then what the gaps need. Deliveries by id, in whatever state: how many and the last of
 -- them; then those that match.
 WITH page AS MATERIALIZED (
@@ -156,11 +156,11 @@ WITH page AS MATERIALIZED (
 SELECT count(*), max(message) FROM page
 UNION ALL (SELECT 0, d.message FROM page d{join} WHERE {where} LIMIT {most})
 
--- name: transactions
+-- name: running_transactions
 -- The oldest that is at work, and the next there will be; the same when none is.
 SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s
 
--- name: claimable
+-- name: claimable_among
 -- Queue, how many, messages.
 SELECT d.message, d.rank, d.grp, d.doubt FROM delivery d
 WHERE d.queue = $1 AND d.message = ANY ($3::bigint[]) AND d.state = 0
@@ -169,7 +169,7 @@ WHERE d.queue = $1 AND d.message = ANY ($3::bigint[]) AND d.state = 0
         WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
 ORDER BY d.rank, d.message LIMIT $2
 
--- name: after
+-- name: after_position
 (d.rank, d.message) > ({rank}, {message})
 
 -- name: not_skipped
@@ -260,6 +260,6 @@ WITH changed AS (
     SELECT wake_up(q) FROM (SELECT DISTINCT q FROM unnest($1::bigint[]) AS q) AS named)
 SELECT message, token FROM changed WHERE (SELECT count(*) FROM woken) > 0
 
--- name: present
+-- name: existing_ids
 -- Queue, messages: which of them are there at all.
 SELECT message FROM delivery WHERE queue = $1 AND message = ANY ($2::bigint[])

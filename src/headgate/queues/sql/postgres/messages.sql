@@ -77,12 +77,12 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], 
     AS r (message, queue, rank, delay, grp, keys, now)
 ON CONFLICT DO NOTHING
 
--- name: seen_keys
+-- name: known_dedup_keys
 -- queue, keys, now
 SELECT key, message FROM dedup
 WHERE queue = $1 AND key = ANY ($2::text[]) AND expires_at > coalesce($3::bigint, now_us())
 
--- name: forget_keys
+-- name: forget_expired_keys
 DELETE FROM dedup WHERE (queue, key) IN (
     SELECT queue, key FROM dedup WHERE expires_at <= coalesce($1::bigint, now_us())
     ORDER BY expires_at LIMIT 100 FOR UPDATE SKIP LOCKED)
@@ -90,12 +90,12 @@ DELETE FROM dedup WHERE (queue, key) IN (
 -- name: has_unrouted
 SELECT 1 FROM unrouted LIMIT 1
 
--- name: unrouted
+-- name: unrouted_messages
 -- How many, now. Locked: whoever comes second finds them gone.
 SELECT u.message, u.queue, greatest(u.visible_at - coalesce($2::bigint, now_us()), 0), u.grp, {columns}
 FROM unrouted u JOIN message m ON m.id = u.message ORDER BY u.message LIMIT $1 FOR UPDATE OF u
 
--- name: drop_routed
+-- name: delete_unrouted
 DELETE FROM unrouted WHERE message = ANY ($1::bigint[])
 
 -- name: share_stored
@@ -106,7 +106,7 @@ UPDATE delivery SET shared = true WHERE NOT shared
 -- The same, of one queue.
 UPDATE delivery SET shared = true WHERE NOT shared AND queue = $1
 
--- name: stored
+-- name: stored_messages
 -- After which message, how many, source or NULL, now: for a subscription that starts with what is there. A delay that is
 -- not over is kept, and the group. What was not offered to the subscriptions yet is offered to this one later.
 SELECT m.id, s.delay, s.grp, {columns} FROM message m CROSS JOIN LATERAL (

@@ -5,7 +5,7 @@ SELECT version FROM catalog
 -- Until the end of the transaction, nobody changes a queue or a subscription.
 SELECT version FROM catalog FOR KEY SHARE
 
--- name: own_catalog
+-- name: lock_catalog
 -- Waits for everyone who judges a message by the catalog at this moment.
 SELECT version FROM catalog FOR UPDATE
 
@@ -40,32 +40,32 @@ WITH changed AS (UPDATE queue SET paused = $2::int::boolean WHERE id = $1 RETURN
 -- queue, now, lease
 UPDATE queue SET expires_at = coalesce($2::bigint, now_us()) + $3::bigint WHERE id = $1 RETURNING id
 
--- name: expired
+-- name: expired_queues
 SELECT id, name FROM queue WHERE kind = 'push' AND expires_at <= coalesce($1::bigint, now_us())
 
--- name: drop_deliveries
+-- name: delete_deliveries
 -- In pieces. Not IN (SELECT …): the planner may compare every delivery with every one of them.
 DELETE FROM delivery WHERE queue = $1 AND message = ANY (ARRAY(
     SELECT message FROM delivery WHERE queue = $1 ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED))
 RETURNING 1
 
--- name: drop_dedup
+-- name: delete_dedup_keys
 DELETE FROM dedup WHERE queue = $1
 
--- name: drop_archive
+-- name: delete_archive
 DELETE FROM archive WHERE queue = $1
 
--- name: drop_usage
+-- name: delete_usage
 DELETE FROM usage WHERE queue = $1
 
--- name: dropped
+-- name: deleted_queues
 SELECT queue FROM dropped
 
--- name: forget_dropped
+-- name: forget_deleted_queue
 -- Not while there is something that was locked when the rest was deleted.
 DELETE FROM dropped WHERE queue = $1 AND NOT EXISTS (SELECT FROM delivery d WHERE d.queue = $1)
 
--- name: drop_queue
+-- name: delete_queue
 -- Who waits for it is woken, to find it gone.
 WITH gone AS (DELETE FROM queue WHERE id = $1 RETURNING id) SELECT wake_up(id) FROM gone
 

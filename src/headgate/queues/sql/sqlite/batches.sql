@@ -4,5 +4,5 @@ INSERT INTO headgate_batch (queue, source, batch) VALUES (?1, ?2, ?3)
 ON CONFLICT (queue, source) DO UPDATE SET batch = excluded.batch WHERE headgate_batch.batch < excluded.batch
 RETURNING batch
 
--- name: drop_batches
+-- name: delete_batches
 DELETE FROM headgate_batch WHERE queue = ?1

@@ -21,7 +21,7 @@ SELECT max(visible_at - ?2, 0) FROM headgate_delivery
 WHERE queue = ?1 AND state IN (1, 2) AND NOT (SELECT paused FROM headgate_queue WHERE id = ?1)
 ORDER BY visible_at LIMIT 1
 
--- name: standing
+-- name: claim_state
 -- Queue, now: is it paused, is something due that must become ready first, and the version of the catalog.
 SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM headgate_delivery d
     WHERE d.queue = ?1 AND d.state IN (1, 2) AND d.visible_at <= ?2),
@@ -38,7 +38,7 @@ WHERE d.queue = ?1 AND d.state = 0 AND {where}
         WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))
 ORDER BY d.rank, d.message LIMIT ?2
 
--- name: some
+-- name: range_candidates
 -- Queue, how many, then what the gap needs. As candidates, but in no order, so that the index of a range can be used.
 SELECT d.message, d.rank, d.grp, d.doubt FROM headgate_delivery d{join}
 WHERE d.queue = ?1 AND d.state = 0 AND {where}
@@ -47,7 +47,7 @@ WHERE d.queue = ?1 AND d.state = 0 AND {where}
         WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))
 LIMIT ?2
 
--- name: how_many
+-- name: count_key
 -- Queue, up to how many, value.
 SELECT count(*) FROM (SELECT 1 FROM headgate_delivery d
     WHERE d.queue = ?1 AND d.state = 0 AND {expression} = ?3 LIMIT ?2)
@@ -56,7 +56,7 @@ SELECT count(*) FROM (SELECT 1 FROM headgate_delivery d
 -- CROSS: the deliveries are read in order, never the messages first.
 CROSS JOIN headgate_message m ON m.id = d.message
 
--- name: examine
+-- name: scan_page
 -- Queue, how many, after which message, then what the gaps need. Deliveries by id, in whatever state: how many and the last of
 -- them; then those that match.
 WITH page AS MATERIALIZED (
@@ -66,7 +66,7 @@ WITH page AS MATERIALIZED (
 SELECT count(*), max(message) FROM page
 UNION ALL SELECT * FROM (SELECT 0, d.message FROM page d{join} WHERE {where} LIMIT {most})
 
--- name: claimable
+-- name: claimable_among
 -- Queue, how many, messages.
 SELECT d.message, d.rank, d.grp, d.doubt
 FROM json_each(?3) k CROSS JOIN headgate_delivery d ON d.message = k.value AND d.queue = ?1
@@ -76,7 +76,7 @@ WHERE d.state = 0
         WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))
 ORDER BY d.rank, d.message LIMIT ?2
 
--- name: after
+-- name: after_position
 (d.rank, d.message) > ({rank}, {message})
 
 -- name: not_skipped
@@ -126,6 +126,12 @@ WHERE d.message = ?2 AND d.queue = ?1 AND d.token = ?3 AND d.state = 2
 -- Queue, message, token.
 DELETE FROM headgate_delivery WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message, token
 
+-- name: ack_one
+-- Queue, message, token. As ack, where the queue keeps no archive: in a single statement, which is its own transaction.
+DELETE FROM headgate_delivery WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2
+    AND NOT (SELECT archive FROM headgate_queue WHERE id = ?1)
+RETURNING message
+
 -- name: nack
 -- Queue, message, token, now, delay, reason.
 UPDATE headgate_delivery SET
@@ -155,6 +161,6 @@ WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message
 UPDATE headgate_delivery SET state = 0, visible_at = ?4, attempts = attempts - 1
 WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message, token
 
--- name: present
+-- name: existing_ids
 -- Queue, messages: which of them are there at all.
 SELECT message FROM headgate_delivery WHERE queue = ?1 AND message IN (SELECT value FROM json_each(?2))

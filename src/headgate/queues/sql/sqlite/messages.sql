@@ -10,13 +10,13 @@ VALUES (?1, ?2, ?4 > 0, ?3, ?7 + ?4, ?5, ?6) ON CONFLICT DO NOTHING
 
 -- name: publish_one
 -- What insert_message takes, queue, rank, delay, group, keys, now, catalog version. A message and its one delivery in a
--- single statement, which is its own transaction. noted() is the connection's: it keeps the id, which RETURNING would
+-- single statement, which is its own transaction. keep_id() is the connection's: it keeps the id, which RETURNING would
 -- lay down in a table of its own first, and refuses the NULL that comes under another version of the catalog.
 INSERT INTO headgate_publication VALUES (
-    noted((SELECT id FROM headgate_next_message WHERE version = ?16)),
+    keep_id((SELECT id FROM headgate_next_message WHERE version = ?16)),
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12 > 0, ?11, ?15 + ?12, ?13, ?14)
 
--- name: seen_keys
+-- name: known_dedup_keys
 -- queue, keys, now
 SELECT key, message FROM headgate_dedup
 WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?2)) AND expires_at > ?3
@@ -26,22 +26,22 @@ WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?2)) AND expires_at > ?
 INSERT INTO headgate_dedup (queue, key, message, expires_at) VALUES (?1, ?2, ?3, ?4 + ?5)
 ON CONFLICT DO UPDATE SET message = excluded.message, expires_at = excluded.expires_at
 
--- name: forget_keys
+-- name: forget_expired_keys
 DELETE FROM headgate_dedup WHERE (queue, key) IN
     (SELECT queue, key FROM headgate_dedup WHERE expires_at <= ?1 ORDER BY expires_at LIMIT 100)
 
 -- name: has_unrouted
 SELECT 1 FROM headgate_unrouted LIMIT 1
 
--- name: unrouted
+-- name: unrouted_messages
 -- How many, now.
 SELECT u.message, u.queue, max(u.visible_at - ?2, 0), u.grp, {columns}
 FROM headgate_unrouted u JOIN headgate_message m ON m.id = u.message ORDER BY u.message LIMIT ?1
 
--- name: drop_routed
+-- name: delete_unrouted
 DELETE FROM headgate_unrouted WHERE message IN (SELECT value FROM json_each(?1))
 
--- name: stored
+-- name: stored_messages
 -- After which message, how many, source or NULL, now: for a subscription that starts with what is there. A delay that
 -- is not over is kept, and the group. What has no delivery any more is offered to it later, see unrouted.
 SELECT m.id, min(CASE WHEN d.state = 1 AND d.attempts = 0 THEN max(d.visible_at - ?4, 0) ELSE 0 END), max(d.grp), {columns}

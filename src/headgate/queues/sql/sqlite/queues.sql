@@ -31,32 +31,32 @@ UPDATE headgate_queue SET paused = ?2 WHERE id = ?1
 -- queue, now, lease
 UPDATE headgate_queue SET expires_at = ?2 + ?3 WHERE id = ?1 RETURNING id
 
--- name: expired
+-- name: expired_queues
 SELECT id, name FROM headgate_queue WHERE kind = 'push' AND expires_at <= ?1
 
--- name: drop_deliveries
+-- name: delete_deliveries
 -- In pieces, so that nobody waits long for the write lock.
 DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
     (SELECT message FROM headgate_delivery WHERE queue = ?1 LIMIT 1000)
 RETURNING 1
 
--- name: drop_dedup
+-- name: delete_dedup_keys
 DELETE FROM headgate_dedup WHERE queue = ?1
 
--- name: drop_archive
+-- name: delete_archive
 DELETE FROM headgate_archive WHERE queue = ?1
 
--- name: drop_usage
+-- name: delete_usage
 DELETE FROM headgate_usage WHERE queue = ?1
 
--- name: drop_queue
+-- name: delete_queue
 -- A trigger writes down that it is to be emptied.
 DELETE FROM headgate_queue WHERE id = ?1
 
--- name: dropped
+-- name: deleted_queues
 SELECT queue FROM headgate_dropped
 
--- name: forget_dropped
+-- name: forget_deleted_queue
 DELETE FROM headgate_dropped WHERE queue = ?1
 
 -- name: misnamed_indexes

@@ -1,0 +1,79 @@
+-- name: snapshots
+-- Queue, how many, then what the gap needs.
+SELECT d.message, d.state, d.attempts, d.visible_at, d.grp, d.reason, {columns}
+FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
+WHERE d.queue = ?1 AND {where} ORDER BY {order} LIMIT ?2
+
+-- name: archived
+SELECT a.id, 0, a.attempts, a.acked_at, a.grp, NULL, {columns}
+FROM headgate_archive a WHERE a.queue = ?1 AND a.id > ?2 ORDER BY a.id LIMIT ?3
+
+-- name: purge_waiting
+DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
+    (SELECT message FROM headgate_delivery WHERE queue = ?1 AND state IN (0, 1) LIMIT 1000) RETURNING 1
+
+-- name: purge_state
+DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
+    (SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = {state} LIMIT 1000) RETURNING 1
+
+-- name: prune
+-- Queue, the wall clock, age. Leased ones stay.
+DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN (
+    SELECT d.message FROM headgate_delivery d JOIN headgate_message m ON m.id = d.message
+    WHERE d.queue = ?1 AND d.state <> 2 AND m.timestamp < ?2 - ?3 LIMIT 1000) RETURNING 1
+
+-- name: prune_archive
+DELETE FROM headgate_archive WHERE (queue, id) IN
+    (SELECT queue, id FROM headgate_archive WHERE queue = ?1 AND timestamp < ?2 - ?3 LIMIT 1000) RETURNING 1
+
+-- name: requeue
+-- Queue, now.
+UPDATE headgate_delivery SET state = 0, attempts = 0, visible_at = ?2, reason = NULL
+WHERE queue = ?1 AND message IN (
+    SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = 3 LIMIT 1000)
+RETURNING message
+
+-- name: requeue_some
+-- Queue, now, messages.
+UPDATE headgate_delivery SET state = 0, attempts = 0, visible_at = ?2, reason = NULL
+WHERE queue = ?1 AND message IN (SELECT value FROM json_each(?3)) AND state = 3
+RETURNING message
+
+-- name: counts
+SELECT 0, count(*) FROM headgate_delivery WHERE queue = ?1 AND state = 0
+UNION ALL SELECT state, count(*) FROM headgate_delivery WHERE queue = ?1 AND state IN (1, 2) GROUP BY state
+UNION ALL SELECT 3, count(*) FROM headgate_delivery WHERE queue = ?1 AND state = 3
+
+-- name: oldest_ready
+-- Queue, the wall clock. The first of each rank is its oldest; there are at most 256 ranks.
+WITH RECURSIVE first(rank, message) AS (
+    SELECT * FROM (SELECT rank, message FROM headgate_delivery WHERE queue = ?1 AND state = 0
+        ORDER BY rank, message LIMIT 1)
+    UNION ALL
+    SELECT (SELECT rank FROM headgate_delivery WHERE queue = ?1 AND state = 0 AND rank > first.rank
+            ORDER BY rank, message LIMIT 1),
+           (SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = 0 AND rank > first.rank
+            ORDER BY rank, message LIMIT 1)
+    FROM first WHERE first.rank IS NOT NULL
+)
+SELECT max(?2 - max(m.timestamp, 0), 0) FROM first JOIN headgate_message m ON m.id = first.message
+ORDER BY m.id LIMIT 1
+
+-- name: usage
+SELECT consumer, claims, empty_claims, rows, claim_us, unmatched, acked, nacked, failures
+FROM headgate_usage WHERE queue = ?1 ORDER BY consumer
+
+-- name: add_usage
+INSERT INTO headgate_usage
+    (queue, consumer, claims, empty_claims, rows, claim_us, unmatched, acked, nacked, failures)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+ON CONFLICT DO UPDATE SET claims = claims + excluded.claims, empty_claims = empty_claims + excluded.empty_claims,
+    rows = rows + excluded.rows, claim_us = claim_us + excluded.claim_us,
+    unmatched = unmatched + excluded.unmatched, acked = acked + excluded.acked,
+    nacked = nacked + excluded.nacked, failures = failures + excluded.failures
+
+-- name: explain
+EXPLAIN QUERY PLAN {query}
+
+-- name: id_among
+d.message IN (SELECT value FROM json_each({ids}))

@@ -1,0 +1,54 @@
+"""How a topology is changed: under a lock that most readers do without, and in bulk without the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
+
+from headgate.forks import keep_across_forks
+
+
+class ChangeLock:
+    """Held during a change. A reader that does not hold it compares `moment` before and after reading.
+
+    `moment` is another object after each change, and None during it: a reader that found the same object twice, and
+    not None, has seen no change. Changes do not nest.
+    """
+
+    __slots__ = ("lock", "moment")
+
+    def __init__(self) -> None:
+        self.lock = keep_across_forks(
+            RLock()
+        )  # held alone, it keeps changes away from a long reader
+        self.moment: object | None = object()
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        self.moment = None
+
+    def __exit__(self, *_: object) -> None:
+        self.moment = object()
+        self.lock.release()
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the garbage collector: building makes no garbage, but it would look at all that is built again and again."""
+    was_running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_running:
+            _move_to_oldest_generation()
+            gc.enable()
+
+
+def _move_to_oldest_generation() -> None:
+    """Spare the collector two looks at what was built and will stay."""
+    if not gc.get_freeze_count():  # what other code has frozen must stay so
+        gc.freeze()
+        gc.unfreeze()  # into the oldest generation, without a look at anything
