@@ -115,10 +115,10 @@ def table(figures: Sequence[Figure]) -> str:
         "| | measured | target | alternative | its figure | ratio |",
         "|---|--:|--:|---|--:|--:|",
     )
-    return "\n".join([*head, *(_row(*row) for row in chosen(figures))])
+    return "\n".join([*head, *(_row(*row) for row in select_figures(figures))])
 
 
-def chosen(figures: Sequence[Figure]) -> Iterator[tuple[str, Figure, Figure | None]]:
+def select_figures(figures: Sequence[Figure]) -> Iterator[tuple[str, Figure, Figure | None]]:
     """The text of each headline, our figure, and its comparison with a peer if one was measured."""
     for group, name, against, text in HEADLINES:
         found = [figure for figure in figures if figure.key[:2] == (group, name)]

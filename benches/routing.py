@@ -30,9 +30,9 @@ from headgate.columns.shred import shred_messages
 from headgate.filters.compile.python import compile_predicate
 from headgate.filters.nodes import And, Compare, Exists, Field, Filter, In, Like, Literal, Not
 from headgate.filters.topics import compile_pattern
-from headgate.matching.trie import TopicTrie
+from headgate.matching import TopicTrie
 from headgate.message import Message
-from headgate.routing.topology import Topology
+from headgate.routing import Topology
 
 CARDINALITIES = {
     "channel": 10,
@@ -48,7 +48,7 @@ KEYS = list(CARDINALITIES)
 VALUES = {name: [f"{name}-{n}" for n in range(count)] for name, count in CARDINALITIES.items()}
 CHUNK = 50  # messages made at a time: as many as stay in a cache until they are routed
 WORDS = (20, 50, 500, 5_000)  # of a topic, by position
-LONGEST_MS = 5.0  # a single question, while bindings come
+LONGEST_MS = 5.0  # a single question, while bindings are added
 
 TARGETS = {
     "headers, 1,000 bindings": 250e3,
@@ -90,7 +90,7 @@ class Bench(Recorder):
 
 
 def value(rng: random.Random, name: str) -> str:
-    """Skewed: a quarter of the values make up half of what is drawn."""
+    """Draw a value, skewed: a quarter of the values make up half of all draws."""
     return VALUES[name][int(CARDINALITIES[name] * rng.random() ** 2)]
 
 
@@ -99,7 +99,7 @@ def header_bindings(rng: random.Random, count: int) -> list[dict[str, Any]]:
 
 
 def messages(rng: random.Random, count: int, extra: int = 0) -> list[Message]:
-    """Header values are objects of their own, as they are when they come off a wire."""
+    """Make messages whose header values are new objects, as they are when they come off a wire."""
     more = {f"extra-{n}": f"value {n}" for n in range(extra)}
     return [
         Message(
@@ -126,7 +126,7 @@ def topic_pattern(rng: random.Random) -> str:
 
 
 def expression(rng: random.Random) -> Filter:
-    """2 to 4 equalities; half of them with something no index answers on top."""
+    """Draw 2 to 4 equalities, half of the time with a condition on top that no index answers."""
     terms: list[Filter] = [
         Compare("=", Field("header", k), Literal(value(rng, k)))
         for k in rng.sample(KEYS, rng.randint(2, 4))
@@ -198,7 +198,7 @@ def routing(
 def naming(
     topology: Topology, make: Callable[[], list[Message]], rounds: int
 ) -> Iterator[Callable[[], object]]:
-    """The same, and every answer is made one set of queues, whatever it shares with others."""
+    """Rounds of new messages, whose answers are copied into one set of queues each."""
 
     def work(drawn: list[Message]) -> None:
         route = topology.route
@@ -258,21 +258,25 @@ def bench_headers(bench: Bench, rng: random.Random, sizes: Sequence[int]) -> Non
 
 
 def bench_small(bench: Bench, rng: random.Random) -> None:
-    bench.part("Headers exchange, few bindings, beside a scan of compiled predicates")
-    for size in (1, 3, 8, 10):
+    bench.part("Headers exchange, few bindings, beside a plain scan and one of compiled predicates")
+    for size in (1, 4, 8, 10):
         pairs = header_bindings(rng, size)
         topology = declared("headers", size)
         topology.bind_all(
             {"source": "x", "queue": f"q{n}", "arguments": given} for n, given in enumerate(pairs)
         )
-        bound = [(compile_predicate(all_equal(given)), f"q{n}") for n, given in enumerate(pairs)]
+        bound = [(given, f"q{n}") for n, given in enumerate(pairs)]
+        tests = [(compile_predicate(all_equal(given)), queue) for given, queue in bound]
         fresh = partial(messages, rng, CHUNK)
         rounds = routing(topology, fresh, bench.rounds)
         ours = bench.measure(f"headers, {size} bindings", rounds, CHUNK, "new messages")
-        scans = (partial(scan_all, scan_tests, bound, fresh()) for _ in range(bench.rounds))
+        scans = (partial(scan_all, scan_headers, bound, fresh()) for _ in range(bench.rounds))
+        scan = bench.measure(f"plain scan, {size} bindings", scans, CHUNK)
+        bench.versus(ours, "a plain scan", scan.value, at_least(1.0))
+        scans = (partial(scan_all, scan_tests, tests, fresh()) for _ in range(bench.rounds))
         scan = bench.measure(f"scan, {size} predicates", scans, CHUNK)
         bench.versus(ours, "a scan of compiled predicates", scan.value)
-        _check(topology, fresh(), lambda m, bound=bound: scan_tests(bound, m))
+        _check(topology, fresh(), lambda m, tests=tests: scan_tests(tests, m))
 
 
 def all_equal(given: dict[str, Any]) -> Filter:
@@ -295,7 +299,7 @@ def bench_lists(bench: Bench, rng: random.Random, size: int) -> None:
         topology = build(
             bench, "filter", [{"filter": tree} for tree in lists], f", IN of {count:,}"
         )
-        # Another column, of which no value comes twice: no answer can be remembered.
+        # Another column whose values never repeat: no answer can be remembered.
         topology.bind("x", queue="q0", filter=Compare("=", Field("header", "b"), Literal("never")))
         rounds = routing(topology, fresh, bench.rounds // 3)
         bench.measure(f"filter, IN of {count:,} values", rounds, CHUNK, f"{size:,} bindings")
@@ -304,8 +308,8 @@ def bench_lists(bench: Bench, rng: random.Random, size: int) -> None:
 
 
 def bench_longest(bench: Bench, rng: random.Random, sizes: Sequence[int]) -> None:
-    """With the collector paused: what it takes has to do with all there is in the process."""
-    bench.part("The longest single question, while bindings come")
+    """The collector is paused: its pauses depend on all objects of the process."""
+    bench.part("The longest single question, while bindings are added")
     for size in sizes:
         topology = declared("headers", size)
         pairs = header_bindings(rng, size + 40)
@@ -316,7 +320,7 @@ def bench_longest(bench: Bench, rng: random.Random, sizes: Sequence[int]) -> Non
         gc.disable()
         for n in range(40):
             topology.bind("x", queue=f"q{n}", arguments=pairs[size + n])
-            # Some bindings come close together, and some after as many questions as there are bindings.
+            # Some bindings follow each other closely, and some after as many questions as there are bindings.
             drawn = messages(rng, 50 if n % 20 else min(size + 2_000, 20_000))
             longest = max(longest, *(_seconds(topology, message) for message in drawn))
         gc.enable()
@@ -342,7 +346,7 @@ def bench_repeated(bench: Bench, rng: random.Random, topology: Topology) -> None
 
 
 def _warm(topology: Topology, known: list[Message]) -> None:
-    """Remembering rests where it did not help; it begins again some time after messages repeat."""
+    """Let the cache of answers notice that messages repeat: it rests while they do not."""
     for _ in range(600):
         for message in known:
             topology.route("x", message)
@@ -454,7 +458,7 @@ def bench_batches(bench: Bench, rng: random.Random, size: int, rows: int) -> Non
         bench.measure(f"{name}, all vectors", spelled, count, "every queue's rows spelled out")
     sample = [rng.choice(combinations) for _ in range(20_000)]
     rounds = [lambda: [topology.route("x", m) for m in sample]] * 2
-    single = bench.measure("the same, one by one", rounds, 20_000)
+    single = bench.measure("batch, its messages one by one", rounds, 20_000)
     bench.versus(ours, "one by one", single.value)
 
 
@@ -537,7 +541,7 @@ def _versus(
     count = len(drawn[0])
     parts = iter(drawn)
     ours = bench.measure(what, routing(topology, lambda: next(parts), len(drawn)), count)
-    # One copy per queue, for them as for us.
+    # The scan makes a set of queues as well.
     rounds = [lambda part=part: [frozenset(scan(m)) for m in part] for part in drawn]
     theirs = bench.measure(f"scan, {what}", rounds, count)
     bench.versus(ours, "a scan over all bindings", theirs.value, at_least(0.9))  # a tenth is noise

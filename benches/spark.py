@@ -1,12 +1,11 @@
-"""What the data pipeline costs on Spark: reading with a filter, routing, the delay of a stream, and growth.
+"""The cost of the data pipeline on Spark: reads with a filter, routing, the latency of a stream, and growth.
 
     python benches/spark.py [--quick] [--seed N] [--json PATH] [--only PART] [--directory PATH] [--master URL]
 
-Every figure stands beside what a user would do instead, on the same data in the same session: Spark's own filter
-on our source, native Parquet with pushdown and Bloom filters, a row UDF. Beside the time by the clock stands the
-CPU of the whole tree of processes (driver, JVM, Python workers) in seconds per million rows: on a machine that others
-use too, only that says what the code does, and ratios are given both ways. Each query is run once before it is
-measured, and measured as the best of some rounds.
+Every figure is compared with an alternative on equal data in one session: Spark's own filter on our source, native Parquet
+with pushdown and Bloom filters, a row UDF. Besides the elapsed time, the CPU time of the whole tree of processes (driver,
+JVM, Python workers) is printed in seconds per million rows: on a shared machine only that is reliable, and ratios are
+printed for both. Each query runs once before it is measured, and the best of some rounds counts.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ BINDINGS = 1_000
 
 
 class Cost(NamedTuple):
-    """What something took by the clock and of all processors."""
+    """The elapsed time and the CPU time of a run."""
 
     wall: float
     cpu: float
 
 
 class Rate(NamedTuple):
-    """Rows a second, and what one row took of all processors."""
+    """Rows a second, and the CPU time of a row."""
 
     figure: Figure
     cpu_of_row: float
@@ -68,7 +67,7 @@ class Bench(Recorder):
         self._streams: dict[int, Path] = {}
 
     def stream(self, rows: int) -> Path:
-        """A sealed stream of so many orders, clustered by region; made once."""
+        """A sealed stream of that many orders, clustered by region; created once."""
         if rows not in self._streams:
             print(f"  making a stream of {rows:,} messages …", flush=True)
             path = self.place / f"orders-{rows}"
@@ -137,7 +136,7 @@ def tree() -> Iterator[psutil.Process]:
 
 
 def driver_bytes() -> int:
-    """What the driver holds: this process and its JVM."""
+    """The memory of the driver: this process and its JVM."""
     total = 0
     for process in tree():
         with suppress(psutil.NoSuchProcess):  # a worker that ended meanwhile
@@ -154,7 +153,7 @@ def bench_read(bench: Bench) -> None:
     bench.part(f"Read: {rows:,} messages, sealed, clustered by region")
     parquet = unsorted_parquet(bench, rows)
 
-    def native() -> DataFrame:  # made anew for each query, as ours is
+    def native() -> DataFrame:  # created again for each query, as ours is
         return bench.spark.read.parquet(parquet)
 
     one_percent = "amount < 50"
@@ -182,7 +181,7 @@ def orders(bench: Bench, path: Path, filter: str = "") -> DataFrame:
 
 
 def unsorted_parquet(bench: Bench, rows: int) -> str:
-    """As many orders in the order they came, written by Spark."""
+    """That many orders in publishing order, written by Spark."""
     hot, place = bench.place / "hot", str(bench.place / "parquet")
     fill(hot, bench.data.orders(rows)).close()
     write = orders(bench, hot).write.mode("overwrite")
@@ -199,7 +198,7 @@ def consume(frame: DataFrame) -> object:
 
 
 def topology_of(bindings: int, queues: int = QUEUES) -> Topology:
-    """Two headers each, every fifth with a filter besides."""
+    """Bindings with two headers each, every fifth also with a filter."""
     made = Topology()
     made.declare_exchange("orders", "headers")
     for number in range(queues):
@@ -229,7 +228,7 @@ def pipeline(bench: Bench, path: Path, bindings: int, to: str, name: str) -> Pip
 
 
 def run_pipeline(bench: Bench, path: Path, bindings: int, to: str) -> tuple[Cost, Account, int]:
-    """What the batches of a fresh pipeline take once it has started: all but the first of four; and their rows."""
+    """The time of the batches of a new pipeline, without the first of four; and their rows."""
     name = f"p{time.monotonic_ns()}"
     made, account, seconds = pipeline(bench, path, bindings, to, name), Account(name), 0.0
     cpu, rows = 0.0, 0
@@ -259,7 +258,7 @@ def bench_route(bench: Bench) -> None:
 
 
 def row_udf(bench: Bench, path: Path, rows: int) -> tuple[Cost, int]:
-    """The same routing, a pickled row at a time; all queues into one stream, which is easier."""
+    """The routing of a pipeline with a pickled row at a time; all queues go to one stream, which is easier."""
     from pyspark.sql import functions
 
     topology = topology_of(BINDINGS)
@@ -363,7 +362,7 @@ def bench_growth(bench: Bench) -> None:
 
 
 class Grown(NamedTuple):
-    """What a stream of one size took."""
+    """The results for a stream of one size."""
 
     rows: int
     rare: Cost
@@ -373,7 +372,7 @@ class Grown(NamedTuple):
 
 
 def limits(small: Grown, large: Grown, more_bindings: float) -> Iterator[str]:
-    """What it is that ends growth, by these figures."""
+    """What limits growth, by these figures."""
     times = large.rows / small.rows
     cores = os.cpu_count() or 1
     busy = large.routed.cpu / (large.routed.wall * cores)
@@ -399,12 +398,15 @@ def main() -> None:
     parser = options(__doc__, seed=3, parts=PARTS)
     parser.add_argument("--directory", type=Path, help="where the streams go, for a while")
     parser.add_argument("--master", default="local[2]", help="where Spark runs")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     _TREE.start()
-    with running(given.master) as spark, tempfile.TemporaryDirectory(dir=given.directory) as place:
-        bench = Bench(spark, Data(given.seed), Path(place), given.quick)
-        with recorded(bench, given):
-            for name in given.only or PARTS:
+    with (
+        running(arguments.master) as spark,
+        tempfile.TemporaryDirectory(dir=arguments.directory) as place,
+    ):
+        bench = Bench(spark, Data(arguments.seed), Path(place), arguments.quick)
+        with recorded(bench, arguments):
+            for name in arguments.only or PARTS:
                 PARTS[name](bench)
 
 

@@ -1,6 +1,6 @@
-"""One filter, one answer: sample messages through every engine, and how the filter is understood.
+"""Run sample messages through a filter on every engine, and explain the filter.
 
-Run it with `make demo`. It ends with exit code 1 if any engine disagrees with the reference.
+The exit code is 1 if any engine disagrees with the reference.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import sys
 from time import perf_counter
 
-from headgate.check.engine import Question
 from rich.console import Console
 from rich.table import Table
 
 from headgate import Message, as_filter
-from headgate.check.engines import ENGINES, open_engine
+from headgate.check import ENGINES, Question, open_engine
 from headgate.cli.app import run
-from headgate.filters.logic import evaluate
+from headgate.filters import evaluate
 
 FILTER = "region = 'EU' AND amount > 1000 AND type IN ('created', 'paid') AND NOT sys.topic MATCHES '#.test.#'"
 MESSAGES = {
@@ -47,23 +46,21 @@ def main() -> int:
     console = Console(highlight=False)
     tree = as_filter(FILTER)
     reference = [evaluate(tree, message) for message in MESSAGES.values()]
-    answers, seconds = ask_every_engine(console, [Question(tree, m) for m in MESSAGES.values()])
+    answers, seconds = run_every_engine(console, [Question(tree, m) for m in MESSAGES.values()])
     console.print(f"\n[bold]{FILTER}[/]\n")
     console.print(table_of(reference, answers, seconds))
-    agreed = all(given == [truth is True for truth in reference] for given in answers.values())
-    console.print(
-        "\nEvery engine gives the same answer.\n" if agreed else "\n[red]The engines disagree.[/]\n"
-    )
+    agreed = all(found == [truth is True for truth in reference] for found in answers.values())
+    console.print("\nAll engines agree.\n" if agreed else "\n[red]The engines disagree.[/]\n")
     run(["explain", FILTER])
     return 0 if agreed else 1
 
 
-def ask_every_engine(
+def run_every_engine(
     console: Console, questions: list[Question]
 ) -> tuple[dict[str, list[bool]], dict[str, float]]:
     answers, seconds = {}, {}
     for name in ENGINES:
-        with console.status(f"asking {name} …"), open_engine(name) as engine:
+        with console.status(f"running on {name} …"), open_engine(name) as engine:
             started = perf_counter()
             answers[name] = engine.answer(questions)
             seconds[name] = perf_counter() - started
@@ -75,7 +72,7 @@ def table_of(
 ) -> Table:
     table = Table("message", "reference", *answers)
     for i, name in enumerate(MESSAGES):
-        table.add_row(name, TRUTH[reference[i]], *(MARK[given[i]] for given in answers.values()))
+        table.add_row(name, TRUTH[reference[i]], *(MARK[found[i]] for found in answers.values()))
     table.add_section()
     table.add_row("time to answer", "", *(f"{seconds[name] * 1000:.1f} ms" for name in answers))
     return table

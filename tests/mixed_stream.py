@@ -14,7 +14,7 @@ from tests import generate
 
 
 def mixed_stream(path: Path, rng: Random, count: int) -> list[Record]:
-    """A new stream of so many messages in hot, sealed and cold segments; gives what is in it."""
+    """Create a stream of so many messages in hot, sealed and cold segments; return the messages."""
     options = {
         "chunk_messages": rng.choice((4, 16)),
         "segment_bytes": rng.choice((1 << 13, 1 << 16)),

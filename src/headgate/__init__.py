@@ -1,7 +1,7 @@
 """Headgate: say once what you want, and the filter is pushed as deep as it goes.
 
-The public names live in their own modules and are loaded when they are first asked for, so that a Spark
-executor or a small script carries nothing it does not use.
+The public names are loaded at their first use, so that a Spark executor or a small script carries nothing that it
+does not use.
 """
 
 from __future__ import annotations

@@ -1,51 +1,52 @@
-"""Everything Headgate raises on purpose.
+"""All errors that Headgate raises on purpose. A message says what is wrong, where, and what to do.
 
 HeadgateError
 ├── FilterError (ValueError)        something is wrong with a filter
-│   ├── FilterSyntaxError           the text does not parse; knows line, column, what was expected
+│   ├── FilterSyntaxError           the text does not parse; has line, column and what was expected
 │   ├── FilterLimitError            too long, too many tokens, too deep
-│   └── FilterTypeError             a node was built from the wrong kind of thing
+│   └── FilterTypeError (TypeError)  a node cannot be built from that kind of value
 ├── TopicPatternError (ValueError)  a topic pattern cannot be used
 ├── InvalidMessage (ValueError)     a message cannot be published as it is
 ├── SettingsError (ValueError)      a setting has a value that cannot be used
 ├── CasesError (ValueError)         a table of filter cases cannot be read
 ├── StreamError                     something is wrong with a stream
 │   ├── StreamNotFound              there is no stream in that directory
-│   ├── StreamExists                there is one already
-│   ├── StreamLocked                another writer holds it; names the holder
+│   ├── StreamExists                there is a stream in that directory already
+│   ├── StreamLocked                another writer has it open; names the holder
 │   ├── StreamClosed                it was used after it was closed
 │   ├── StreamBusy                  too many messages wait to be stored
 │   ├── StreamWriteError            the disk refused the bytes; nothing confirmed is lost
 │   ├── StreamCorrupt               bytes on disk are not what was written; names file, position and offsets
-│   ├── PositionLost                a reader stands where the stream has nothing (any more); says what there is
+│   ├── PositionLost                a reader is at an offset that the stream does not have (any more); names those it has
 │   └── StreamOptionsError (ValueError)  an option cannot be used
 ├── RoutingError                    something is wrong with an exchange, a queue or a binding
 │   ├── UnknownExchange (LookupError)  no exchange has that name
 │   ├── UnknownQueue (LookupError)  no queue has that name
 │   ├── NotPermitted                the exchange or the name is reserved
-│   ├── NotEquivalent (ValueError)  it was declared before, differently
+│   ├── NotEquivalent (ValueError)  it was declared before with other attributes
 │   ├── DeclarationRefused (ValueError)  an exchange of that kind cannot be declared
 │   ├── BindingRefused (ValueError)  a binding's key, arguments or filter cannot be used
 │   └── TopologyError (ValueError)  a file of definitions cannot be read; says which entry and why
 ├── QueueError                      something is wrong with a queue or its database
 │   ├── QueueNotFound               there is no queue or subscription of that name
 │   ├── QueueOptionsError (ValueError)   an option of a queue cannot be used
-│   ├── StaleLease                  the lease is over and the message is no longer yours
+│   ├── StaleLease                  the lease has ended and the message may belong to another consumer
 │   ├── SchemaTooNew                a newer Headgate made these tables
 │   ├── DatabaseNotFound            the database is not there, or holds no queues
 │   ├── DatabaseUnavailable         the database cannot be reached; try again
 │   ├── DatabaseFull                the disk refused the bytes; nothing confirmed is lost
 │   └── DatabaseClosed              it was used after it was closed
 ├── PipelineError (ValueError)      a pipeline file cannot be run; lists every problem with its place
-├── SparkError                      something is wrong with what Spark is asked to do
+├── SparkError                      something is wrong with a Spark source, sink or job
 │   ├── SparkOptionsError (ValueError)  an option of format("headgate") is unknown or cannot be used
 │   │   └── NoQueues                 the database that is named holds no queues yet
-│   ├── SparkSchemaError (ValueError)  a column's type cannot hold what the column stands for
-│   ├── StagingError                a staged file, or its folder, is not where driver and executors both see it
-│   └── DataLost                    messages a query has yet to read were dropped by retention
+│   ├── SparkSchemaError (ValueError)  a column has a type that cannot hold its field
+│   ├── StagingError                a staged file or its folder cannot be seen by both the driver and the executors
+│   ├── CheckpointLocked            another driver runs the query of this checkpoint; names the holder
+│   └── DataLost                    retention deleted messages that a query has not read yet
 ├── JavaNotFound                    no Java runtime that Spark can use
 ├── ServerNotFound                  no PostgreSQL server answers
-└── MissingExtra (ImportError)      an optional part is not installed; says which pip line installs it
+└── MissingExtra (ImportError)      an optional part is not installed; has the pip line that installs it
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from collections.abc import Mapping, Sequence
 
 
 class HeadgateError(Exception):
-    """The root: catch this to catch everything Headgate raises on purpose."""
+    """The root: catch this to catch every error that Headgate raises on purpose."""
 
 
 class FilterError(HeadgateError, ValueError):
@@ -68,7 +69,7 @@ class FilterSyntaxError(FilterError):
         self.problem, self.text, self.at, self.expected = problem, text, at, expected
         self.line = text.count("\n", 0, at) + 1
         self.column = at - text.rfind("\n", 0, at)
-        hint = f"; expected {_one_of(expected)}" if expected else ""
+        hint = f"; expected {_join_words(expected)}" if expected else ""
         where = f"line {self.line}, column {self.column}"
         super().__init__(f"{problem} at {where}{hint}\n{_caret(text, at)}")
 
@@ -91,7 +92,7 @@ class FilterLimitError(FilterError):
 
 
 class FilterTypeError(FilterError, TypeError):
-    """A filter node was built from the wrong kind of thing."""
+    """A filter node cannot be built from that kind of value."""
 
 
 class TopicPatternError(HeadgateError, ValueError):
@@ -136,7 +137,7 @@ class StreamLocked(StreamError):
         self.path, self.holder = path, dict(holder)
         who = ", ".join(f"{name} {value}" for name, value in self.holder.items())
         super().__init__(
-            f"{path} is being written by another writer ({who or 'it has not said who it is'}); "
+            f"{path} has another writer ({who or 'unknown'}); "
             "close that one first, or deposit() through the inbox"
         )
 
@@ -153,14 +154,14 @@ class StreamBusy(StreamError):
 
 
 class StreamWriteError(StreamError):
-    """The disk refused the bytes. What was confirmed is safe; what was not can be sent again."""
+    """The disk refused the bytes. Confirmed messages are safe; others can be published again."""
 
 
 class StreamCorrupt(StreamError):
-    """Bytes on disk are not what was written; `file` and `position` say where. A file may also be missing.
+    """Bytes on disk are not those that were written, or a file is missing; `file` and `position` say where.
 
     `offsets` are those that cannot be read because of it, as far as they are known: pairs of the first and the last
-    of each run. `messages` is how many messages that are; of offsets that lie scattered, only the bounds may be known.
+    of each run. `messages` is their number; of scattered offsets only the bounds may be known.
     """
 
     def __init__(
@@ -204,21 +205,21 @@ class StreamCorrupt(StreamError):
 
 
 class PositionLost(StreamError):
-    """A reader is to go on at an offset that is not, or no longer, in [`first_offset`, `next_offset`]."""
+    """A reader is at an offset that is not, or no longer, in [`first_offset`, `next_offset`]."""
 
     def __init__(self, who: str, position: int, first_offset: int, next_offset: int) -> None:
         self.who, self.position = who, position
         self.first_offset, self.next_offset = first_offset, next_offset
         if position < first_offset:
-            lost = f"offsets {position} to {first_offset - 1} were dropped by retention before they were read"
+            lost = f"offsets {position} to {first_offset - 1} were deleted by retention before they were read"
         else:
             lost = (
                 f"the stream ends at {next_offset}: it lost its last messages in a power failure "
-                "(fsync is not always), or it was made anew"
+                '(fsync is not "always"), or it was deleted and created again'
             )
         super().__init__(
-            f"{who} stands at offset {position}, and {lost}. "
-            'Go on with the oldest message there is: on_lost="first", or with the next to come: on_lost="next"'
+            f"{who} is at offset {position}, but {lost}. "
+            'Continue with the oldest message: on_lost="first", or with the next one to arrive: on_lost="next"'
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
@@ -260,7 +261,7 @@ class NotPermitted(RoutingError):
 
 
 class NotEquivalent(RoutingError, ValueError):
-    """It was declared before with a different `attribute`."""
+    """It was declared before with another value of `attribute`."""
 
     def __init__(self, what: str, attribute: str, declared: object, given: object) -> None:
         self.what, self.attribute, self.declared, self.given = what, attribute, declared, given
@@ -305,14 +306,14 @@ class QueueOptionsError(QueueError, ValueError):
 
 
 class StaleLease(QueueError):
-    """The lease is over: the message was or will be given to somebody else, or it is gone."""
+    """The lease has ended: another consumer has the message or may claim it, or it is gone."""
 
     def __init__(self, queue: str, ids: tuple[int, ...], verb: str) -> None:
         self.queue, self.ids, self.verb = queue, ids, verb
         which = f"message {ids[0]}" if len(ids) == 1 else f"{len(ids)} messages"
         super().__init__(
-            f"cannot {verb} {which} of {queue!r}: the lease is over, and it was given to another consumer, or settled "
-            "or purged already; ask for a longer lease, or extend it in time"
+            f"cannot {verb} {which} of {queue!r}: the lease has ended, and another consumer has it, or it was settled "
+            "or purged; use a longer lease, or extend it in time"
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
@@ -320,19 +321,19 @@ class StaleLease(QueueError):
 
 
 class SchemaTooNew(QueueError):
-    """The tables were made by a newer Headgate."""
+    """The tables were made by a newer Headgate; this one cannot use them."""
 
 
 class DatabaseUnavailable(QueueError):
-    """The database cannot be reached. Nothing of the operation was done, unless it says otherwise."""
+    """The database cannot be reached. The operation had no effect, unless the message says otherwise."""
 
 
 class DatabaseNotFound(QueueError):
-    """The database that is named is not there, or holds no queues; it was not made."""
+    """The database does not exist, or holds no queues; it was not created."""
 
 
 class DatabaseFull(QueueError):
-    """The disk refused the bytes. What was confirmed is safe."""
+    """The disk refused the bytes. Confirmed messages are safe."""
 
 
 class DatabaseClosed(QueueError):
@@ -340,7 +341,7 @@ class DatabaseClosed(QueueError):
 
 
 class PipelineError(HeadgateError, ValueError):
-    """A pipeline file cannot be run as it is; `problems` are all that were found, each with its place."""
+    """A pipeline file cannot be run; `problems` lists all that were found, each with its place."""
 
     def __init__(self, file: str, problems: tuple[str, ...]) -> None:
         self.file, self.problems = file, problems
@@ -353,7 +354,7 @@ class PipelineError(HeadgateError, ValueError):
 
 
 class SparkError(HeadgateError):
-    """Something is wrong with what Spark is asked to do."""
+    """Something is wrong with a Spark source, sink or job."""
 
 
 class SparkOptionsError(SparkError, ValueError):
@@ -361,11 +362,11 @@ class SparkOptionsError(SparkError, ValueError):
 
 
 class NoQueues(SparkOptionsError):
-    """The database that is named holds no queues yet."""
+    """The database holds no queues yet."""
 
 
 class SparkSchemaError(SparkError, ValueError):
-    """A column's type cannot hold what the column stands for; `column` names it."""
+    """The type of a column cannot hold its field; `column` names it."""
 
     def __init__(self, column: str, problem: str) -> None:
         self.column, self.problem = column, problem
@@ -376,7 +377,7 @@ class SparkSchemaError(SparkError, ValueError):
 
 
 class StagingError(SparkError):
-    """A staged file, or the folder for it, is not where the driver and the executors both see it."""
+    """A staged file or its folder cannot be seen by both the driver and the executors."""
 
 
 class CheckpointLocked(SparkError):
@@ -387,8 +388,7 @@ class CheckpointLocked(SparkError):
         known = [f"{name} {holder[name]}" for name in ("pid", "host", "since") if name in holder]
         super().__init__(
             f"the checkpoint {checkpoint} is in use by another driver "
-            f"({', '.join(known) or 'it has not said who it is'}); stop that one first, or give this pipeline a checkpoint "
-            "of its own"
+            f"({', '.join(known) or 'unknown'}); stop that driver first, or set another checkpoint for this pipeline"
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
@@ -396,7 +396,7 @@ class CheckpointLocked(SparkError):
 
 
 class DataLost(SparkError):
-    """Messages that a query has yet to read are gone: retention dropped them first."""
+    """Messages that a query has not read yet are gone: retention deleted them first."""
 
 
 class JavaNotFound(HeadgateError):
@@ -408,7 +408,7 @@ class ServerNotFound(HeadgateError):
 
 
 class MissingExtra(HeadgateError, ImportError):
-    """An optional part of Headgate is not installed."""
+    """An optional part of Headgate is not installed; the message has the pip line."""
 
     def __init__(self, extra: str, purpose: str) -> None:
         self.extra, self.purpose = extra, purpose
@@ -418,14 +418,14 @@ class MissingExtra(HeadgateError, ImportError):
         return type(self), (self.extra, self.purpose)
 
 
-def _one_of(expected: tuple[str, ...]) -> str:
+def _join_words(expected: tuple[str, ...]) -> str:
     if len(expected) == 1:
         return expected[0]
     return ", ".join(expected[:-1]) + " or " + expected[-1]
 
 
 def _caret(text: str, at: int) -> str:
-    """The line around `at`, cut to a readable width, and a caret under it."""
+    """Show the line around `at`, cut to a readable width, with a caret under it."""
     start = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at)
     end = len(text) if end < 0 else end

@@ -1,8 +1,8 @@
-"""Waking whoever waits for a directory to change, in this process or another, without polling.
+"""Wait for changes in directories, by this process or another, without polling.
 
-On Linux the kernel says when a file in the directory was written, made, renamed or removed (inotify). Elsewhere, and
-where the kernel refuses, writers in this process say so through `notify`, and other processes are noticed by
-looking at the directory ever more slowly while nothing happens.
+On Linux the kernel reports when a file in the directory is written, created, renamed or removed (inotify). Elsewhere,
+and where the kernel refuses, writers in this process call `notify`, and changes by other processes are found by polling
+the directory, more and more slowly while nothing changes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from headgate.forks import call_in_child
 _IN_MODIFY, _IN_MOVED_FROM, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x2, 0x40, 0x80, 0x100, 0x200
 _EVENTS: Final = _IN_MODIFY | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE
 _EVENT: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
-_FIRST_LOOK, _SLOWEST_LOOK = 0.002, 0.25  # seconds between looks where there is no inotify
+_FIRST_POLL, _SLOWEST_POLL = 0.002, 0.25  # seconds between polls without inotify
 
 _waiting: dict[str, set[Watch]] = {}
 _waiting_lock = threading.Lock()
 
 
 def notify(directory: Path) -> None:
-    """Wake everyone in this process who watches the directory."""
+    """Wake every watch of the directory in this process."""
     if not _waiting:
         return
     with _waiting_lock:
@@ -43,17 +43,17 @@ def notify(directory: Path) -> None:
 
 
 class Watch:
-    """Waits for changes in some directories. A change while nobody waits is not lost: the next wait returns at once."""
+    """Waits for changes in directories. A change between two waits is not lost: the next wait returns at once."""
 
     def __init__(
         self, *directories: Path, accepts: Callable[[str], bool] = lambda name: True
     ) -> None:
-        """Only files whose name is accepted wake."""
+        """Watch directories; only files whose name is accepted wake."""
         self._directories, self._accepts = [os.path.abspath(d) for d in directories], accepts
         self._open()
         self._seen: object = None
-        self._pause = _FIRST_LOOK
-        self._looks_different()
+        self._pause = _FIRST_POLL
+        self._poll_directories()
         call_in_child(self, Watch._open_again)
         with _waiting_lock:
             for directory in self._directories:
@@ -68,7 +68,7 @@ class Watch:
             self._poll.register(self._inotify, select.POLLIN)
 
     def _open_again(self) -> None:
-        """In a forked child: what it read from the inherited files, its parent would miss."""
+        """Open own files in a forked child: the parent would miss what it reads from the inherited ones."""
         global _waiting_lock
         _waiting_lock = threading.Lock()  # a thread of the parent may have held it
         if self._woken_read >= 0:
@@ -77,7 +77,7 @@ class Watch:
 
     @property
     def kernel_wakes(self) -> bool:
-        """Whether the kernel says when something changes, so that nobody else has to."""
+        """Whether the kernel reports changes, so that `notify` is not needed."""
         return self._inotify is not None
 
     @property
@@ -86,7 +86,7 @@ class Watch:
         return (self._woken_read,) if self._inotify is None else (self._woken_read, self._inotify)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until something changed (True) or `timeout` seconds have passed (False)."""
+        """Wait until something changes (True) or `timeout` seconds have passed (False)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else max(deadline - time.monotonic(), 0)
@@ -100,9 +100,10 @@ class Watch:
         try:
             os.write(self._woken_write, b"\0")
         except (BlockingIOError, OSError):
-            return  # full, so it is woken already; or closed
+            return  # the pipe is full, so that it is woken already, or closed
 
     def close(self) -> None:
+        """Stop watching; idempotent."""
         with _waiting_lock:
             for directory in self._directories:
                 watches = _waiting.get(directory, set())
@@ -130,12 +131,12 @@ class Watch:
         self.close()
 
     def _changed(self, timeout: float | None) -> bool:
-        """One look, for at most `timeout` seconds."""
+        """Wait once, for at most `timeout` seconds."""
         if self._inotify is None:
             timeout = self._pause if timeout is None else min(timeout, self._pause)
         ready = self._poll.poll(None if timeout is None else timeout * 1000)
         found = [self._drain(fd) for fd, _ in ready]
-        return any(found) if self._inotify is not None else any(found) or self._looks_different()
+        return any(found) if self._inotify is not None else any(found) or self._poll_directories()
 
     def _drain(self, fd: int) -> bool:
         try:
@@ -144,24 +145,23 @@ class Watch:
             return False
         return fd == self._woken_read or any(map(self._accepts, _names(content)))
 
-    def _looks_different(self) -> bool:
+    def _poll_directories(self) -> bool:
         seen = self._seen
-        with suppress(
-            OSError
-        ):  # no more files can be opened now, or the directory is gone: look again later
+        # No more files can be opened now, or the directory is gone: the next poll tries again.
+        with suppress(OSError):
             self._seen = self._state()
         different = seen != self._seen
-        self._pause = _FIRST_LOOK if different else min(self._pause * 2, _SLOWEST_LOOK)
+        self._pause = _FIRST_POLL if different else min(self._pause * 2, _SLOWEST_POLL)
         return different
 
     def _state(self) -> object:
-        """What can be seen of the directory from outside, where inotify does not tell."""
+        """List the files of the directories, where inotify does not report changes."""
         if self._inotify is not None:
             return None
-        return [_seen(directory, self._accepts) for directory in self._directories]
+        return [_list_files(directory, self._accepts) for directory in self._directories]
 
 
-def _seen(directory: str, accepts: Callable[[str], bool]) -> set[tuple[str, int, int, int]]:
+def _list_files(directory: str, accepts: Callable[[str], bool]) -> set[tuple[str, int, int, int]]:
     seen = set()
     with os.scandir(directory) as found:
         for entry in found:
@@ -173,7 +173,7 @@ def _seen(directory: str, accepts: Callable[[str], bool]) -> set[tuple[str, int,
 
 
 def _names(events: bytes) -> list[str]:
-    """The names of the files that inotify's events are about."""
+    """Read the names of the files from events of inotify."""
     found, at = [], 0
     while at < len(events):
         *_, length = _EVENT.unpack_from(events, at)
@@ -183,7 +183,7 @@ def _names(events: bytes) -> list[str]:
 
 
 def _open_inotify(directories: Iterable[str]) -> int | None:
-    """A file descriptor that tells of changes in the directories, where the system has such."""
+    """Open a file descriptor that reports changes in the directories; None where the system has none."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None, use_errno=True)

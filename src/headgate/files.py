@@ -1,4 +1,4 @@
-"""Files that survive a crash: what was made, renamed or removed is also in the directory's own record."""
+"""Files that survive a crash: creating, renaming and removing them is made durable in their directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNFINISHED_SUFFIX: Final = ".new"
 
 
 def sync_directory(directory: Path) -> None:
-    """A new name is only durable once its directory is."""
+    """Make new names in a directory durable."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -24,7 +24,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, whole or not at all."""
+    """Write a file durably, replacing the old one as a whole or not at all."""
     new = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
     write_durably(new, content)
     os.replace(new, path)
@@ -32,7 +32,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def put_file(path: Path, content: bytes) -> None:
-    """The same for what can be made again: a power failure may take it."""
+    """Write a file, replacing the old one as a whole; a power failure may lose it."""
     new = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
     new.write_bytes(content)
     os.replace(new, path)
@@ -49,7 +49,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def overwrite(path: Path, position: int, content: bytes) -> None:
-    """Put `content` at that place of a file, durably."""
+    """Overwrite bytes in the middle of a file, durably."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.pwrite(fd, content, position)
@@ -59,14 +59,14 @@ def overwrite(path: Path, position: int, content: bytes) -> None:
 
 
 def write_all(fd: int, content: bytes | memoryview) -> None:
-    """Write every byte, however many calls it takes."""
-    left = memoryview(content)
-    while left:
-        left = left[os.write(fd, left) :]
+    """Write all bytes, in as many calls as it takes."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def remove_files(*paths: Path) -> None:
-    """Unlink what is there, then make that durable."""
+    """Unlink files, those that exist, and make that durable."""
     for path in paths:
         path.unlink(missing_ok=True)
     for directory in {path.parent for path in paths}:
@@ -75,7 +75,7 @@ def remove_files(*paths: Path) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A file to read from."""
+    """Open a file for reading until the block ends."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield fd
@@ -84,18 +84,18 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def map_file(path: Path) -> pa.Buffer:
-    """The file as it is now, mapped. Only for files that are never cut off: to touch what is gone kills the process."""
+    """Map a file as it is now. Only for files that are never truncated: reading a lost page kills the process."""
     with opened(path) as fd:
         return map_beginning(fd, os.fstat(fd).st_size)
 
 
 def map_beginning(fd: int, length: int) -> pa.Buffer:
-    """The first bytes of a file, mapped."""
+    """Map the first bytes of a file."""
     return pa.py_buffer(mmap.mmap(fd, length, prot=mmap.PROT_READ) if length else b"")
 
 
 def read_at(fd: int, position: int, length: int | None = None) -> pa.Buffer:
-    """So many bytes of a file from that place on, or all there are: read, so that nobody can cut them off."""
+    """Read bytes of a file from a position, by default to its end; a copy, so that truncating the file is safe."""
     left = max(os.fstat(fd).st_size - position, 0) if length is None else length
     found = [os.pread(fd, left, position)]
     while found[-1] and (got := sum(map(len, found))) < left:

@@ -1,7 +1,7 @@
-"""fork(): what a child must not share with its parent is closed before, or given up in the child.
+"""fork(): what a child must not share with its parent is closed before, or abandoned in the child.
 
-A child inherits open files, locks that other threads held, and connections whose other end knows one partner. Whoever
-owns such a thing says here what is to be done about it; the registration ends with the owner.
+A child inherits open files, locks that other threads hold, and connections that serve one process only. The owner of
+such a thing registers here what is to be done about it; the registration ends with the owner.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ _held: dict[int, list[Any]] = {}  # the locks held for a fork, by the thread tha
 
 
 def call_before_fork(owner: T, act: Callable[[T], None]) -> None:
-    """Have `act(owner)` called before each fork of this process, as long as the owner exists."""
+    """Register `act(owner)` to be called before each fork of this process, as long as the owner exists."""
     _before[owner] = act
 
 
 def call_in_parent(owner: T, act: Callable[[T], None]) -> None:
-    """Have `act(owner)` called in this process after each fork."""
+    """Register `act(owner)` to be called in this process after each fork."""
     _in_parent[owner] = act
 
 
 def call_in_child(owner: T, act: Callable[[T], None]) -> None:
-    """Have `act(owner)` called in every child that is forked while the owner exists."""
+    """Register `act(owner)` to be called in every child that is forked while the owner exists."""
     _in_child[owner] = act
 
 
 def keep_across_forks(lock: T) -> T:
-    """Have the lock free in every child, and what it guards complete: a fork waits until no other thread holds it.
+    """Make a fork wait until no other thread holds the lock: in the child it is free, and its data is consistent.
 
-    Of two locks that one thread holds at a time, the one it takes first is to be registered first.
+    Of two locks that a thread holds together, the one it takes first must be registered first.
     """
     _locks[lock] = None
     return lock
 
 
 def keep_for_ever(thing: Any) -> None:
-    """Never finalize an inherited object: its finalizer would end what the parent still uses."""
+    """Never finalize an inherited object: its finalizer would close what the parent still uses."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _call(registered: _Registered) -> None:
-    for reference in registered.keyrefs():  # in one step: other threads go on registering
+    for reference in registered.keyrefs():  # a copy: other threads keep registering
         try:
             if (owner := reference()) is not None:
                 registered[owner](owner)
-        except Exception:  # the others have to be called as well
-            _log.exception("fork: %r failed", reference)
+        except Exception:  # the others must be called as well
+            _log.exception("fork: the handler of %r failed", reference)
 
 
 def _hold_locks() -> None:
@@ -78,17 +78,17 @@ def _release_locks() -> None:
 
 
 def _prepare() -> None:
-    _call(_before)  # may wait for other threads: before any lock is held that they need
+    _call(_before)  # may wait for other threads, so it comes before their locks are held
     _hold_locks()
 
 
-def _go_on(registered: _Registered) -> None:
+def _finish(registered: _Registered) -> None:
     _release_locks()
     _call(registered)
 
 
 os.register_at_fork(
     before=_prepare,
-    after_in_parent=lambda: _go_on(_in_parent),
-    after_in_child=lambda: _go_on(_in_child),
+    after_in_parent=lambda: _finish(_in_parent),
+    after_in_child=lambda: _finish(_in_child),
 )

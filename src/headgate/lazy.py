@@ -1,4 +1,4 @@
-"""Front doors: what a package offers is loaded when it is first asked for."""
+"""Front doors: the names that a package exports are loaded at their first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Any
 def front_door(
     package: str, homes: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose names live in these modules of it, or of others (PEP 562)."""
+    """Make `__getattr__` and `__dir__` of a package (PEP 562).
+
+    `homes` lists the exported names by module: a module of the package, or `headgate.…` for any other.
+    """
     home = {
         name: module if module.startswith("headgate.") else f"{package}.{module}"
         for module, names in homes.items()

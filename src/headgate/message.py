@@ -1,8 +1,8 @@
-"""The message, and what a message may hold.
+"""The message, its system fields, and the one definition of a valid message (`validate`).
 
 A header value is a typed scalar: text, a 64-bit integer, a finite float or a boolean; `None` means that
-the header is absent. What arrives over AMQP and is none of these (a list, a table, bytes, void, NaN, an integer
-beyond 64 bits) is `OPAQUE` to filters: it exists, but none can compare it. `project_headers` sees to that.
+the header is absent. Any other value that arrives over AMQP (a list, a table, bytes, void, NaN, an integer
+beyond 64 bits) becomes `OPAQUE` in `project_headers`: it exists, but no filter can compare it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ PROPERTY_NAMES: Final = frozenset(
 
 
 class Opaque:
-    """A header value no filter can compare: it exists, and that is all a filter can know."""
+    """A header value that exists, but that no filter can compare."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ HeaderValue: TypeAlias = Scalar | Opaque | None
 class Message:
     """One message. Building one checks nothing; publishing does, see `validate`.
 
-    It owns what it is given: a dict of headers or a bytearray may be used again for the next message.
+    It copies a dict of headers and a bytearray, so that both can be used again for the next message.
     The AMQP properties (`correlation_id`, `reply_to`, `content_type`, `expiration`, …) are given by name,
     `Message(b"…", reply_to="answers")`, and kept in `properties`.
     """
@@ -162,12 +162,12 @@ class Message:
 
     @classmethod
     def from_json(cls, value: object, **fields: Any) -> Message:
-        """A message whose payload is `value` as JSON text, with the content type that says so."""
+        """Make a message with `value` as JSON in its payload, and the content type of JSON."""
         payload = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
         return cls(payload, **{"content_type": "application/json", **fields})
 
     def json(self) -> Any:
-        """The payload, decoded as JSON."""
+        """Decode the payload as JSON."""
         return json.loads(self.payload)
 
 
@@ -216,7 +216,7 @@ def as_message(message: Message | bytes, fields: MessageFields) -> Message:
 
 
 def _own_bytes(payload: Any) -> Any:
-    """A copy of bytes that their owner may change; anything else as it is, for `validate` to refuse."""
+    """Copy mutable bytes; return anything else as it is, for `validate` to refuse."""
     return bytes(payload) if isinstance(payload, bytearray | memoryview) else payload
 
 
@@ -225,7 +225,7 @@ def _own_mapping(headers: Any) -> Any:
 
 
 class _Draft:
-    """A message while it is made from what was stored: the same slots, and they can be written."""
+    """A message that is being made from stored fields: with the slots of a message, but not frozen."""
 
     __slots__ = Message.__slots__
 
@@ -241,33 +241,33 @@ def message_of_fields(
     key: str | None = None,
     properties: dict[str, HeaderValue] | None = None,
 ) -> Message:
-    """What Message() makes of fields that are known to be right, in a third of the time: it is made by the hundred."""
-    made: Any = _Draft()
-    made.payload = payload
-    made.topic = topic
-    made.headers = headers
-    made.priority = priority
-    made.timestamp = timestamp
-    made.id = id
-    made.filter_value = filter_value
-    made.key = key
-    made.properties = {} if properties is None else properties
-    made.__class__ = Message  # from here on it is frozen
-    return cast(Message, made)
+    """Make a message of fields that are known to be valid, in a third of the time of Message()."""
+    draft: Any = _Draft()
+    draft.payload = payload
+    draft.topic = topic
+    draft.headers = headers
+    draft.priority = priority
+    draft.timestamp = timestamp
+    draft.id = id
+    draft.filter_value = filter_value
+    draft.key = key
+    draft.properties = {} if properties is None else properties
+    draft.__class__ = Message  # frozen from here on
+    return cast(Message, draft)
 
 
 def _gather_properties(
-    given: Mapping[str, HeaderValue] | None, named: Mapping[str, HeaderValue]
+    properties: Mapping[str, HeaderValue] | None, named: Mapping[str, HeaderValue]
 ) -> dict[str, HeaderValue]:
     unknown = named.keys() - PROPERTY_NAMES
     if unknown:
         raise TypeError(f"Message() got an unexpected keyword argument {min(unknown)!r}")
-    return {**(given or {}), **{k: v for k, v in named.items() if v is not None}}
+    return {**(properties or {}), **{k: v for k, v in named.items() if v is not None}}
 
 
-# ---- what may be published ---------------------------------------------------------------------------
+# ---- the valid message -------------------------------------------------------------------------------
 
-# What no engine, file or protocol stores in a text, and what no name may hold besides.
+# Characters that no engine, file or protocol stores in text, and those that no name may hold.
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 CONTROL: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _OPTIONAL_TEXTS: Final = tuple(
@@ -276,7 +276,10 @@ _OPTIONAL_TEXTS: Final = tuple(
 
 
 def validate(message: Message) -> None:
-    """Refuse what some engine could not store or compare; the error names the field and the remedy."""
+    """Refuse a message that some engine could not store or compare; the error names the field and the remedy.
+
+    Faster checks elsewhere are tested against this one (tests/conformance/test_valid_messages.py).
+    """
     if not isinstance(message.payload, bytes | bytearray | memoryview):
         kind = type(message.payload).__name__
         raise InvalidMessage(
@@ -306,7 +309,7 @@ def validate(message: Message) -> None:
 
 
 def check_header_name(name: object) -> None:
-    """A header name is text of at most 255 bytes without control characters."""
+    """Refuse a header name unless it is text of at most 255 bytes without control characters."""
     if type(name) is not str:
         raise InvalidMessage(
             f"header {name!r}", f"header names must be str, not {type(name).__name__}"
@@ -319,7 +322,7 @@ def check_header_name(name: object) -> None:
 
 
 def check_header_value(where: str, value: object) -> None:
-    """A header value is text, an int64, a finite float, a bool, OPAQUE, or None for absent."""
+    """Refuse a header value unless it is text, an int64, a finite float, a bool, OPAQUE, or None for absent."""
     kind = type(value)
     if kind is str:
         if UNSTORABLE.search(cast(str, value)):
@@ -338,12 +341,12 @@ def check_header_value(where: str, value: object) -> None:
 
 
 def project_headers(headers: Mapping[str, object]) -> dict[str, HeaderValue]:
-    """What filters see of headers that came over AMQP: the values they can compare, and `OPAQUE` for all others."""
+    """Convert headers that arrived over AMQP: values that filters can compare, and `OPAQUE` for all others."""
     return {name: project_header_value(value) for name, value in headers.items()}
 
 
 def project_header_value(value: object) -> HeaderValue:
-    """The value as text, number or boolean; `OPAQUE` when publishing it here would be refused."""
+    """Convert a value to text, a number or a boolean; `OPAQUE` when `validate` would refuse it."""
     for kind in (bool, str, int, float):
         if isinstance(value, kind):
             projected = kind(value)
@@ -361,7 +364,7 @@ def _check_int(where: str, value: object, meaning: str) -> None:
     if type(value) is not int:
         raise InvalidMessage(where, f"must be {meaning}, not {value!r}")
     if not INT64_MIN <= value <= INT64_MAX:
-        bits = value.bit_length()  # Python refuses to spell out what is too long
+        bits = value.bit_length()  # Python refuses to print very long integers
         shown = f"{value!r}" if bits < 256 else f"one of {bits:,} bits"
         raise InvalidMessage(where, f"must be {meaning}, not {shown}")
 
@@ -375,7 +378,7 @@ def _check_name(where: str, value: object) -> None:
 
 
 def _check_size(where: str, value: str) -> None:
-    # Four bytes a code point at most: only text near the limit needs to be encoded to know.
+    # A code point has at most four bytes: only longer text has to be encoded to know its size.
     if (
         len(value) * 4 > MAX_NAME_BYTES
         and (size := len(value.encode("utf-8", "surrogatepass"))) > MAX_NAME_BYTES

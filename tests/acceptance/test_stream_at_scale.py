@@ -115,7 +115,7 @@ def test_reading_half_a_gigabyte_takes_little_memory(tmp_path: Path) -> None:
     assert most < 300
 
 
-def test_a_message_of_64_megabytes_goes_in_and_comes_out_hot_and_sealed(tmp_path: Path) -> None:
+def test_a_message_of_64_megabytes_can_be_read_hot_and_sealed(tmp_path: Path) -> None:
     large = bytes(64 << 20)
     with Stream.create(tmp_path / "s", fsync="never") as stream:
         with stream.producer() as producer:

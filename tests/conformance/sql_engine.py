@@ -1,4 +1,4 @@
-"""What both SQL engines must do; each supplies itself as `engine`, with a clock that stands at NOW_US."""
+"""What both SQL engines must do; each supplies itself as `engine`, with a clock that always returns NOW_US."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def with_headers(**headers) -> Message:
 
 def assert_agrees(engine, questions: list[Question]) -> None:
     for question, answer in zip(questions, engine.answer(questions), strict=True):
-        wanted = matches_filter(question.filter, question.message, NOW_US)
-        assert answer is wanted, f"{to_text(question.filter)} on {question.message}"
+        expected = matches_filter(question.filter, question.message, NOW_US)
+        assert answer is expected, f"{to_text(question.filter)} on {question.message}"
 
 
 def random_doubles(rng: Random, count: int) -> list[float]:
@@ -249,8 +249,8 @@ class SqlEngineConformance:
         ]
         questions = []
         for operand in operands:
-            for wanted in (0, 0.0, 1, 1e300, -(2**62), Arith("+", b, Literal(1))):
-                right = wanted if isinstance(wanted, Arith) else Literal(wanted)
+            for other in (0, 0.0, 1, 1e300, -(2**62), Arith("+", b, Literal(1))):
+                right = other if isinstance(other, Arith) else Literal(other)
                 tree = Compare(rng.choice(COMPARE_OPS), operand, right)
                 questions += [Question(tree, message) for message in rng.sample(rows, 12)]
         assert_agrees(engine, questions)

@@ -34,11 +34,11 @@ def test_a_batch_is_matched_as_its_messages_are(seed, monkeypatch, worth_a_mask,
     matcher = Matcher((n, generate.timeless(rng)) for n in range(80))
     messages = generate.messages(rng, 100)
     found = matcher.match_batch(layout(messages))
-    wanted = [matcher.match(message) for message in messages]
+    expected = [matcher.match(message) for message in messages]
     for handle in range(80):
-        rows = [at for at, handles in enumerate(wanted) if handle in handles]
+        rows = [at for at, handles in enumerate(expected) if handle in handles]
         assert found.rows_of(handle).tolist() == rows
-    assert found.reached.tolist() == [bool(handles) for handles in wanted]
+    assert found.reached.tolist() == [bool(handles) for handles in expected]
 
 
 @by_layout
@@ -89,7 +89,7 @@ def test_a_row_has_a_header_in_its_column_or_in_its_overflow_and_not_in_both(tmp
         stream.append(table)
 
 
-def test_what_was_scanned_can_be_appended_again(seed, tmp_path):
+def test_a_scanned_batch_can_be_appended_again(seed, tmp_path):
     messages = generate.messages(Random(seed), 60)  # some values among them no filter compares
     with Stream.create(tmp_path / "a") as first, Stream.create(tmp_path / "b") as second:
         with first.producer() as producer:
@@ -98,7 +98,7 @@ def test_what_was_scanned_can_be_appended_again(seed, tmp_path):
         assert [m.headers for m in second.consume()] == [m.headers for m in first.consume()]
 
 
-def test_a_value_no_filter_compares_exists_in_a_column_and_in_the_overflow(tmp_path):
+def test_an_opaque_value_exists_in_a_column_and_in_the_overflow(tmp_path):
     table = pa.table(
         {
             "h.o.t": [True, False, False],

@@ -56,9 +56,9 @@ def test_the_text_of_a_filter_parses_back_to_it(seed):
 def test_the_python_predicate_and_the_normal_form_agree_with_the_reference(seed):
     for rng in rounds(seed, LOCAL_EXAMPLES):
         tree, messages = generate.filter(rng), generate.messages(rng, MESSAGES)
-        wanted = expected(tree, messages)
-        assert list(map(compile_predicate(tree, clock), messages)) == wanted, to_text(tree)
-        assert expected(normalize(tree).tree, messages) == wanted, to_text(normalize(tree).tree)
+        answers = expected(tree, messages)
+        assert list(map(compile_predicate(tree, clock), messages)) == answers, to_text(tree)
+        assert expected(normalize(tree).tree, messages) == answers, to_text(normalize(tree).tree)
 
 
 def questions_of(rng: Random, filters: int) -> list[Question]:
@@ -70,8 +70,10 @@ def questions_of(rng: Random, filters: int) -> list[Question]:
 
 def assert_agrees(engine: CheckEngine, questions: list[Question]) -> None:
     for question, answer in zip(questions, engine.answer(questions), strict=True):
-        wanted = matches_filter(question.filter, question.message)
-        assert answer is wanted, f"{engine.name}: {to_text(question.filter)} on {question.message}"
+        reference = matches_filter(question.filter, question.message)
+        assert answer is reference, (
+            f"{engine.name}: {to_text(question.filter)} on {question.message}"
+        )
 
 
 def assert_agrees_on(engine: CheckEngine, seed: int, examples: int) -> None:
@@ -152,8 +154,8 @@ def test_a_verdict_is_never_wrong(seed):
         chunks = [generate.messages(rng, rng.randint(0, 4)) for _ in range(4)]
         verdicts = judge(tree, random_facts(rng, tree, chunks), now=clock)
         for i, chunk in enumerate(chunks):
-            wanted = expected(tree, chunk)
+            answers = expected(tree, chunk)
             if verdicts[i] is Verdict.NONE:
-                assert not any(wanted), to_text(tree)
+                assert not any(answers), to_text(tree)
             if verdicts[i] is Verdict.ALL:
-                assert all(wanted), to_text(tree)
+                assert all(answers), to_text(tree)

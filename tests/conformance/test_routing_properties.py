@@ -216,7 +216,7 @@ def test_the_index_and_the_scan_agree_on_ten_thousand_messages(seed, full, monke
         asked += play(rng, rounds=12, messages=20)
 
 
-def test_they_agree_when_every_limit_of_the_index_is_reached(seed, monkeypatch):
+def test_the_index_and_the_scan_agree_at_every_limit_of_the_index(seed, monkeypatch):
     monkeypatch.setattr(index, "WIDE", 2)
     monkeypatch.setattr(memory, "FIRST", 1)
     monkeypatch.setattr(memory, "MOST", 4)

@@ -160,7 +160,43 @@ def test_a_topology_that_changes_answers_as_a_scan_over_its_bindings_does(
             assert at_rest == answers
 
 
-def test_a_topology_may_be_looked_at_while_it_changes(seed):
+class ChangingHeaders(dict[str, str]):
+    """Headers that change the topology once, when `b` is read."""
+
+    def __init__(self, headers: dict[str, str], change: Callable[[], object]) -> None:
+        super().__init__(headers)
+        self._changes = [change]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = super().get(name, default)
+        if name == "b" and self._changes:
+            self._changes.pop()()
+        return value
+
+
+@pytest.mark.parametrize("few", [0, 8])
+def test_an_answer_never_mixes_the_bindings_before_and_after_a_change(monkeypatch, few):
+    """As if another thread had changed the topology between two steps of the question."""
+    monkeypatch.setattr(index, "FEW", few)
+    monkeypatch.setattr(cache, "FIRST", 1)
+    topology = Topology()
+    topology.declare_exchange("x", "headers")
+    for queue in ("before", "after", "other"):
+        topology.declare_queue(queue)
+    topology.bind("x", queue="before", arguments={"a": "1"})
+    topology.bind("x", queue="other", arguments={"b": "2"})
+    for n in range(3):  # until the cache of answers rests
+        topology.route("x", ("", {"a": str(n)}))
+
+    def change() -> None:
+        topology.unbind("x", queue="before", arguments={"a": "1"})
+        topology.bind("x", queue="after", arguments={"b": "1"})
+
+    headers = ChangingHeaders({"a": "1", "b": "1"}, change)
+    assert set(topology.route("x", ("", headers)).queues) == {"after"}
+
+
+def test_a_topology_can_be_listed_while_it_changes(seed):
     story = Story(Random(seed))
     performance, topology = Performance(story), story.topology
     with ThreadPoolExecutor(2) as pool:
@@ -174,7 +210,7 @@ def test_a_topology_may_be_looked_at_while_it_changes(seed):
         changing.result()
 
 
-def test_a_matcher_that_changes_finds_who_stays(seed):
+def test_a_matcher_that_changes_finds_the_handles_that_stay(seed):
     rng = Random(seed)
     staying = [(n, generate.timeless(rng)) for n in range(60)]
     # Each comes with a column of its own: how headers are read changes with every one.
@@ -206,7 +242,7 @@ def test_a_matcher_that_changes_finds_who_stays(seed):
     assert [matcher.match(m) for m in messages] == wanted
 
 
-def test_publishers_in_threads_find_the_same_subscriptions(seed):
+def test_publishers_in_threads_find_equal_subscriptions(seed):
     rng = Random(seed)
     infos = [subscription(id, str(n)) for id, n in enumerate("abcdefgh", 1)]
     messages: list[Message] = [Message(headers={"a": rng.choice("abcdefgh")}) for _ in range(50)]

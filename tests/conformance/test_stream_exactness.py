@@ -70,7 +70,7 @@ class History:
         self.messages += batch
 
     def append(self) -> None:
-        """Arrow data: the same header may be text in one table and a number in the next."""
+        """Append Arrow data: a header may be text in one table and a number in the next."""
         rows = self.rng.randint(1, 50)
         kind = self.rng.choice((generate.STRINGS, generate.INTS, generate.FLOATS))
         values = [self.rng.choice((*kind, None)) for _ in range(rows)]
@@ -88,7 +88,7 @@ class History:
         self.stream.seal(all=self.rng.random() < 0.6)
 
     def compact(self) -> None:
-        """Now and then all of it; what is covered stays, hidden, while this stream is being written."""
+        """Compact some or all sealed segments; covered files stay, hidden, while the stream is being written."""
         everything = self.rng.random() < 0.5
         self.stream.seal(all=everything)
         before = None if everything else self.rng.randint(0, len(self.messages) + 1)

@@ -50,7 +50,7 @@ def staged(sink: MessageSink, *payloads: bytes) -> list[Staged]:
 
 
 def commit(folder: Path, die_at: int) -> None:
-    """The first batch, by somebody who dies before a certain step of it."""
+    """Write the first batch in a process that dies before a certain step of it."""
     sink = sink_in(folder)
     files = staged(sink, b"a", b"b")
     calls = [0]

@@ -3,7 +3,7 @@
     python stream_victim.py <stream> <seed> <die at> <ids.json>
 
 Every function that changes the disk counts; at the n-th the process kills itself with SIGKILL, before it, after it, or
-half way through a write. What was confirmed is told on stdout, one JSON line each. To make it do more, add a function to
+half way through a write. It prints confirmed messages on stdout, one JSON line each. To make it do more, add a function to
 ACTIONS.
 """
 
@@ -70,7 +70,7 @@ class Death:
 
     def _deadly_write(self, real: Callable[..., int]) -> Callable[..., int]:
         def call(fd: int, content: Any, *position: int) -> int:
-            if fd > 2 and len(content) > 1 and self._strikes():  # not what is told, nor a wake
+            if fd > 2 and len(content) > 1 and self._strikes():  # neither its output nor a wake-up
                 real(fd, bytes(content)[: self._rng.randint(0, len(content))], *position)
                 die()
             return real(fd, content, *position)
@@ -136,7 +136,7 @@ class Victim:
         number = self.ids.get("spark", -1) + self.rng.choice((0, 1, 1, 1))
         if number < 0:
             return
-        rows = 1 + number * 37 % 150  # the same deposit is always the same rows
+        rows = 1 + number * 37 % 150  # a deposit that is repeated has equal rows
         keys = [f"d:{number}:{i}" for i in range(rows)]
         table = pa.table({"payload": [k.encode() for k in keys], "kind": ["d"] * rows})
         self.stream.deposit("spark", number, table)

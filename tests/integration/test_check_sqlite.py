@@ -14,11 +14,5 @@ def new_engine():
     return lambda: open_sqlite(clock=lambda: NOW_US)
 
 
-@pytest.fixture(scope="module")
-def engine(new_engine):
-    with new_engine() as engine:
-        yield engine
-
-
 class TestSqliteEngine(SqlEngineConformance):
     pass

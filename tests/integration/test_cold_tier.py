@@ -93,7 +93,7 @@ def cold_segment(path: Path) -> ColdSegment:
 # ---- reading -----------------------------------------------------------------------------------------
 
 
-def test_neighbours_become_one_file_and_read_the_same(sealed_stream: Path) -> None:
+def test_neighbouring_segments_become_one_cold_file_that_reads_alike(sealed_stream: Path) -> None:
     done = compact(sealed_stream, created_us=CLOCK)
     assert [written.rows for written in done.added] == [COUNT]
     assert len(done.removed) == 4
@@ -161,7 +161,7 @@ def test_entry_filters_see_the_values_that_batches_were_restricted_to(tmp_path: 
         assert list(opened.consume(entry_filter=OnlyB())) == found
 
 
-def test_headers_of_every_kind_and_name_come_back(tmp_path: Path) -> None:
+def test_headers_of_every_kind_and_name_survive_the_cold_tier(tmp_path: Path) -> None:
     odd = [
         Message(headers={"x-match.any": 1, "ünïcode $": "ä", "h_s_x": -0.0, "flag": False}),
         Message(headers={"x-match.any": "1", "table": OPAQUE, "big": 2**63 - 1}, priority=255),
@@ -198,7 +198,7 @@ def test_publishing_ids_are_remembered_from_the_cold_tier(sealed_stream: Path) -
         assert opened.next_offset == COUNT
 
 
-def test_a_segment_shows_its_row_groups_to_a_human(sealed_stream: Path) -> None:
+def test_a_dump_of_a_cold_segment_shows_its_row_groups(sealed_stream: Path) -> None:
     compact(sealed_stream, created_us=CLOCK)
     shown = list(dump_lines(dump_segment(segment_files(sealed_stream)[0].path, sample=1)))
     assert "cold, offsets 0 to 399" in shown[0]
@@ -209,14 +209,14 @@ def test_a_segment_shows_its_row_groups_to_a_human(sealed_stream: Path) -> None:
 # ---- choosing ----------------------------------------------------------------------------------------
 
 
-def test_what_is_young_stays_sealed(sealed_stream: Path) -> None:
+def test_a_young_segment_stays_sealed(sealed_stream: Path) -> None:
     compact(sealed_stream, horizon_us=CLOCK + 2 * DAY_US, created_us=CLOCK)
     assert tiers(sealed_stream) == [".cold", ".arrow", ".arrow", ".log"]
     assert cold_segment(sealed_stream).next_offset == 200
     assert read(sealed_stream) == MESSAGES
 
 
-def test_what_ends_after_the_offset_stays_sealed(sealed_stream: Path) -> None:
+def test_a_segment_that_ends_after_the_offset_stays_sealed(sealed_stream: Path) -> None:
     compact(sealed_stream, before_offset=299, created_us=CLOCK)
     assert cold_segment(sealed_stream).next_offset == 200
     compact(sealed_stream, created_us=CLOCK)
@@ -228,7 +228,7 @@ def test_what_ends_after_the_offset_stays_sealed(sealed_stream: Path) -> None:
 # ---- beside writers, retention and other compactions -------------------------------------------------
 
 
-def test_while_somebody_writes_the_sealed_files_stay_and_are_hidden(sealed_stream: Path) -> None:
+def test_sealed_files_stay_and_are_hidden_while_the_stream_is_written(sealed_stream: Path) -> None:
     with Stream.open(sealed_stream) as opened, opened.producer() as producer:
         producer.publish(MESSAGES[0])
         done = compact(sealed_stream, created_us=CLOCK)
@@ -236,13 +236,13 @@ def test_while_somebody_writes_the_sealed_files_stay_and_are_hidden(sealed_strea
         assert done.holder["purpose"] == "an unnamed producer"
         assert len(list(sealed_stream.glob("*.arrow"))) == 4
         assert list(opened.consume()) == [*MESSAGES, MESSAGES[0]]
-        assert verify(sealed_stream).fine  # whoever writes will remove them
+        assert verify(sealed_stream).fine  # the writer will remove them
         opened.seal()
         assert list(sealed_stream.glob("*.arrow")) == []
     assert verify(sealed_stream).fine
 
 
-def test_a_reader_goes_on_while_its_segment_becomes_cold_and_is_dropped(
+def test_a_reader_goes_on_while_its_segment_becomes_cold_and_is_deleted(
     sealed_stream: Path,
 ) -> None:
     with Stream.open(sealed_stream) as opened:
@@ -256,7 +256,7 @@ def test_a_reader_goes_on_while_its_segment_becomes_cold_and_is_dropped(
     assert not read(sealed_stream)
 
 
-def test_what_retention_dropped_is_not_brought_back(sealed_stream: Path) -> None:
+def test_compaction_does_not_bring_back_deleted_segments(sealed_stream: Path) -> None:
     with run_compaction(sealed_stream, "cold") as run:
         written = [
             write.write_cold(task) for task in run.tasks(list_candidates(sealed_stream), CLOCK)
@@ -269,7 +269,7 @@ def test_what_retention_dropped_is_not_brought_back(sealed_stream: Path) -> None
     assert read(sealed_stream) == MESSAGES[100:]
 
 
-def test_one_compaction_at_a_time(sealed_stream: Path) -> None:
+def test_a_second_compaction_at_the_same_time_is_refused(sealed_stream: Path) -> None:
     with (
         run_compaction(sealed_stream, "cold"),
         pytest.raises(StreamError, match=r"compacted already \(pid"),
@@ -277,7 +277,7 @@ def test_one_compaction_at_a_time(sealed_stream: Path) -> None:
         compact(sealed_stream, created_us=CLOCK)
 
 
-def test_retention_drops_cold_segments_with_their_data(sealed_stream: Path) -> None:
+def test_retention_deletes_cold_segments_with_their_data(sealed_stream: Path) -> None:
     compact(sealed_stream, before_offset=200, created_us=CLOCK)
     compact(sealed_stream, created_us=CLOCK)
     with Stream.open(sealed_stream) as opened:
@@ -288,7 +288,7 @@ def test_retention_drops_cold_segments_with_their_data(sealed_stream: Path) -> N
     assert tiers(sealed_stream) == [".log"]
 
 
-def test_data_may_be_elsewhere_and_goes_with_the_stream(
+def test_cold_data_elsewhere_is_deleted_with_the_stream(
     sealed_stream: Path, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "lake"
@@ -299,7 +299,9 @@ def test_data_may_be_elsewhere_and_goes_with_the_stream(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_place_nobody_can_open_is_refused_before_anything_is_written(sealed_stream: Path) -> None:
+def test_a_location_that_cannot_be_opened_is_refused_before_anything_is_written(
+    sealed_stream: Path,
+) -> None:
     with pytest.raises(StreamError, match=r"pyarrow\.fs cannot open gopher"):
         compact(sealed_stream, to="gopher://cold", created_us=CLOCK)
     assert tiers(sealed_stream)[:4] == [".arrow"] * 4
@@ -325,7 +327,7 @@ def test_orphans_elsewhere_are_collected_and_other_streams_files_are_not(
     assert list((tmp_path / "lake").iterdir()) == [foreign]
 
 
-def test_a_drop_that_was_interrupted_is_finished_by_the_next_writer(
+def test_the_next_writer_finishes_an_interrupted_deletion(
     sealed_stream: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compact(sealed_stream, created_us=CLOCK)
@@ -349,7 +351,7 @@ class Died(BaseException):
 
 
 class Death:
-    """Counts every step on disk, and strikes before or after the n-th; nobody cleans up behind it."""
+    """Counts every step on disk, and fails before or after the n-th, without any clean-up."""
 
     def __init__(self, patch: pytest.MonkeyPatch, at: int, late: bool) -> None:
         self.left, self._late = at, late
@@ -391,7 +393,7 @@ def trim_half(path: Path) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_whatever_step_a_compaction_dies_at_nothing_is_lost_or_seen_twice(
+def test_a_compaction_that_dies_at_any_step_loses_and_repeats_nothing(
     sealed_stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     size = segment_files(sealed_stream)[0].path.stat().st_size
@@ -411,7 +413,7 @@ def test_whatever_step_a_compaction_dies_at_nothing_is_lost_or_seen_twice(
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_whatever_step_retention_dies_at_cold_segments_go_as_a_whole(
+def test_retention_that_dies_at_any_step_deletes_cold_segments_as_a_whole(
     sealed_stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     size = segment_files(sealed_stream)[0].path.stat().st_size
@@ -432,7 +434,7 @@ def test_whatever_step_retention_dies_at_cold_segments_go_as_a_whole(
 
 
 def assert_tidy(path: Path) -> None:
-    """Every Parquet file belongs to a manifest, and nothing is left of what is cold."""
+    """Every Parquet file belongs to a manifest, and no hot or sealed file of a cold segment is left."""
     known = {read_note(manifest).file for manifest in list_manifests(path)}
     assert {f"cold/{file.name}" for file in parquet_files(path)} == known
     assert not [*path.glob("*.arrow"), *path.glob("*.dropped"), *path.glob(".*")]
@@ -458,7 +460,7 @@ def test_every_flipped_byte_of_the_data_is_found_by_verify(sealed_stream: Path) 
     assert verify(sealed_stream).fine
 
 
-def test_a_damaged_page_is_told_and_never_handed_out(sealed_stream: Path) -> None:
+def test_a_damaged_page_is_reported_and_never_returned(sealed_stream: Path) -> None:
     compact(sealed_stream, created_us=CLOCK)
     column = pq.ParquetFile(parquet_files(sealed_stream)[0]).metadata.row_group(1).column(0)
     flip(
@@ -473,7 +475,9 @@ def test_a_damaged_page_is_told_and_never_handed_out(sealed_stream: Path) -> Non
     assert [m for m in MESSAGES if m in read(sealed_stream)] == read(sealed_stream)
 
 
-def test_a_damaged_manifest_or_footer_and_missing_data_are_told(sealed_stream: Path) -> None:
+def test_a_damaged_manifest_a_damaged_footer_and_missing_data_are_reported(
+    sealed_stream: Path,
+) -> None:
     compact(sealed_stream, created_us=CLOCK)
     data, manifest = parquet_files(sealed_stream)[0], segment_files(sealed_stream)[0].path
     flip(manifest, 300)
@@ -501,7 +505,7 @@ def test_one_damaged_segment_does_not_keep_the_others_from_becoming_cold(
     assert tiers(sealed_stream) == [".cold", ".arrow", ".cold", ".cold", ".log"]
 
 
-def test_the_manifest_says_what_the_format_says(sealed_stream: Path) -> None:
+def test_a_manifest_has_the_documented_format(sealed_stream: Path) -> None:
     compact(sealed_stream, created_us=CLOCK)
     note, summary = read_manifest(segment_files(sealed_stream)[0].path)
     assert note.file == f"cold/{parquet_files(sealed_stream)[0].name}"
@@ -532,7 +536,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_an_object_store_is_asked_for_data_only(sealed_stream: Path, bucket: Path) -> None:
+def test_an_object_store_is_read_for_data_only(sealed_stream: Path, bucket: Path) -> None:
     compact(sealed_stream, to="s3://bucket/events/", created_us=CLOCK)
     assert cold_segment(sealed_stream).known.file.startswith("s3://bucket/events/0000")
     assert read(sealed_stream) == MESSAGES
@@ -546,7 +550,9 @@ def test_an_object_store_is_asked_for_data_only(sealed_stream: Path, bucket: Pat
         read(sealed_stream)
 
 
-def test_a_reader_is_told_when_retention_was_faster(sealed_stream: Path, bucket: Path) -> None:
+def test_a_reader_fails_clearly_when_retention_has_deleted_its_object(
+    sealed_stream: Path, bucket: Path
+) -> None:
     compact(sealed_stream, to="s3://bucket/events/", created_us=CLOCK)
     segment = cold_segment(sealed_stream)
     delete_cold(segment.path)

@@ -1,4 +1,4 @@
-"""Acks on PostgreSQL, where others write at the same moment."""
+"""Acks on PostgreSQL while other transactions write."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def other(postgres_url: str, postgres_schema: str) -> Iterator[psycopg.Connectio
         yield connection
 
 
-def wait_until_somebody_waits_for_a_lock(url: str) -> None:
+def wait_until_a_statement_waits_for_a_lock(url: str) -> None:
     until = time.monotonic() + PATIENCE_S
     with psycopg.connect(url, autocommit=True) as watcher:
         while watcher.execute(_WAITING).fetchone() == (0,):
@@ -68,7 +68,7 @@ def test_a_lease_that_ends_while_its_ack_is_under_way_leaves_nothing_in_the_arch
     other.execute("UPDATE delivery SET token = token + 1")  # another claims it at this moment
     acking = threading.Thread(target=ack)
     acking.start()
-    wait_until_somebody_waits_for_a_lock(postgres_url)
+    wait_until_a_statement_waits_for_a_lock(postgres_url)
     other.commit()
     acking.join(PATIENCE_S)
     assert [type(problem) for problem in problems] == [StaleLease]
@@ -77,7 +77,7 @@ def test_a_lease_that_ends_while_its_ack_is_under_way_leaves_nothing_in_the_arch
     assert archived(kept) == [b"a"]
 
 
-def test_what_an_older_version_archived_without_an_ack_can_still_be_acked(kept, other):
+def test_a_message_that_an_older_version_archived_without_an_ack_can_be_acked(kept, other):
     kept.publish_many([b"a", b"b"])
     first, second = kept.claim(2)
     for held in (first, second):

@@ -1,4 +1,4 @@
-"""What a claim's one row leaves out, because all of it together might be too big for a value."""
+"""Messages that are left out of the one row of a claim, which might become too large for a value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(orders: Queue, statement: Statement) -> Any:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize(("column", "value"), BIG.items(), ids=BIG)
-def test_whatever_makes_a_message_big_it_is_left_out_and_fetched(orders, column, value):
+def test_a_large_message_is_left_out_of_the_reply_and_fetched(orders, column, value):
     first, second = orders.publish(b"first"), orders.publish(b"second")
     run(orders, Statement(f"UPDATE message SET {column} = {value} WHERE id = $1", (first,)))
     operations = orders._engine.operations

@@ -1,4 +1,4 @@
-"""A cursor that is kept answers like a new one."""
+"""A cached cursor returns the same rows as a new one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def connection(postgres_url: str) -> Iterator[PostgresConnection]:
 
 
 @pytest.mark.postgres
-def test_a_statement_that_is_asked_again_takes_other_values_and_types(connection):
+def test_a_repeated_statement_takes_other_values_and_types(connection):
     for number, texts in [(1, ["a"]), (2, ["b", None]), (None, []), (3, [None]), (4, None)]:
         again = ECHO[:7] + ECHO[7:]  # equal, and not the same object
         assert connection.ask(PostgresQuery(again, (number, texts))) == [(number, texts)]
@@ -45,7 +45,7 @@ def test_a_statement_without_rows_returns_none(connection):
 
 
 @pytest.mark.postgres
-def test_an_error_does_not_spoil_the_next_answer(connection):
+def test_a_cursor_can_be_used_again_after_an_error(connection):
     divide = "SELECT 10 / $1::bigint"
     assert connection.ask(PostgresQuery(divide, (2,))) == [(5,)]
     with pytest.raises(psycopg.errors.DivisionByZero):
@@ -54,13 +54,13 @@ def test_an_error_does_not_spoil_the_next_answer(connection):
 
 
 @pytest.mark.postgres
-def test_more_statements_than_are_kept_are_answered_too(connection):
+def test_there_may_be_more_statements_than_cached_cursors(connection):
     for n in [*range(100), *range(100)]:
         assert connection.ask(PostgresQuery(f"SELECT {n} + $1::bigint", (1,))) == [(n + 1,)]
 
 
 @pytest.mark.postgres
-def test_the_awaited_connection_keeps_them_as_well(postgres_url):
+def test_the_asyncio_connection_caches_cursors_as_well(postgres_url):
     async def echoes() -> list[object]:
         connection = await open_async_connection(postgres_target(postgres_url))
         async with connection:

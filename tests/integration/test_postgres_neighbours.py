@@ -90,7 +90,7 @@ def test_a_pooler_is_refused_before_anything_is_set_in_its_sessions(pooled_url):
         asyncio.run(aio.connect(pooled_url))
 
 
-def test_a_pooler_in_session_mode_is_used_where_somebody_says_so(pooled_url):
+def test_a_pooler_in_session_mode_is_used_if_the_url_says_so(pooled_url):
     with connect(f"{pooled_url}&pooler=session") as db:
         orders = db.queue("orders")
         orders.publish(b"a")

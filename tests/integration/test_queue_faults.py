@@ -97,7 +97,7 @@ def killed_holding(place: Place) -> tuple[int, int, int]:
 # ---- killed consumers ----------------------------------------------------------------------------------
 
 
-def test_what_a_killed_consumer_held_comes_again_after_the_lease_and_not_before(place):
+def test_messages_of_a_killed_consumer_are_claimed_again_after_the_lease_and_not_before(place):
     with place.connect() as db:
         orders = db.queue("orders")
         orders.publish(b"a")
@@ -156,12 +156,12 @@ def test_interruptions_leave_no_lock_and_no_connection_behind(place, full):
     assert stuck == 0
 
 
-# ---- rows that somebody else holds ---------------------------------------------------------------------
+# ---- rows that another transaction has locked ---------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def locked(postgres: Place, which: str) -> Iterator[None]:
-    """Deliveries that a transaction holds which does not go on, as that of a stopped process."""
+    """Lock deliveries in a transaction that does not end, like that of a stopped process."""
     with psycopg.connect(postgres.url) as stopped:
         stopped.execute(
             f"SELECT 1 FROM {postgres.options['schema']}.delivery WHERE {which} FOR UPDATE"
@@ -169,7 +169,7 @@ def locked(postgres: Place, which: str) -> Iterator[None]:
         yield
 
 
-def test_a_predicate_reaches_what_it_wants_behind_any_number_that_it_rejects(place):
+def test_a_predicate_finds_a_message_behind_any_number_of_rejected_ones(place):
     seen: queues.Queue[bytes] = queues.Queue()
     rejected: list[bytes] = []
 
@@ -187,7 +187,7 @@ def test_a_predicate_reaches_what_it_wants_behind_any_number_that_it_rejects(pla
         assert orders.stats().ready == 10_500
 
 
-def test_what_a_predicate_rejected_is_forgotten_when_somebody_else_has_consumed_it(place):
+def test_rejected_messages_are_forgotten_after_another_consumer_has_consumed_them(place):
     with place.connect() as db:
         orders = db.queue("orders")
         rejected = RejectedIds(orders.publish_many([b"no"] * 3_000))
@@ -207,7 +207,7 @@ def test_what_a_predicate_rejected_is_forgotten_when_somebody_else_has_consumed_
 
 
 @pytest.mark.postgres
-def test_a_due_message_that_somebody_holds_stops_nobody_else(postgres):
+def test_a_locked_due_message_does_not_stop_claims_of_others(postgres):
     with postgres.connect() as db:
         orders = db.queue("orders", filter_headers=["type"])
         orders.publish(b"held", headers={"type": "a"})
@@ -222,7 +222,7 @@ def test_a_due_message_that_somebody_holds_stops_nobody_else(postgres):
 
 
 @pytest.mark.postgres
-def test_consumers_do_not_spin_while_somebody_holds_a_due_message(postgres):
+def test_consumers_do_not_spin_while_a_due_message_is_locked(postgres):
     seen: queues.Queue[bytes] = queues.Queue()
     with postgres.connect() as db:
         orders = db.queue("orders")
@@ -241,7 +241,7 @@ def test_consumers_do_not_spin_while_somebody_holds_a_due_message(postgres):
 
 
 @pytest.mark.postgres
-def test_what_somebody_holds_is_passed_over_by_a_filter_that_reads(postgres):
+def test_a_locked_message_is_skipped_by_a_filter_that_scans(postgres):
     with postgres.connect() as db:
         orders = db.queue("orders")
         held = orders.publish(b"held", headers={"colour": "red"})
@@ -253,7 +253,7 @@ def test_what_somebody_holds_is_passed_over_by_a_filter_that_reads(postgres):
 
 
 @pytest.mark.postgres
-def test_what_somebody_holds_is_passed_over_by_a_handle_that_learns_of_an_index(postgres):
+def test_a_locked_message_is_skipped_by_a_handle_that_learns_of_an_index(postgres):
     with postgres.connect() as db, postgres.connect() as other:
         orders = db.queue("orders")
         held = orders.publish(b"held", headers={"colour": "red"})
@@ -400,7 +400,7 @@ def test_a_notification_lost_with_its_connection_is_made_up(postgres):
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("payload", ["x", "-1", "9" * 50, "\u0669", '{"queue": 1}', ""])
-def test_a_notification_of_somebody_else_deafens_nobody(postgres, payload):
+def test_an_invalid_notification_does_not_keep_consumers_from_being_woken(postgres, payload):
     seen: queues.Queue[bytes] = queues.Queue()
     channel = f"headgate.{postgres.options['schema']}"
     with postgres.connect(manual=False) as db:

@@ -39,9 +39,9 @@ SELECT id, 1, 0, -priority, 0, headers - 'n' FROM given
 def db(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[Database]:
     with connect(postgres_url, schema=SCHEMA) as database:
         database.queue("orders", filter_headers=["type", "region"])
-        database.engine.run(_asked(Statement(FILL)))
+        database.engine.run(_run_statement(Statement(FILL)))
         if request.param == "statistics":
-            database.engine.run(_asked(Statement("ANALYZE delivery, message")))
+            database.engine.run(_run_statement(Statement("ANALYZE delivery, message")))
         yield database
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
@@ -52,7 +52,7 @@ def orders(db: Database) -> Queue:
     return db.find("orders")
 
 
-def _asked(statement: Statement) -> Any:
+def _run_statement(statement: Statement) -> Any:
     return (yield statement)
 
 
@@ -66,7 +66,9 @@ def plan_of(
     claim = operations.claimer.statement(search, ClaimRequest(10, 30_000_000, False))
     how = "ANALYZE, TIMING OFF, " if analyze else "GENERIC_PLAN, " if generic else ""
     explain = f"EXPLAIN ({how}FORMAT JSON) {claim.text}"
-    [(document,)] = db.engine.run(_asked(Statement(explain, () if generic else claim.params)))
+    [(document,)] = db.engine.run(
+        _run_statement(Statement(explain, () if generic else claim.params))
+    )
     return document[0]["Plan"]
 
 
@@ -77,7 +79,7 @@ def nodes(plan: Any) -> Iterator[Any]:
 
 
 def candidates(plan: Any) -> list[Any]:
-    """The nodes that look for what to claim."""
+    """The nodes of the plan that read candidates."""
     parts = [
         node for node in nodes(plan) if node.get("Subplan Name") in ("CTE locked", "CTE found")
     ]
@@ -104,11 +106,11 @@ def candidates(plan: Any) -> list[Any]:
 @pytest.mark.parametrize("generic", [False, True])
 def test_a_claim_reads_the_index_that_answers_it_in_order(db, orders, filter, indexes, generic):
     plan = plan_of(db, orders, filter, generic=generic)
-    looking = candidates(plan)
-    used = {node["Index Name"] for node in looking if "Index Name" in node}
+    reads = candidates(plan)
+    used = {node["Index Name"] for node in reads if "Index Name" in node}
     assert used - {"delivery_at_work", "delivery_pkey"} == indexes
     if len(indexes) == 1 and filter is not None and "IN" not in filter:
-        assert not [node for node in looking if "Sort" in node["Node Type"]]
+        assert not [node for node in reads if "Sort" in node["Node Type"]]
     scans = [node for node in nodes(plan) if node["Node Type"] in ("Seq Scan", "Bitmap Heap Scan")]
     assert {node["Relation Name"] for node in scans} <= {"queue"}  # which has a row or two
 
@@ -117,11 +119,11 @@ def test_a_claim_reads_the_index_that_answers_it_in_order(db, orders, filter, in
 @pytest.mark.parametrize(
     "filter", ["type = 'nothing'", "type IN ('no', 'thing')", "type = 't7'", None]
 )
-def test_a_claim_touches_little_whatever_it_matches(db, orders, filter):
-    looking = candidates(plan_of(db, orders, filter, analyze=True))
+def test_a_claim_reads_few_rows_whatever_it_matches(db, orders, filter):
+    reads = candidates(plan_of(db, orders, filter, analyze=True))
     touched = sum(
         (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
-        for node in looking
+        for node in reads
         if "Index Name" in node
     )
     assert touched <= 40
@@ -129,25 +131,25 @@ def test_a_claim_touches_little_whatever_it_matches(db, orders, filter):
 
 
 @pytest.mark.postgres
-def test_a_claim_is_planned_once_though_its_queue_was_nearly_empty(db):
+def test_a_claim_is_planned_once_although_its_queue_was_nearly_empty(db):
     few = db.queue("few")
     for _ in range(3):
         few.publish_many([b""] * 3)
-        db.engine.run(_asked(Statement("ANALYZE delivery, message")))
+        db.engine.run(_run_statement(Statement("ANALYZE delivery, message")))
         for _ in range(8):
             few.ack_and_claim(few.claim(1), 1)
     plans = """
     SELECT sum(generic_plans)::bigint, sum(custom_plans)::bigint FROM pg_prepared_statements
     WHERE statement LIKE $1::text
     """
-    [(generic, custom)] = db.engine.run(_asked(Statement(plans, ("WITH queue_state%",))))
+    [(generic, custom)] = db.engine.run(_run_statement(Statement(plans, ("WITH queue_state%",))))
     assert (generic >= 48, custom) == (True, 0)
 
 
 @pytest.mark.postgres
-def test_what_is_delayed_or_leased_is_not_in_the_index_of_what_is_ready(db, orders):
+def test_delayed_and_leased_deliveries_are_not_in_the_index_of_ready_ones(db, orders):
     query = "SELECT indexdef FROM pg_indexes WHERE schemaname = $1 AND tablename = 'delivery'"
-    found = db.engine.run(_asked(Statement(query, (SCHEMA,))))
+    found = db.engine.run(_run_statement(Statement(query, (SCHEMA,))))
     claimable = [text for (text,) in found if "rank, message" in text]
     assert len(claimable) == 3
     assert all("WHERE (state = 0)" in text or "WHERE ((state = 0)" in text for text in claimable)
@@ -159,7 +161,7 @@ def test_a_scan_reads_only_new_deliveries_by_their_key(db, orders):
     search = Search(orders.info, operations.planner.plan(orders.info, parse("n = -1")))
     scan = operations.scan_memory.page_statement(search, 19_990)
     text = f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {scan.text}"
-    [(document,)] = db.engine.run(_asked(Statement(text, scan.params)))
+    [(document,)] = db.engine.run(_run_statement(Statement(text, scan.params)))
     found = list(nodes(document[0]["Plan"]))
     [read] = [node for node in found if node.get("Relation Name") == "delivery"]
     assert (read["Index Name"], read["Actual Rows"]) == ("delivery_pkey", 10)
@@ -168,10 +170,10 @@ def test_a_scan_reads_only_new_deliveries_by_their_key(db, orders):
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("name", ["delete_deliveries", "purge_waiting"])
-def test_what_is_deleted_in_pieces_is_found_by_its_key(db, orders, name):
+def test_deliveries_that_are_deleted_in_pieces_are_found_by_their_key(db, orders, name):
     delete = db.engine.operations.dialect.statement(name, orders.info.id)
     text = f"EXPLAIN (FORMAT JSON) {delete.text}"
-    [(document,)] = db.engine.run(_asked(Statement(text, delete.params)))
+    [(document,)] = db.engine.run(_run_statement(Statement(text, delete.params)))
     found = list(nodes(document[0]["Plan"]))
     assert not [
         node for node in found if "Join" in node["Node Type"] or "Loop" in node["Node Type"]
@@ -180,17 +182,17 @@ def test_what_is_deleted_in_pieces_is_found_by_its_key(db, orders, name):
 
 
 @pytest.mark.postgres
-def test_the_dead_are_purged_by_their_index_whatever_else_waits(db, orders):
+def test_dead_letters_are_purged_by_their_index(db, orders):
     dialect = db.engine.operations.dialect
     statement = dialect.statement("purge_state", orders.info.id, state=str(int(State.DEAD)))
     text = f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {statement.text}"
-    [(document,)] = db.engine.run(_asked(Statement(text)))
+    [(document,)] = db.engine.run(_run_statement(Statement(text)))
     found = [node.get("Index Name") for node in nodes(document[0]["Plan"])]
     assert "delivery_dead" in found
 
 
 @pytest.mark.postgres
-def test_advice_says_what_reads_everything_and_what_to_declare(orders):
+def test_advice_tells_that_a_filter_scans_and_which_header_to_declare(orders):
     advice = orders.index_advise("n = 5")
     assert advice.scans
     assert advice.suggestions == ("n",)
@@ -202,7 +204,7 @@ def test_advice_says_what_reads_everything_and_what_to_declare(orders):
 @pytest.mark.parametrize(
     "value", ["", "x", "ü" * 300, 0, -0.0, 5, 5.0, -7, 0.1, 1e-7, 123456.75, 2**52, True, False]
 )
-def test_the_key_of_a_value_is_what_the_index_holds(db, value):
+def test_the_key_of_a_value_is_its_key_in_the_index(db, value):
     text, param = (
         ("to_jsonb($1::text)", value) if isinstance(value, str) else ("$1::text::jsonb", None)
     )
@@ -210,5 +212,5 @@ def test_the_key_of_a_value_is_what_the_index_holds(db, value):
         from headgate.filters.compile.sql import headers_json
 
         text, param = "($1::text::jsonb -> 'v')", headers_json({"v": value})
-    [(key,)] = db.engine.run(_asked(Statement(f"SELECT probe_key({text})", (param,))))
+    [(key,)] = db.engine.run(_run_statement(Statement(f"SELECT probe_key({text})", (param,))))
     assert key == probe_key(value)

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headgate import aio, file_watch
@@ -233,6 +234,26 @@ def test_publish_nowait_is_stored_by_flush(tmp_path: Path) -> None:
     with_stream(test, tmp_path / "s")
 
 
+def test_flush_ends_while_others_go_on_publishing(tmp_path: Path) -> None:
+    async def test(stream: AsyncStream) -> None:
+        producer = await stream.producer()
+
+        async def publish_on_and_on() -> None:
+            while True:
+                await producer.publish(b"x")
+
+        others = [asyncio.ensure_future(publish_on_and_on()) for _ in range(3)]
+        for _ in range(3):
+            producer.publish_nowait(b"mine")
+            await producer.flush()
+        assert stored(stream.path).count(b"mine") == 3
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    with_stream(test, tmp_path / "s")
+
+
 @pytest.mark.parametrize("limit", ["MOST_WAITING", "MOST_WAITING_BYTES"])
 def test_publish_nowait_refuses_more_than_fits_until_a_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
@@ -327,11 +348,10 @@ def test_a_bad_filter_is_refused_where_it_is_given(tmp_path: Path) -> None:
     with_stream(test, tmp_path / "s")
 
 
-def test_appended_columns_and_calls_of_the_synchronous_stream_are_awaited(tmp_path: Path) -> None:
-    import pyarrow as pa
-
+def test_calls_of_the_synchronous_stream_are_awaited(tmp_path: Path) -> None:
     async def test(stream: AsyncStream) -> None:
-        assert await stream.append(pa.table({"payload": [b"a", b"b"]})) == 2
+        table = pa.table({"payload": [b"a", b"b"]})
+        assert await stream.run(lambda stream: stream.append(table)) == 2
         assert len(await stream.run(lambda stream: stream.seal(all=True))) == 1
         assert await payloads_of(stream.consume()) == [b"a", b"b"]
 
@@ -586,7 +606,7 @@ def test_closing_a_stream_stores_what_was_accepted_and_frees_the_lock(tmp_path: 
         await stream.close()
         await stream.close()
         await waiting
-        for use in (stream.producer(), producer.publish(b"x"), stream.append(None)):
+        for use in (stream.producer(), producer.publish(b"x"), stream.run(list)):
             with pytest.raises(StreamClosed):
                 await use
         with pytest.raises(StreamClosed):

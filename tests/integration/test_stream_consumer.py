@@ -57,12 +57,12 @@ def regions(request: pytest.FixtureRequest, tmp_path: Path) -> Stream:
     return stream
 
 
-def test_the_filter_value_is_taken_from_the_message(regions: Stream) -> None:
+def test_a_producer_takes_the_filter_value_from_the_message(regions: Stream) -> None:
     found = [m.filter_value for m in regions.consume()]
     assert found == ["AMER", "APAC", "EMEA", "EMEA", "AMER", "AMER", None, None]
 
 
-def test_filter_values_deliver_what_has_them_and_skip_chunks_that_have_not(regions: Stream) -> None:
+def test_filter_values_select_messages_and_skip_chunks_without_them(regions: Stream) -> None:
     consumer = regions.consume(filter_values=["AMER"])
     assert payloads(consumer) == [b"0", b"4", b"5"]
     scan = regions.scan(filter_values=["NOWHERE"])
@@ -70,13 +70,13 @@ def test_filter_values_deliver_what_has_them_and_skip_chunks_that_have_not(regio
     assert scan.stats.bytes_read < scan.stats.bytes_total
 
 
-def test_messages_without_a_filter_value_come_only_when_asked_for(regions: Stream) -> None:
+def test_messages_without_a_filter_value_need_match_unfiltered(regions: Stream) -> None:
     assert payloads(regions.consume(filter_values=["APAC"])) == [b"1"]
     found = regions.consume(filter_values=["APAC"], match_unfiltered=True)
     assert payloads(found) == [b"1", b"6", b"7"]
 
 
-def test_a_post_filter_has_the_last_word(regions: Stream) -> None:
+def test_a_post_filter_decides_last(regions: Stream) -> None:
     consumer = regions.consume(
         filter_values=["AMER", "EMEA"], post_filter=lambda m: m.payload in (b"2", b"5")
     )
@@ -87,11 +87,11 @@ def test_a_post_filter_has_the_last_word(regions: Stream) -> None:
 # ---- positions and cursors ---------------------------------------------------------------------------
 
 
-def test_messages_come_with_their_offsets_when_asked(numbered_stream: Stream) -> None:
+def test_records_have_offsets(numbered_stream: Stream) -> None:
     assert [r.offset for r in numbered_stream.consume("even").records()] == [0, 2, 4, 6, 8]
 
 
-def test_the_position_follows_what_was_handed_out_not_what_was_read_ahead(
+def test_the_position_follows_returned_messages_and_not_those_read_ahead(
     numbered_stream: Stream,
 ) -> None:
     consumer = numbered_stream.consume("even")
@@ -127,7 +127,7 @@ def test_a_named_consumer_goes_on_where_it_committed(numbered_stream: Stream) ->
     assert (cursor.position, numbered_stream.next_offset - cursor.position) == (10, 0)
 
 
-def test_committing_moves_past_what_was_filtered_out(numbered_stream: Stream) -> None:
+def test_a_commit_includes_messages_the_filter_rejected(numbered_stream: Stream) -> None:
     with numbered_stream.consume("n > 1000", cursor="quiet") as consumer:
         assert list(consumer) == []
         consumer.commit()
@@ -139,7 +139,7 @@ def test_a_consumer_without_a_name_cannot_commit(numbered_stream: Stream) -> Non
         numbered_stream.consume().commit()
 
 
-def test_without_follow_it_ends_where_the_stream_ended_when_it_began(
+def test_a_consumer_without_follow_ends_where_the_stream_ended_when_it_began(
     numbered_stream: Stream,
 ) -> None:
     consumer = numbered_stream.consume()
@@ -151,7 +151,7 @@ def test_without_follow_it_ends_where_the_stream_ended_when_it_began(
 # ---- following ---------------------------------------------------------------------------------------
 
 
-def test_following_waits_for_what_comes_in_this_process(numbered_stream: Stream) -> None:
+def test_a_following_consumer_gets_what_this_process_publishes(numbered_stream: Stream) -> None:
     with (
         ThreadPoolExecutor(1) as thread,
         numbered_stream.consume("even", start="next", follow=True) as tail,
@@ -172,7 +172,7 @@ with Stream.open(sys.argv[1]) as stream, stream.producer() as producer:
 """
 
 
-def test_following_waits_for_what_comes_from_another_process(tmp_path: Path) -> None:
+def test_a_following_consumer_gets_what_another_process_publishes(tmp_path: Path) -> None:
     stream = Stream.create(tmp_path / "s")
     with ThreadPoolExecutor(1) as thread, stream.consume("even", follow=True) as tail:
         found = thread.submit(lambda: next(tail).payload)
@@ -180,7 +180,7 @@ def test_following_waits_for_what_comes_from_another_process(tmp_path: Path) -> 
         assert found.result(SECONDS) == b"from afar"
 
 
-def test_following_crosses_segments_while_they_are_sealed(tmp_path: Path) -> None:
+def test_a_following_consumer_crosses_segments_while_they_are_sealed(tmp_path: Path) -> None:
     stream = Stream.create(tmp_path / "s", segment_bytes=8192, chunk_messages=5)
     with ThreadPoolExecutor(1) as thread, stream.consume(follow=True) as tail:
         found = thread.submit(lambda: payloads(islice(tail, 600)))
@@ -191,14 +191,14 @@ def test_following_crosses_segments_while_they_are_sealed(tmp_path: Path) -> Non
         assert found.result(SECONDS) == [b"%d" % i for i in range(600)]
 
 
-def test_following_ends_after_a_while_without_messages(numbered_stream: Stream) -> None:
+def test_a_following_consumer_ends_after_its_timeout(numbered_stream: Stream) -> None:
     with numbered_stream.consume(follow=True, timeout=timedelta(milliseconds=1)) as tail:
         assert len(list(tail)) == 10
         publish(numbered_stream, *numbered(10))
         assert payloads(tail) == [b"10"]
 
 
-def test_closing_wakes_who_waits(numbered_stream: Stream) -> None:
+def test_closing_a_consumer_wakes_the_thread_that_waits(numbered_stream: Stream) -> None:
     tail = numbered_stream.consume(start="next", follow=True)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(lambda: list(tail))
@@ -207,7 +207,7 @@ def test_closing_wakes_who_waits(numbered_stream: Stream) -> None:
         assert waiting.result(SECONDS) == []
 
 
-def test_a_closed_consumer_hands_out_nothing_more(numbered_stream: Stream) -> None:
+def test_a_closed_consumer_returns_no_message(numbered_stream: Stream) -> None:
     consumer = numbered_stream.consume()
     next(consumer)
     consumer.close()

@@ -95,7 +95,7 @@ def read_past(path: Path) -> tuple[list[Record], int]:
         return list(consumer.records()), consumer.stats.messages_lost
 
 
-def test_a_flipped_byte_costs_one_chunk_and_its_offsets_are_named(path: Path) -> None:
+def test_a_flipped_byte_costs_one_chunk_whose_offsets_are_named(path: Path) -> None:
     file = sealed_path(path, 100)
     position, lost = damaged_payload(file, 3)
     flip(file, position)
@@ -108,7 +108,7 @@ def test_a_flipped_byte_costs_one_chunk_and_its_offsets_are_named(path: Path) ->
     assert f"offsets {min(lost)}" in str(damage)
 
 
-def test_a_reader_goes_on_past_the_damage_when_asked(
+def test_a_reader_skips_damage_with_on_corrupt_skip(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     position, lost = damaged_payload(sealed_path(path, 100), 3)
@@ -226,7 +226,7 @@ def test_a_damaged_footer_does_not_keep_a_reader_from_starting_later(without_foo
 @pytest.mark.parametrize(
     "limit", [{"before_offset": 100}, {"max_age": timedelta(hours=1)}, {"max_bytes": 1}]
 )
-def test_a_damaged_footer_does_not_keep_retention_from_dropping(
+def test_a_damaged_footer_does_not_keep_retention_from_deleting(
     without_footer: Path, limit: dict[str, object]
 ) -> None:
     old = (now_us() - 3 * HOUR) * 1000
@@ -237,7 +237,7 @@ def test_a_damaged_footer_does_not_keep_retention_from_dropping(
         assert stream.first_offset >= 100
 
 
-def test_what_is_missing_between_segments_is_given_up_by_repair(path: Path) -> None:
+def test_repair_fills_a_gap_between_segments_with_holes(path: Path) -> None:
     sealed_path(path, 100).unlink()
     (problem,) = verify(path).problems
     assert "offsets 100 to 199 cannot be read" in problem.what
@@ -278,7 +278,7 @@ def test_a_damaged_page_of_a_cold_segment_costs_its_row_group(path: Path, tmp_pa
         shutil.rmtree(copy)
 
 
-def test_a_cold_segment_of_which_nothing_can_be_read_is_left_alone(path: Path) -> None:
+def test_an_unreadable_cold_segment_is_left_alone(path: Path) -> None:
     compact(path, created_us=0)
     (data,) = (path / "cold").iterdir()
     flip(data, data.stat().st_size - 100)

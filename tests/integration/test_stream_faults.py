@@ -39,9 +39,9 @@ def run_victim(path: Path, seed: str, die_at: int, ids: dict[str, int]) -> tuple
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as victim:
         while victim.poll() is None:
             stored_keys(path)
-        told, complaints = victim.communicate()
+        output, complaints = victim.communicate()
     assert victim.returncode in (0, -9), complaints.decode()
-    return [key for line in told.splitlines() for key in json.loads(line)], victim.returncode
+    return [key for line in output.splitlines() for key in json.loads(line)], victim.returncode
 
 
 def stored_keys(path: Path) -> dict[str, int]:
@@ -85,7 +85,7 @@ class Witness:
     def check_nothing_is_lost(self, stored: dict[str, int], first_offset: int) -> None:
         missing = [key for key in self.confirmed if key not in stored]
         assert all(self.seen.get(key, -1) < first_offset for key in missing)
-        # What retention dropped was never seen here if it was confirmed in the same run: it is older than the rest.
+        # Dropped messages that were confirmed in this run were never seen here: they are older than the rest.
         unseen = [key for key in missing if key not in self.seen]
         assert not unseen or first_offset > 0
         assert (

@@ -83,7 +83,7 @@ def test_no_reader_sees_messages_that_a_full_disk_refused(small_disk: Path, tmp_
         assert reader.stdout is not None
         assert reader.stdout.readline() == "ready\n"
         for _ in range(ROUNDS):
-            # Other bytes than before at the same offsets, unless they were confirmed.
+            # Other bytes than before at these offsets, unless they were confirmed.
             fill(small_disk, rng.randrange(4, 12) * 4096)
             try:
                 stream.append(batch(rng, number))
@@ -95,10 +95,10 @@ def test_no_reader_sees_messages_that_a_full_disk_refused(small_disk: Path, tmp_
             )  # what went into a full segment before the next was begun stays
             number += stream.append(batch(rng, number).slice(0, 5))
         done.touch()
-        told = reader.stdout.read()
+        output = reader.stdout.read()
     assert reader.returncode == 0
     assert refused > ROUNDS // 2
-    seen = json.loads(told)
+    seen = json.loads(output)
     assert {offset: payload for offset, (payload, _) in seen.items()} == {
         str(i): f"{i:012d}" for i in range(number)
     }

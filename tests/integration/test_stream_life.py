@@ -29,19 +29,19 @@ def payloads(stream, *arguments):
     return [message.payload for message in stream.consume(*arguments)]
 
 
-def test_a_stream_is_made_once(tmp_path):
+def test_an_existing_stream_cannot_be_created_again(tmp_path):
     Stream.create(tmp_path / "deep" / "s").close()
     with pytest.raises(StreamExists, match="already; open it"):
         Stream.create(tmp_path / "deep" / "s")
 
 
-def test_a_directory_with_other_things_in_it_does_not_become_a_stream(tmp_path):
+def test_a_directory_with_other_files_does_not_become_a_stream(tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(StreamExists, match=r"letter\.txt"):
         Stream.create(tmp_path)
 
 
-def test_what_is_left_of_a_deleted_stream_does_not_come_back_in_a_new_one(tmp_path):
+def test_the_rest_of_a_deleted_stream_does_not_become_part_of_a_new_one(tmp_path):
     with Stream.create(tmp_path / "s") as stream:
         publish(stream, b"old")
     (tmp_path / "s" / "stream.json").unlink()  # where a delete that was killed begins
@@ -49,7 +49,7 @@ def test_what_is_left_of_a_deleted_stream_does_not_come_back_in_a_new_one(tmp_pa
         Stream.create(tmp_path / "s")
 
 
-def test_what_is_no_stream_cannot_be_opened_or_deleted(tmp_path):
+def test_a_directory_without_a_stream_cannot_be_opened_or_deleted(tmp_path):
     for attempt in (Stream.open, Stream.delete):
         with pytest.raises(StreamNotFound):
             attempt(tmp_path)
@@ -58,7 +58,7 @@ def test_what_is_no_stream_cannot_be_opened_or_deleted(tmp_path):
     assert tmp_path.exists()
 
 
-def test_a_place_where_no_stream_can_be_is_a_clear_error(tmp_path):
+def test_a_path_where_no_stream_can_be_created_is_a_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StreamWriteError, match=r"cannot create .*file"):
         Stream.create(tmp_path / "file" / "s")
@@ -66,7 +66,7 @@ def test_a_place_where_no_stream_can_be_is_a_clear_error(tmp_path):
         Stream.open(tmp_path / "file")
 
 
-def test_a_stream_is_deleted_unless_somebody_writes(tmp_path):
+def test_a_stream_is_deleted_unless_it_is_being_written(tmp_path):
     stream = Stream.create(tmp_path / "s")
     stream.producer("busy")
     with pytest.raises(StreamLocked, match="busy"):
@@ -76,7 +76,7 @@ def test_a_stream_is_deleted_unless_somebody_writes(tmp_path):
     assert not (tmp_path / "s").exists()
 
 
-def test_a_closed_stream_is_closed(tmp_path):
+def test_a_closed_stream_refuses_every_use(tmp_path):
     stream = Stream.create(tmp_path / "s")
     stream.close()
     for attempt in (stream.producer, stream.consume, stream.scan, stream.seal):
@@ -164,7 +164,7 @@ def test_the_error_rates_of_seed_002_hold_for_the_chunks_of_a_stream(tmp_path, v
         assert passed / (150 * 60) == pytest.approx(rate, abs=0.015)
 
 
-def test_retention_drops_the_oldest_segments_while_writing(tmp_path):
+def test_retention_deletes_the_oldest_segments_while_writing(tmp_path):
     with Stream.create(
         tmp_path / "s", segment_bytes=20_000, max_bytes=50_000, chunk_messages=10
     ) as stream:

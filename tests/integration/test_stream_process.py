@@ -109,10 +109,10 @@ def test_an_inherited_producer_refuses_to_publish_and_to_flush_and_says_why(stre
             lambda: unnamed.publish_many([Message(b"x")] * 5000),
             unnamed.flush,
         ):
-            said = in_child(refused)
-            assert said.startswith(StreamClosed.__name__)
-            assert f"belongs to process {os.getpid()}" in said
-            assert "open the stream again here" in said
+            answer = in_child(refused)
+            assert answer.startswith(StreamClosed.__name__)
+            assert f"belongs to process {os.getpid()}" in answer
+            assert "open the stream again here" in answer
         unnamed.publish(Message(b"b"))
     assert payloads(stream.path) == [b"a", b"b"]
 

@@ -232,8 +232,8 @@ def test_headers_and_payloads_can_be_reused_as_soon_as_a_message_is_published(st
             producer.publish_many([Message(memoryview(buffer), headers=headers)])
             headers.clear()
     stored = [(message.payload, message.headers) for message in stream.consume()]
-    wanted = [n for i in range(5) for n in (i, 10 + i)]
-    assert stored == [(bytes([n]), {"n": n}) for n in wanted]
+    expected = [n for i in range(5) for n in (i, 10 + i)]
+    assert stored == [(bytes([n]), {"n": n}) for n in expected]
 
 
 def test_a_message_changed_after_it_was_published_does_not_block_the_others(stream):

@@ -24,7 +24,7 @@ def message(n: int) -> Message:
 
 
 def write_all(stream: Stream) -> None:
-    """Publish, seal every now and then, drop what is old."""
+    """Publish, and now and then seal and trim."""
     with stream.producer() as producer:
         for n in range(0, MESSAGES, BATCH):
             producer.publish_many([message(i) for i in range(n, n + BATCH)])
@@ -55,7 +55,7 @@ def check_scan(path: Path) -> int:
     return len(found)
 
 
-def test_scans_stay_exact_while_segments_are_sealed_and_dropped(small_segments: Stream) -> None:
+def test_scans_stay_exact_while_segments_are_sealed_and_deleted(small_segments: Stream) -> None:
     writer = threading.Thread(target=write_all, args=(small_segments,))
     writer.start()
     scans, rows = 0, 0

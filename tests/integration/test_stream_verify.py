@@ -65,7 +65,7 @@ def test_verify_raises_no_false_alarm_beside_a_writer(tmp_path: Path) -> None:
     assert problems == []
 
 
-def test_what_is_really_damaged_is_found_beside_a_writer(tmp_path: Path) -> None:
+def test_verify_finds_real_damage_beside_a_writer(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with Stream.create(path, fsync="always") as stream, stream.producer() as producer:
         for i in range(10):

@@ -16,7 +16,7 @@ def watch(request, tmp_path, monkeypatch):
         yield watch
 
 
-def test_nothing_happens_and_nobody_wakes(watch):
+def test_a_wait_times_out_without_a_change(watch):
     assert not watch.wait(0)
     assert not watch.wait(0.01)
 
@@ -35,19 +35,19 @@ def test_a_file_that_is_made_written_renamed_or_removed_wakes(watch, tmp_path):
             pass
 
 
-def test_a_change_while_nobody_waits_is_not_lost(watch, tmp_path):
+def test_a_change_between_two_waits_is_not_lost(watch, tmp_path):
     (tmp_path / "a").write_bytes(b"1")
     assert watch.wait(20)
 
 
-def test_another_thread_wakes_it(watch):
+def test_another_thread_wakes_a_wait(watch):
     thread = threading.Thread(target=watch.wake)
     thread.start()
     assert watch.wait(20)
     thread.join()
 
 
-def test_many_wakes_are_one(watch):
+def test_many_wakes_end_one_wait(watch):
     for _ in range(100_000):
         watch.wake()
     assert watch.wait(0)
@@ -56,7 +56,7 @@ def test_many_wakes_are_one(watch):
     assert not watch.wait(0)
 
 
-def test_only_names_that_matter_wake(tmp_path):
+def test_only_files_with_an_accepted_name_wake(tmp_path):
     with Watch(tmp_path, accepts=lambda name: name.endswith(".idx")) as watch:
         (tmp_path / "a.log").write_bytes(b"1")
         assert not watch.wait(0.01)
@@ -66,13 +66,13 @@ def test_only_names_that_matter_wake(tmp_path):
 
 def test_notify_reaches_watches_without_inotify(tmp_path, monkeypatch):
     monkeypatch.setattr(wake, "_open_inotify", lambda directory: None)
-    monkeypatch.setattr(wake, "_FIRST_LOOK", 1000.0)
+    monkeypatch.setattr(wake, "_FIRST_POLL", 1000.0)
     with Watch(tmp_path) as watch:
         notify(tmp_path)
         assert watch.wait(20)
 
 
-def test_closed_is_closed(tmp_path):
+def test_a_closed_watch_stays_closed(tmp_path):
     watch = Watch(tmp_path)
     watch.close()
     watch.close()

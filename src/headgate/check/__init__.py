@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headgate.check.cases import load_cases as load_cases
     from headgate.check.engines import ENGINES as ENGINES
     from headgate.check.engines import LOCAL as LOCAL
+    from headgate.check.engines import Question as Question
     from headgate.check.engines import open_engine as open_engine
     from headgate.check.engines import unknown_engine as unknown_engine
 else:
@@ -19,6 +20,6 @@ else:
         __name__,
         {
             "cases": ["CheckReport", "Disagreement", "Expected", "check_cases", "load_cases"],
-            "engines": ["ENGINES", "LOCAL", "open_engine", "unknown_engine"],
+            "engines": ["ENGINES", "LOCAL", "Question", "open_engine", "unknown_engine"],
         },
     )

@@ -36,7 +36,7 @@ def validate_batch(messages: Sequence[Message]) -> None:
 
 
 def validate_transposed(columns: Transposed, messages: Sequence[Message]) -> None:
-    """Refuse messages, given with their columns, of which `validate` refuses one."""
+    """Refuse messages of which `validate` refuses one; `columns` are their transposed fields."""
     payload_types = {type(message.payload) for message in messages}
     if not (payload_types <= _BYTES and _is_valid(columns)):
         for message in messages:

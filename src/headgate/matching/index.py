@@ -91,6 +91,8 @@ class EqualityIndex(Generic[Answer]):
         # The columns that no header holds as they are, and how many keys each has.
         self._derived: dict[Column, int] = {}
         self._wide = False
+        # The tables of the root by column: every message goes through them, and a list is faster.
+        self._probes: list[tuple[Column, dict[Hashable, Any]]] = []
         self._remembers = False  # whether answers are kept: not while looking for them is cheaper
         self._cache: AnswerCache[Answer] = AnswerCache()
         self._row_cache: AnswerCache[Answer] = AnswerCache()
@@ -231,20 +233,21 @@ class EqualityIndex(Generic[Answer]):
 
     def _find(self, values: Values) -> Found:
         """The members whose pairs the values hold: for certain, and those that have a check left."""
-        get, root, found, settled = values.get, self._root, [], []
+        get, root, found = values.get, self._root, []
         if self._few:
             for entry in self._few:
                 if get(entry[2]) == entry[3] and (len(entry) == 4 or holds(entry, 4, get)):
                     found.append(entry)
             if not found and root.slot is None and root.residuals is None:
                 return NOTHING
+        settled: list[TreeNode] = []
         nodes = [root.narrow(values) if self._wide else root]
         for node in nodes:  # which grows
             if node.slot is not None or node.residuals is not None:
                 settled.append(node)
             at = node.at + 2
-            for column, look_up in node.probes:
-                there = look_up(get(column))
+            for column, table in self._probes if node is root else node.tables.items():
+                there = table.get(get(column))
                 if there is None:
                     continue
                 if type(there) is tuple:
@@ -310,6 +313,7 @@ class EqualityIndex(Generic[Answer]):
     def _forget(self) -> None:
         """Forget the answers, which are no longer true."""
         self._wide = len(self._root.tables) > WIDE
+        self._probes = list(self._root.tables.items())
         self._remembers = bool(self._root.tables) and len(self._counts) <= WIDE
         self._cache.forget()
         self._row_cache.forget()

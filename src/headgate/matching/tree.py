@@ -46,14 +46,11 @@ class TreeNode:
     Members that ask for no other pair are in `slot`, or in `residuals` if they have a check.
     """
 
-    __slots__ = ("at", "probes", "residuals", "slot", "tables")
+    __slots__ = ("at", "residuals", "slot", "tables")
 
     def __init__(self, at: int) -> None:
         self.at = at  # where in an entry its pairs begin that do not lead here
         self.tables: dict[Column, dict[Hashable, Any]] = {}
-        self.probes: list[
-            tuple[Column, Callable[[Any], Any]]
-        ] = []  # each column, and its table's `get`
         self.slot: Slot = None
         self.residuals: Residuals | None = None
 
@@ -77,7 +74,6 @@ class TreeNode:
             table = tables.get(column)
             if table is None:
                 table = tables[column] = {}
-                self.probes.append((column, table.get))
             for one in (key,) if type(key) is str else keys_of(key):
                 there = table.get(one)
                 if there is None:
@@ -143,7 +139,6 @@ class TreeNode:
         del self.tables[column][key]
         if not self.tables[column]:
             del self.tables[column]
-            self.probes = [(column, table.get) for column, table in self.tables.items()]
 
     @property
     def empty(self) -> bool:
@@ -153,7 +148,7 @@ class TreeNode:
         """This node without the tables of columns for which there is no value."""
         node = TreeNode(self.at)
         node.slot, node.residuals = self.slot, self.residuals
-        node.probes = [(c, self.tables[c].get) for c in values if c in self.tables]
+        node.tables = {c: self.tables[c] for c in values if c in self.tables}
         return node
 
 

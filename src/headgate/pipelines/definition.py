@@ -124,7 +124,7 @@ def parse_states(text: str) -> tuple[State, ...]:
     unknown = [name for name in names if name not in STATES]
     if unknown:
         alone = unknown[0] in (ARCHIVED, _ALL)
-        reason = f"{unknown[0]!r} stands alone" if alone else f"not {text!r}"
+        reason = f"{unknown[0]!r} cannot be combined" if alone else f"not {text!r}"
         raise SparkOptionsError(
             f"states: give some of {', '.join(STATES)}, or {_ALL}, or {ARCHIVED}; {reason}"
         )

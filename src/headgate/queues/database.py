@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from headgate.clock import Clock
 from headgate.filters import FilterLike
 from headgate.message import HeaderValue, Message, MessageDetails
-from headgate.queues import arguments, requests
+from headgate.queues import arguments, declarations
 from headgate.queues.engine import Access, Engine, Publication, QueueInfo, Start
 from headgate.queues.engines import ConnectOptions, Synchronous, open_engine
 from headgate.queues.outbox import FileSource, Outbox, Relay, TableSource
@@ -74,7 +74,7 @@ class Database:
         dedup_window    how long a dedup key is remembered (5 minutes)
         archive         acked messages are kept until pruned
         """
-        operation = requests.declare(
+        operation = declarations.declare(
             self._operations, name, filter_headers, max_attempts, dedup_window, archive
         )
         return self._wrap(self.engine.run(operation))
@@ -140,7 +140,7 @@ class Database:
         `queue` takes only what is published there; `start="first"` also what is stored already. A subscription of that
         name gets the new filter in place. Without filter and pattern, it is the subscription that exists.
         """
-        operation = requests.subscription(
+        operation = declarations.subscription(
             self._operations,
             name,
             filter,

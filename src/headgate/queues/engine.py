@@ -2,7 +2,7 @@
 
 An operation is a generator: it yields steps (statements), is sent the rows of each step, and returns its result. An
 engine runs it: apsw directly, psycopg directly or awaited. Operations that consist of several others are generators as
-well, see requests. So the sync and the asyncio API share every rule. The operations of the in-memory reference yield
+well, see declarations. So the sync and the asyncio API share every rule. The operations of the in-memory reference yield
 no steps.
 
 The life of a delivery (one message in one queue):
@@ -144,6 +144,8 @@ def run_inline(operation: Operation[T]) -> Operation[T]:
 
 
 class State(IntEnum):
+    """The state of a delivery, as stored."""
+
     READY = 0
     DELAYED = 1
     LEASED = 2
@@ -151,11 +153,11 @@ class State(IntEnum):
 
 
 class Outcome(Enum):
-    """What became of a receipt."""
+    """The result of settling a receipt."""
 
     DONE = "done"
-    STALE = "stale"  # the delivery is there, but no longer leased with this token
-    GONE = "gone"  # there is no such delivery: acked before, purged, or never
+    STALE = "stale"  # the delivery exists, but is no longer leased with this token
+    GONE = "gone"  # the delivery does not exist: it was acked before or purged
 
 
 QueueKind: TypeAlias = OneOf["queue", "subscription", "push"]
@@ -163,32 +165,35 @@ QueueKind: TypeAlias = OneOf["queue", "subscription", "push"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
+    """How a queue treats its messages."""
+
     filter_headers: tuple[str, ...] = ()  # copied next to the delivery and indexed
-    max_attempts: int = 5  # claims, after which a failed delivery is dead; 0: no limit
+    max_attempts: int = 5  # claims after which a failed delivery is dead; 0: no limit
     dedup_window_us: int = 300_000_000
     archive: bool = False  # acked messages are kept in the archive until pruned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
-    """A queue, or a durable subscription, which is a queue that is fed by a filter."""
+    """A queue, or a durable subscription: a queue that receives what its filter matches."""
 
     id: int
     name: str
     options: QueueOptions = field(default_factory=QueueOptions)
     kind: QueueKind = "queue"
-    # Those filter headers whose copy is complete: claims may use them.
-    indexed: tuple[str, ...] = ()
-    filter: str = ""  # of a subscription: its text in canonical form
-    source: int | None = None  # of a subscription: only what is published to this queue
+    indexed: tuple[str, ...] = ()  # the filter headers whose index is complete: claims may use it
+    filter: str = ""  # of a subscription, as text in canonical form
+    source: int | None = None  # of a subscription: the only queue it receives from
     version: int = 1  # of the filter
-    paused: bool = False  # nothing is claimed; messages keep arriving
-    expires_at: int | None = None  # of a push subscription: when its owner counts as dead
+    paused: bool = False  # claims find nothing; messages are still published to it
+    expires_at: int | None = (
+        None  # of a push subscription: when it is deleted unless its owner extends it
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A valid message (see message.validate) and what only the queue needs to know."""
+    """A valid message (see message.validate), and how the queue is to deliver it."""
 
     message: Message
     delay_us: int = 0
@@ -197,12 +202,14 @@ class Publication:
 
 
 class Receipt(NamedTuple):
+    """A lease of a delivery."""
+
     id: int
     token: int
 
 
 class ClaimedMessage(NamedTuple):
-    """What a claim hands out. `message.timestamp` is set; `message.id` is the publisher's, or None."""
+    """A message that a claim has leased. `message.timestamp` is set; `message.id` is the publisher's, or None."""
 
     id: int
     token: int
@@ -217,7 +224,7 @@ class ClaimedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeliverySnapshot:
-    """A delivery as it stands, for those who only look."""
+    """A delivery as it was when it was read, without a lease."""
 
     id: int
     state: State
@@ -231,13 +238,13 @@ class DeliverySnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a consumer did since it last said so; added up in the database."""
+    """The statistics of a consumer since its last report; the database adds them up."""
 
     claims: int = 0
     empty_claims: int = 0
     rows: int = 0
     claim_us: int = 0  # time spent in claims
-    unmatched: int = 0  # claimed, and given back because no predicate wanted it
+    unmatched: int = 0  # claimed, and released because no predicate accepted it
     acked: int = 0
     nacked: int = 0
     failures: int = 0  # handlers that raised
@@ -245,6 +252,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
+    """How many deliveries a queue has in each state, and the statistics of its consumers."""
+
     info: QueueInfo
     ready: int
     delayed: int
@@ -256,16 +265,16 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class IndexAdvice:
-    """How a claim with this filter would be answered, and what would make it cheaper."""
+    """How a claim with this filter is answered, and which headers to index for it."""
 
-    plan: tuple[str, ...]  # the engine's own words, EXPLAIN
-    scans: bool  # whether it reads the READY deliveries in order until enough match
+    plan: tuple[str, ...]  # the lines of EXPLAIN
+    scans: bool  # whether it reads READY deliveries in order until enough match
     suggestions: tuple[str, ...]  # headers to declare
-    residual: tuple[str, ...] = ()  # what only Python can decide, and why
+    residual: tuple[str, ...] = ()  # the parts that only Python can evaluate, and why
 
 
 Start: TypeAlias = OneOf["next", "first"]
-# What a database is opened for: make it if need be, change what is there, or look and never write.
+# Create the database unless it exists, change an existing one, or only read it.
 Access: TypeAlias = OneOf["create", "change", "look"]
 
 
@@ -273,19 +282,19 @@ Access: TypeAlias = OneOf["create", "change", "look"]
 
 
 class Operations(Protocol):
-    """Everything that can be done to the queues of one database. Names not found raise QueueNotFound."""
+    """All operations on the queues of one database. Unknown names raise QueueNotFound."""
 
     # -- queues --
 
     def declare(self, name: str, options: QueueOptions | None) -> Operation[QueueInfo]:
-        """The queue, created when there is none; other options than before change it. With None, they stay.
+        """Create the queue, or change the options of an existing one; None keeps them.
 
-        Filter headers are only ever added; the new ones are backfilled and indexed before this returns.
+        Filter headers are only added; new ones are copied for older messages and indexed before this returns.
         """
         ...
 
     def find(self, name: str) -> Operation[QueueInfo]:
-        """The queue or subscription of that name; QueueNotFound if there is none."""
+        """The queue or subscription of that name."""
         ...
 
     def queues(self) -> Operation[list[QueueInfo]]:
@@ -293,7 +302,7 @@ class Operations(Protocol):
         ...
 
     def last_known(self, queue: QueueInfo) -> QueueInfo:
-        """The queue of that name as the last operation saw it; the database is not asked."""
+        """The queue of that name as the last operation read it; without asking the database."""
         ...
 
     def delete(self, name: str) -> Operation[None]:
@@ -301,7 +310,7 @@ class Operations(Protocol):
         ...
 
     def pause(self, name: str, *, paused: bool) -> Operation[QueueInfo]:
-        """Claims on a paused queue find nothing; messages keep arriving."""
+        """Pause or resume the queue. Claims on a paused queue find nothing; messages are still published to it."""
         ...
 
     # -- subscriptions --
@@ -316,22 +325,22 @@ class Operations(Protocol):
         start: Start = "next",
         lease_us: int | None = None,
     ) -> Operation[QueueInfo]:
-        """A durable subscription: it gets a delivery of its own of every message its filter matches.
+        """Create a durable subscription, which gets its own delivery of every message its filter matches.
 
-        The filter is asked when a message is published. One of that name that exists gets the filter in place:
-        what it holds stays, and every message is judged by exactly one version. `start="first"` also
-        takes what is stored already. With a lease it is a push subscription, and it is dropped when its owner
-        does not `keep_alive` it in time. UTC() in its filter is the moment of publishing.
+        The filter is evaluated when a message is published. An existing subscription of that name gets the new filter:
+        it keeps its deliveries, and each message is judged by exactly one version of the filter. `start="first"` also
+        delivers stored messages. With `lease_us` it is a push subscription, which is deleted unless its owner calls
+        `keep_alive` in time. UTC() in the filter is the time of publishing.
         """
         ...
 
     def keep_alive(self, name: str, lease_us: int) -> Operation[bool]:
-        """The push subscription lives on; False when it has been dropped already."""
+        """Extend the lease of a push subscription; False if it was deleted already."""
         ...
 
     def route(self) -> Operation[int]:
-        """Give what came through the SQL door to the subscriptions, drop expired push subscriptions; how many
-        deliveries were made. Claims on subscriptions do it first."""
+        """Deliver messages from the SQL door to the subscriptions, and delete expired push subscriptions; how many
+        deliveries were made. Claims on subscriptions begin with it."""
         ...
 
     # -- publishing and consuming --
@@ -339,10 +348,10 @@ class Operations(Protocol):
     def publish(
         self, queue: QueueInfo | None, publications: Sequence[Publication]
     ) -> Operation[list[int]]:
-        """All of them or none, durably; their ids. Without a queue, subscriptions alone receive them.
+        """Store all publications durably, or none; their ids. Without a queue, only subscriptions receive them.
 
-        A dedup key seen in this queue within its window gives the id of the first message, and publishes nothing.
-        A message that nobody receives is not stored, and has the id 0.
+        A dedup key that the queue has seen within its window returns the id of the first message, and publishes nothing.
+        A message without receivers is not stored, and has the id 0.
         """
         ...
 
@@ -357,55 +366,55 @@ class Operations(Protocol):
         acks: Sequence[Receipt] = (),
         together: bool = False,
     ) -> Operation[tuple[list[ClaimedMessage], list[Outcome]]]:
-        """Up to `limit` READY deliveries that match, in order, leased; and what became of `acks`.
+        """Lease up to `limit` READY deliveries that match, in order; and settle `acks`, with their outcomes.
 
-        It may find fewer than there are (groups, races), but nothing only when nothing was claimable. `skip` are ids
-        not to take. The acks and the claim are one transaction, on PostgreSQL one statement. `together`: one consumer
-        handles them, one after the other; see the rule on attempts.
+        It may return fewer than there are (groups, concurrent claims), but none only if none was claimable. Ids in `skip`
+        are not claimed. The acks and the claim are one transaction, on PostgreSQL one statement. `together`: one
+        consumer handles the messages one after the other; see the rule on attempts.
         """
         ...
 
     def ack(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
-        """Finished: the deliveries are gone, and archived if the queue says so."""
+        """Delete the deliveries, which are done; archive them if the queue keeps an archive."""
         ...
 
     def nack(
         self, queue: QueueInfo, receipts: Sequence[Receipt], delay_us: int, reason: str | None
     ) -> Operation[list[Outcome]]:
-        """Failed: READY again, after the delay if there is one, or DEAD when attempts are used up."""
+        """Make failed deliveries READY again, after the delay if there is one, or DEAD when their attempts are used up."""
         ...
 
     def bury(
         self, queue: QueueInfo, receipts: Sequence[Receipt], reason: str | None
     ) -> Operation[list[Outcome]]:
-        """Failed for good: DEAD, whatever the attempts (nack with requeue=False)."""
+        """Make failed deliveries DEAD, whatever their attempts (nack with requeue=False)."""
         ...
 
     def extend(
         self, queue: QueueInfo, receipts: Sequence[Receipt], lease_us: int
     ) -> Operation[list[Outcome]]:
-        """The leases end `lease_us` from now; those that last longer stay as they are."""
+        """Extend the leases to `lease_us` from now; longer ones are not shortened."""
         ...
 
     def release(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> Operation[list[Outcome]]:
-        """Never mind: READY again at once, and the claim is not counted."""
+        """Make the deliveries READY again at once, without counting the claim."""
         ...
 
     def promote(self, queue: QueueInfo) -> Operation[int]:
-        """What is due becomes READY or DEAD; how many. Claims do it first."""
+        """Make due deliveries READY or DEAD; how many. Claims begin with it."""
         ...
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
-        """Microseconds until something DELAYED or LEASED falls due, 0 when it is; None when there is no such, or when
-        the queue is paused."""
+        """Microseconds until a DELAYED or LEASED delivery falls due, 0 if one is due; None if there is none, or if the
+        queue is paused."""
         ...
 
-    # -- looking and tidying --
+    # -- browsing, deleting, requeueing --
 
     def peek(
         self, queue: QueueInfo, limit: int, filter: Filter | None = None
     ) -> Operation[list[DeliverySnapshot]]:
-        """The READY deliveries a claim could take, in order, also several of one group; nothing changes."""
+        """The READY deliveries a claim could take, in order, also several of one group; without claiming them."""
         ...
 
     def browse(
@@ -417,47 +426,51 @@ class Operations(Protocol):
         state: State | None = None,
         filter: Filter | None = None,
     ) -> Operation[list[DeliverySnapshot]]:
-        """Deliveries by id, from the one after `after` on, in whatever state or in the one given."""
+        """Deliveries by id, after the id `after`, in all states or one."""
         ...
 
     def archived(
         self, queue: QueueInfo, limit: int, *, after: int = 0
     ) -> Operation[list[DeliverySnapshot]]:
-        """Acked messages, by id; their state is READY, `visible_at` the time of the ack."""
+        """Archived messages by id; their state is READY, `visible_at` is the time of the ack."""
         ...
 
     def purge(self, queue: QueueInfo, state: State | None = None) -> Operation[int]:
-        """Delete READY and DELAYED deliveries, or all in one state; how many. LEASED ones only when asked for."""
+        """Delete READY and DELAYED deliveries, or those in `state`; how many. LEASED ones only with `state`."""
         ...
 
     def prune(self, queue: QueueInfo, older_than_us: int) -> Operation[int]:
-        """Delete READY, DELAYED, DEAD and archived messages published longer ago than that; how many."""
+        """Delete READY, DELAYED, DEAD and archived messages that were published longer ago; how many."""
         ...
 
     def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> Operation[int]:
-        """Dead letters become READY with no attempts: those named, or all; how many."""
+        """Make dead letters READY, with no attempts: those with the ids, or all; how many."""
         ...
 
-    # -- numbers and indexes --
+    # -- statistics and indexes --
 
-    def stats(self, queue: QueueInfo) -> Operation[QueueStats]: ...
+    def stats(self, queue: QueueInfo) -> Operation[QueueStats]:
+        """Count the deliveries by state, and read the statistics of the consumers."""
+        ...
 
-    def add_usage(self, queue: QueueInfo, consumer: str, usage: Usage) -> Operation[None]: ...
+    def add_usage(self, queue: QueueInfo, consumer: str, usage: Usage) -> Operation[None]:
+        """Add to the statistics of a consumer."""
+        ...
 
     def advise(self, queue: QueueInfo, filter: Filter) -> Operation[IndexAdvice]:
-        """What EXPLAIN says of a claim with this filter, and which headers to declare."""
+        """Explain a claim with this filter, and advise which headers to declare."""
         ...
 
 
 class CommitWatch(Protocol):
-    """Until closed, wakes somebody."""
+    """A registered `wake`, until it is closed."""
 
     def close(self) -> None: ...
 
 
 class Wake(Protocol):
     def __call__(self, queues: frozenset[int] | None) -> object:
-        """These queues may have something to claim; None: any of them. From any thread; returns at once."""
+        """Called from any thread when these queues, or with None all, may have something to claim; must not block."""
         ...
 
 
@@ -468,21 +481,21 @@ class Engine(Protocol):
     def operations(self) -> Operations: ...
 
     def run(self, operation: Operation[T]) -> T:
-        """Run it to its end; on an exception, roll back and raise (DatabaseUnavailable when the database is
-        out of reach, so that the caller may try a new operation)."""
+        """Run the operation; on an exception, roll back and raise it. DatabaseUnavailable if the database cannot be
+        reached: then the caller may try a new operation."""
         ...
 
     def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
-        """What `operations.publish` does with a single publication, by the engine's shortest way; its id."""
+        """Publish a single message, as `operations.publish`, but in the fastest way of the engine; its id."""
         ...
 
     def watch(self, wake: Wake) -> CommitWatch:
-        """Call `wake` after every commit that may have made something claimable, from any connection or process,
-        also by plain SQL, and never for a rollback; also when a lost connection is back."""
+        """Call `wake` after every commit, of any connection or process, also of plain SQL, that may have made something
+        claimable, and when a lost connection is up again; never after a rollback."""
         ...
 
     def close(self) -> None:
-        """Idempotent; operations afterwards raise DatabaseClosed."""
+        """Close the database. Idempotent; later operations raise DatabaseClosed."""
         ...
 
 

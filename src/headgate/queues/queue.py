@@ -9,7 +9,7 @@ from typing import Unpack
 
 from headgate.filters import FilterLike, as_filter
 from headgate.message import HeaderValue, Message, MessageDetails
-from headgate.queues import arguments, requests
+from headgate.queues import arguments, declarations
 from headgate.queues.arguments import LEASE
 from headgate.queues.consumer import Consumer
 from headgate.queues.consumer_group import Member, Mode, Retry, Strategy
@@ -132,8 +132,8 @@ class Queue:
             self.info,
             arguments.check_limit(limit),
             arguments.lease_us(lease),
-            filter=arguments.optional_filter(filter),
-            skip=frozenset(arguments.message_ids(skip)),
+            filter=None if filter is None else as_filter(filter),
+            skip=frozenset(arguments.message_ids(skip)) if skip else (),
             acks=acks,
         )
         claimed, outcomes = self._engine.run(operation)
@@ -279,7 +279,7 @@ class Queue:
 
     def index_add(self, header: str) -> None:
         """Declare one more filter header: its values are copied for the messages that are there, and indexed."""
-        operation = requests.add_filter_header(self._operations, self.name, header)
+        operation = declarations.add_filter_header(self._operations, self.name, header)
         self.info = self._engine.run(operation)
 
     def index_advise(self, filter: FilterLike) -> IndexAdvice:
@@ -296,5 +296,5 @@ class Subscription(Queue):
 
     def set_filter(self, filter: FilterLike | None = None, *, pattern: str | None = None) -> None:
         """Change the filter from now on. What the subscription holds stays; each message is judged by one version."""
-        operation = requests.set_filter(self._operations, self.info, filter, pattern)
+        operation = declarations.set_filter(self._operations, self.info, filter, pattern)
         self.info = self._engine.run(operation)

@@ -1,4 +1,4 @@
-"""Everyone in this process who wants to be woken by an engine."""
+"""The callbacks in this process that an engine calls after commits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _log = logging.getLogger(__name__)
 
 
 class Wakers:
-    """Who is to be woken. Safe to use from several threads."""
+    """The registered callbacks. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._wakes: dict[Registration, Wake] = {}
         self._lock = threading.Lock()
 
     def add(self, wake: Wake) -> Registration:
-        """Until the registration is closed, `wake` is called."""
+        """Call `wake` until the registration is closed."""
         registration = Registration(self)
         with self._lock:
             self._wakes[registration] = wake
@@ -29,7 +29,7 @@ class Wakers:
             self._wakes.pop(registration, None)
 
     def wake(self, queues: frozenset[int] | None) -> None:
-        """Call them all; what they do must not block."""
+        """Call all of them; they must not block."""
         if not self._wakes:
             return
         with self._lock:
@@ -37,14 +37,12 @@ class Wakers:
         for wake in wakes:
             try:
                 wake(queues)
-            except (
-                Exception
-            ):  # such as that of an event loop that was closed: the others are woken all the same
-                _log.warning("one who waits could not be woken", exc_info=True)
+            except Exception:  # of a closed event loop, for example; the others must be called
+                _log.warning("a waiting consumer could not be woken", exc_info=True)
 
 
 class Registration:
-    """One who wants to be woken, until closed."""
+    """One registered callback."""
 
     def __init__(self, wakers: Wakers) -> None:
         self._wakers = wakers

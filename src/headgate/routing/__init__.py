@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
-    from headgate.routing.advice import IndexAdvice as IndexAdvice
+    from headgate.routing.advice import BindingAdvice as BindingAdvice
     from headgate.routing.advice import TopologyProblem as TopologyProblem
     from headgate.routing.answers import Routed as Routed
     from headgate.routing.batches import RoutedBatch as RoutedBatch
@@ -28,7 +28,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "advice": ["IndexAdvice", "TopologyProblem"],
+            "advice": ["BindingAdvice", "TopologyProblem"],
             "answers": ["Routed"],
             "batches": ["RoutedBatch"],
             "bindings": ["Binding", "X_FILTER", "X_MATCH"],

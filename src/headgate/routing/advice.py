@@ -26,7 +26,7 @@ MANY: Final = 1_000  # bindings that a message should not be compared with one b
 MOST: Final = 0.5  # of an exchange's bindings
 
 
-class IndexAdvice(NamedTuple):
+class BindingAdvice(NamedTuple):
     """What is slow about one exchange, how many bindings it concerns, and what to do."""
 
     exchange: str
@@ -45,9 +45,9 @@ class TopologyProblem(NamedTuple):
 # ---- advice --------------------------------------------------------------------------------------------
 
 
-def make_advice(index: ExchangeIndex) -> Iterator[IndexAdvice]:
+def make_advice(index: ExchangeIndex) -> Iterator[BindingAdvice]:
     """The bindings an index does not help with, most bindings first."""
-    entries = [IndexAdvice(index.exchange.name, *entry) for entry in _advise_index(index)]
+    entries = [BindingAdvice(index.exchange.name, *entry) for entry in _advise_index(index)]
     yield from sorted(entries, key=lambda entry: -entry.bindings)
 
 

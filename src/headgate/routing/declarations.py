@@ -80,9 +80,11 @@ def check_equivalent(what: str, declared: Any, repeated: Any) -> None:
 
 def declaration_arguments(declared: Exchange | QueueDeclaration) -> dict[str, Any]:
     """The arguments that declare it again, without those that have their default."""
-    said = {
+    keywords = {
         field.name: value
         for field in fields(declared)
         if (value := getattr(declared, field.name)) != field.default
     }
-    return said | ({"arguments": arguments_of(declared.arguments)} if declared.arguments else {})
+    return keywords | (
+        {"arguments": arguments_of(declared.arguments)} if declared.arguments else {}
+    )

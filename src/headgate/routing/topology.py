@@ -26,7 +26,7 @@ from headgate.errors import (
 )
 from headgate.filters import Filter
 from headgate.matching import merge
-from headgate.routing.advice import IndexAdvice, TopologyProblem, find_problems, make_advice
+from headgate.routing.advice import BindingAdvice, TopologyProblem, find_problems, make_advice
 from headgate.routing.answers import Routable, RouteAnswer, Routed
 from headgate.routing.batches import RoutedBatch, route_rows
 from headgate.routing.bindings import Binding, FilterText, make_binding, parse_filter
@@ -175,9 +175,9 @@ class Topology:
     def bind_all(self, bindings: Iterable[Mapping[str, Any]]) -> None:
         """Bind many at once, each given as the arguments of a `bind`; those before one that is refused are bound."""
         entries = list(bindings)  # no code of the caller runs during the change
-        with self._changes, self._bulk({said.get("source", "") for said in entries}):
-            for said in entries:
-                self._bind(**said)
+        with self._changes, self._bulk({keywords.get("source", "") for keywords in entries}):
+            for keywords in entries:
+                self._bind(**keywords)
 
     def unbind(
         self,
@@ -193,9 +193,9 @@ class Topology:
         with self._changes:
             if source not in self._indexes:
                 raise UnknownExchange(source)
-            binding, said = make_binding(source, queue, exchange, key, arguments, filter)
-            if said is not None and type(said) is not str:
-                binding = binding.with_filter(parse_filter(said, str(binding))[1])
+            binding, given_filter = make_binding(source, queue, exchange, key, arguments, filter)
+            if given_filter is not None and type(given_filter) is not str:
+                binding = binding.with_filter(parse_filter(given_filter, str(binding))[1])
             return self._delete_binding(binding)
 
     def delete_binding(self, binding: Binding) -> bool:
@@ -249,7 +249,7 @@ class Topology:
         with self._lock:
             return list(find_problems(self._indexes))
 
-    def advise(self) -> list[IndexAdvice]:
+    def advise(self) -> list[BindingAdvice]:
         """What no index can make fast, by exchange."""
         with self._lock:
             return [entry for index in self._indexes.values() for entry in make_advice(index)]
@@ -398,29 +398,18 @@ class Topology:
         index = self._indexes.get(source)
         if index is None:
             raise UnknownExchange(source)
-        binding, said = make_binding(source, queue, exchange, key, arguments, filter)
-        if binding.destination not in self._targets(binding):
-            missing = UnknownExchange if queue is None else UnknownQueue
-            raise missing(binding.destination)
+        binding, given_filter = make_binding(source, queue, exchange, key, arguments, filter)
+        targets = self._exchanges if queue is None else self._queues
+        if binding.destination not in targets:
+            raise (UnknownExchange if queue is None else UnknownQueue)(binding.destination)
         tree = None
-        if said is not None:
-            tree, text = parse_filter(said, str(binding))
-            if type(said) is not str:
+        if given_filter is not None:
+            tree, text = parse_filter(given_filter, str(binding))
+            if type(given_filter) is not str:
                 binding = binding.with_filter(text)
-        self._add_binding(index, binding, tree)
+        if index.bind(binding, tree):
+            _add_incoming(targets, binding)
         return binding
-
-    def _add_binding(self, index: ExchangeIndex, binding: Binding, tree: Filter | None) -> None:
-        if not index.bind(binding, tree):
-            return
-        targets, destination = self._targets(binding), binding.destination
-        incoming = targets[destination]
-        if incoming is None:
-            targets[destination] = binding
-        elif isinstance(incoming, dict):
-            incoming[binding] = None
-        else:
-            targets[destination] = {incoming: None, binding: None}
 
     def _delete_binding(self, binding: Binding) -> bool:
         if not self._remove_binding(binding):
@@ -452,10 +441,20 @@ class Topology:
         return self._queues if binding.kind == "queue" else self._exchanges
 
 
+def _add_incoming(targets: dict[str, Incoming], binding: Binding) -> None:
+    incoming = targets[binding.destination]
+    if incoming is None:
+        targets[binding.destination] = binding
+    elif isinstance(incoming, dict):
+        incoming[binding] = None
+    else:
+        targets[binding.destination] = {incoming: None, binding: None}
+
+
 def _perform(step: Callable[..., object], entries: list[Located]) -> None:
-    for where, said in entries:
+    for where, keywords in entries:
         try:
-            step(**said)
+            step(**keywords)
         except (RoutingError, TypeError) as problem:
             raise TopologyError(f"{where}: {problem}") from problem
 
@@ -474,5 +473,6 @@ def _rebuild(
         topology._add_queue(queue)
     with topology._bulk(topology._indexes.keys()):
         for binding, tree in bindings:
-            topology._add_binding(topology._indexes[binding.source], binding, tree)
+            if topology._indexes[binding.source].bind(binding, tree):
+                _add_incoming(topology._targets(binding), binding)
     return topology

@@ -421,7 +421,7 @@ class ConditionWriter(Generic[E]):
         return self.dialect.call("try_mod", value, infinity)
 
     def number(self, operand: Operand) -> E | None:
-        """The number as a double, whichever kind it is."""
+        """The number as a double, from an int or a float."""
         found = [v for v in (self.part(operand, "float"), self.as_double(operand)) if v is not None]
         if len(found) < 2:
             return found[0] if found else None

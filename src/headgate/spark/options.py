@@ -101,10 +101,10 @@ class StreamRead:
     fail_on_data_loss: bool = True
 
 
-def parse_stream_read(given: Mapping[str, str]) -> StreamRead:
+def parse_stream_read(raw: Mapping[str, str]) -> StreamRead:
     """Parse the options of a read of streams; every stream must exist."""
-    check_known(given, SOURCE_OPTIONS)
-    options = {key.lower(): value for key, value in given.items()}
+    check_known(raw, SOURCE_OPTIONS)
+    options = {key.lower(): value for key, value in raw.items()}
     paths = stream_paths(options)
     filter = parse_filter(options.get("filter", ""))
     return StreamRead(
@@ -121,14 +121,14 @@ def parse_stream_read(given: Mapping[str, str]) -> StreamRead:
     )
 
 
-def names_queue(given: Mapping[str, str]) -> bool:
+def names_queue(raw: Mapping[str, str]) -> bool:
     """Whether the options name a queue, and no stream."""
-    return "paths" not in given and is_queue(given.get("path", ""))
+    return "paths" not in raw and is_queue(raw.get("path", ""))
 
 
-def shows_headers_as_text(given: Mapping[str, str]) -> bool:
+def shows_headers_as_text(raw: Mapping[str, str]) -> bool:
     """Whether the default schema has headers as text."""
-    form = given.get("headers", "values").lower()
+    form = raw.get("headers", "values").lower()
     if form not in ("values", "text"):
         raise SparkOptionsError(f"headers: give 'text' or 'values', not {form!r}")
     return form == "text"
@@ -202,16 +202,16 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 def stream_paths(options: Mapping[str, str]) -> tuple[str, ...]:
     """The directories of all streams the options name; a super stream counts as its partitions."""
-    given = [*_parse_list(options.get("paths", "")), *filter(str.strip, [options.get("path", "")])]
-    if any(map(is_queue, given)):
+    listed = [*_parse_list(options.get("paths", "")), *filter(str.strip, [options.get("path", "")])]
+    if any(map(is_queue, listed)):
         raise SparkOptionsError(
             'paths: only streams are read with paths; read one queue with .load("queue:…#name"), and several with union()'
         )
-    if not given:
+    if not listed:
         raise SparkOptionsError(
             'no stream is given; name its directory: .load("data/events") or .option("paths", "data/a,data/b")'
         )
-    paths = [path for one in given for path in _expand(directory_of(one))]
+    paths = [path for one in listed for path in _expand(directory_of(one))]
     real = [os.path.realpath(path) for path in paths]
     if len(set(real)) < len(real):
         raise SparkOptionsError(f"{max(real, key=real.count)} is listed twice")
@@ -272,9 +272,9 @@ class QueueRead:
     fail_on_data_loss: bool = True  # of a query that follows an archive
 
 
-def parse_queue_read(given: Mapping[str, str], known: Collection[str] = QUEUE_OPTIONS) -> QueueRead:
+def parse_queue_read(raw: Mapping[str, str], known: Collection[str] = QUEUE_OPTIONS) -> QueueRead:
     """Parse the options of a read of a queue."""
-    options = {key.lower(): value for key, value in given.items()}
+    options = {key.lower(): value for key, value in raw.items()}
     _refuse_stream_options(options, known)
     return QueueRead(
         queue_place(options.get("path", ""), options.get("queue", "")),
@@ -287,9 +287,9 @@ def parse_queue_read(given: Mapping[str, str], known: Collection[str] = QUEUE_OP
     )
 
 
-def parse_queue_follow(given: Mapping[str, str]) -> QueueRead:
+def parse_queue_follow(raw: Mapping[str, str]) -> QueueRead:
     """Parse the options of a streaming query over a queue."""
-    return parse_queue_read(given, (*QUEUE_OPTIONS, "maxMessagesPerTrigger", "failOnDataLoss"))
+    return parse_queue_read(raw, (*QUEUE_OPTIONS, "maxMessagesPerTrigger", "failOnDataLoss"))
 
 
 def _refuse_stream_options(options: Mapping[str, str], known: Collection[str]) -> None:

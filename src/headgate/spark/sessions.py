@@ -69,9 +69,8 @@ def session(
     if cluster is not None:
         check_master(cluster.url)
     builder = _session_class().builder.appName(name)
-    for key, value in settings(
-        cluster, overrides, cores=os.cpu_count() or 1, scratch=_scratch()
-    ).items():
+    cores = os.cpu_count() or 1
+    for key, value in settings(cluster, overrides, cores=cores, scratch=_scratch()).items():
         builder = builder.config(key, value)
     with _environment(_launch_variables(cluster)):
         spark = builder.getOrCreate()
@@ -178,15 +177,12 @@ def settings(
     cluster: SparkMaster | None, overrides: Mapping[str, str], *, cores: int, scratch: Path
 ) -> dict[str, str]:
     """All settings of a new session."""
-    ours = {**_query_settings(), **_master_settings(cluster, cores, scratch)}
-    if (
-        _JAVA_OPTIONS in ours and _JAVA_OPTIONS in overrides
-    ):  # of two equal options, Java takes the last
-        overrides = {
-            **overrides,
-            _JAVA_OPTIONS: f"{ours[_JAVA_OPTIONS]} {overrides[_JAVA_OPTIONS]}",
-        }
-    return {**ours, **overrides}
+    defaults = {**_query_settings(), **_master_settings(cluster, cores, scratch)}
+    if _JAVA_OPTIONS in defaults and _JAVA_OPTIONS in overrides:
+        # Of two equal options, Java takes the last.
+        options = f"{defaults[_JAVA_OPTIONS]} {overrides[_JAVA_OPTIONS]}"
+        overrides = {**overrides, _JAVA_OPTIONS: options}
+    return {**defaults, **overrides}
 
 
 def _query_settings() -> dict[str, str]:

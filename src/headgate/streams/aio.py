@@ -22,10 +22,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeVar, Unpack
-
-import pyarrow as pa
 
 from headgate.columns import Record
 from headgate.errors import StreamBusy, StreamClosed, StreamError
@@ -69,7 +66,7 @@ class AsyncStream:
     async def _start(cls, open_stream: Callable[[], Stream]) -> AsyncStream:
         executor = ThreadPoolExecutor(WORKER_THREADS, thread_name_prefix="headgate-stream")
         try:
-            stream = await asyncio.get_running_loop().run_in_executor(executor, open_stream)
+            stream = await _call(executor, open_stream)
         except BaseException:
             executor.shutdown(wait=False)
             raise
@@ -122,18 +119,13 @@ class AsyncStream:
         self._open_parts.add(consumer)
         return consumer
 
-    async def append(self, table: pa.Table | pa.RecordBatch) -> int:
-        """Append Arrow data; confirmed when this returns the number of messages."""
-        return await self.run(lambda stream: stream.append(table))
-
     async def run(self, call: Callable[[Stream], Result]) -> Result:
-        """Call a function with the synchronous stream in a worker thread.
+        """Call a function with the synchronous stream in a worker thread: append, scan, seal, trim.
 
         await stream.run(lambda stream: stream.seal(all=True))
         """
         self._check_open()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, call, self._stream)
+        return await _call(self._executor, partial(call, self._stream))
 
     async def close(self) -> None:
         """Flush and close producers, stop consumers, and release the writer's lock; idempotent."""
@@ -144,7 +136,7 @@ class AsyncStream:
         closing = [part.close() for part in list(self._open_parts)]
         results = await asyncio.gather(*closing, return_exceptions=True)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self._stream.close)
+            await _call(self._executor, self._stream.close)
         finally:
             self._executor.shutdown(wait=False)
         for problem in results:
@@ -158,12 +150,7 @@ class AsyncStream:
     async def __aenter__(self) -> AsyncStream:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
 
@@ -171,11 +158,10 @@ class AsyncStream:
 
 
 class _Entry(NamedTuple):
-    """A message that waits to be stored, and the future of the task that waits for it."""
+    """A message that waits to be stored, and the future of its task; without a message, a flush."""
 
-    message: Message | bytes
+    message: Message | None
     publishing_id: int | None
-    fields: MessageFields
     stored: asyncio.Future[bool] | None
 
 
@@ -216,7 +202,7 @@ class AsyncProducer:
         is cancelled may still be stored.
         """
         stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._add(_Entry(message, publishing_id, fields, stored))
+        self._add(_Entry(as_message(message, fields), publishing_id, stored))
         return await stored
 
     def publish_nowait(
@@ -236,13 +222,15 @@ class AsyncProducer:
             raise StreamBusy(
                 f"{len(self._waiting):,} messages wait to be stored; await flush() before more are published"
             )
-        self._add(_Entry(message, publishing_id, {}, None))
+        self._add(_Entry(message, publishing_id, None))
         self._waiting_bytes += len(message.payload)
 
     async def flush(self) -> None:
         """Wait until everything published before is stored; raise what went wrong with publish_nowait."""
         if self._storing is not None:
-            await asyncio.shield(self._storing)
+            done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            self._waiting.append(_Entry(None, None, done))  # behind everything published before
+            await done
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -280,9 +268,10 @@ class AsyncProducer:
         return results
 
     def _publish(self, entry: _Entry) -> bool | Exception:
-        message, publishing_id, fields, _ = entry
+        if entry.message is None:
+            return True
         try:
-            return self._producer.publish(message, publishing_id=publishing_id, **fields)
+            return self._producer.publish(entry.message, publishing_id=entry.publishing_id)
         except Exception as problem:
             return problem
 
@@ -292,10 +281,10 @@ class AsyncProducer:
                 self._failure = self._failure or result
         elif entry.stored.done():  # its caller was cancelled
             return
-        elif isinstance(result, Exception):
+        elif isinstance(result, Exception) and entry.message is not None:
             entry.stored.set_exception(result)
         else:
-            entry.stored.set_result(result)
+            entry.stored.set_result(result is True)
 
     async def close(self) -> None:
         """Flush, and publish no more; idempotent."""
@@ -314,12 +303,7 @@ class AsyncProducer:
     async def __aenter__(self) -> AsyncProducer:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
 
@@ -387,7 +371,10 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
 
     async def next_record(self) -> Record:
         """Return the next message with its offset, waiting for it if the consumer follows; StopAsyncIteration at the end."""
-        await self._let_others_run()
+        self._in_a_row += 1
+        if self._in_a_row >= MESSAGES_IN_A_ROW:  # buffered messages are returned without waiting
+            self._in_a_row = 0
+            await asyncio.sleep(0)
         deadline: float | None = None
         while self._closing is None:
             if self._consumer is None:
@@ -405,13 +392,6 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
             if not await self._wait_for_change(deadline):
                 break
         raise StopAsyncIteration
-
-    async def _let_others_run(self) -> None:
-        """Give other tasks a turn now and then: buffered messages are returned without waiting."""
-        self._in_a_row += 1
-        if self._in_a_row >= MESSAGES_IN_A_ROW:
-            self._in_a_row = 0
-            await asyncio.sleep(0)
 
     def _open(self) -> StreamConsumer:
         if self._consumer is None:
@@ -457,12 +437,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         await self._reading.run(self._open)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
 
@@ -498,6 +473,10 @@ class _Changes:
 # ---- worker threads ----------------------------------------------------------------------------------
 
 
+def _call(executor: Executor, call: Callable[[], Result]) -> asyncio.Future[Result]:
+    return asyncio.get_running_loop().run_in_executor(executor, call)
+
+
 class _Lane:
     """Runs calls in worker threads, one at a time. A call goes on when its caller is cancelled."""
 
@@ -510,13 +489,7 @@ class _Lane:
         async with self._turn:
             if self._running is not None and not self._running.done():  # its caller was cancelled
                 await asyncio.wait([self._running])
-            loop = asyncio.get_running_loop()
-            running = self._running = loop.run_in_executor(self._executor, call)
-            running.add_done_callback(_retrieve)
+            running = self._running = _call(self._executor, call)
+            # An exception counts as seen even if the caller was cancelled.
+            running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             return await asyncio.shield(running)
-
-
-def _retrieve(ended: asyncio.Future[Any]) -> None:
-    """Mark an exception as seen: a cancelled caller does not look at it."""
-    if not ended.cancelled():
-        ended.exception()

@@ -1,4 +1,4 @@
-"""Compaction on Spark: the stream reads the same, and every other engine reads the Parquet it made."""
+"""Compaction on Spark: the stream is unchanged for readers, and every other engine reads its Parquet files."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_the_command_reports_its_result_and_the_holder_of_a_lock(
     assert run(["stream", "compact", str(sealed_stream), "--all"]) == 0
     told = capsys.readouterr().out
     assert "compacted offsets 2,000 to 2,999" in told
-    assert "removed 1 file of segments that are cold now" in told
+    assert "deleted 1 file of segments that are cold now" in told
     assert list(sealed_stream.glob("*.arrow")) == []
     assert run(["stream", "info", str(sealed_stream), "--json"]) == 0
     assert '"cold": 2' in capsys.readouterr().out

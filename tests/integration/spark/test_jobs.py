@@ -185,11 +185,11 @@ def test_a_replay_arrives_in_order_and_only_once(spark, plain, tmp_path):
 
 
 def test_a_replay_that_was_stopped_goes_on(spark, plain, tmp_path, monkeypatch):
-    """It stops after a commit that it did not live to remember, with more published before it goes on."""
+    """The run stops between a commit and its record, and more messages are published before the next run."""
     path, to = tmp_path / "source", f"queue:sqlite:///{tmp_path / 'q.db'}#replayed"
     fill(path)
     expected = traces(path, WANTED)
-    save, saved = replay_module._save, []
+    save, saved = replay_module._save_plan, []
 
     def stopping(folder, plan):
         saved.append(plan)

@@ -34,7 +34,7 @@ from tests.integration.spark.pipeline_process import (
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 WORKER, EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"
-# Only what `said` waits for: nobody reads on, and a pipe that is full stops its writer.
+# Only the lines that `said` waits for: the pipe is not read further, and a full pipe blocks its writer.
 LOGGING = """
 rootLogger.level = error
 rootLogger.appenderRef.out.ref = out
@@ -56,7 +56,7 @@ def pipelines(tmp_path, postgres_url) -> Pipelines:
 
 
 def check(pipelines: Pipelines) -> None:
-    """Exactly what each sink must have, and nothing staged that nobody will come for."""
+    """Each sink has exactly its messages, and no staged file is left behind."""
     for queue in ("urgent", "orders", "large"):
         assert pipelines.stored(queue) == wanted(queue, pipelines.sent), queue
     assert pipelines.staged() == []

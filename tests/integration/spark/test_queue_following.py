@@ -1,4 +1,4 @@
-"""Following the archive of a queue, without Spark: every acked message is in exactly one batch, whoever acks when."""
+"""Following the archive of a queue, without Spark: every acked message is in exactly one batch, in any order of acks."""
 
 from __future__ import annotations
 

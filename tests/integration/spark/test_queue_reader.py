@@ -409,7 +409,7 @@ def test_without_adbc_the_error_has_the_pip_line(monkeypatch: pytest.MonkeyPatch
             {"states": "redy"},
             "states: give some of ready, delayed, leased, dead, or all, or archived",
         ),
-        ({"states": "ready,archived"}, "'archived' stands alone"),
+        ({"states": "ready,archived"}, "'archived' cannot be combined"),
         ({"partitions": "0"}, "partitions: give a whole number"),
         ({"filter": "a = = 1"}, "at line 1, column 5"),
         ({"path": "queue:sqlite:///nowhere.db#q", "paths": "a"}, "read one queue with .load"),

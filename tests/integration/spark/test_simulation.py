@@ -1,4 +1,4 @@
-"""A simulation says what then happens: the same chunks skipped, after sealing and before."""
+"""A simulation predicts the chunks that are skipped, after sealing and before."""
 
 from __future__ import annotations
 

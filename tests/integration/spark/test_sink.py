@@ -138,7 +138,9 @@ def test_a_table_is_refused_with_the_reason_and_a_view_can_be_written_to(spark, 
     reason = "CREATE TABLE … USING headgate makes a table that cannot be used"
     with pytest.raises(Exception, match=reason):
         spark.sql(f"CREATE TABLE refused {where}")
-    spark.sql(f"CREATE TABLE unusable (payload binary) {where}")  # nobody asks us here
+    spark.sql(
+        f"CREATE TABLE unusable (payload binary) {where}"
+    )  # Spark does not call the source here
     try:
         with pytest.raises(Exception, match=reason):
             spark.sql("SELECT * FROM unusable").collect()

@@ -218,7 +218,7 @@ def test_a_settings_file_that_cannot_be_parsed_is_reported(tmp_path, monkeypatch
     for text in (ODD_FILES["deep.toml"], ODD_FILES["long.toml"]):
         (tmp_path / "headgate.toml").write_text(text)
         assert run(["queue", "ls"]) == 2
-        assert "headgate.toml is no TOML" in capsys.readouterr().err
+        assert "headgate.toml is not valid TOML" in capsys.readouterr().err
 
 
 ODD_ARGUMENTS = [

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from headgate.columns.decode import decode_messages, decode_records
-from headgate.columns.names import field_key, parse_column_name
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.query import make_query
 from headgate.streams.read.scan import Scan
@@ -17,7 +16,9 @@ from tests.unit.streams.written_segments import seal_at, stamped, write_hot
 
 @pytest.mark.parametrize("state", ["hot", "sealed"])
 @pytest.mark.parametrize("seed", range(6))
-def test_what_was_written_is_what_is_read(tmp_path: Path, seed: int, state: str) -> None:
+def test_a_scanned_batch_decodes_to_the_written_messages(
+    tmp_path: Path, seed: int, state: str
+) -> None:
     rng = Random(seed)
     chunks = [generate.messages(rng, rng.randint(1, 30)) for _ in range(4)]
     write_hot(tmp_path, 0, chunks)
@@ -25,17 +26,17 @@ def test_what_was_written_is_what_is_read(tmp_path: Path, seed: int, state: str)
         seal_at(tmp_path, 0, generate.HEADERS[:2])
     batches = list(Scan(SegmentCatalog(tmp_path), make_query(), 0, 10**6))
     records = [record for batch in batches for record in decode_records(batch)]
-    wanted = [stamped(m) for chunk in chunks for m in chunk]
-    assert [r.offset for r in records] == list(range(len(wanted)))
-    assert [r.message for r in records] == wanted
-    assert [_types(r.message.headers) for r in records] == [_types(m.headers) for m in wanted]
+    expected = [stamped(m) for chunk in chunks for m in chunk]
+    assert [r.offset for r in records] == list(range(len(expected)))
+    assert [r.message for r in records] == expected
+    assert [_types(r.message.headers) for r in records] == [_types(m.headers) for m in expected]
 
 
 def _types(headers: object) -> dict[str, type]:
     return {name: type(value) for name, value in headers.items()}  # type: ignore[attr-defined]
 
 
-def test_what_has_no_column_is_left_at_its_default() -> None:
+def test_a_field_without_a_column_has_its_default() -> None:
     [message] = decode_messages(pa.record_batch({"offset": [7], "h.i.n": [1]}))
     assert (message.payload, message.topic, message.priority, message.headers) == (
         b"",
@@ -43,17 +44,3 @@ def test_what_has_no_column_is_left_at_its_default() -> None:
         0,
         {"n": 1},
     )
-
-
-def test_names_of_columns_are_read_backwards() -> None:
-    assert parse_column_name("h.s.a.b.c") == (generate.Field("header", "a.b.c"), "string")
-    assert parse_column_name("h.o.") == (generate.Field("header", ""), "opaque")
-    assert parse_column_name("p.i.group_sequence") == (
-        generate.Field("property", "group_sequence"),
-        "int",
-    )
-    assert parse_column_name("priority") == (generate.Field("sys", "priority"), "int")
-    assert [parse_column_name(name) for name in ("offset", "payload", "overflow")] == [
-        (None, None)
-    ] * 3
-    assert field_key(generate.Field("header", "a.b")) == "h.a.b"

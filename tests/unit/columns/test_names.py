@@ -61,3 +61,17 @@ def test_the_columns_of_a_file_are_the_system_fields_between_offset_and_payload(
     first, *middle, last = SYSTEM_COLUMNS
     assert (first, last) == ("offset", "payload")
     assert sorted(middle) == sorted(SYS_KINDS)
+
+
+def test_column_names_of_files_parse_to_their_fields():
+    assert parse_column_name("h.s.a.b.c") == (Field("header", "a.b.c"), "string")
+    assert parse_column_name("h.o.") == (Field("header", ""), "opaque")
+    assert parse_column_name("p.i.group_sequence") == (
+        Field("property", "group_sequence"),
+        "int",
+    )
+    assert parse_column_name("priority") == (Field("sys", "priority"), "int")
+    assert [parse_column_name(name) for name in ("offset", "payload", "overflow")] == [
+        (None, None)
+    ] * 3
+    assert field_key(Field("header", "a.b")) == "h.a.b"

@@ -76,7 +76,7 @@ def test_no_messages_make_an_empty_batch():
 
 
 @pytest.mark.parametrize("rows", [1, 2, 50, 400])
-def test_nothing_is_lost_or_invented(rows, seed):
+def test_columns_hold_exactly_the_values_of_the_messages(rows, seed):
     messages = generate.messages(random.Random(seed), rows)
     columns = BatchColumns(shred_messages(messages))
     for name in SYS_KINDS:
@@ -165,7 +165,7 @@ def test_absent_values_do_not_count_as_distinct():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_no_column_can_hold_is_refused_by_name(message, field):
+def test_a_value_that_no_column_can_hold_is_refused_with_its_field(message, field):
     with pytest.raises(InvalidMessage) as refused:
         shred_messages([Message(headers={"big": 1, "odd": "x"}, id="i", key="k"), message])
     assert refused.value.field == field
@@ -191,7 +191,7 @@ def test_a_header_named_like_a_system_field_is_another_column():
     assert columns.view(Field("header", "to"), "string") is None
 
 
-def test_column_names_say_where_what_and_which():
+def test_a_column_name_has_scope_view_and_name():
     assert column_name(Field("header", "a.b"), "float") == "h.f.a.b"
     assert column_name(Field("property", "subject"), "opaque") == "p.o.subject"
     assert column_name(Field("sys", "topic"), "string") == "topic"
@@ -267,13 +267,13 @@ BAD = [
 @pytest.mark.parametrize("message", BAD, ids=range(len(BAD)))
 @pytest.mark.parametrize("company", [[], GOOD], ids=["alone", "among good ones"])
 def test_a_batch_is_refused_with_the_error_of_its_first_bad_message(message, company):
-    with pytest.raises(InvalidMessage) as wanted:
+    with pytest.raises(InvalidMessage) as expected:
         validate(message)
     batch = [*company, message, *company, Message(headers={"later": float("nan")})]
     for check in (validate_batch, shred_valid):
         with pytest.raises(InvalidMessage) as refused:
             check(batch)
-        assert str(refused.value) == str(wanted.value)
+        assert str(refused.value) == str(expected.value)
 
 
 def test_a_batch_of_good_messages_passes():

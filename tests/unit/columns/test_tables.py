@@ -96,7 +96,7 @@ def test_a_scan_can_be_appended_to_another_stream_unchanged(tmp_path, stream):
         ({"overflow": [b'{"a":[1]}']}, "must be str, int, float or bool"),
     ],
 )
-def test_what_no_message_could_hold_is_refused(stream, table, complaint):
+def test_a_table_that_no_message_could_hold_is_refused(stream, table, complaint):
     with pytest.raises(InvalidMessage, match=complaint):
         stream.append(pa.table(table))
     assert stream.next_offset == 0
@@ -107,12 +107,12 @@ def test_only_tables_are_appended(stream):
         stream.append([{"a": 1}])
 
 
-def test_a_header_may_be_a_number_here_and_a_text_there(stream):
+def test_a_header_may_be_a_number_in_one_row_and_text_in_another(stream):
     stream.append(pa.table({"h.s.a": ["x", None, None], "h.i.a": [None, 1, None]}))
     assert headers_of(stream) == [{"a": "x"}, {"a": 1}, {}]
 
 
-def test_dictionaries_of_any_width_and_with_nulls_inside_are_taken(stream):
+def test_dictionaries_of_any_width_and_with_nulls_inside_are_accepted(stream):
     words = pa.array(["a", None, "b"])
     array = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, None], pa.int16()), words)
     large = pa.array(["x", "y", "x", "x"], pa.large_string()).dictionary_encode()
@@ -168,7 +168,7 @@ def test_a_cut_keeps_only_the_words_it_needs():
     assert len(cut_rows(repeated, 100, 50)["h.s.w"].dictionary) == 1
 
 
-def test_a_cut_leaves_out_what_is_empty_there():
+def test_a_cut_leaves_out_columns_that_are_empty_in_it():
     table = pa.RecordBatch.from_pydict({"a": [None] * 5 + [1] * 5})
     assert "h.i.a" not in cut_rows(read_table(table, NOW), 0, 5)
     assert "h.i.a" in cut_rows(read_table(table, NOW), 0, 6)

@@ -26,7 +26,7 @@ from headgate.filters.printer import to_text
 A = Field("header", "a")
 
 
-class TestFactoryMethodValidation:
+class TestInvalidNodes:
     @pytest.mark.parametrize("name", [None, 5, "", "a\x00", "a\nb", "x" * 256, "\ud800"])
     def test_a_header_needs_a_name_that_can_exist(self, name):
         with pytest.raises(FilterTypeError):
@@ -54,7 +54,7 @@ class TestFactoryMethodValidation:
             with pytest.raises(FilterTypeError):
                 empty()
 
-    def test_joints_take_conditions_only(self):
+    def test_and_or_and_not_take_conditions_only(self):
         for wrong in (
             lambda: And((A,)),
             lambda: Not(Literal(1)),
@@ -99,7 +99,7 @@ class TestFactoryMethodValidation:
             header("")
 
 
-class TestEqualsAndHashCode:
+class TestEquality:
     def test_equal_filters_are_equal_and_hash_alike(self):
         one, two = (
             parse("region = 'EU' AND amount > 1000"),
@@ -120,7 +120,7 @@ class TestEqualsAndHashCode:
         assert pickle.loads(pickle.dumps(tree)) == tree
 
 
-class TestValidHeaderKeyPatterns:
+class TestHeaderNames:
     NAMES = [
         "type",
         "x-header",
@@ -142,7 +142,7 @@ class TestValidHeaderKeyPatterns:
         assert parse(to_text(condition.filter)) == condition.filter
 
 
-def test_the_builder_makes_what_the_text_makes():
+def test_the_builder_makes_the_tree_of_the_equal_text():
     pairs = [
         (header("region") == "EU", "region = 'EU'"),
         (header("amount") > 1000, "amount > 1000"),
@@ -171,7 +171,7 @@ def test_the_builder_makes_what_the_text_makes():
         assert as_filter(built) == as_filter(text)
 
 
-def test_the_fields_a_filter_reads_are_known():
+def test_fields_read_collects_every_field_of_a_filter():
     tree = parse("a + b > 1 AND sys.topic MATCHES 'x.#' AND p.subject IS NULL")
     names = {f"{f.scope}.{f.name}" for f in fields_read(tree)}
     assert names == {"header.a", "header.b", "sys.topic", "property.subject"}

@@ -72,7 +72,7 @@ from headgate.filters.printer import to_text
         ),
     ],
 )
-def test_normal_form(text, normal):
+def test_normalize_returns_the_normal_form(text, normal):
     tree = normalize(parse(text)).tree
     assert to_text(tree) == normal
     assert normalize(tree).tree == tree

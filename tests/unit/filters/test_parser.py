@@ -109,7 +109,7 @@ TREES = {
 
 
 @pytest.mark.parametrize("text", TREES)
-def test_this_text_is_this_tree(text):
+def test_text_parses_to_its_tree(text):
     assert parse(text) == TREES[text]
 
 
@@ -214,10 +214,10 @@ def test_an_error_survives_pickling():
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 
 
-@pytest.mark.parametrize("given", [None, 5, b"a = 1"])
-def test_what_is_no_text_is_refused(given):
+@pytest.mark.parametrize("value", [None, 5, b"a = 1"])
+def test_a_value_that_is_not_text_is_refused(value):
     with pytest.raises(FilterTypeError):
-        parse(given)
+        parse(value)
 
 
 HOSTILE = {
@@ -253,11 +253,11 @@ def test_hostile_text_is_refused_at_once(name):
 
 
 @pytest.mark.parametrize("name", ["parentheses", "a long string", "many tokens"])
-def test_what_the_limits_catch_costs_next_to_nothing(name):
+def test_text_beyond_a_limit_is_refused_before_it_is_parsed(name):
     assert seconds_to_refuse(HOSTILE[name], FilterLimitError) < 0.005
 
 
-def test_the_limits_are_named():
+def test_a_limit_error_names_the_limit():
     with pytest.raises(FilterLimitError, match="16,385 characters, the limit is 16,384"):
         parse("a" * 16_385)
     with pytest.raises(FilterLimitError, match="65 open parentheses, the limit is 64"):
@@ -277,7 +277,7 @@ def test_every_form_is_refused_from_the_first_level_too_many(inside, levels):
         parse("NOT " * (most + 1) + inside)
 
 
-def test_what_is_within_the_limits_is_accepted():
+def test_text_within_the_limits_is_accepted():
     assert parse("(" * 64 + "a = 1" + ")" * 64) == Compare("=", A, ONE)
     assert len(parse("a IN (" + ",".join(map(str, range(1_024))) + ")").items) == 1_024
     assert len(parse(" AND ".join(f"h{i} = {i}" for i in range(1_000))).terms) == 1_000
@@ -291,7 +291,7 @@ def test_more_digits_than_python_reads_are_refused_where_they_begin():
 
 
 @pytest.mark.parametrize("text", [[], {}, set(), ["a = 1"], None, 5, b"a = 1", bytearray()])
-def test_what_is_no_text_is_refused_by_its_type(text):
+def test_text_of_another_type_is_refused(text):
     with pytest.raises(FilterTypeError, match=f"a filter is text, not {type(text).__name__}"):
         parse(text)
 
@@ -303,5 +303,5 @@ def test_what_is_no_text_is_refused_by_its_type(text):
         "1970-01-01T03:00+02:00", "1970-W01-4T01:00", "  1970-01-01T01:00  ",
     ],
 )  # fmt: skip
-def test_a_moment_is_written_as_iso_8601_does(text):
+def test_a_timestamp_is_written_as_in_iso_8601(text):
     assert parse(f"sys.timestamp > TIMESTAMP '{text}'") == Compare(">", TIME, Literal(HOUR))

@@ -1,4 +1,4 @@
-"""A memory remembers while that helps."""
+"""A cache keeps answers while questions repeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.matching.cache import AnswerCache
 
 
 @pytest.fixture
-def memory(monkeypatch) -> AnswerCache[str]:
+def cache(monkeypatch) -> AnswerCache[str]:
     for name, value in (
         ("FIRST", 4),
         ("MOST", 16),
@@ -22,60 +22,60 @@ def memory(monkeypatch) -> AnswerCache[str]:
     return AnswerCache()
 
 
-def fill(memory: AnswerCache[str], count: int, weight: int = 0) -> None:
+def fill(cache: AnswerCache[str], count: int, weight: int = 0) -> None:
     for n in range(count):
-        memory.keep((n, len(memory.known)), "answer", weight)
+        cache.keep((n, len(cache.known)), "answer", weight)
 
 
-def test_what_was_kept_is_known_until_it_is_no_longer_true(memory):
-    memory.keep("question", "answer", 1)
-    assert memory.known["question"] == "answer"
-    memory.forget()
-    assert memory.known == {}
+def test_a_kept_answer_is_known_until_the_cache_forgets(cache):
+    cache.keep("question", "answer", 1)
+    assert cache.known["question"] == "answer"
+    cache.forget()
+    assert cache.known == {}
 
 
-def test_a_memory_nobody_needed_rests_when_it_is_full(memory):
-    fill(memory, 5)
-    assert memory.resting == 40
-    assert len(memory.known) == 1
+def test_a_full_cache_without_hits_rests(cache):
+    fill(cache, 5)
+    assert cache.resting == 40
+    assert len(cache.known) == 1
 
 
-def test_a_memory_that_helps_grows_and_begins_anew_at_its_limit(memory):
-    fill(memory, 4)
-    memory.hits = 4
-    fill(memory, 1)
-    assert memory.resting == 0
-    assert len(memory.known) == 5
-    memory.hits = 16
-    fill(memory, 12)
-    assert memory.resting == 0
-    assert len(memory.known) == 1
+def test_a_cache_with_hits_grows_and_starts_over_at_its_limit(cache):
+    fill(cache, 4)
+    cache.hits = 4
+    fill(cache, 1)
+    assert cache.resting == 0
+    assert len(cache.known) == 5
+    cache.hits = 16
+    fill(cache, 12)
+    assert cache.resting == 0
+    assert len(cache.known) == 1
 
 
-def test_every_so_often_it_tries_as_large_as_it_may_be(memory):
+def test_a_cache_tries_at_full_size_every_few_times(cache):
     for _ in range(3):
-        memory.resting = 0
-        fill(memory, 5)
-        memory.forget()
-    fill(memory, 16)
-    assert len(memory.known) == 16
+        cache.resting = 0
+        fill(cache, 5)
+        cache.forget()
+    fill(cache, 16)
+    assert len(cache.known) == 16
 
 
-def test_heavy_answers_leave_room_for_fewer(memory):
-    fill(memory, 2, weight=400)
-    assert len(memory.known) == 2
-    fill(memory, 1, weight=400)
-    assert len(memory.known) == 1
+def test_heavy_answers_leave_room_for_fewer(cache):
+    fill(cache, 2, weight=400)
+    assert len(cache.known) == 2
+    fill(cache, 1, weight=400)
+    assert len(cache.known) == 1
 
 
-def test_what_is_forgotten_is_freed_a_little_with_every_answer_that_is_kept(memory, monkeypatch):
+def test_forgotten_answers_are_freed_a_few_at_a_time(cache, monkeypatch):
     monkeypatch.setattr(module, "FREED", 3)
-    fill(memory, 4)
-    memory.forget()
+    fill(cache, 4)
+    cache.forget()
     left = []
     for n in range(3):
-        memory.keep(n, "answer", 0)
-        left.append(sum(map(len, memory._forgotten)))
+        cache.keep(n, "answer", 0)
+        left.append(sum(map(len, cache._forgotten)))
     assert left == [1, 0, 0]
-    assert memory._forgotten == []
-    assert len(memory.known) == 3
+    assert cache._forgotten == []
+    assert len(cache.known) == 3

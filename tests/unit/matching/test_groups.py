@@ -1,4 +1,4 @@
-"""Members that go together are shared, counted and seen once."""
+"""Groups of members are shared, counted, and contain each member once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_slot_grows_from_nothing_to_a_member_to_a_group_and_back():
     assert exclude("a", "b") == ("a", False)
 
 
-def test_a_member_stays_for_as_many_reasons_as_it_came():
+def test_a_member_stays_until_it_was_discarded_as_often_as_added():
     group = MemberGroup("a", "a")
     assert group.discard("a")
     assert group.members == {"a"}
@@ -39,7 +39,7 @@ def test_a_member_stays_for_as_many_reasons_as_it_came():
     assert group.members == frozenset()
 
 
-def test_members_are_the_same_object_until_somebody_joins_or_leaves():
+def test_members_are_one_object_until_a_member_is_added_or_discarded():
     group = MemberGroup("a")
     before = group.members
     group.add("a")
@@ -49,7 +49,7 @@ def test_members_are_the_same_object_until_somebody_joins_or_leaves():
     assert group.members is group.members
 
 
-def test_few_are_merged_and_many_are_shared():
+def test_few_members_are_copied_and_many_are_shared():
     large = frozenset(range(SMALL + 1))
     assert unite([1, 2], [frozenset({3})]) == {1, 2, 3}
     assert unite([], [large]) is large

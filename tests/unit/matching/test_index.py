@@ -1,4 +1,4 @@
-"""An index finds the members whose pairs a message holds, however they came and whatever has gone since."""
+"""An index finds the members whose pairs a message holds, in whatever order entries were added and removed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def assert_finds(rng: Random, index: EqualityIndex, present: list[tuple[dict, in
 @pytest.mark.parametrize("wide", [0, 3, 64])
 @pytest.mark.parametrize("at_once", [1, 7, 150])
 @pytest.mark.parametrize("few", [0, 8, 300])
-def test_random_conjunctions_are_found_while_others_come_and_go(
+def test_random_conjunctions_are_found_while_others_are_added_and_removed(
     seed, monkeypatch, crowded, wide, at_once, few
 ):
     monkeypatch.setattr(module, "FEW", few)
@@ -118,18 +118,18 @@ def test_nothing_is_left_when_all_entries_are_removed(seed, monkeypatch, crowded
     assert index.columns == ()
     assert list(index.count_pairs()) == []
     assert index._root.empty
-    assert index._root.probes == index._few == []
+    assert index._few == index._probes == []
     assert index.match(Asked({"h0": "a"})) == set()
 
 
-def test_an_entry_that_was_never_filed_can_be_let_go():
+def test_an_entry_that_was_never_inserted_can_be_removed():
     index = new_index()
     (entry,) = index.make_entries([(["a", "1", "b", "2"], "q", None)])
     assert not index.remove(entry)
     assert index.columns == ()
 
 
-def test_each_entry_is_filed_under_the_pair_fewest_of_all_ask_for():
+def test_each_entry_is_filed_under_its_rarest_pair():
     """Which is known of entries that are made at once, whichever of them comes first."""
     index = new_index()
     wanted = [({"common": 1, "rare": n}, n) for n in range(50)]
@@ -182,7 +182,7 @@ def test_many_members_under_the_same_pairs_are_shared_not_copied():
     assert index.match(Asked({"region": "EU", "type": "order", "other": "x"})) is first
 
 
-def test_members_without_pairs_are_found_by_everything():
+def test_members_without_pairs_match_every_message():
     index = index_of(q1={}, q2={})
     assert [index.match(Asked({"h": n})) for n in range(3)] == [{"q1", "q2"}] * 3
     add(index, {"h": 1}, "q3")
@@ -203,7 +203,7 @@ def test_an_answer_is_remembered_until_the_index_changes():
     assert index.match(Asked({"h": "v1"})) == set()
 
 
-def test_an_answer_depends_on_whether_a_value_is_there_and_not_on_the_value():
+def test_an_answer_depends_on_the_presence_of_a_value_and_not_on_the_value():
     index = index_of(q={"price": PRESENT}, **{f"q{n}": {"h": str(n)} for n in range(20)})
     found = index.match(Asked({"h": "1", "price": 5}))
     assert found == {"q", "q1"}
@@ -211,7 +211,7 @@ def test_an_answer_depends_on_whether_a_value_is_there_and_not_on_the_value():
     assert index.match(Asked({"h": "1"})) == {"q1"}
 
 
-def test_no_question_takes_long_while_bindings_come():
+def test_no_question_takes_long_while_bindings_are_added():
     """An index that had to be built anew for its next question would take a hundred milliseconds."""
     rng, index = Random(1), new_index()
     wanted = [

@@ -70,7 +70,7 @@ def test_only_bounds_that_doubles_and_ints_order_alike_are_sorted():
     assert [bound_of(tree) for tree in trees[-2:]] == [None, None]
 
 
-def test_groups_wait_on_bounds_too():
+def test_groups_of_members_share_a_bound():
     trees = [price(">", n) for n in range(4)] + [parse("price LIKE 'x'")]
     checks = [Check(tree) for tree in trees]
     residuals = Residuals()
@@ -83,7 +83,7 @@ def test_groups_wait_on_bounds_too():
     assert passing(residuals, Message(headers={"price": 2})) == ["a1", "b0", "b1"]
 
 
-def test_nothing_is_left_when_all_have_gone():
+def test_nothing_is_left_when_all_checks_are_removed():
     trees = [price(op, bound) for op in (">", "<=", "=") for bound in BOUNDS]
     residuals = Residuals()
     waiting = [(Check(tree), at) for at, tree in enumerate(trees)]
@@ -95,7 +95,7 @@ def test_nothing_is_left_when_all_have_gone():
     assert passing(residuals, Message(headers={"price": 1})) == []
 
 
-def test_alerts_come_and_go(seed):
+def test_alerts_match_while_others_are_added_and_removed(seed):
     rng = Random(seed)
     matcher: Matcher[int] = Matcher()
     present: list[tuple[int, Filter]] = []

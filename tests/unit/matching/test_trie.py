@@ -28,7 +28,7 @@ def test_every_pattern_matches_what_it_matches_alone():
         assert trie.match(topic) == {p for p in TOPIC_PATTERNS if matches(p, topic)}
 
 
-def test_random_patterns_come_and_go(seed):
+def test_random_patterns_match_while_others_are_added_and_removed(seed):
     rng = Random(seed)
     trie, present = trie_of(), []
     for _ in range(3_000):
@@ -48,7 +48,7 @@ def test_random_patterns_come_and_go(seed):
     assert not trie._exact
 
 
-def test_a_member_stays_until_it_was_taken_as_often_as_it_was_put():
+def test_a_member_stays_until_it_was_removed_as_often_as_added():
     trie = trie_of("a.*", "a.*")
     assert trie.remove("a.*", "a.*")
     assert trie.match("a.b") == {"a.*"}
@@ -76,7 +76,7 @@ def test_a_remembered_answer_is_forgotten_when_it_changes():
     assert trie.match("a.b") == {"more"}
 
 
-def test_the_memory_is_bounded(monkeypatch):
+def test_the_number_of_remembered_topics_is_bounded(monkeypatch):
     monkeypatch.setattr(trie_module, "REMEMBERED", 10)
     trie = trie_of("#")
     for n in range(100):
@@ -89,7 +89,7 @@ def crowd(members: Set[Any]) -> set | tuple:
     return tuple(sorted(members)) if len(members) > 1 else set(members)
 
 
-def test_the_memory_of_open_answers_is_part_of_the_bound(monkeypatch):
+def test_unsettled_answers_count_in_the_bound(monkeypatch):
     monkeypatch.setattr(trie_module, "REMEMBERED", 10)
     trie: TopicTrie[set | tuple] = TopicTrie(crowd, unsettled=tuple)
     trie.add("#", "all")
@@ -100,7 +100,7 @@ def test_the_memory_of_open_answers_is_part_of_the_bound(monkeypatch):
         assert len(trie.settled) + len(trie._unsettled) <= 10
 
 
-def test_an_open_answer_is_remembered_but_never_settled():
+def test_an_unsettled_answer_is_remembered_apart():
     trie: TopicTrie[set | tuple] = TopicTrie(crowd, unsettled=tuple)
     trie.add("a.b", 1)
     trie.add("a.b", 2)
@@ -112,7 +112,7 @@ def test_an_open_answer_is_remembered_but_never_settled():
     assert trie.settled == {"a.b": {1}}
 
 
-def test_what_is_not_there_cannot_be_removed():
+def test_a_member_that_is_not_there_cannot_be_removed():
     trie = trie_of("a.*")
     assert not trie.remove("a.*.b", "a.*")
     assert not trie.remove("a.b", "a.*")

@@ -1,4 +1,4 @@
-"""What no index can make fast is named, and what is useless is too."""
+"""Advice names what no index makes fast, and problems are declarations without effect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hostile(kind: str, *given: dict) -> Topology:
         ("fanout", [{}] * MANY, "fan-out"),
     ],
 )
-def test_a_hostile_topology_is_named(kind, given, about):
+def test_advice_names_what_no_index_makes_fast(kind, given, about):
     (entry,) = hostile(kind, *given).advise()
     assert (entry.exchange, entry.about) == ("x", about)
     assert entry.bindings == MANY
@@ -48,11 +48,11 @@ def test_a_hostile_topology_is_named(kind, given, about):
         ("direct", [{"key": str(n)} for n in range(MANY)]),
     ],
 )
-def test_what_an_index_helps_with_is_not_mentioned(kind, given):
+def test_advice_does_not_name_what_an_index_makes_fast(kind, given):
     assert hostile(kind, *given).advise() == []
 
 
-def test_problems_are_what_does_nothing():
+def test_problems_are_declarations_without_effect():
     made = Topology()
     made.declare_exchange("a", "headers", alternate="gone")
     made.declare_exchange("b", "fanout")

@@ -1,4 +1,4 @@
-"""A batch is routed as its messages are, and said in selection vectors."""
+"""A batch is routed as its messages are, into selection vectors."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_each_queue_gets_its_rows_in_order(made):
     assert routed.num_rows == 4
 
 
-def test_rows_that_look_alike_are_asked_about_once(made):
+def test_rows_that_no_binding_tells_apart_are_matched_once(made):
     routed = made.route_batch("orders", shred_messages(MESSAGES * 500))
     assert routed.combinations <= 4
     assert len(routed.rows_of("eu")) == 1000
 
 
-def test_values_nobody_asks_for_make_no_difference():
+def test_values_that_no_binding_asks_for_make_no_difference():
     made = Topology()
     made.declare_exchange("x", "headers")
     made.declare_queue("q")
@@ -78,7 +78,7 @@ def test_a_batch_needs_an_exchange_one_may_publish_to(made):
         made.route_batch("gone", shred_messages(MESSAGES))
 
 
-def test_more_combinations_than_an_integer_holds_are_told_apart():
+def test_more_combinations_than_an_integer_holds_get_different_codes():
     rng = np.random.default_rng(5)
     columns = [rng.integers(0, 50_000, 2_000) for _ in range(6)]
     codes, first = combine_codes(columns, 2_000)

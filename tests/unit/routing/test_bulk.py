@@ -1,4 +1,4 @@
-"""Bindings that are made in bulk are inserted together, and none of them twice or not at all."""
+"""Bindings that are made in bulk are inserted together, each exactly once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_interruption_inserts_nothing_twice(monkeypatch):
     assert reached(topology, 4) == [{f"q{n}"} for n in range(4)]
 
 
-def test_nothing_in_bulk_changes_nothing():
+def test_an_empty_bulk_changes_nothing():
     topology = topology_of(1)
     topology.bind_all(bound([0]))
     topology.bind_all([])

@@ -139,9 +139,7 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=3), NAMES, NAMES, st.text(max_size=10))
-def test_whatever_can_be_bound_can_be_written_and_read(
-    tmp_path_factory, arguments, exchange, queue, key
-):
+def test_every_binding_can_be_written_and_read(tmp_path_factory, arguments, exchange, queue, key):
     made = Topology()
     exchange = f"e{exchange}"
     made.declare_exchange(exchange, "fanout", arguments={"note": arguments})

@@ -41,7 +41,7 @@ def queues_of(made: Topology, exchange: str, topic: str = "", **headers: object)
 # ---- routing
 
 
-def test_the_default_exchange_knows_every_queue_by_its_name():
+def test_the_default_exchange_reaches_every_queue_by_its_name():
     made = topology("a")
     assert made.route("", Message(topic="a")) == (frozenset({"a"}), False, ("",))
     assert made.route("", Message(topic="b")).unroutable
@@ -73,7 +73,7 @@ def test_a_queue_gets_one_copy_through_many_bindings_diamonds_and_cycles():
     assert routed.via == ("a", "b", "c")
 
 
-def test_what_an_exchange_cannot_route_goes_to_its_alternate_and_on():
+def test_a_message_an_exchange_cannot_route_goes_to_its_alternate_and_on():
     made = topology("q", last="fanout")
     made.declare_exchange("second", "direct", alternate="last")
     made.declare_exchange("first", "topic", arguments={"alternate-exchange": "second"})
@@ -185,7 +185,7 @@ def test_a_void_header_is_there_over_amqp_and_an_absent_one_in_a_message():
     assert not made.route("x", Message(headers={"a": OPAQUE})).unroutable
 
 
-def test_tables_are_compared_by_value_in_whatever_order():
+def test_tables_are_compared_by_value_in_any_order():
     made = topology("q", x="headers")
     made.bind("x", queue="q", arguments={"t": {"a": [1, {"b": None}], "c": 2.0}})
     assert not made.route("x", ("", {"t": {"c": 2.0, "a": [1, {"b": None}]}})).unroutable
@@ -244,7 +244,7 @@ def test_many_can_be_bound_at_once():
     assert gc.isenabled()
 
 
-def test_where_one_of_many_is_refused_those_before_it_are_bound():
+def test_bindings_before_a_refused_one_stay_bound():
     made = topology("q", "r", "s", x="headers")
     asked = [{"source": "x", "queue": queue, "arguments": {"a": 1, "b": 2}} for queue in "qrs"]
     asked[1]["arguments"] = {"a": 1, "b": 2, "x-match": "some"}
@@ -258,7 +258,7 @@ def test_where_one_of_many_is_refused_those_before_it_are_bound():
     assert queues_of(made, "x", a=1, b=2) == {"s"}
 
 
-def test_who_binds_many_may_ask_and_unbind_while_they_are_given():
+def test_a_generator_of_bindings_may_route_and_unbind():
     made = topology("q", "r", x="headers")
     made.bind("x", queue="q", arguments={"a": 1})
 
@@ -290,13 +290,13 @@ def test_binding_many_leaves_the_collector_as_it_was():
     assert gc.get_freeze_count() == 0
 
 
-def test_to_unbind_what_is_not_bound_is_no_error():
+def test_to_unbind_a_binding_that_is_not_there_is_no_error():
     made = topology("q", x="direct")
     assert not made.unbind("x", queue="q", key="k")
     assert not made.unbind("x", queue="never declared", key="k")
 
 
-def test_bindings_that_share_a_thousand_pairs_come_and_go():
+def test_bindings_that_share_a_thousand_pairs_are_bound_and_unbound():
     made = topology("a", "b", x="headers")
     shared = {f"h{n:03}": n for n in range(1_000)}
     for queue in ("a", "b"):
@@ -306,7 +306,7 @@ def test_bindings_that_share_a_thousand_pairs_come_and_go():
     assert queues_of(made, "x", **shared) == {"a"}
 
 
-def test_a_binding_can_be_taken_back_by_itself():
+def test_a_binding_can_be_deleted():
     made = topology("q", x="topic")
     binding = made.bind("x", queue="q", key="a.*", filter="b = 1")
     assert binding.arguments == {"x-filter": "b = 1"}
@@ -315,7 +315,7 @@ def test_a_binding_can_be_taken_back_by_itself():
     assert not made.delete_binding(binding)
 
 
-def test_deleting_a_queue_or_an_exchange_takes_its_bindings_along():
+def test_deleting_a_queue_or_an_exchange_deletes_its_bindings():
     made = topology("q", "r", x="fanout", y="fanout")
     made.bind("x", queue="q")
     made.bind("x", queue="r", filter="a = 1")
@@ -331,7 +331,7 @@ def test_deleting_a_queue_or_an_exchange_takes_its_bindings_along():
         made.route("y", Message())
 
 
-def test_an_exchange_that_deletes_itself_goes_with_its_last_binding():
+def test_an_auto_delete_exchange_goes_with_its_last_binding():
     made = topology("q", "r")
     made.declare_exchange("x", "fanout", auto_delete=True)
     assert "x" in made.exchanges
@@ -343,7 +343,7 @@ def test_an_exchange_that_deletes_itself_goes_with_its_last_binding():
     assert "x" not in made.exchanges
 
 
-def test_what_was_routed_does_not_change_afterwards():
+def test_an_answer_does_not_change_afterwards():
     made = topology("q", "r", x="fanout")
     made.bind("x", queue="q")
     routed = made.route("x", Message())
@@ -353,7 +353,7 @@ def test_what_was_routed_does_not_change_afterwards():
 
 
 @pytest.mark.parametrize("kind", ["direct", "topic"])
-def test_a_remembered_topic_follows_whatever_is_bound_and_unbound(kind):
+def test_a_remembered_topic_follows_every_bind_and_unbind(kind):
     made = topology("q", "r", "s", x=kind, y="headers")
     made.bind("y", queue="s", arguments={"region": "EU"})
     made.bind("x", queue="q", key="a.b")
@@ -391,7 +391,7 @@ def test_a_large_group_is_shared_and_not_copied():
 # ---- what is refused
 
 
-def test_what_does_not_exist_is_named():
+def test_an_unknown_exchange_or_queue_is_named():
     made = topology("q", x="direct")
     with pytest.raises(UnknownExchange, match="no exchange 'y'"):
         made.bind("y", queue="gone")
@@ -407,7 +407,7 @@ def test_what_does_not_exist_is_named():
         list(made.bindings("y"))
 
 
-def test_the_default_and_the_standard_exchanges_are_left_alone():
+def test_the_default_and_the_standard_exchanges_cannot_be_changed():
     made = topology("q")
     for refused in (
         lambda: made.declare_exchange("", "direct"),
@@ -432,7 +432,7 @@ def test_an_internal_exchange_is_reached_through_others_only():
         made.route("inner", Message())
 
 
-def test_a_second_declaration_must_be_the_same():
+def test_a_second_declaration_must_equal_the_first():
     made = topology("q", x="direct")
     with pytest.raises(NotEquivalent, match=r"type = 'direct', not 'topic'"):
         made.declare_exchange("x", "topic")
@@ -493,7 +493,7 @@ def test_a_bad_type_alternate_or_pattern_is_refused():
         made.bind("x", queue="q", key="a" * 256)
 
 
-def test_every_refusal_is_a_routing_error_that_travels():
+def test_every_refusal_is_a_routing_error_that_can_be_pickled():
     for problem in (
         UnknownExchange("x"),
         UnknownQueue("q"),
@@ -510,7 +510,7 @@ def test_every_refusal_is_a_routing_error_that_travels():
 
 @pytest.mark.parametrize("exchange", ["f", "h", "t"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 2**63, -(2**63) - 1, [1], b"x"])
-def test_a_header_no_filter_can_compare_is_there_and_that_is_all(exchange, value):
+def test_a_header_that_no_filter_can_compare_exists(exchange, value):
     filters = (
         "EXISTS(x)", "x IS NULL", "NOT EXISTS(x)", "x IS NOT NULL", "x > 1", "x < 1", "NOT x > 1",
         "x = 1", "x <> 1", "NOT x = 1", "x IN (1, 2)", "x NOT IN (1, 2)", "x BETWEEN 0 AND 1",
@@ -524,7 +524,7 @@ def test_a_header_no_filter_can_compare_is_there_and_that_is_all(exchange, value
     assert set(made.route(exchange, ("k", {"x": value})).queues) == {"EXISTS(x)", "x IS NULL"}
 
 
-def test_a_headers_exchange_compares_what_no_filter_can():
+def test_a_headers_exchange_compares_values_that_no_filter_can():
     made = topology("big", "infinite", x="headers")
     made.bind("x", queue="big", arguments={"a": 2**64})
     made.bind("x", queue="infinite", arguments={"a": math.inf})
@@ -535,7 +535,7 @@ def test_a_headers_exchange_compares_what_no_filter_can():
 # ---- travelling
 
 
-def test_it_travels_as_its_definitions():
+def test_a_pickled_topology_has_all_its_declarations():
     made = topology("q", "r", x="headers", y="filter", z="topic")
     made.declare_exchange("w", "fanout", alternate="x", internal=True)
     made.bind("x", queue="q", arguments={"a": 1, "b": [True, None]})

@@ -137,7 +137,7 @@ def listening() -> Iterator[int]:
 
 @pytest.fixture
 def refusing() -> int:
-    """A port at which nobody listens."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
     return port

@@ -28,7 +28,7 @@ RABBITMQ = {
 }  # fmt: skip
 
 
-def test_keys_go_where_rabbitmq_puts_them() -> None:
+def test_a_key_has_the_partition_that_rabbitmq_gives_it() -> None:
     assert {key: partition_of(key, 3) for key in RABBITMQ} == RABBITMQ
 
 
@@ -58,7 +58,9 @@ def test_a_super_stream_can_be_opened_again(invoices: SuperStream) -> None:
         assert len(list(again.consume())) == 20
 
 
-def test_consuming_gives_every_message_once_and_keys_in_order(invoices: SuperStream) -> None:
+def test_a_super_consumer_returns_every_message_once_and_each_key_in_order(
+    invoices: SuperStream,
+) -> None:
     with invoices.consume("i >= 5") as consumer:
         found = [int(m.payload) for m in consumer]
     assert sorted(found) == list(range(5, 20))
@@ -67,7 +69,7 @@ def test_consuming_gives_every_message_once_and_keys_in_order(invoices: SuperStr
         assert mine == sorted(mine)
 
 
-def test_scanning_says_which_partition(invoices: SuperStream) -> None:
+def test_a_scan_of_a_super_stream_names_the_partition(invoices: SuperStream) -> None:
     scan = invoices.scan("region = 'EU'")
     rows = [row for batch in scan for row in batch.to_pylist()]
     assert len(rows) == scan.stats.rows_matched == 20
@@ -84,7 +86,7 @@ def test_a_named_consumer_has_a_cursor_in_every_partition(invoices: SuperStream)
         assert len(list(consumer)) == 15
 
 
-def test_following_wakes_for_any_partition(invoices: SuperStream) -> None:
+def test_a_following_super_consumer_wakes_for_any_partition(invoices: SuperStream) -> None:
     with ThreadPoolExecutor(1) as thread, invoices.consume(start="next", follow=True) as tail:
         found = thread.submit(lambda: [next(tail).payload for _ in range(3)])
         with invoices.producer() as producer:
@@ -93,12 +95,12 @@ def test_following_wakes_for_any_partition(invoices: SuperStream) -> None:
         assert sorted(found.result(SECONDS)) == [b"hello1", b"hello2", b"hello4"]
 
 
-def test_following_ends_after_a_while_without_messages(invoices: SuperStream) -> None:
+def test_a_following_consumer_ends_after_its_timeout(invoices: SuperStream) -> None:
     with invoices.consume(follow=True, timeout=timedelta(milliseconds=1)) as tail:
         assert len(list(tail)) == 20
 
 
-def test_routing_may_look_at_anything(tmp_path: Path) -> None:
+def test_routing_may_use_any_field_of_a_message(tmp_path: Path) -> None:
     with (
         SuperStream.create(tmp_path / "s", 3) as stream,
         stream.producer(routing=lambda m: m.id) as producer,
@@ -125,7 +127,7 @@ def test_sealing_seals_every_partition(invoices: SuperStream) -> None:
     assert len(list(invoices.consume())) == 20
 
 
-def test_what_is_not_there_or_there_already_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_existing_super_stream_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StreamNotFound, match="no super stream"):
         SuperStream.open(tmp_path)
     SuperStream.create(tmp_path / "s", 1).close()
@@ -135,7 +137,7 @@ def test_what_is_not_there_or_there_already_is_told(tmp_path: Path) -> None:
         SuperStream.create(tmp_path / "t", 0)
 
 
-def test_a_scan_does_not_end_quietly_after_it_met_damage(invoices: SuperStream) -> None:
+def test_a_scan_raises_damage_again_instead_of_ending(invoices: SuperStream) -> None:
     invoices.seal(all=True)
     invoices.close()
     sealed = next(invoices.partitions[0].path.glob("*.arrow"))
@@ -148,7 +150,7 @@ def test_a_scan_does_not_end_quietly_after_it_met_damage(invoices: SuperStream) 
             next(scan)
 
 
-def test_a_producer_that_one_partition_refuses_leaves_none_behind_in_the_others(
+def test_a_producer_refused_by_one_partition_is_closed_in_the_others(
     invoices: SuperStream,
 ) -> None:
     invoices.close()
@@ -159,7 +161,7 @@ def test_a_producer_that_one_partition_refuses_leaves_none_behind_in_the_others(
         again.producer("pos")
 
 
-def test_every_partition_is_closed_also_when_one_cannot_be(
+def test_every_partition_is_closed_even_if_closing_one_fails(
     invoices: SuperStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
@@ -175,9 +177,7 @@ def test_every_partition_is_closed_also_when_one_cannot_be(
 
 
 @pytest.mark.parametrize("name", ["super.json", "super.json.copy"])
-def test_the_next_producer_mends_what_is_damaged_of_the_record(
-    invoices: SuperStream, name: str
-) -> None:
+def test_the_next_producer_rewrites_a_damaged_record(invoices: SuperStream, name: str) -> None:
     invoices.close()
     record = invoices.path / name
     sound = record.read_bytes()
@@ -187,7 +187,7 @@ def test_the_next_producer_mends_what_is_damaged_of_the_record(
     assert record.read_bytes() == sound
 
 
-def test_a_creation_that_was_interrupted_is_named(tmp_path: Path) -> None:
+def test_an_interrupted_creation_is_reported(tmp_path: Path) -> None:
     Stream.create(tmp_path / "s" / "partition-0").close()
     with pytest.raises(StreamExists, match=r"has no super\.json: its creation was interrupted"):
         SuperStream.create(tmp_path / "s", 2)

@@ -1,4 +1,4 @@
-"""The compilers: each module turns the same tree into what one engine answers."""
+"""The compilers: each module compiles the tree for one engine."""
 
 from typing import TYPE_CHECKING
 

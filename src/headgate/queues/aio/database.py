@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from headgate.clock import Clock
 from headgate.filters import FilterLike
 from headgate.message import HeaderValue, Message, MessageDetails
-from headgate.queues import arguments, requests
+from headgate.queues import arguments, declarations
 from headgate.queues.aio.engines import ConnectOptions, Synchronous, open_engine
 from headgate.queues.aio.outbox import AsyncFileSource, AsyncOutbox, AsyncRelay, AsyncTableSource
 from headgate.queues.aio.push import AsyncCallbacks
@@ -73,7 +73,7 @@ class AsyncDatabase:
         dedup_window    how long a dedup key is remembered (5 minutes)
         archive         acked messages are kept until pruned
         """
-        operation = requests.declare(
+        operation = declarations.declare(
             self._operations, name, filter_headers, max_attempts, dedup_window, archive
         )
         return self._wrap(await self.engine.run(operation))
@@ -139,7 +139,7 @@ class AsyncDatabase:
         `queue` takes only what is published there; `start="first"` also what is stored already. A subscription of that
         name gets the new filter in place. Without filter and pattern, it is the subscription that exists.
         """
-        operation = requests.subscription(
+        operation = declarations.subscription(
             self._operations,
             name,
             filter,

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from headgate.filters import FilterLike, as_filter
 from headgate.message import HeaderValue, Message, MessageDetails
-from headgate.queues import arguments, requests
+from headgate.queues import arguments, declarations
 from headgate.queues.aio.consumer import AsyncConsumer
 from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.arguments import LEASE
@@ -133,8 +133,8 @@ class AsyncQueue:
             self.info,
             arguments.check_limit(limit),
             arguments.lease_us(lease),
-            filter=arguments.optional_filter(filter),
-            skip=frozenset(arguments.message_ids(skip)),
+            filter=None if filter is None else as_filter(filter),
+            skip=frozenset(arguments.message_ids(skip)) if skip else (),
             acks=acks,
         )
         claimed, outcomes = await self._engine.run(operation)
@@ -286,7 +286,7 @@ class AsyncQueue:
 
     async def index_add(self, header: str) -> None:
         """Declare one more filter header: its values are copied for the messages that are there, and indexed."""
-        operation = requests.add_filter_header(self._operations, self.name, header)
+        operation = declarations.add_filter_header(self._operations, self.name, header)
         self.info = await self._engine.run(operation)
 
     async def index_advise(self, filter: FilterLike) -> IndexAdvice:
@@ -305,5 +305,5 @@ class AsyncSubscription(AsyncQueue):
         self, filter: FilterLike | None = None, *, pattern: str | None = None
     ) -> None:
         """Change the filter from now on. What the subscription holds stays; each message is judged by one version."""
-        operation = requests.set_filter(self._operations, self.info, filter, pattern)
+        operation = declarations.set_filter(self._operations, self.info, filter, pattern)
         self.info = await self._engine.run(operation)

@@ -1,7 +1,4 @@
-"""The reference: every rule of the contract in plain Python, nothing fast, nothing kept.
-
-`headgate.connect("memory:")` is also what users test with.
-"""
+"""The in-memory engine: the reference of every rule in plain Python, and `headgate.connect("memory:")` for tests."""
 
 from __future__ import annotations
 
@@ -129,7 +126,7 @@ class MemoryOperations(MemoryState):
     @at_once
     def route(self) -> int:
         self._drop_expired()
-        return 0  # there is no door to memory
+        return 0  # memory has no SQL door
 
     # -- publishing and consuming --
 
@@ -192,26 +189,26 @@ class MemoryOperations(MemoryState):
     def bury(
         self, queue: QueueInfo, receipts: Sequence[Receipt], reason: str | None
     ) -> list[Outcome]:
-        def end(found: MemoryQueue, delivery: MemoryDelivery) -> None:
+        def bury(found: MemoryQueue, delivery: MemoryDelivery) -> None:
             delivery.state, delivery.visible_at = State.DEAD, self._now()
             delivery.reason = reason
 
-        return self._settle_all(queue, receipts, end)
+        return self._settle_all(queue, receipts, bury)
 
     @at_once
     def extend(self, queue: QueueInfo, receipts: Sequence[Receipt], lease_us: int) -> list[Outcome]:
-        def longer(found: MemoryQueue, delivery: MemoryDelivery) -> None:
+        def extend(found: MemoryQueue, delivery: MemoryDelivery) -> None:
             delivery.visible_at = max(delivery.visible_at, self._now() + lease_us)
 
-        return self._settle_all(queue, receipts, longer)
+        return self._settle_all(queue, receipts, extend)
 
     @at_once
     def release(self, queue: QueueInfo, receipts: Sequence[Receipt]) -> list[Outcome]:
-        def give_back(found: MemoryQueue, delivery: MemoryDelivery) -> None:
+        def release(found: MemoryQueue, delivery: MemoryDelivery) -> None:
             delivery.state, delivery.visible_at = State.READY, self._now()
             delivery.attempts -= 1
 
-        return self._settle_all(queue, receipts, give_back)
+        return self._settle_all(queue, receipts, release)
 
     @at_once
     def promote(self, queue: QueueInfo) -> int:
@@ -226,14 +223,14 @@ class MemoryOperations(MemoryState):
         due = [one.visible_at for one in found.deliveries.values() if one.state in waiting]
         return max(min(due) - self._now(), 0) if due else None
 
-    # -- looking and tidying --
+    # -- browsing, deleting, requeueing --
 
     @at_once
     def peek(
         self, queue: QueueInfo, limit: int, filter: Filter | None = None
     ) -> list[DeliverySnapshot]:
         found = self._find(queue.name)
-        return [d.standing() for d in self._not_busy(found, self._ready(found, filter))][:limit]
+        return [d.snapshot() for d in self._not_busy(found, self._ready(found, filter))][:limit]
 
     @at_once
     def browse(
@@ -247,7 +244,7 @@ class MemoryOperations(MemoryState):
     ) -> list[DeliverySnapshot]:
         found = sorted(self._find(queue.name).deliveries.values(), key=lambda d: d.id)
         chosen = [d for d in found if d.id > after and (state is None or d.state == state)]
-        return [d.standing() for d in chosen if self._matches(filter, d.message)][:limit]
+        return [d.snapshot() for d in chosen if self._matches(filter, d.message)][:limit]
 
     @at_once
     def archived(self, queue: QueueInfo, limit: int, *, after: int = 0) -> list[DeliverySnapshot]:
@@ -263,7 +260,7 @@ class MemoryOperations(MemoryState):
     def prune(self, queue: QueueInfo, older_than_us: int) -> int:
         horizon = self._clock.wall_us() - older_than_us
         archive = self._find(queue.name).archive
-        old = [id for id, standing in archive.items() if _stamp(standing.message) < horizon]
+        old = [id for id, snapshot in archive.items() if _stamp(snapshot.message) < horizon]
         for id in old:
             del archive[id]
         return len(old) + self._remove(
@@ -281,7 +278,7 @@ class MemoryOperations(MemoryState):
         self._notify(frozenset({found.info.id}))
         return len(dead)
 
-    # -- numbers --
+    # -- statistics --
 
     @at_once
     def stats(self, queue: QueueInfo) -> QueueStats:
@@ -309,11 +306,11 @@ class MemoryOperations(MemoryState):
 
     @at_once
     def advise(self, queue: QueueInfo, filter: Filter) -> IndexAdvice:
-        return IndexAdvice(("every READY delivery is looked at",), True, ())
+        return IndexAdvice(("every READY delivery is read",), True, ())
 
 
 class MemoryStore:
-    """What several connections share."""
+    """The queues of one memory database, which several engines can share."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.lock, self.wakers = threading.Lock(), Wakers()
@@ -322,7 +319,7 @@ class MemoryStore:
 
 
 class MemoryEngine:
-    """One operation at a time."""
+    """Runs one operation at a time."""
 
     def __init__(self, store: MemoryStore | None = None, *, clock: Clock | None = None) -> None:
         self._store = store or MemoryStore(clock)
@@ -335,7 +332,7 @@ class MemoryEngine:
                 if self._closed:
                     raise DatabaseClosed("this database was closed; connect again")
                 return _result(operation)
-        finally:  # what raises may have changed something before
+        finally:  # also after an exception: the operation may have changed something before
             self._wake()
 
     def publish_one(self, queue: QueueInfo, publication: Publication) -> int:
@@ -374,7 +371,7 @@ def _one_per_group(deliveries: Iterable[MemoryDelivery]) -> Iterator[MemoryDeliv
 
 
 def _until_doubt(deliveries: list[MemoryDelivery]) -> list[MemoryDelivery]:
-    """Those before the first that may have ended its consumer, or that one alone."""
+    """The deliveries before the first in doubt, or that one alone."""
     at = next((at for at, one in enumerate(deliveries) if one.doubt == IN_DOUBT), len(deliveries))
     return deliveries[: max(at, 1)]
 

@@ -1,4 +1,4 @@
-"""What the reference remembers, and the rules by which it changes. The operations of the contract are in memory.py."""
+"""The queues of the in-memory engine, and the rules by which deliveries change their state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MemoryDelivery:
     doubt: int = 0  # as in 0006_doubt.sql
     reason: str | None = None
 
-    def standing(self) -> DeliverySnapshot:
+    def snapshot(self) -> DeliverySnapshot:
         return DeliverySnapshot(
             self.id, self.state, self.attempts, self.visible_at, self.message, self.group, self.reason
         )  # fmt: skip
@@ -54,7 +54,7 @@ class MemoryQueue:
 
 
 class MemoryState:
-    """All queues, and how deliveries move."""
+    """All queues and deliveries."""
 
     def __init__(self, clock: Clock, notify: Callable[[frozenset[int]], None]) -> None:
         self._clock, self._notify = clock, notify
@@ -141,7 +141,7 @@ class MemoryState:
         )
 
     def _stored(self, source: int | None) -> dict[int, Publication]:
-        """What is stored, with its group, and with what is left of its delay unless one delivery waits no more."""
+        """The stored messages with their groups, and the rest of their delay: 0 if one of their deliveries is not delayed."""
         found: dict[int, Publication] = {}
         for queue in self._queues.values():
             for delivery in queue.deliveries.values() if source in (None, queue.info.id) else ():
@@ -156,7 +156,7 @@ class MemoryState:
         return filter is None or compile_predicate(filter, self._clock.wall_us)(message)
 
     def _ready(self, queue: MemoryQueue, filter: Filter | None) -> list[MemoryDelivery]:
-        """What is READY and matches, in the order of the queue."""
+        """The READY deliveries that match, in the order of the queue."""
         ready = [d for d in queue.deliveries.values() if d.state == State.READY]
         matching = [d for d in ready if self._matches(filter, d.message)]
         return sorted(matching, key=lambda delivery: (delivery.rank, delivery.id))
@@ -176,8 +176,10 @@ class MemoryState:
         delivery.token += 1
         delivery.attempts += 1
         delivery.doubt = max(delivery.doubt & IN_DOUBT, doubt)
-        given = replace(delivery.message)  # its owner may change it
-        return ClaimedMessage(delivery.id, delivery.token, delivery.attempts, given, delivery.group)
+        message = replace(delivery.message)  # the consumer may change it
+        return ClaimedMessage(
+            delivery.id, delivery.token, delivery.attempts, message, delivery.group
+        )
 
     def _used_up(self, queue: MemoryQueue, delivery: MemoryDelivery) -> bool:
         return 0 < queue.info.options.max_attempts <= delivery.attempts
@@ -225,19 +227,19 @@ class MemoryState:
     def _finish(self, queue: MemoryQueue, delivery: MemoryDelivery) -> None:
         del queue.deliveries[delivery.id]
         if queue.info.options.archive:
-            standing = replace(delivery.standing(), state=State.READY, visible_at=self._now())
-            queue.archive[delivery.id] = standing
+            snapshot = replace(delivery.snapshot(), state=State.READY, visible_at=self._now())
+            queue.archive[delivery.id] = snapshot
 
-    def _remove(self, queue: QueueInfo, unwanted: Callable[[MemoryDelivery], bool]) -> int:
+    def _remove(self, queue: QueueInfo, is_deleted: Callable[[MemoryDelivery], bool]) -> int:
         deliveries = self._find(queue.name).deliveries
-        ids = [delivery.id for delivery in deliveries.values() if unwanted(delivery)]
+        ids = [delivery.id for delivery in deliveries.values() if is_deleted(delivery)]
         for id in ids:
             del deliveries[id]
         return len(ids)
 
 
 def _stamped(message: Message, now_us: int) -> Message:
-    """As every engine gives it back: with a time, without absent headers."""
+    """The message as every engine returns it: with a timestamp, without headers that are None."""
     return Message(
         bytes(message.payload),
         message.topic,

@@ -27,7 +27,7 @@ from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
 from headgate.queues.sql.message_rows import MESSAGE_COLUMNS, Undecodable, columns_of, messages_of
 from headgate.queues.sql.publish import rank_in
-from headgate.queues.sql.route import Router
+from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.search import FIRST_GAP, ClaimPlan, Planner, Search, keep, skip_of
 
 # The most bytes of all messages in one reply; a single message may have this divided by the limit. A value in
@@ -51,7 +51,7 @@ class PostgresClaimer:
         self,
         dialect: QueueDialect,
         catalog: CatalogCache,
-        router: Router,
+        router: SubscriptionRouter,
         planner: Planner,
         leases: Leases,
         settlement: Settlement,

@@ -20,7 +20,7 @@ from headgate.queues.sql.declare import Declarations, backfill
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Leases, Settlement
 from headgate.queues.sql.operations import SqlOperations
-from headgate.queues.sql.route import QueueDeletion, Router
+from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
 from headgate.queues.sql.scan_memory import ScanMemory, ScanRecord
 from headgate.queues.sql.search import Candidates, Planner
 
@@ -30,7 +30,7 @@ _MOST_ATTEMPTS: Final = 20
 def postgres_operations(dialect: QueueDialect) -> SqlOperations:
     """The operations on PostgreSQL."""
     catalog, deletion = CatalogCache(dialect), QueueDeletion(dialect)
-    router = Router(dialect, catalog, deletion, dialect.statement("share_catalog"))
+    router = SubscriptionRouter(dialect, catalog, deletion, dialect.statement("share_catalog"))
     lock, indexes = dialect.statement("lock_catalog"), PostgresIndexes(dialect)
     planner, candidates = Planner(dialect), Candidates(dialect)
     leases, settlement = Leases(dialect, catalog), Settlement(dialect, catalog)

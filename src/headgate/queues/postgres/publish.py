@@ -1,6 +1,6 @@
 """Publishing on PostgreSQL: one statement for a batch and all its deliveries.
 
-The statement takes rows by column: an array where the rows differ, one value where all have the same.
+The statement takes rows by column: an array where the rows differ, one value where all are equal.
 """
 
 from __future__ import annotations

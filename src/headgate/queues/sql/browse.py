@@ -23,7 +23,7 @@ from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import columns_of, message_of, read_messages, snapshot_of
 from headgate.queues.sql.plan import probed_headers
-from headgate.queues.sql.route import Router
+from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.search import Candidates, ClaimPlan, Search, merged_select
 
 _SHORTEST_PAGE: Final = 100
@@ -43,7 +43,7 @@ class Browser:
         self,
         dialect: QueueDialect,
         catalog: CatalogCache,
-        router: Router,
+        router: SubscriptionRouter,
         choose_plan: ChoosePlan,
         candidates: Candidates,
     ) -> None:

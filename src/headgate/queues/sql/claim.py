@@ -76,8 +76,10 @@ class ScanClaims:
         def lease() -> Operation[Claims]:
             outcomes = yield from self._acks.ack_within(queue, acks)
             ids = [candidate.id for candidate in chosen]
-            claimed = (yield from self._leases.grant(queue, ids, request)) if ids else []
-            return claimed, outcomes
+            if not ids:
+                return [], outcomes
+            now = self._dialect.now_us()
+            return (yield from self._leases.grant(queue, ids, request, now)), outcomes
 
         result: Claims = yield Transaction(claim_mode(acks), lease)
         return result

@@ -27,7 +27,7 @@ from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import read_messages
 from headgate.queues.sql.publish import delivery_row
-from headgate.queues.sql.route import QueueDeletion, Router
+from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
 
 _STORED_AT_ONCE: Final = 500
 
@@ -50,7 +50,7 @@ class Declarations:
         self,
         dialect: QueueDialect,
         catalog: CatalogCache,
-        router: Router,
+        router: SubscriptionRouter,
         deletion: QueueDeletion,
         indexes: FilterIndexes,
         lock: Statement | None = None,

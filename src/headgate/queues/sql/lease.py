@@ -41,10 +41,10 @@ class Leases:
         self._lease_one = dialect.text("lease_one", columns=columns_of("m")) if has_one else None
 
     def grant(
-        self, queue: QueueInfo, ids: Sequence[int], request: ClaimRequest
+        self, queue: QueueInfo, ids: Sequence[int], request: ClaimRequest, now: int | None
     ) -> Operation[list[ClaimedMessage]]:
         """Lease the deliveries that are still READY and whose group is free, in the order of the queue."""
-        now, leased = self._dialect.now_us(), ids
+        leased = ids
         try:
             if len(ids) == 1 and self._lease_one is not None:
                 key = (queue.id, ids[0])

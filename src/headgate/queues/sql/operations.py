@@ -25,7 +25,7 @@ from headgate.queues.sql.declare import Declarations
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Acks, Leases, Settlement
 from headgate.queues.sql.publish import Publisher
-from headgate.queues.sql.route import Router
+from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.scan_memory import ScanMemory
 from headgate.queues.sql.search import Planner
 
@@ -57,7 +57,7 @@ class SqlOperations:
         *,
         catalog: CatalogCache,
         declarations: Declarations,
-        router: Router,
+        router: SubscriptionRouter,
         publisher: Publisher,
         claimer: Claimer,
         leases: Leases,

@@ -58,7 +58,7 @@ class QueueDeletion:
                 yield self._dialect.statement(name, id)
 
 
-class Router:
+class SubscriptionRouter:
     """Routes unrouted messages, and deletes push subscriptions whose owner is gone.
 
     `lock` is a statement that keeps the catalog from changing until a transaction ends, where transactions overlap.

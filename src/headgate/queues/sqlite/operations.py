@@ -30,7 +30,7 @@ from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
 from headgate.queues.sql.message_rows import row_of
 from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.publish import RoutedPublication, check_is_queue, delivery_row, route
-from headgate.queues.sql.route import QueueDeletion, Router
+from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
 from headgate.queues.sql.scan_memory import ScanMemory, record_in_order
 from headgate.queues.sql.search import Candidates, Planner, Search, choose, skip_of
 from headgate.queues.sqlite.dialect import IndexChoice
@@ -43,7 +43,7 @@ def sqlite_operations(
 ) -> SqlOperations:
     """The operations on SQLite."""
     deletion = QueueDeletion(dialect)
-    router = Router(dialect, catalog, deletion)
+    router = SubscriptionRouter(dialect, catalog, deletion)
     planner, candidates = Planner(dialect), Candidates(dialect)
     indexes = IndexChoice(dialect, planner)
     leases, settlement = Leases(dialect, catalog), Settlement(dialect, catalog)
@@ -186,7 +186,7 @@ class SqliteClaimer:
         self,
         dialect: QueueDialect,
         catalog: CatalogCache,
-        router: Router,
+        router: SubscriptionRouter,
         indexes: IndexChoice,
         candidates: Candidates,
         leases: Leases,
@@ -251,7 +251,8 @@ class SqliteClaimer:
     ) -> Operation[_Round | None]:
         queue = search.queue
         claimed: list[ClaimedMessage] = []
-        rows = yield Statement(self._claim_state, (queue.id, self._dialect.now_us()))
+        now = self._dialect.now_us()
+        rows = yield Statement(self._claim_state, (queue.id, now))
         paused, due, current = rows[0] if rows else (False, False, -1)
         if current != version:
             return None
@@ -263,7 +264,7 @@ class SqliteClaimer:
                 break
             chosen = choose(candidates, together=request.together)
             ids = [candidate.id for candidate in chosen]
-            claimed = yield from self._leases.grant(queue, ids, request)
+            claimed = yield from self._leases.grant(queue, ids, request, now)
             if not claimed:
                 search = search.without(chosen, candidates)
         return _Round(claimed, promoted, outcomes)

@@ -1,8 +1,8 @@
-"""Who wakes a consumer on SQLite.
+"""The thread that wakes consumers after commits of other processes.
 
-SQLite tells a connection nothing of the others. Its commits are seen in two ways: those of this process are announced by
-the engine itself; all others, by whatever program, touch the database's files, which the system reports
-(`headgate.file_watch`), and `PRAGMA data_version` then says whether it was a commit. A rollback changes no version.
+SQLite tells a connection nothing of the commits of others. The engine announces those of its own process. All others, of
+whatever program, write to the files of the database, which the system reports (`headgate.file_watch`); `PRAGMA
+data_version` then tells whether it was a commit. A rollback does not change the version.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from headgate.queues.wakers import Wakers
 
 _log = logging.getLogger(__name__)
 
-# The bytes of a commit are written before it counts: between the two lies an fsync.
-_SETTLING_S: Final = 2.0
-_SHORTEST_NAP_S, _LONGEST_NAP_S = 0.0001, 0.02
-_SAFETY_S: Final = 5.0  # look anyway, whatever the system reports
-_BREATH_S: Final = 0.001  # between two looks, so that many commits are one
-_WAITING: Final = """
+_COMMIT_WITHIN_S: Final = 2.0  # after a write was reported: a commit ends with an fsync
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.0001, 0.02
+_POLL_S: Final = 5.0  # without a report
+_BETWEEN_COMMITS_S: Final = 0.001  # so that many commits wake the consumers once
+_QUEUE_STATES: Final = """
 SELECT q.id,
     EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.queue = q.id AND d.state = 0),
     (SELECT visible_at FROM headgate_delivery d WHERE d.queue = q.id AND d.state IN (1, 2)
@@ -37,15 +36,15 @@ UNION ALL SELECT 0, EXISTS (SELECT 1 FROM headgate_outbox WHERE problem IS NULL)
 
 
 class Watcher:
-    """A thread that notices the commits of others to one database file."""
+    """Watches one database file."""
 
     def __init__(self, path: Path, connect: Callable[[], apsw.Connection], wakers: Wakers) -> None:
         self._wakers, self._stopping = wakers, False
         self._connection, self._path = connect(), path
-        real = path.resolve()  # where SQLite keeps its log, and not beside a link to it
+        real = path.resolve()  # SQLite keeps its log there, not beside a link
         self._files = files.Watch(real.parent, accepts=lambda name: name.startswith(real.name))
         self._version = self._data_version()
-        self._queues, _, self._due = self._look()
+        self._queues, _, self._due = self._read_queues()
         self._thread = threading.Thread(target=self._watch, name="headgate-watch", daemon=True)
         self._thread.start()
 
@@ -60,25 +59,25 @@ class Watcher:
         committed = False
         while not self._stopping:
             try:
-                # After a commit, the next writer may have been reported already: its commit is waited for as well.
-                touched = committed or self._files.wait(_SAFETY_S)
+                # The report of the next write may have come before this commit: its commit is awaited as well.
+                touched = committed or self._files.wait(_POLL_S)
                 committed = False
-                if not self._stopping and self._is_committed(wait=touched):
+                if not self._stopping and self._has_committed(wait=touched):
                     committed = True
-                    self._tell()
-                    time.sleep(_BREATH_S)
-            except Exception as problem:  # nothing may end this thread but closing it
-                # Busy for a minute, or the file is gone: everybody looks for himself, and we look again later.
-                known = isinstance(problem, apsw.Error)
+                    self._wake_consumers()
+                    time.sleep(_BETWEEN_COMMITS_S)
+            except Exception as problem:  # only close() ends this thread
+                # The file was busy for a minute or was deleted: wake all consumers, and try again later.
+                expected = isinstance(problem, apsw.Error)
                 _log.warning(
-                    "cannot look whether %s changed: %s", self._path, problem, exc_info=not known
+                    "cannot check %s for commits: %s", self._path, problem, exc_info=not expected
                 )
                 committed = False
                 self._wakers.wake(None)
-                time.sleep(_LONGEST_NAP_S)
+                time.sleep(_LONGEST_PAUSE_S)
 
-    def _is_committed(self, *, wait: bool) -> bool:
-        """Whether somebody committed since the last look; after a write, wait a little for its commit."""
+    def _has_committed(self, *, wait: bool) -> bool:
+        """Whether another connection has committed since the last call; after a write, wait a little for its commit."""
         since = time.monotonic()
         while True:
             version = self._data_version()
@@ -86,36 +85,37 @@ class Watcher:
                 self._version = version
                 return True
             waited = time.monotonic() - since
-            if self._stopping or not wait or waited >= _SETTLING_S:
+            if self._stopping or not wait or waited >= _COMMIT_WITHIN_S:
                 return False
-            if self._nap(waited):
+            if self._pause(waited):
                 since = time.monotonic()
 
-    def _nap(self, waited: float) -> bool:
-        """A twentieth of the time waited so far: that late it may be. Whether somebody writes again."""
-        pause = min(max(waited / 20, _SHORTEST_NAP_S), _LONGEST_NAP_S)
+    def _pause(self, waited: float) -> bool:
+        """Pause for a twentieth of the time waited so far. Whether another write was reported."""
+        pause = min(max(waited / 20, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
         if pause >= 0.001:  # poll(2) counts in milliseconds
             return self._files.wait(pause)
         time.sleep(pause)
         return self._files.wait(0)
 
-    def _tell(self) -> None:
-        queues, ready, due = self._look()
+    def _wake_consumers(self) -> None:
+        """Wake the consumers of the queues with something to claim, or with an earlier due time."""
+        queues, ready, due = self._read_queues()
         never = float("inf")
-        moved = {queue for queue, at in due.items() if at < self._due.get(queue, never)}
-        # Where a queue was dropped or made, whoever waits for one of its name looks again.
+        earlier = {queue for queue, at in due.items() if at < self._due.get(queue, never)}
+        # After a queue was created or deleted, all consumers look up their queue again.
         changed, self._queues, self._due = queues != self._queues, queues, due
         if (
             changed
             or self._connection.execute("SELECT 1 FROM headgate_unrouted LIMIT 1").fetchall()
         ):
             self._wakers.wake(None)
-        elif ready | moved:
-            self._wakers.wake(frozenset(ready | moved))
+        elif ready | earlier:
+            self._wakers.wake(frozenset(ready | earlier))
 
-    def _look(self) -> tuple[set[int], set[int], dict[int, int]]:
-        """All queues, those with something to claim, and when the next thing of each falls due."""
-        rows: list[tuple[Any, ...]] = self._connection.execute(_WAITING).fetchall()
+    def _read_queues(self) -> tuple[set[int], set[int], dict[int, int]]:
+        """The ids of all queues, those of queues with READY deliveries, and the next due time of each queue."""
+        rows: list[tuple[Any, ...]] = self._connection.execute(_QUEUE_STATES).fetchall()
         ready = {id for id, ready, _ in rows if ready}
         return {row[0] for row in rows}, ready, {id: due for id, _, due in rows if due}
 

@@ -45,9 +45,9 @@ def from_json(text: str, vhost: str | None = None) -> Definitions:
 def to_json(definitions: Definitions) -> str:
     """Write definitions as RabbitMQ would export them."""
     document = {
-        "exchanges": [_exchange_object(said) for _, said in definitions.exchanges],
-        "queues": [_declaration_object(said) for _, said in definitions.queues],
-        "bindings": [_binding_object(said) for _, said in definitions.bindings],
+        "exchanges": [_exchange_object(keywords) for _, keywords in definitions.exchanges],
+        "queues": [_declaration_object(keywords) for _, keywords in definitions.queues],
+        "bindings": [_binding_object(keywords) for _, keywords in definitions.bindings],
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
@@ -129,30 +129,30 @@ def _read_entry(
     return kept | {"arguments": decode_table(entry.get("arguments") or {}, where)}
 
 
-def _exchange_object(said: Mapping[str, Any]) -> dict[str, Any]:
-    alternate = said.get("alternate")
+def _exchange_object(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    alternate = keywords.get("alternate")
     more = {ALTERNATE: alternate} if alternate else {}
-    entry = {key: value for key, value in said.items() if key != "alternate"}
-    return _declaration_object(entry | {"arguments": {**said.get("arguments", {}), **more}})
+    entry = {key: value for key, value in keywords.items() if key != "alternate"}
+    return _declaration_object(entry | {"arguments": {**keywords.get("arguments", {}), **more}})
 
 
-def _declaration_object(said: Mapping[str, Any]) -> dict[str, Any]:
+def _declaration_object(keywords: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "vhost": "/",
         "durable": True,
         "auto_delete": False,
-        **said,
-        "arguments": encode_value(said.get("arguments", {})),
+        **keywords,
+        "arguments": encode_value(keywords.get("arguments", {})),
     }
 
 
-def _binding_object(said: Mapping[str, Any]) -> dict[str, Any]:
-    kind = "queue" if said.get("queue") is not None else "exchange"
+def _binding_object(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    kind = "queue" if keywords.get("queue") is not None else "exchange"
     return {
-        "source": said["source"],
+        "source": keywords["source"],
         "vhost": "/",
-        "destination": said[kind],
+        "destination": keywords[kind],
         "destination_type": kind,
-        "routing_key": said.get("key", ""),
-        "arguments": encode_value(said.get("arguments", {})),
+        "routing_key": keywords.get("key", ""),
+        "arguments": encode_value(keywords.get("arguments", {})),
     }

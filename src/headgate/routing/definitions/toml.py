@@ -54,9 +54,13 @@ def from_toml(text: str) -> Definitions:
 def to_toml(definitions: Definitions) -> str:
     """Write definitions as TOML text."""
     document = {
-        "exchanges": {said["name"]: _declaration_table(said) for _, said in definitions.exchanges},
-        "queues": {said["name"]: _declaration_table(said) for _, said in definitions.queues},
-        "bindings": [_binding_table(said) for _, said in definitions.bindings],
+        "exchanges": {
+            keywords["name"]: _declaration_table(keywords) for _, keywords in definitions.exchanges
+        },
+        "queues": {
+            keywords["name"]: _declaration_table(keywords) for _, keywords in definitions.queues
+        },
+        "bindings": [_binding_table(keywords) for _, keywords in definitions.bindings],
     }
     return tomli_w.dumps({name: part for name, part in document.items() if part})
 
@@ -85,15 +89,15 @@ def read_binding(entry: Any, where: str) -> dict[str, Any]:
     return {"source": entry["from"], "arguments": arguments, **others}
 
 
-def _declaration_table(said: Mapping[str, Any]) -> dict[str, Any]:
-    entry = {key: value for key, value in said.items() if key != "name"}
+def _declaration_table(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    entry = {key: value for key, value in keywords.items() if key != "name"}
     return entry | ({"arguments": encode_value(entry["arguments"])} if "arguments" in entry else {})
 
 
-def _binding_table(said: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = dict(said.get("arguments", {}))
-    target = {key: said[key] for key in ("queue", "exchange", "key") if said.get(key)}
-    entry: dict[str, Any] = {"from": said["source"], **target}
+def _binding_table(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = dict(keywords.get("arguments", {}))
+    target = {key: keywords[key] for key in ("queue", "exchange", "key") if keywords.get(key)}
+    entry: dict[str, Any] = {"from": keywords["source"], **target}
     if isinstance(arguments.get(X_MATCH), str):
         entry["match"] = arguments.pop(X_MATCH)
     if isinstance(arguments.get(X_FILTER), str):

@@ -131,13 +131,13 @@ def destinations_of(places: Iterable[str], checkpoint: str) -> list[Destination]
 # ---- routing -----------------------------------------------------------------------------------------
 
 
-class Router:
+class PipelineRouter:
     """A routing plan with its index: it takes batches of stream columns and returns staged files."""
 
     def __init__(self, plan: RoutingPlan) -> None:
         self.plan = plan
         self._topology = _build_topology(plan.topology)
-        self._folders = [
+        self.folders = [
             destination.staging for destination in destinations_of(plan.places, plan.checkpoint)
         ]
 
@@ -162,11 +162,11 @@ class Router:
         number = self.plan.unroutable
         if number is None or not letters:
             return []
-        staged = stage(self._folders[number], letters, number)
+        staged = stage(self.folders[number], letters, number)
         return [] if staged is None else [staged]
 
     def _empty(self) -> list[list[pa.RecordBatch]]:
-        return [[] for _ in self._folders]
+        return [[] for _ in self.folders]
 
     def _write(self, held: list[list[pa.RecordBatch]]) -> list[Staged]:
         """Write a file for each place that gets rows. In parallel: a disk syncs many files in the time of a few."""
@@ -175,13 +175,13 @@ class Router:
             return []
         with ThreadPoolExecutor(min(len(filled), WRITER_THREADS)) as pool:
             staged = pool.map(
-                lambda number: stage(self._folders[number], held[number], number), filled
+                lambda number: stage(self.folders[number], held[number], number), filled
             )
             return [one for one in staged if one is not None]
 
     def rows_by_place(self, routed: RoutedBatch) -> list[RowNumbers]:
         """For each place its rows in order; a row that two queues send there occurs twice."""
-        parts: list[list[RowNumbers]] = [[] for _ in self._folders]
+        parts: list[list[RowNumbers]] = [[] for _ in self.folders]
         for queue, rows in routed.selections().items():
             for number in self.plan.outlets.get(queue, ()):
                 parts[number].append(rows)
@@ -211,9 +211,9 @@ def _take(window: pa.RecordBatch, rows: RowNumbers) -> pa.RecordBatch:
 
 
 @lru_cache(maxsize=4)
-def load_router(plan_file: str) -> Router:
+def load_router(plan_file: str) -> PipelineRouter:
     """The router of a plan; a worker builds it once."""
-    return Router(load_plan(plan_file))
+    return PipelineRouter(load_plan(plan_file))
 
 
 def descriptors(staged: Iterable[Staged], counters: Counters) -> pa.RecordBatch:

@@ -144,10 +144,10 @@ def _trigger(trigger: Trigger) -> dict[str, Any]:
 
 
 @contextmanager
-def _settings(spark: SparkSession, ours: Mapping[str, str]) -> Iterator[None]:
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Apply settings while a query starts, which keeps them, and restore the session's own."""
-    before = {key: spark.conf.get(key, None) for key in ours}
-    for key, value in ours.items():
+    before = {key: spark.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
         spark.conf.set(key, value)
     try:
         yield

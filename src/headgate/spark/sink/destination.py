@@ -36,7 +36,7 @@ class Owner:
 
 
 def owner_of(checkpoint: str) -> Owner:
-    """The owner for the query with that checkpoint; every run of the query has the same."""
+    """The owner for the query with that checkpoint; it is equal in every run."""
     local = local_path(checkpoint)
     location = checkpoint if local is None else str(local)
     name = hashlib.sha256(location.encode()).hexdigest()[:_NAME_DIGITS]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from headgate.clock import now_us
+from headgate.clock import now_us, seconds_since_change
 from headgate.columns import read_table
 from headgate.errors import StagingError
 from headgate.streams.write import STAGED_SUFFIX, orphans, write_staged
@@ -106,7 +105,7 @@ def delete_orphans(folder: str, keep: Collection[Path], suffix: str) -> None:
 def _delete_abandoned(folder: Path, keep: Collection[Path], suffix: str) -> None:
     for path in orphans(folder, keep, horizon_s=ABANDONED_SECONDS, suffix=suffix):
         path.unlink(missing_ok=True)
-    if folder.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+    if seconds_since_change(folder) > ABANDONED_SECONDS:
         delete_folder(str(folder))
 
 

@@ -106,6 +106,8 @@ def queue_id(rows: QueueRows, name: str) -> int:
 
 
 class SqliteRows:
+    """Rows of a SQLite database."""
+
     def __init__(self, connection: apsw.Connection) -> None:
         from headgate.clock import Clock
         from headgate.queues.sqlite import SqliteDialect
@@ -157,6 +159,8 @@ def sqlite_rows(file: Path) -> Iterator[SqliteRows]:
 
 
 class PostgresRows:
+    """Rows of a PostgreSQL database."""
+
     def __init__(self, connection: Connection) -> None:
         self.dialect = PostgresDialect()
         self._connection = connection

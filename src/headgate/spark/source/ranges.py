@@ -1,6 +1,6 @@
 """The offsets that each Spark task reads: planned on the driver, scanned on an executor.
 
-The driver asks the summaries and leaves out chunks without a match. An executor asks them again, which is cheap, so
+The driver reads the summaries and leaves out chunks without a match. An executor reads them again, which is cheap, so
 sealing in between cannot make an answer wrong; messages that retention deletes in between are an error. A clustered
 segment is never split: every part of its offsets is spread over the whole segment.
 """
@@ -64,6 +64,8 @@ class Run(NamedTuple):
 
 
 class WeightedRange(NamedTuple):
+    """A range, and the bytes of its chunks."""
+
     weight: int
     range: OffsetRange
 

@@ -54,25 +54,25 @@ class ColdCandidate:
     info: SegmentInfo
 
 
-# ---- deciding ----------------------------------------------------------------------------------------
+# ---- candidates --------------------------------------------------------------------------------------
 
 
 def list_candidates(directory: Path) -> list[ColdCandidate]:
     """List the sealed segments that are not cold yet, up to the first that is not sealed."""
     catalog = SegmentCatalog(directory)
-    found = []
+    candidates = []
     for file in catalog.files:
         if file.cold:
             continue
         if not file.sealed:
             break
         info = segment_info(catalog.open(file), file.path.stat().st_size)
-        found.append(ColdCandidate(file, info))
-    return found
+        candidates.append(ColdCandidate(file, info))
+    return candidates
 
 
 def select_candidates(
-    found: Sequence[ColdCandidate],
+    candidates: Sequence[ColdCandidate],
     *,
     now_us: int,
     horizon_us: int | None = None,
@@ -80,25 +80,27 @@ def select_candidates(
 ) -> list[ColdCandidate]:
     """Select candidates, oldest first, up to the first that is too young or ends too late: the cold tier has no gaps."""
     selected = []
-    for source in found:
-        too_young = horizon_us is not None and source.info.newest(now_us) >= horizon_us
-        too_late = before_offset is not None and source.info.next_offset > before_offset
+    for candidate in candidates:
+        too_young = horizon_us is not None and candidate.info.newest(now_us) >= horizon_us
+        too_late = before_offset is not None and candidate.info.next_offset > before_offset
         if too_young or too_late:
             break
-        selected.append(source)
+        selected.append(candidate)
     return selected
 
 
-def group_candidates(found: Sequence[ColdCandidate], most_bytes: int) -> list[list[ColdCandidate]]:
+def group_candidates(
+    candidates: Sequence[ColdCandidate], most_bytes: int
+) -> list[list[ColdCandidate]]:
     """Group neighbours up to `most_bytes`; a larger candidate is a group of its own."""
     groups: list[list[ColdCandidate]] = []
     size = 0
-    for source in found:
-        size += source.info.nbytes
+    for candidate in candidates:
+        size += candidate.info.nbytes
         if not groups or size > most_bytes:
             groups.append([])
-            size = source.info.nbytes
-        groups[-1].append(source)
+            size = candidate.info.nbytes
+        groups[-1].append(candidate)
     return groups
 
 
@@ -108,8 +110,8 @@ def group_candidates(found: Sequence[ColdCandidate], most_bytes: int) -> list[li
 class Compaction:
     """One run of a compaction: its tasks, and the commit of their files. Use `run_compaction`."""
 
-    def __init__(self, directory: Path, place: str) -> None:
-        self.directory, self.place, self.run = directory, place, uuid4().hex[:12]
+    def __init__(self, directory: Path, location: str) -> None:
+        self.directory, self.location, self.run = directory, location, uuid4().hex[:12]
         self._indexed = load_options(directory).indexed
 
     def tasks(self, selected: Sequence[ColdCandidate], created_us: int) -> list[ColdTask]:
@@ -117,9 +119,9 @@ class Compaction:
         return [
             ColdTask(
                 str(self.directory),
-                tuple(source.file.path.name for source in group),
+                tuple(candidate.file.path.name for candidate in group),
                 self._indexed,
-                self.place,
+                self.location,
                 self.run,
                 created_us,
             )
@@ -131,7 +133,7 @@ class Compaction:
         target = cold_file(self.directory, written.file)
         unfinished = target.at(target.path + UNFINISHED)
         with locking_tier(self.directory):
-            if not self._still_there(written):
+            if not self._has_sources(written):
                 unfinished.delete()
                 return False
             unfinished.move(target)
@@ -139,14 +141,14 @@ class Compaction:
             _write_whole(manifest, written.manifest)
         return True
 
-    def _still_there(self, written: WrittenColdFile) -> bool:
+    def _has_sources(self, written: WrittenColdFile) -> bool:
         first, end = written.first_offset, written.next_offset
-        there = [f for f in segment_files(self.directory) if first <= f.first_offset < end]
-        return [file.path.name for file in there] == list(written.sources)
+        files = [f for f in segment_files(self.directory) if first <= f.first_offset < end]
+        return [file.path.name for file in files] == list(written.sources)
 
 
 @contextmanager
-def run_compaction(path: str | Path, place: str) -> Iterator[Compaction]:
+def run_compaction(path: str | Path, location: str) -> Iterator[Compaction]:
     """Run a compaction, one at a time for a stream; delete what crashed runs left before and after it."""
     directory = Path(path)
     load_options(directory)
@@ -157,9 +159,9 @@ def run_compaction(path: str | Path, place: str) -> Iterator[Compaction]:
         raise StreamError(f"{path} is being compacted already ({who}); let it finish") from None
     with lock:
         collect_orphans(directory)
-        create_location(directory, place)
-        run = Compaction(directory, place)
-        _write_whole(directory / RUN_FILE, json.dumps({"run": run.run, "place": place}).encode())
+        create_location(directory, location)
+        run = Compaction(directory, location)
+        _write_whole(directory / RUN_FILE, json.dumps({"run": run.run, "place": location}).encode())
         yield run
         collect_orphans(directory)
 
@@ -239,12 +241,11 @@ def compact(
         )
         for result in write(run.tasks(selected, created_us)):
             if isinstance(result, str):
-                problems.append(result)  # the others are committed all the same
+                problems.append(result)
             else:
-                told = replace(
-                    result, manifest=b""
-                )  # all manifests of a large stream would fill the memory
-                (added if run.commit(result) else abandoned).append(told)
+                # Without its manifest: those of a large stream would fill the memory.
+                outcome = added if run.commit(result) else abandoned
+                outcome.append(replace(result, manifest=b""))
     removed, holder = _remove_covered(directory)
     return CompactionResult(tuple(added), tuple(abandoned), tuple(problems), removed, holder)
 

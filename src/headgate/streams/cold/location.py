@@ -90,19 +90,19 @@ def cold_file(directory: Path, name: str) -> ColdFile:
         ) from problem
 
 
-def list_files(directory: Path, place: str) -> list[str]:
+def list_files(directory: Path, location: str) -> list[str]:
     """List the files of a location, spelled as in manifests."""
     from pyarrow import fs
 
-    folder = cold_file(directory, place)
+    folder = cold_file(directory, location)
     found = folder.system.get_file_info(fs.FileSelector(folder.path, allow_not_found=True))
-    return [f"{place}/{info.base_name}" for info in found if info.is_file]
+    return [f"{location}/{info.base_name}" for info in found if info.is_file]
 
 
-def create_location(directory: Path, place: str) -> None:
+def create_location(directory: Path, location: str) -> None:
     """Create the folder of a location if it does not exist."""
-    folder = cold_file(directory, place)
+    folder = cold_file(directory, location)
     try:
         folder.system.create_dir(folder.path, recursive=True)
     except (pa.ArrowException, OSError) as problem:
-        raise StreamError(f"cannot create {place} for Parquet files: {problem}") from problem
+        raise StreamError(f"cannot create {location} for Parquet files: {problem}") from problem

@@ -55,7 +55,7 @@ class ColdTask:
     directory: str
     sources: tuple[str, ...]  # the names of their files, in the order of offsets
     indexed: tuple[str, ...]
-    place: str
+    location: str
     run: str  # part of the file's name, to find the files of a crashed run
     created: int  # microseconds UTC
 
@@ -94,7 +94,7 @@ def write_cold(task: ColdTask) -> WrittenColdFile:
     size = ChunkSize(ROW_GROUP_ROWS, ROW_GROUP_BYTES)
     clustering = arrange(rows, keys_of(rows, key_fields(task.indexed)), size)
     segment = _segment_note(task, sources, rows, clustering)
-    name = f"{task.place}/{segment.first_offset:020d}-{task.run}-{uuid4().hex[:8]}.parquet"
+    name = f"{task.location}/{segment.first_offset:020d}-{task.run}-{uuid4().hex[:8]}.parquet"
     try:
         target = cold_file(directory, name + UNFINISHED)
         file = _write(target, rows.columns, clustering, key_fields(task.indexed))

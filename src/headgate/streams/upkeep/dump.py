@@ -1,4 +1,4 @@
-"""A segment printed for a human: its head, its chunks, their columns with CRCs, and some messages.
+"""Dump a segment for people: its head, its chunks, their columns with CRCs, and some messages.
 
 00000000000000000000.arrow  sealed, offsets 0 to 449999, 53 chunks, 59,913,216 bytes, indexed by region
 chunk 0  offsets 12 to 449871  8,400 messages  1,118,208 bytes  2026-11-15T10:00:00Z to 10:00:04Z
@@ -30,15 +30,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ColumnDump:
+    """A column of a chunk."""
+
     name: str
     type: str
     nulls: int
     nbytes: int
-    problem: str | None  # what its CRC says against it
+    problem: str | None  # what is wrong with it
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkDump:
+    """A chunk, its columns and some of its messages."""
+
     at: int
     metadata: ChunkMetadata | None
     columns: list[ColumnDump]
@@ -48,7 +52,7 @@ class ChunkDump:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDump:
-    """What is to be seen of a segment; `dump_lines` is how it is printed."""
+    """The content of a segment; `dump_lines` prints it."""
 
     path: Path
     sealed: bool
@@ -60,7 +64,7 @@ class SegmentDump:
 
 
 def dump_segment(path: Path, *, sample: int = 3, most_chunks: int | None = None) -> SegmentDump:
-    """Open a segment's file and look at everything; damage is told, not raised."""
+    """Read a whole segment; damage is part of the dump and not raised."""
     segment = HotSegment(path) if path.suffix == LOG_SUFFIX else open_sealed(path)
     shown = len(segment) if most_chunks is None else min(len(segment), most_chunks)
     facts: dict[str, Any] = {"chunks": len(segment), "producers": dict(segment.producers())}
@@ -108,7 +112,7 @@ def _column_dump(chunk: Any, name: str) -> ColumnDump:
 
 
 def dump_lines(dump: SegmentDump) -> Iterator[str]:
-    """The dump, line by line."""
+    """Yield the dump line by line."""
     kind = "hot" if not dump.sealed else "cold" if "data" in dump.facts else "sealed"
     yield f"{dump.path.name}  {kind}, offsets {dump.first_offset} to {dump.next_offset - 1}, {dump.nbytes:,} bytes"
     for name, value in dump.facts.items():
@@ -122,7 +126,7 @@ def _chunk_lines(chunk: ChunkDump) -> Iterator[str]:
     if known is not None:
         yield (
             f"chunk {chunk.at}  offsets {known.first_offset} to {known.last_offset}  {known.count:,} messages  "
-            f"{known.nbytes:,} bytes  {_moment(known.min_timestamp)} to {_moment(known.max_timestamp)}"
+            f"{known.nbytes:,} bytes  {_time_text(known.min_timestamp)} to {_time_text(known.max_timestamp)}"
             + (f"  {dict(known.properties)}" if known.properties else "")
         )
     if chunk.problem is not None:
@@ -131,10 +135,10 @@ def _chunk_lines(chunk: ChunkDump) -> Iterator[str]:
         state = "crc ok" if column.problem is None else f"DAMAGED: {column.problem}"
         yield f"  {column.name:<24} {column.type:<44} {column.nulls:>8,} null {column.nbytes:>12,} bytes  {state}"
     for offset, message in chunk.sample:
-        yield f"  {offset:>10}  {_shown(message)}"
+        yield f"  {offset:>10}  {_message_text(message)}"
 
 
-def _shown(message: Message) -> str:
+def _message_text(message: Message) -> str:
     payload = bytes(message.payload[:40])
     more = "…" if len(message.payload) > len(payload) else ""
     parts = {
@@ -145,11 +149,11 @@ def _shown(message: Message) -> str:
         "filter_value": message.filter_value,
         "properties": dict(message.properties) or None,
     }
-    said = "  ".join(f"{name}={value!r}" for name, value in parts.items() if value is not None)
-    return f"{said}  payload={payload!r}{more} ({len(message.payload):,} bytes)"
+    text = "  ".join(f"{name}={value!r}" for name, value in parts.items() if value is not None)
+    return f"{text}  payload={payload!r}{more} ({len(message.payload):,} bytes)"
 
 
-def _moment(microseconds: int) -> str:
+def _time_text(microseconds: int) -> str:
     try:
         return (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
     except OverflowError:

@@ -1,7 +1,7 @@
-"""Bringing the files of a stream into order when a writer opens it.
+"""Recovery: bring the files of a stream into order when a writer opens it.
 
-Whatever moment the last writer died at, the log's last segment is cut behind its last whole append, its index says
-what the log holds, and the table of producers is read back from both.
+Whenever the last writer died, its log is cut behind the last complete append, the index is made to agree with the log,
+and the publishing ids of producers are read back from both.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What a log was found to hold, and what had to be done about it."""
+    """What a log holds, and what is wrong with it."""
 
     head: LogHead
     shape: IndexShape
     entries: Entries
-    settled: int  # up to this byte the log is safely on disk
+    settled: int  # the log is durable up to this byte
     torn_bytes: int = 0
     index_problem: str | None = None
     damage: tuple[LogPlace, ...] = ()
@@ -72,7 +72,7 @@ class LogState:
 def open_last_segment(
     directory: Path, shape: IndexShape, now_us: int
 ) -> tuple[HotLog, dict[str, int]]:
-    """The segment to append to, and the last publishing ids. Needs the lock."""
+    """Open the segment to append to; return it and the last publishing ids. Needs the writer's lock."""
     remove_leftovers(directory)
     mend_options(directory)
     segments = segment_files(directory)
@@ -94,14 +94,14 @@ def open_last_segment(
 
 
 def producers_before(segments: Sequence[SegmentFile]) -> dict[str, int]:
-    """The last publishing ids as of the end of the last segment but one."""
+    """Return the publishing ids at the end of the last segment but one."""
     if len(segments) < 2:
         return {}
     file = segments[-2]
     try:
         segment: Segment = open_sealed(file.path) if file.sealed else HotSegment(file.path)
     except StreamCorrupt as damage:
-        _log.warning("%s; the publishing ids of its producers are not known", damage)
+        _log.warning("%s; the publishing ids of its producers are unknown", damage)
         return {}
     return dict(segment.producers())
 
@@ -111,51 +111,51 @@ def _header_problem(path: Path) -> str | None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """What a crash left behind: unfinished files, what is sealed or cold by now, indexes without a log."""
+    """Remove what a crash left: unfinished files, logs that are sealed or cold by now, indexes without a log."""
     tidy(directory)
-    found = list(directory.iterdir())
+    files = list(directory.iterdir())
     sealed = {file.first_offset for file in segment_files(directory) if file.sealed}
-    logs = {path.stem for path in found if path.suffix == LOG_SUFFIX}
-    doomed = [path for path in found if path.suffix in (UNFINISHED_SUFFIX, UNFINISHED)]
-    doomed += [
+    logs = {path.stem for path in files if path.suffix == LOG_SUFFIX}
+    leftovers = [path for path in files if path.suffix in (UNFINISHED_SUFFIX, UNFINISHED)]
+    leftovers += [
         p for first in sealed for p in (log_path(directory, first), index_path(directory, first))
     ]
-    doomed += [p for p in found if p.suffix == INDEX_SUFFIX and p.stem not in logs]
-    doomed += abandoned_deposits(directory)
-    doomed = [path for path in doomed if path.exists()]
-    if doomed:
-        remove_files(*doomed)
+    leftovers += [p for p in files if p.suffix == INDEX_SUFFIX and p.stem not in logs]
+    leftovers += abandoned_deposits(directory)
+    leftovers = [path for path in leftovers if path.exists()]
+    if leftovers:
+        remove_files(*leftovers)
 
 
 def heal_log(path: Path, shape: IndexShape, producers: Mapping[str, int]) -> LogState:
-    """Cut a torn tail, make the index complete, and write a damaged header anew. Needs the lock."""
+    """Cut off an unfinished append, complete the index, and rewrite a damaged header. Needs the writer's lock."""
     if problem := _header_problem(path):
-        _mend_header(path, producers, problem)
+        _rewrite_header(path, producers, problem)
     found = examine_log(path, shape)
     end = end_of(found.entries, found.head)
     if found.torn_bytes:
-        _log.warning("%s: %d bytes of an unfinished append cut off", path, found.torn_bytes)
+        _log.warning("%s: cut off %d bytes of an unfinished append", path, found.torn_bytes)
     if found.index_problem is not None:
-        _log.warning("%s: %s; it is rebuilt", path.with_suffix(INDEX_SUFFIX), found.index_problem)
+        _log.warning("%s: %s; rebuilding it", path.with_suffix(INDEX_SUFFIX), found.index_problem)
     if found.index_problem is not None or found.torn_bytes:
-        _cut(path, end)  # and sync: what was found is taken for durable from now on
+        _truncate(path, end)  # and sync: the rest counts as durable from now on
         write_index(path.parent, found.head, found.shape, found.entries, settled=end)
         found = replace(found, settled=end)
     return found
 
 
-def _mend_header(path: Path, producers: Mapping[str, int], problem: str) -> None:
-    """Put a header in the place of the damaged one."""
+def _rewrite_header(path: Path, producers: Mapping[str, int], problem: str) -> None:
+    """Overwrite a damaged header."""
     length = read_log_head(path).length
     created_us = path.stat().st_ctime_ns // 1000
     header = encode_log_header(int(path.stem), created_us, producers, length)
     if len(header) > length and path.stat().st_size > length:
-        raise StreamCorrupt(str(path), 0, f"{problem}, and there is no room for a new one")
-    _log.warning("%s: %s; it is written anew", path, problem)
+        raise StreamCorrupt(str(path), 0, f"{problem}, and a new one does not fit in its place")
+    _log.warning("%s: %s; rewriting it", path, problem)
     overwrite(path, 0, header)
 
 
-def _cut(path: Path, end: int) -> None:
+def _truncate(path: Path, end: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.ftruncate(fd, end)
@@ -164,16 +164,15 @@ def _cut(path: Path, end: int) -> None:
         os.close(fd)
 
 
-# ---- looking -----------------------------------------------------------------------------------------
+# ---- examining a log ---------------------------------------------------------------------------------
 
 
 def examine_log(
     path: Path, shape: IndexShape, *, everything: bool = False, growing: bool = False
 ) -> LogState:
-    """What the log holds according to itself; up to the settled mark the index is believed.
+    """Compare a log with its index; up to the settled mark the index is trusted.
 
-    With `everything`, nothing is believed and every byte is checked. While it is `growing`, only what is committed is
-    looked at.
+    With `everything`, every byte is checked instead. While the log is `growing`, only the committed part is read.
     """
     with opened(path) as fd:
         head = read_head_of(fd, path)
@@ -183,14 +182,14 @@ def examine_log(
         problem, settled, size = index.problem, index.settled, os.fstat(fd).st_size
         if growing and index.reach is not None:
             size = min(size, index.reach)
-        believed = known[:0] if everything else _believed(known, size, settled)
-        start, expected = end_of(believed, head), next_offset_of(believed, head)
+        trusted = known[:0] if everything else _trusted(known, size, settled)
+        start, expected = end_of(trusted, head), next_offset_of(trusted, head)
         tail = read_at(fd, start, max(size - start, 0))
     places = walk(tail, str(path), expected, base=start, settled=settled)
-    entries = np.concatenate([believed, *_entries(places, shape, expected, known)])
+    entries = np.concatenate([trusted, *_entries(places, shape, expected, known)])
     torn = size - end_of(entries, head)
     if problem is None and not _same_chunks(entries, known):
-        problem = "the index does not say what the log holds"
+        problem = "the index does not agree with the log"
         if len(entries) > len(known) and _same_chunks(entries[: len(known)], known):
             problem = f"the index lacks the last {len(entries) - len(known)} chunks of the log"
     elif problem is None and index.uncommitted and not growing:
@@ -199,7 +198,7 @@ def examine_log(
     return LogState(head, shape, entries, settled, torn, problem, damage)
 
 
-def _believed(known: Entries, log_size: int, settled: int) -> Entries:
+def _trusted(known: Entries, log_size: int, settled: int) -> Entries:
     ends = known["position"] + known["length"]
     return known[: np.count_nonzero((ends <= settled) & (ends <= log_size))]
 
@@ -212,7 +211,7 @@ def _same_chunks(entries: Entries, known: Entries) -> bool:
 def _entries(
     places: list[LogPlace], shape: IndexShape, expected: int, known: Entries
 ) -> list[Entries]:
-    """The index entries of the places; a damaged one keeps what the old index knew of it."""
+    """Make the index entries of the places; a damaged one keeps its old entry."""
     found: list[Entries] = []
     for i, place in enumerate(places):
         old = _within(known, place)
@@ -230,7 +229,7 @@ def _entries(
 
 
 def _within(known: Entries, place: LogPlace) -> Entries:
-    """The entries that lie exactly in this place, from its first byte to its last."""
+    """Return the entries that cover exactly this place."""
     ends = known["position"] + known["length"]
     end = place.position + place.length
     inside: Entries = known[(known["position"] >= place.position) & (ends <= end)]
@@ -249,6 +248,6 @@ def _entry(place: LogPlace, chunk: HotChunk, shape: IndexShape, old: Entries) ->
 
 
 def _stored(chunk: HotChunk) -> ColumnOf:
-    """A chunk's columns as the index asks for them: nothing that is only implied."""
+    """Return a lookup of the columns that are stored in a chunk."""
     names = set(chunk.names)
     return lambda name: chunk.column(name) if name in names else None

@@ -1,8 +1,12 @@
-"""What repair does to the segments of a stream, so that the rest can be read without an error. Needs the lock.
+"""Repairs: heal the segments of a stream, so that the rest can be read without an error. Needs the writer's lock.
 
-In a log, a torn tail is cut off, the index is rebuilt, and a hole takes the place of every chunk that is damaged. A sealed
-or cold segment is sealed anew from the chunks that are sound. Where messages are missing between two segments, one of
-holes says so. Damaged bytes are kept beside, in files whose names end in `.damaged` or `.damaged-<byte>`.
+In a log, an unfinished append is cut off, the index is rebuilt, and a hole replaces every damaged chunk. A sealed or cold
+segment is sealed again from its sound chunks. Where messages are missing between two segments, a segment of holes takes
+their place. Damaged bytes are kept in files whose names end in `.damaged` or `.damaged-<byte>`.
+
+A chunk of a sealed segment is sound when all its columns have the checksums of the footer. If the footer is damaged, the
+chunks are read one after the other as the stream of Arrow messages they are, and the table of checksums is searched for in
+what is left of the footer.
 """
 
 from __future__ import annotations
@@ -50,16 +54,16 @@ from headgate.streams.segments.segment import Chunk, ChunkMetadata, Segment
 from headgate.streams.segments.summarized import SummarizedSegment
 from headgate.streams.upkeep.recovery import examine_log, heal_log, producers_before
 
-_MOST_LOST: Final = 1 << 31  # messages that one hole stands for
+_MOST_LOST: Final = 1 << 31  # messages of one hole
 
 
 def heal_segments(directory: Path, options: StreamOptions) -> None:
-    """Heal every segment, then what is missing between them."""
+    """Heal every segment, then fill the gaps between them."""
     files, shape = segment_files(directory), IndexShape.of(options)
     for at, file in enumerate(files):
         if file.sealed:
             _heal_sealed(files, at, options)
-    files = segment_files(directory)  # what was cold may be sealed by now
+    files = segment_files(directory)  # a cold segment may be sealed by now
     for at, file in enumerate(files):
         if not file.sealed:
             _heal_log(file.path, shape, files[: at + 1])
@@ -86,14 +90,14 @@ def _heal_sealed(files: list[SegmentFile], at: int, options: StreamOptions) -> N
 
 def _heal_cold(segment: ColdSegment) -> None:
     if not segment.file.is_local:
-        return  # what a remote store does not give now, it may give later
+        return  # a remote store that fails now may answer later
     try:
         segment.check_file()
     except StreamCorrupt:
         found = salvage(segment)
         if len(
             found
-        ):  # else it is the footer of the Parquet file, and the data is better left where it is
+        ):  # else the footer of the Parquet file is damaged, and the data stays where it is
             with locking_tier(segment.path.parent):
                 replace_cold(segment, found, now_us())
 
@@ -107,10 +111,10 @@ def _heal_log(path: Path, shape: IndexShape, until_here: list[SegmentFile]) -> N
     for place in found.damage:
         for entry in _entries_at(found.entries, place.position, place.length):
             _put_hole(path, entry)
-    _write_index_anew(path, found.shape)
+    _rebuild_index(path, found.shape)
 
 
-def _write_index_anew(path: Path, shape: IndexShape) -> None:
+def _rebuild_index(path: Path, shape: IndexShape) -> None:
     found = examine_log(path, shape, everything=True)
     settled = end_of(found.entries, found.head)
     write_index(path.parent, found.head, found.shape, found.entries, settled)
@@ -123,7 +127,7 @@ def _entries_at(entries: Entries, position: int, length: int) -> Entries:
 
 
 def _put_hole(path: Path, entry: Entries) -> None:
-    """Keep the damaged bytes in a file of their own, and say in their place that they are lost."""
+    """Keep the damaged bytes in a file of their own, and overwrite them with a hole."""
     position, length = int(entry["position"]), int(entry["length"])
     with opened(path) as fd:
         damaged = read_at(fd, position, length).to_pybytes()
@@ -136,7 +140,7 @@ def _put_hole(path: Path, entry: Entries) -> None:
 
 
 def _fill_gaps(directory: Path, shape: IndexShape) -> None:
-    """Messages that are missing between two segments are lost: say so in a segment of their own."""
+    """Write a segment of holes for the messages that are missing between two segments."""
     end: int | None = None
     producers: Mapping[str, int] = {}
     for file in segment_files(directory):
@@ -160,10 +164,10 @@ def _write_holes(
     create_hot_log(directory, first, shape, producers, now_us()).close()
     path = log_path(directory, first)
     overwrite(path, path.stat().st_size, holes)
-    _write_index_anew(path, shape)
+    _rebuild_index(path, shape)
 
 
-# ---- salvage ---------------------------------------------------------------------------------------
+# ---- salvage -----------------------------------------------------------------------------------------
 
 
 DAMAGED_SUFFIX: Final = ".damaged"
@@ -174,7 +178,7 @@ _ALPHABET: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 
 @dataclass(frozen=True, slots=True)
 class SalvagedSegment:
-    """The chunks of a damaged segment that are what was written."""
+    """The sound chunks of a damaged segment."""
 
     first_offset: int
     next_offset: int
@@ -192,7 +196,7 @@ class SalvagedSegment:
 
 
 def salvage(segment: SummarizedSegment) -> SalvagedSegment:
-    """The sound chunks of a segment whose note, summary and checksums are sound."""
+    """Return the sound chunks of a segment whose footer is sound."""
     damaged = {at for at, _ in damaged_chunks(segment)}
     chunks: list[Chunk] = [segment.chunk(at) for at in range(len(segment)) if at not in damaged]
     if isinstance(segment, SealedSegment):
@@ -201,14 +205,14 @@ def salvage(segment: SummarizedSegment) -> SalvagedSegment:
 
 
 def _reread(segment: SealedSegment, damaged: set[int]) -> Iterator[Any]:
-    """Those of the damaged chunks that are sound when Arrow's own footer is not asked where they are."""
+    """Yield damaged chunks that are sound when they are read without Arrow's own footer."""
     for at, batch in enumerate(_read_batches(segment.data)):
         if at in damaged and _is_sound(segment.data, batch, segment.checks[at], segment.checks[-1]):
             yield SalvagedChunk(batch, segment.metadata(at).properties)
 
 
 def damaged_chunks(segment: SummarizedSegment) -> Iterator[tuple[int, StreamCorrupt]]:
-    """The chunks of which something cannot be read, and what."""
+    """Yield the chunks that cannot be read completely, with the damage."""
     for at in range(len(segment)):
         try:
             segment.chunk(at).take(None)
@@ -222,11 +226,9 @@ def damaged_chunks(segment: SummarizedSegment) -> Iterator[tuple[int, StreamCorr
 def salvage_unreadable(
     files: Sequence[SegmentFile], at: int, options: StreamOptions
 ) -> SalvagedSegment | None:
-    """The sound chunks of a sealed file whose footer is damaged; None when no chunk can be shown to be sound."""
+    """Return the sound chunks of a sealed file whose footer is damaged; None when no chunk can be proved sound."""
     if files[at].cold or at + 1 == len(files):
-        return (
-            None  # the manifest knew where the data is, the next segment knows where this one ends
-        )
+        return None  # a cold segment is useless without its manifest; the end of the last segment is unknown
     data = map_file(files[at].path)
     batches = list(_read_batches(data))
     checks = _find_checks(data, batches) if batches else None
@@ -237,13 +239,13 @@ def salvage_unreadable(
     all_sound = _are_all_sound(data, batches, *checks)
     for batch, check in zip(batches, checks[0], strict=False):
         if all_sound or _is_sound(data, batch, check, checks[0][-1]):
-            chunks += _loose_chunks(batch, restriction)
+            chunks += _split_chunks(batch, restriction)
     end, producers = files[at + 1].first_offset, _producers_at_end(files, at)
     return SalvagedSegment(files[at].first_offset, end, chunks, producers)
 
 
 def _producers_at_end(files: Sequence[SegmentFile], at: int) -> Mapping[str, int]:
-    """The publishing ids as the log that follows notes them, or else as the segment before left them."""
+    """Return the publishing ids from the header of the next log, or else from the segment before."""
     following = files[at + 1]
     if not following.sealed:
         return read_log_head(following.path).producers
@@ -254,7 +256,7 @@ def _producers_at_end(files: Sequence[SegmentFile], at: int) -> Mapping[str, int
 
 
 def _read_batches(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
-    """The record batches as they lie in the file, up to the first that cannot be read."""
+    """Yield the record batches in the order of the file, up to the first that cannot be read."""
     try:
         yield from pa.ipc.open_stream(pa.BufferReader(data.slice(_STREAM_AT)))
     except (pa.ArrowException, OSError, ValueError):
@@ -264,9 +266,9 @@ def _read_batches(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
 def _find_checks(
     data: pa.Buffer, batches: list[pa.RecordBatch]
 ) -> tuple[npt.NDArray[Any], int] | None:
-    """The table of checksums in a damaged footer, and the CRC of the whole footer.
+    """Find the table of checksums in a damaged footer; return it and the CRC of the whole footer.
 
-    It is a text of a known length that is base64, but for what is damaged.
+    The table is a base64 text of a known length, of which a few bytes may be damaged.
     """
     dtype = checks_dtype(batches[0].num_columns)
     length = -(-((len(batches) + 1) * dtype.itemsize + 4) // 3) * 4
@@ -293,7 +295,7 @@ def _decode_checks(text: bytes, dtype: np.dtype[Any]) -> tuple[npt.NDArray[Any],
 def _are_all_sound(
     data: pa.Buffer, batches: list[pa.RecordBatch], checks: npt.NDArray[Any], whole: int
 ) -> bool:
-    """Whether the table alone is damaged: with the checksums that the chunks have now, the whole footer has its CRC."""
+    """Tell whether the table alone is damaged: with the checksums that the chunks have now, the footer has its CRC."""
     try:
         known = pa.ipc.open_file(pa.BufferReader(data)).metadata or {}
         note, summary = known[SEGMENT_KEY], known[SUMMARY_KEY]
@@ -308,7 +310,7 @@ def _are_all_sound(
 
 
 def _is_sound(data: pa.Buffer, batch: pa.RecordBatch, check: Any, dictionaries: Any) -> bool:
-    """Whether a batch has the checksums of its own message header, of its columns and of their dictionaries."""
+    """Tell whether a batch has the checksums of its message header, its columns and their dictionaries."""
     return _metadata_crc(data, check) == check["metadata"] and all(
         column_crc(array) == check["columns"][i]
         and dictionary_crc(array) == dictionaries["columns"][i]
@@ -323,7 +325,7 @@ def _metadata_crc(data: pa.Buffer, check: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SalvagedChunk:
-    """A record batch that was read without the summary of its segment."""
+    """A chunk that was read without the summary of its segment."""
 
     batch: pa.RecordBatch
     properties: Mapping[str, Any]
@@ -341,8 +343,8 @@ class SalvagedChunk:
         return self.batch
 
 
-def _loose_chunks(batch: pa.RecordBatch, restriction: Restriction) -> Iterator[Any]:
-    """The rows of a batch, those with equal restricted values together."""
+def _split_chunks(batch: pa.RecordBatch, restriction: Restriction) -> Iterator[Any]:
+    """Split a batch into chunks of rows with equal restricted values."""
     codes = restriction.codes(BatchColumns(batch))
     at = batch.schema.get_field_index(OVERFLOW)
     if at >= 0 and restriction:
@@ -353,14 +355,19 @@ def _loose_chunks(batch: pa.RecordBatch, restriction: Restriction) -> Iterator[A
         yield SalvagedChunk(batch.take(rows_of_code), restriction.properties(int(code)))
 
 
-# ---- putting it in place -----------------------------------------------------------------------------
+# ---- replacing a damaged segment ---------------------------------------------------------------------
 
 
 def replace_sealed(
     path: Path, found: SalvagedSegment, indexed: tuple[str, ...], created_us: int
 ) -> None:
-    """Put what was salvaged in the place of a damaged sealed file, which is kept beside. Needs the lock."""
-    _log.warning("%s: %s; it is kept as %s", path, _saved(found), path.name + DAMAGED_SUFFIX)
+    """Replace a damaged sealed file by its salvaged chunks, and keep the damaged one. Needs the writer's lock."""
+    _log.warning(
+        "%s: %s; the damaged file is kept as %s",
+        path,
+        _count_salvaged(found),
+        path.name + DAMAGED_SUFFIX,
+    )
     kept = path.with_name(path.name + DAMAGED_SUFFIX)
     kept.unlink(missing_ok=True)
     os.link(path, kept)
@@ -368,19 +375,19 @@ def replace_sealed(
 
 
 def replace_cold(segment: ColdSegment, found: SalvagedSegment, created_us: int) -> None:
-    """Put what was salvaged of a cold segment into a sealed file; its manifest and data are kept. Needs the locks."""
-    _log.warning("%s: %s; its data is kept beside", segment.path, _saved(found))
+    """Replace a damaged cold segment by a sealed one of its salvaged chunks, and keep its files. Needs both locks."""
+    _log.warning("%s: %s; its damaged files are kept", segment.path, _count_salvaged(found))
     seal(found, segment.path.parent, segment.note.indexed, created_us)
     data = segment.file.at(segment.file.path + DAMAGED_SUFFIX)
     if (
         "://" not in segment.known.file
-    ):  # out of the folder in which compaction deletes what it does not know
+    ):  # out of the folder where compaction deletes files without a manifest
         data = segment.file.at(str(segment.path.parent / Path(data.path).name))
     os.replace(segment.path, segment.path.with_name(segment.path.name + DAMAGED_SUFFIX))
     sync_directory(segment.path.parent)
     segment.file.move(data)
 
 
-def _saved(found: SalvagedSegment) -> str:
+def _count_salvaged(found: SalvagedSegment) -> str:
     rows = sum(chunk.num_rows for chunk in found.chunks)
-    return f"{rows:,} of {found.next_offset - found.first_offset:,} messages are saved"
+    return f"{rows:,} of {found.next_offset - found.first_offset:,} messages are salvaged"

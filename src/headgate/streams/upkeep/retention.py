@@ -1,4 +1,4 @@
-"""What may be dropped: the oldest segments, by age, by size, or up to an offset. Never the newest one."""
+"""Retention: seal full segments, and delete the oldest ones by age, by size or up to an offset."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ _TIMESTAMP: Final = Field("sys", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """What retention needs to know of a segment."""
+    """Size, offsets and age of a segment."""
 
     first_offset: int
     next_offset: int
-    last_timestamp: int  # the latest of its messages, microseconds UTC
+    last_timestamp: int  # of its latest message, microseconds UTC
     nbytes: int
-    written: int = 0  # by when all of it was written, microseconds UTC; 0: not known
+    written: int = (
+        0  # when its last message was written at the latest, microseconds UTC; 0: unknown
+    )
 
     def newest(self, now_us: int) -> int:
-        """The time its age counts from: its latest timestamp, or when it was written if that one is yet to come."""
+        """Return the time its age counts from: its latest timestamp, or when it was written if that is in the future."""
         return (
             self.written
             if 0 < self.written <= now_us < self.last_timestamp
@@ -56,25 +58,25 @@ def expired(
     max_bytes: int | None = None,
     before_offset: int = 0,
 ) -> list[SegmentInfo]:
-    """Oldest first. The newest segment is never expired: it is still being written."""
+    """Return the expired segments, oldest first. The newest never expires: it is still being written."""
     left = sum(segment.nbytes for segment in segments)
     horizon = None if max_age is None else now_us - max_age // timedelta(microseconds=1)
-    dropped = []
+    deleted = []
     for segment in segments[:-1]:
         too_old = horizon is not None and segment.newest(now_us) < horizon
         too_much = max_bytes is not None and left > max_bytes
         if not (too_old or too_much or segment.next_offset <= before_offset):
-            break  # what is left has no holes
-        dropped.append(segment)
+            break  # a younger segment is never deleted before an older one
+        deleted.append(segment)
         left -= segment.nbytes
-    return dropped
+    return deleted
 
 
 def segment_infos(directory: Path) -> list[SegmentInfo]:
-    """The segments of a stream as they are now."""
+    """Describe the segments of a stream as they are now, oldest first."""
     catalog = SegmentCatalog(directory)
     found: list[SegmentInfo] = []
-    following = 0  # when the segment behind was begun, or sealed
+    following = 0  # when the next segment was begun, or sealed
     for file in reversed(catalog.files):
         info, following = _info_of(catalog, directory, file, following)
         found.append(info)
@@ -84,39 +86,38 @@ def segment_infos(directory: Path) -> list[SegmentInfo]:
 def _info_of(
     catalog: SegmentCatalog, directory: Path, file: SegmentFile, following: int
 ) -> tuple[SegmentInfo, int]:
-    """The segment, and when it was made; `following` is when the segment behind it was made."""
+    """Describe a segment and return when it was begun or sealed; `following` is that time of the next segment."""
     try:
         segment = catalog.open(file)
         return segment_info(segment, _bytes_on_disk(directory, file), following), _created(segment)
     except StreamCorrupt as damage:
         if not damage.offsets:
             raise
-        # Its footer cannot be read. Nothing in it is younger than the file.
+        # Its footer cannot be read. No message in it is younger than the file.
         written, (first, last) = file.path.stat(), damage.offsets[0]
         info = SegmentInfo(first, last + 1, written.st_mtime_ns // 1000, written.st_size)
         return info, 0
 
 
 def _created(segment: Segment) -> int:
-    """When a log was begun, or a sealed file made; 0 when that is not known."""
+    """Return when a log was begun, or a file sealed; 0 when that is unknown."""
     if isinstance(segment, HotSegment):
         return segment.head.created
     return segment.note.created if isinstance(segment, SummarizedSegment) else 0
 
 
 def segment_info(segment: Segment, nbytes: int, following: int = 0) -> SegmentInfo:
-    """What its summary says of it. A log was written before the segment that follows it was made."""
+    """Describe a segment from its summary. A log ends before the next segment begins, at `following`."""
     times = segment.facts().fields[_TIMESTAMP].ranges.get("int")
-    held = times is not None and times.high is not None and (times.count > 0).any()
-    last = int(times.high[times.count > 0].max()) if held else 0  # type: ignore[union-attr, index]
+    known = times is not None and times.high is not None and (times.count > 0).any()
+    last = int(times.high[times.count > 0].max()) if known else 0  # type: ignore[union-attr, index]
     written = _created(segment) if segment.sealed else following
     return SegmentInfo(segment.first_offset, segment.next_offset, last, nbytes, written)
 
 
 def _files_of(directory: Path, first_offset: int) -> list[Path]:
-    """The log before its index: a segment is there as long as its log or its sealed file is."""
-    places = (sealed_path, log_path, index_path)
-    return [place(directory, first_offset) for place in places]
+    """Return the files of a segment, the log before its index: without log and sealed file it does not exist."""
+    return [path_of(directory, first_offset) for path_of in (sealed_path, log_path, index_path)]
 
 
 def _bytes_on_disk(directory: Path, file: SegmentFile) -> int:
@@ -129,8 +130,8 @@ def _bytes_on_disk(directory: Path, file: SegmentFile) -> int:
     return total
 
 
-def drop(directory: Path, segments: Sequence[SegmentInfo]) -> None:
-    """Delete the segments, oldest first, so that a crash in between leaves no hole. Needs the lock."""
+def delete_segments(directory: Path, segments: Sequence[SegmentInfo]) -> None:
+    """Delete segments, oldest first, so that a crash in between leaves no gap. Needs the writer's lock."""
     cold = {file.first_offset: file.path for file in segment_files(directory) if file.cold}
     for segment in segments:
         for path in _files_of(directory, segment.first_offset):
@@ -149,27 +150,27 @@ def trim(
     max_bytes: int | None = None,
     before_offset: int = 0,
 ) -> list[SegmentInfo]:
-    """Drop what is expired and before the segment that is being written; what was dropped. Needs the lock."""
+    """Delete expired segments before the one being written, and return them. Needs the writer's lock."""
     tidy(directory)
-    with locking_tier(directory):  # from the look to the drop, nothing may become cold
+    with locking_tier(directory):  # no segment may become cold between listing and deleting
         remove_covered_files(directory)
         infos = segment_infos(directory)
-        dropped = expired(
+        deleted = expired(
             [info for info in infos if info.first_offset <= active_first_offset],
             now_us=now_us,
             max_age=max_age,
             max_bytes=max_bytes,
             before_offset=before_offset,
         )
-        drop(directory, dropped)
-    return dropped
+        delete_segments(directory, deleted)
+    return deleted
 
 
-# ---- sealing and dropping, for the holder of the writer's lock -------------------------------------
+# ---- for the holder of the writer's lock -------------------------------------------------------------
 
 
 def seal_segments(writer: Writer, *, all: bool, created_us: int) -> list[Path]:
-    """Seal every full segment, and with `all` the one that is being written too; the files that came of it."""
+    """Seal every full segment, and with `all` the one being written too; return the sealed files."""
     with writer.maintaining:
         tidy(writer.directory)
         if all:
@@ -188,10 +189,10 @@ def seal_segments(writer: Writer, *, all: bool, created_us: int) -> list[Path]:
 
 
 def _full_segments(writer: Writer) -> list[SegmentFile]:
-    # Asked before the directory is listed: what a roll adds after that is none of ours.
+    # Read before the directory is listed: a roll may add segments after that.
     active = writer.active_first_offset
-    found = segment_files(writer.directory)
-    return [file for file in found if not file.sealed and file.first_offset < active]
+    files = segment_files(writer.directory)
+    return [file for file in files if not file.sealed and file.first_offset < active]
 
 
 def _seal(writer: Writer, file: SegmentFile, created_us: int) -> Path:
@@ -209,7 +210,7 @@ def delete_expired(
     max_bytes: int | None,
     before_offset: int = 0,
 ) -> list[SegmentInfo]:
-    """Drop the oldest segments that are past one of the limits; what was dropped."""
+    """Delete the oldest segments that exceed one of the limits, and return them."""
     with writer.maintaining:
         return trim(
             writer.directory,

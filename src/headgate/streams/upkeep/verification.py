@@ -1,6 +1,6 @@
-"""Verify: is every byte of a stream what was written? Repair: heal what can be healed, and lose no more than that.
+"""Verification: check every byte of a stream, and repair it.
 
-Verifying reads everything and changes nothing. Repairing takes the lock, and does what `repairs` says.
+Verifying reads everything and changes nothing. Repairing takes the writer's lock and heals what it can (see `repairs`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from headgate.streams.write.lock import WriterLock, exclude_writers, is_held
 
 @dataclass(frozen=True, slots=True)
 class VerifyProblem:
-    """One thing that is not as it should be."""
+    """One thing that is wrong with a stream."""
 
     file: str
     position: int | None
@@ -57,7 +57,7 @@ class VerifyProblem:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What verifying found."""
+    """How much was verified, and what is wrong."""
 
     segments: int = 0
     chunks: int = 0
@@ -69,7 +69,7 @@ class VerifyReport:
     def fine(self) -> bool:
         return not self.problems
 
-    def joined(self, other: VerifyReport) -> VerifyReport:
+    def __add__(self, other: VerifyReport) -> VerifyReport:
         return VerifyReport(
             self.segments + other.segments,
             self.chunks + other.chunks,
@@ -80,7 +80,7 @@ class VerifyReport:
 
 
 def verify(path: str | Path) -> VerifyReport:
-    """Read every byte of a stream and say what is wrong with it. It may be written and read meanwhile."""
+    """Check every byte of a stream. It may be written and read meanwhile."""
     directory = Path(path)
     options = load_options(directory)
     try:
@@ -102,32 +102,32 @@ def _verify_segments(directory: Path, options: StreamOptions) -> VerifyReport:
         except FileNotFoundError:  # sealed, cold or dropped since it was listed
             files, at = _find_again(directory, files[at].first_offset)
             continue
-        report = report.joined(_gap(directory, expected)).joined(found)
+        report = report + _gap(directory, expected) + found
         expected, at = end, at + 1
     return report
 
 
 def _find_again(directory: Path, offset: int) -> tuple[list[SegmentFile], int]:
-    """The segments of now, and which of them holds the offset or is the first behind it."""
+    """List the segments again; return them and the index of the one that holds the offset, or the first after it."""
     files = list_segments(directory)
     at = next((i for i in range(len(files)) if _end(files, i) > offset), len(files))
     return files, at
 
 
 def _end(files: Sequence[SegmentFile], at: int) -> int:
-    """Where a segment ends, as the names of the files say it."""
+    """Return the end offset of a segment according to the file names."""
     if (bounds := cold_bounds(files[at].path)) is not None:
         return bounds[1]
     return files[at + 1].first_offset if at + 1 < len(files) else INT64_MAX
 
 
 def _gap(directory: Path, expected: int | None) -> VerifyReport:
-    """What is missing behind a segment that ended there; a reader would stumble over it too."""
+    """Report messages that are missing behind a segment that ended there, where a reader would fail too."""
     try:
         if expected is not None:
             SegmentCatalog(directory).covering(expected)
     except StreamCorrupt as damage:
-        if damage.position is None:  # else it cannot be opened, and is told of by itself
+        if damage.position is None:  # else the segment cannot be opened, which is reported with it
             what = f"{damage.problem}{damage.affected}"
             return VerifyReport(problems=(VerifyProblem(damage.file, None, what, healable=True),))
     return VerifyReport()
@@ -136,17 +136,17 @@ def _gap(directory: Path, expected: int | None) -> VerifyReport:
 def _verify_segment(
     files: Sequence[SegmentFile], at: int, options: StreamOptions
 ) -> tuple[VerifyReport, int]:
-    """What there is to say about a segment, and the offset the next one should begin with."""
-    found, end = _look_at_segment(files, at, options)
+    """Check a segment; return the report and the offset at which the next one should begin."""
+    found, end = _check_segment(files, at, options)
     if found.problems:
-        # Its writer may have begun, or ended, while it was looked at: only what is found again is a problem.
-        again, end = _look_at_segment(files, at, options)
+        # A writer may have begun, or ended, during the check: only what is found twice is a problem.
+        again, end = _check_segment(files, at, options)
         problems = tuple(problem for problem in again.problems if problem in found.problems)
         found = replace(again, problems=problems)
     return found, end
 
 
-def _look_at_segment(
+def _check_segment(
     files: Sequence[SegmentFile], at: int, options: StreamOptions
 ) -> tuple[VerifyReport, int]:
     file = files[at]
@@ -172,7 +172,7 @@ def _verify_sealed(file: SegmentFile) -> tuple[VerifyReport, int]:
 
 
 def _cold_problems(segment: ColdSegment) -> list[VerifyProblem]:
-    """What is wrong with a Parquet file; which row groups cannot be read is only asked where it is near."""
+    """Check a Parquet file; single row groups are checked only if it is local."""
     try:
         segment.check_file()
     except StreamCorrupt as damage:
@@ -214,7 +214,7 @@ def _hot_problems(path: Path, found: LogState) -> Iterator[VerifyProblem]:
     yield from _inner_gaps(file, found.entries)
     if found.torn_bytes:
         size = path.stat().st_size
-        what = f"{found.torn_bytes} bytes of an append that never finished"
+        what = f"{found.torn_bytes} bytes of an unfinished append"
         yield VerifyProblem(file, size - found.torn_bytes, what, healable=True)
     if found.index_problem is not None:
         index = index_path(path.parent, int(path.stem))
@@ -235,32 +235,30 @@ def _options_problems(directory: Path) -> Iterator[VerifyProblem]:
 
 
 def _leftovers(directory: Path) -> Iterator[VerifyProblem]:
-    # While somebody writes or compacts, what is in the way today is removed in a moment.
+    # While the stream is written or compacted, such files are normal for a moment.
     with (
         exclude_writers(directory) as alone,
         exclude_writers(directory, COMPACTION_LOCK) as uncompacted,
     ):
         if alone and uncompacted:
-            yield from _left_behind(directory)
+            yield from _list_leftovers(directory)
     for path in sorted((directory / INBOX).glob(f"*{REJECTED_SUFFIX}")):
-        yield VerifyProblem(
-            str(path), None, "was deposited and could not be adopted", healable=False
-        )
+        yield VerifyProblem(str(path), None, "a deposit that could not be adopted", healable=False)
 
 
-def _left_behind(directory: Path) -> Iterator[VerifyProblem]:
+def _list_leftovers(directory: Path) -> Iterator[VerifyProblem]:
     for file in segment_files(directory):
         log = log_path(directory, file.first_offset)
         if file.sealed and log.exists():
-            what = "was left behind when the segment was sealed"
+            what = "left behind when the segment was sealed"
             yield VerifyProblem(str(log), None, what, healable=True)
     for path in list_covered_files(directory):
-        what = "was left behind when the segment became cold"
+        what = "left behind when the segment became cold"
         yield VerifyProblem(str(path), None, what, healable=True)
 
 
 def repair(path: str | Path) -> VerifyReport:
-    """Heal what can be healed, and verify: what the report still names is beyond it. Needs the lock."""
+    """Heal what can be healed, then verify: the report names what is left. Takes the writer's lock."""
     directory = Path(path)
     options = load_options(directory)
     with WriterLock(directory, "repair"):

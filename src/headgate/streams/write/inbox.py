@@ -18,7 +18,6 @@ import json
 import logging
 import os
 import struct
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -31,7 +30,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.clock import now_us
+from headgate.clock import now_us, seconds_since_change
 from headgate.columns import join_batches, read_table
 from headgate.errors import InvalidMessage, StreamCorrupt
 from headgate.files import UNFINISHED_SUFFIX, map_file, sync_directory
@@ -85,11 +84,10 @@ def deposits(directory: Path, suffix: str = "") -> list[DepositFile]:
 
 def abandoned_deposits(directory: Path) -> list[Path]:
     """List unfinished files that are so old that their writer must be dead."""
-    horizon = time.time() - ABANDONED_SECONDS
     found = []
     for path in (directory / INBOX).glob(f".*{UNFINISHED_SUFFIX}"):
         with suppress(FileNotFoundError):  # it is a deposit by now
-            if path.stat().st_mtime < horizon:
+            if seconds_since_change(path) > ABANDONED_SECONDS:
                 found.append(path)
     return found
 

@@ -9,7 +9,6 @@ without asking the others.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from headgate.checksum import crc32
+from headgate.clock import seconds_since_change
 from headgate.columns import join_batches
 from headgate.errors import StreamCorrupt
 from headgate.files import map_file, sync_directory
@@ -129,10 +129,9 @@ def orphans(
     folder: Path, named: Collection[Path], *, horizon_s: float, suffix: str = STAGED_SUFFIX
 ) -> list[Path]:
     """List files of a folder that no deposit names and that were not changed for so long."""
-    before = time.time() - horizon_s
     found = []
     for path in folder.glob(f"*{suffix}"):
         with suppress(FileNotFoundError):
-            if path not in named and path.stat().st_mtime <= before:
+            if path not in named and seconds_since_change(path) >= horizon_s:
                 found.append(path)
     return found

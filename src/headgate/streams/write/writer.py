@@ -310,10 +310,11 @@ class Writer:
     def _rollback_on_error(self) -> Iterator[None]:
         """When anything fails, leave the files as they were at the last commit."""
         try:
-            with write_errors(self.directory):
-                yield
-        except BaseException:
+            yield
+        except BaseException as problem:
             self._rollback()
+            if isinstance(problem, OSError):
+                raise write_error(self.directory, problem) from problem
             raise
 
     def _rollback(self) -> None:

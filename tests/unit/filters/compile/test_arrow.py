@@ -151,12 +151,12 @@ def test_left_and_right_may_be_laid_out_differently():
     messages = [Message(headers={"s": a, "t": b}) for a in words for b in words] * 3
     batch = shred_messages(messages)
     texts = [f"s {op} t" for op in ("=", "<>", "<", "<=", ">", ">=")]
-    wanted = {text: reference(text, messages) for text in texts}
+    expected = {text: reference(text, messages) for text in texts}
     for left in LAYOUTS.values():
         for right in LAYOUTS.values():
             columns = {"h.s.s": left(batch["h.s.s"]), "h.s.t": right(batch["h.s.t"])}
             mixed = pa.RecordBatch.from_pydict(columns)
-            assert {text: mask_of(text, mixed) for text in texts} == wanted
+            assert {text: mask_of(text, mixed) for text in texts} == expected
 
 
 def test_no_rows_give_an_empty_mask():
@@ -165,7 +165,7 @@ def test_no_rows_give_an_empty_mask():
     assert mask_of("TRUE", shred_messages([])) == []
 
 
-def test_columns_that_are_not_there_hold_nothing():
+def test_a_missing_column_holds_no_value():
     batch = shred_messages([Message(), Message()])
     assert (
         mask_of("s = 'a' OR n <> 1 OR NOT b OR s LIKE '%' OR s = t OR n + 1 > 0", batch)
@@ -185,7 +185,7 @@ def test_columns_that_are_not_there_hold_nothing():
     ],
     ids=lambda array: str(array.type),
 )
-def test_columns_of_nulls_hold_nothing(empty):
+def test_a_column_of_nulls_holds_no_value(empty):
     batch = pa.RecordBatch.from_pydict(
         {"h.s.s": empty, "h.i.n": pa.nulls(3, pa.int64()), "h.f.n": pa.nulls(3)}
     )
@@ -284,9 +284,9 @@ def test_a_prefix_is_found_wherever_the_text_ends(layout, last):
     values = ["", *PREFIXES, *(f"{p}x" for p in PREFIXES), None, *map(str, range(SMALL)), last]
     batch = relaid(shred_messages(strings(values)), layout)
     for prefix in PREFIXES:
-        wanted = [value is not None and value.startswith(prefix) for value in values]
-        assert mask_of(f"s LIKE '{prefix}%'", batch) == wanted
-        assert mask_of(f"s LIKE '{prefix}%'", batch.slice(3)) == wanted[3:]
+        expected = [value is not None and value.startswith(prefix) for value in values]
+        assert mask_of(f"s LIKE '{prefix}%'", batch) == expected
+        assert mask_of(f"s LIKE '{prefix}%'", batch.slice(3)) == expected[3:]
         others = [value is not None and not value.startswith(prefix) for value in values]
         assert mask_of(f"s NOT LIKE '{prefix}%'", batch) == others
 
@@ -301,7 +301,7 @@ def test_a_prefix_is_found_in_no_empty_string():
 WORDS = [f"{a}{b}" for a in generate.STRINGS for b in ("", "a", "%", "x\n")]
 
 
-def test_patterns_mean_the_same_to_the_kernels_as_to_the_reference():
+def test_the_kernels_match_patterns_as_the_reference_does():
     many = list(dict.fromkeys(WORDS))
     assert len(many) > SMALL
     batch = shred_messages(strings(many))
@@ -328,14 +328,14 @@ def test_patterns_mean_the_same_to_the_kernels_as_to_the_reference():
 
 @pytest.mark.parametrize("start", [0, 3, 8, 13])
 @pytest.mark.parametrize("pattern", ["%", "a%", "%b", "%a%", "_%"])
-def test_a_slice_is_asked_about_its_own_rows(start, pattern):
+def test_a_slice_is_tested_on_its_own_rows(start, pattern):
     messages = strings([None, "a", "ab", None, "b", "", "ba", None] * 5)
     batch = relaid(shred_messages(messages), as_plain).slice(start, 20)
     for text in (f"s LIKE '{pattern}'", f"s NOT LIKE '{pattern}'"):
         assert mask_of(text, batch) == reference(text, messages[start : start + 20])
 
 
-def test_a_pattern_too_long_for_a_regular_expression_is_matched_all_the_same():
+def test_a_pattern_too_long_for_a_regular_expression_is_matched_in_python():
     pattern = "%" + "a_" * MAX_REGEX_PATTERN + "%"
     values = ["x" + "ab" * MAX_REGEX_PATTERN, "ab" * (MAX_REGEX_PATTERN - 1), None]
     assert compile_mask(Like(S, pattern))(
@@ -376,14 +376,14 @@ def encoded(values, rows):
     )
 
 
-def test_a_dictionary_that_comes_back_is_answered_the_same():
+def test_a_dictionary_seen_again_gets_equal_answers():
     forget_dictionaries()
     values = [f"value {i}" for i in range(500)]
     answers = [mask_of("s LIKE '%7' OR s = 'value 3'", encoded(values, 2_000)) for _ in range(4)]
     assert answers == [[v.endswith("7") or v == "value 3" for v in values * 4]] * 4
 
 
-def test_a_dictionary_that_only_looks_the_same_is_not_mistaken_for_another():
+def test_a_dictionary_with_an_equal_key_is_not_mistaken_for_another():
     forget_dictionaries()
     values = [f"value {i:04}" for i in range(500)]
     changed = [*values[:400], "value 9999", *values[401:]]
@@ -401,7 +401,7 @@ def as_read_from_a_file(batch):
     return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
 
 
-def test_a_remembered_dictionary_keeps_no_batch_alive():
+def test_a_cached_dictionary_keeps_no_batch_alive():
     forget_dictionaries()
     before = pa.total_allocated_bytes()
     for _ in range(3):
@@ -413,13 +413,13 @@ def test_a_remembered_dictionary_keeps_no_batch_alive():
 
 
 @pytest.mark.parametrize("rows", [10, 100_000])
-def test_a_dictionary_too_large_to_remember_is_answered_all_the_same(rows):
+def test_a_dictionary_too_large_for_the_cache_is_answered(rows):
     values = [f"{i:06} {'x' * 30}" for i in range(40_000)]
     batch = encoded(values, rows)
     assert batch["h.s.s"].dictionary.nbytes > MAX_BYTES_OF_ONE
-    wanted = [values[row % len(values)].startswith("00000") for row in range(rows)]
+    expected = [values[row % len(values)].startswith("00000") for row in range(rows)]
     for _ in range(3):
-        assert mask_of("s LIKE '00000%'", batch) == wanted
+        assert mask_of("s LIKE '00000%'", batch) == expected
 
 
 # ---- what is asked, and of which rows ----------------------------------------------------------------
@@ -459,7 +459,7 @@ def test_a_filter_that_is_always_true_reads_nothing():
     assert read_by("TRUE", shred_messages([Message()])) == set()
 
 
-def test_rows_that_are_picked_out_get_the_reference_answer(seed):
+def test_picked_rows_get_the_reference_answer(seed):
     """Costly terms are asked of the undecided rows only; there must be enough rows for that to pay."""
     rng = random.Random(seed)
     messages = [
@@ -483,7 +483,7 @@ def test_rows_that_are_picked_out_get_the_reference_answer(seed):
         assert mask_of(text, batch) == reference(text, messages)
 
 
-def test_the_time_is_asked_once_per_batch():
+def test_the_clock_is_read_once_for_a_batch():
     ticks = iter([5, 10])
     batch = shred_messages([Message(headers={"n": n}) for n in (4, 6, 11)])
     ask = compile_mask(parse("n > UTC() AND UTC() + 0 < n"), ticks.__next__)
@@ -512,12 +512,12 @@ def test_the_engine_answers_in_the_order_of_the_questions(seed):
     questions = [
         Question(generate.filter(rng), message) for message in rng.sample(messages, 60) * 2
     ] + [Question(parse("a > 1 OR region = 'EU'"), message) for message in messages]
-    wanted = [
+    expected = [
         matches_filter(q.filter, q.message, now) for now in [generate.NOW_US] for q in questions
     ]
     answered = ArrowCheck().answer(questions)
     undated = [at for at, q in enumerate(questions) if "UTC()" not in to_text(q.filter)]
-    assert [answered[at] for at in undated] == [wanted[at] for at in undated]
+    assert [answered[at] for at in undated] == [expected[at] for at in undated]
 
 
 def test_no_questions_have_no_answers():

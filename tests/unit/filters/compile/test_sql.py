@@ -98,7 +98,7 @@ def test_fragments_join_with_their_parameters():
     assert a.and_also(b) == Sql("(a = ?) AND (b = ?)", (1, "x"))
 
 
-def test_placeholders_are_question_marks_or_numbered_from_where_they_are_told_to():
+def test_placeholders_are_question_marks_or_numbered_from_the_first_parameter():
     tree = parse("region = 'EU' AND sys.priority > 5")
     assert compile_sql(tree, "sqlite").where == Sql(
         "(json_extract(headers, '$.\"region\"') = ? AND priority > ?)", ("EU", 5)
@@ -237,7 +237,7 @@ def test_common_filters_are_answered_by_sql_alone(dialect, text):
         ("postgres", "a > UTC()", "without now_us"),
     ],
 )
-def test_what_sql_would_answer_differently_is_left_with_a_reason(dialect, text, word):
+def test_a_term_that_sql_would_answer_differently_is_residual_with_a_reason(dialect, text, word):
     plan = compile_sql(parse(f"region = 'EU' AND {text}"), dialect)
     assert plan.residual == normalize(parse(text)).tree
     assert len(plan.reasons) == 1
@@ -254,7 +254,7 @@ def test_each_term_of_a_residual_has_its_own_reason():
     assert len(plan.reasons) == 2
 
 
-def test_a_pattern_longer_than_sqlite_takes_is_left_to_python():
+def test_a_pattern_longer_than_sqlite_accepts_is_left_to_python():
     tree = Like(Field("header", "a"), "ab%" + "x" * 50_001)
     plan = compile_sql(tree, "sqlite")
     assert plan.residual == tree
@@ -302,6 +302,6 @@ def test_the_where_alone_lets_through_every_match_and_nothing_else_when_it_is_ex
     for i, tree in enumerate(trees):
         residual = compile_sql(tree, "sqlite", now_us=generate.NOW_US).residual
         for message, let_through in zip(rows, found[i * 20 :], strict=False):
-            wanted = matches_filter(tree, message, generate.NOW_US)
-            assert let_through >= wanted, to_text(tree)
-            assert residual is not None or let_through == wanted, to_text(tree)
+            expected = matches_filter(tree, message, generate.NOW_US)
+            assert let_through >= expected, to_text(tree)
+            assert residual is not None or let_through == expected, to_text(tree)

@@ -62,12 +62,12 @@ def facts(**extra) -> Facts:
         ("b = 1 AND a > 100", [NONE] * 9),
     ],
 )
-def test_ranges_and_counts_decide_what_they_can(text, verdicts):
+def test_ranges_and_counts_decide_a_verdict(text, verdicts):
     judged = judge(parse(text), facts())
     assert [judged[i] for i in range(len(CHUNKS))] == verdicts
 
 
-def test_what_is_not_covered_is_never_skipped_and_never_passed_whole():
+def test_a_chunk_without_facts_is_neither_skipped_nor_passed_whole():
     nothing = facts(covered=np.zeros(len(CHUNKS), np.bool_))
     for text in ("a = 1", "a IS NULL", "EXISTS(a)", "a LIKE 'x%'", "a > a", "a * 2 = 1"):
         assert not any(judge(parse(text), nothing).all), text
@@ -102,7 +102,7 @@ def test_later_terms_probe_only_what_earlier_terms_let_through():
     assert probed == {"x": [1, 2, 3], "y": [2, 3]}
 
 
-def test_negation_never_asks_the_bloom_filter():
+def test_a_negated_leaf_does_not_probe_the_bloom_filter():
     def probe(field, value, chunks):
         raise AssertionError("a Bloom filter cannot prove presence")
 
@@ -136,7 +136,7 @@ def test_empty_chunks_hold_no_match():
     assert judge(parse("TRUE"), Facts(np.array([0, 1])))[0] is NONE
 
 
-def test_ints_and_floats_meet_as_doubles():
+def test_ints_and_floats_compare_as_doubles():
     big = facts_of_values([[2**53 + 1], [float(2**53)]])
     known = Facts(np.array([1, 1]), {A: FieldFacts(big.ranges)})
     assert list(judge(parse("a = 9007199254740992.0"), known).some) == [True, True]

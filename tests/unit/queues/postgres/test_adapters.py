@@ -1,4 +1,4 @@
-"""Lists go to PostgreSQL as psycopg itself would send them."""
+"""Lists have the bytes that psycopg itself would send."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_array_has_the_bytes_psycopg_would_send(values):
     assert array_type_of(values).array == by_psycopg.oid
 
 
-def test_an_empty_list_and_one_of_nothing_are_of_the_type_most_lists_have():
+def test_an_empty_list_and_one_of_nones_are_sent_as_integers():
     dumper = ListDumper(list)
     for values in ([], [None, None]):
         assert dumper.get_key(values, PyFormat.BINARY) == dumper.get_key([1], PyFormat.BINARY)

@@ -1,4 +1,4 @@
-"""One row of an answer becomes what was claimed, whatever of it came along."""
+"""The reply of a claim becomes claimed messages, also when messages were left out of it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def answer(leased: list[int], *came: tuple[object, ...]):
     return reply_of([(1, False, len(leased), None, None, TOKEN, *leases, *columns)])
 
 
-def test_what_was_claimed_stands_in_the_order_of_the_queue():
+def test_claimed_messages_are_in_the_order_of_the_queue():
     got = answer([1, 2, 3], message_row(1), message_row(2, priority=9), message_row(3))
     assert [one.id for one in claimed_of_reply(got, QUEUE)] == [2, 1, 3]
     assert [one.id for one in claimed_of_reply(got, PUSH)] == [1, 2, 3]
 
 
-def test_each_message_has_its_own_lease_though_they_came_in_another_order():
+def test_each_message_has_its_own_lease_although_leases_and_messages_differ_in_order():
     got = answer([3, 1, 2], message_row(1), message_row(2), message_row(3))
     claimed = claimed_of_reply(got, QUEUE)
     assert [(c.id, c.token, c.attempts, c.group) for c in claimed] == [
@@ -40,23 +40,23 @@ def test_each_message_has_its_own_lease_though_they_came_in_another_order():
     assert claimed[0].message.headers == {"n": 1}
 
 
-def test_what_was_left_out_is_named_and_put_in_its_place():
+def test_a_message_left_out_of_the_reply_is_fetched_and_put_in_order():
     got = answer([1, 2, 3], message_row(1), message_row(3))
     assert left_out(got) == [2]
     assert [c.attempts for c in claimed_of_reply(got, QUEUE, [message_row(2)])] == [10, 20, 30]
 
 
-def test_what_nobody_has_any_more_was_not_claimed():
+def test_a_leased_message_that_was_deleted_meanwhile_is_not_claimed():
     assert [c.id for c in claimed_of_reply(answer([1, 2], message_row(2)), QUEUE)] == [2]
     assert claimed_of_reply(answer([1]), QUEUE) == []
 
 
-def test_an_answer_without_a_lease_is_empty():
+def test_a_reply_without_leases_has_no_messages():
     nothing = answer([])
     assert (left_out(nothing), claimed_of_reply(nothing, QUEUE)) == ([], [])
 
 
-def test_receipts_of_one_claim_need_their_token_once():
+def test_receipts_of_one_claim_have_one_token():
     assert by_column([Receipt(3, TOKEN), Receipt(1, TOKEN)]) == ([1, 3], [TOKEN])
     assert by_column([Receipt(3, 5), Receipt(1, TOKEN)]) == ([1, 3], [TOKEN, 5])
     assert by_column([]) == ([], [])

@@ -13,7 +13,7 @@ def test_a_step_for_every_row_is_one_statement_with_an_array_per_column():
     assert query_of(ForEach("x", ())) is None
 
 
-def test_notifications_need_no_query_of_their_own():
+def test_a_notify_step_has_no_query():
     assert query_of(Notify((1,))) is None
 
 

@@ -1,11 +1,11 @@
-"""Rows become columns; what all rows have alike is said once."""
+"""Rows become columns; a value that all rows have in common is sent once."""
 
 from __future__ import annotations
 
 from headgate.queues.postgres.publish import ParameterColumn, unnest
 
 
-def test_what_differs_is_an_array_and_what_is_alike_one_value():
+def test_a_column_is_an_array_if_its_values_differ_and_else_one_value():
     found = unnest(
         [
             ParameterColumn("payload", "bytea", [b"a", b"a"]),
@@ -22,14 +22,14 @@ def test_what_differs_is_an_array_and_what_is_alike_one_value():
     assert found.params == [[b"a", b"a"], "t", ["k", None], 0]
 
 
-def test_one_row_needs_one_array_to_be_counted_by():
+def test_a_single_row_has_one_array_for_the_number_of_rows():
     found = unnest(
         [ParameterColumn("payload", "bytea", [b"a"]), ParameterColumn("key", "text", [None])], 1
     )
     assert (found.names, found.params) == ("payload", [[b"a"], None])
 
 
-def test_json_is_sent_as_text_and_read_once_where_it_is_alike():
+def test_json_is_sent_as_text_and_converted_once_if_all_values_are_equal():
     found = unnest(
         [
             ParameterColumn("headers", "jsonb", ["{}", '{"a":1}']),

@@ -1,4 +1,4 @@
-"""How a claim decides where to look."""
+"""The plan of a claim: lookups and scans."""
 
 import pytest
 
@@ -32,11 +32,11 @@ def test_an_equality_on_a_declared_header_is_looked_up():
     assert probes("type = TRUE") == [Probe("type", True)]
 
 
-def test_an_undeclared_header_is_not():
+def test_an_undeclared_header_is_not_looked_up():
     assert probes("size = 1") == [None]
 
 
-def test_in_is_a_look_for_each_value():
+def test_in_is_a_lookup_for_each_value():
     assert probes("type IN ('a', 'b')") == [Probe("type", "a"), Probe("type", "b")]
 
 
@@ -49,13 +49,13 @@ def test_and_takes_the_term_with_the_fewest_values():
     assert probes("type IN ('a', 'b') AND region = 'EU' AND size = 1") == [Probe("region", "EU")]
 
 
-def test_the_other_terms_of_and_are_asked_where_they_can_be_answered():
+def test_the_other_terms_of_and_are_evaluated_on_the_delivery_where_possible():
     [branch] = branches_of(parse("type = 'a' AND size > 3 AND region <> 'EU'"), INDEXED)
     assert to_text(branch.on_message) == "size > 3"
     assert "region" in to_text(branch.on_delivery)
 
 
-def test_a_topic_is_not_known_next_to_the_delivery_but_the_priority_is():
+def test_a_topic_needs_the_message_and_the_priority_does_not():
     [branch] = branches_of(parse("sys.topic MATCHES 'a.#' AND sys.priority > 3"), INDEXED)
     assert to_text(branch.on_delivery) == "sys.priority > 3"
     assert "MATCHES" in to_text(branch.on_message)
@@ -64,7 +64,7 @@ def test_a_topic_is_not_known_next_to_the_delivery_but_the_priority_is():
 @pytest.mark.parametrize(
     "text", ["type <> 'a'", "type NOT IN ('a')", "type = region", "NOT (type = 'a')"]
 )
-def test_what_is_no_equality_with_a_constant_is_not_looked_up(text):
+def test_a_term_that_is_no_equality_with_a_constant_is_not_looked_up(text):
     assert probes(text) == [None]
 
 
@@ -74,12 +74,12 @@ def test_large_integers_are_not_looked_up_because_several_are_equal_as_doubles()
     assert probes("type IN (1, 9007199254740993)") == [None]
 
 
-def test_too_many_branches_are_read_instead():
+def test_too_many_branches_become_a_scan():
     values = ", ".join(f"'{at}'" for at in range(MOST_BRANCHES + 1))
     assert probes(f"type IN ({values})") == [None]
 
 
-def test_where_several_headers_are_given_each_of_them_is_a_choice():
+def test_each_of_several_headers_with_an_equality_is_a_choice():
     ways = choices_of(parse("type IN ('a', 'b') AND region = 'EU'"), INDEXED)
     assert [[b.probe.header for b in way] for way in ways] == [["region"], ["type", "type"]]
     assert choices_of(parse("type = 'a'"), INDEXED) == [branches_of(parse("type = 'a'"), INDEXED)]
@@ -101,6 +101,6 @@ def test_advice_names_the_headers_that_would_help():
         ("type <> 'a'", None),
     ],
 )
-def test_a_range_of_a_declared_header_is_noticed(text, header):
+def test_a_range_of_a_declared_header_is_found(text, header):
     [branch] = branches_of(parse(text), INDEXED)
     assert ranged_header(branch) == header

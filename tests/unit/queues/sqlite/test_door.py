@@ -75,7 +75,7 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("bad", UNREADABLE, ids=lambda bad: str(bad)[:40])
 @pytest.mark.parametrize("limit", [1, 10])
-def test_what_cannot_be_read_becomes_a_dead_letter_and_stops_nobody(
+def test_an_undecodable_message_becomes_a_dead_letter_and_the_others_are_claimed(
     orders, shell, bad, limit, caplog
 ):
     insert_past_the_door(shell, **bad)
@@ -89,7 +89,7 @@ def test_what_cannot_be_read_becomes_a_dead_letter_and_stops_nobody(
 
 
 @pytest.mark.parametrize("bad", UNREADABLE[:-2], ids=lambda bad: str(bad)[:40])
-def test_what_cannot_be_read_is_shown_and_kept_from_subscriptions(db, orders, shell, bad):
+def test_an_undecodable_message_is_browsed_and_not_routed_to_subscriptions(db, orders, shell, bad):
     insert_past_the_door(shell, **bad)
     orders.publish(b"good", headers={"type": "created"})
     assert [s.message.payload for s in orders.browse()] == [b"bad", b"good"]
@@ -145,7 +145,7 @@ def test_a_long_text_is_looked_at_in_a_moment(orders, shell):
     assert [d.message.headers for d in orders.claim()] == [{"h": long}]
 
 
-def test_what_the_old_door_let_in_is_a_dead_letter_once_the_tables_are_up_to_date(path):
+def test_a_message_that_the_old_door_let_in_is_a_dead_letter_after_the_migration(path):
     with closing(apsw.Connection(path)) as shell:
         shell.execute("CREATE TABLE headgate_migration (version INTEGER PRIMARY KEY)")
         for number, text in migrations_of("sqlite"):

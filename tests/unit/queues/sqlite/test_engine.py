@@ -1,4 +1,4 @@
-"""What only SQLite does: clocks, locks, files, plans."""
+"""The SQLite engine: clocks, locks, files, plans."""
 
 import json
 import os
@@ -316,7 +316,7 @@ def test_a_single_publish_that_fails_in_the_middle_leaves_nothing_and_the_next_o
     assert [standing.message.payload for standing in orders.browse()] == [b"b"]
 
 
-def test_nobody_publishes_by_what_it_remembers_of_the_queues_once_another_changed_them(url, orders):
+def test_a_publisher_does_not_use_an_old_catalog_after_another_process_changed_it(url, orders):
     orders.publish(b"before", topic="news")
     with connect(url) as other:
         subscription = other.subscription("s", pattern="news")
@@ -395,7 +395,7 @@ def test_of_two_headers_the_rarer_value_is_looked_up(orders):
     assert "headgate_filter_region" in orders.index_advise("region = 'US' AND type = 't'").plan[0]
 
 
-def test_advice_names_what_to_declare_and_is_silent_when_it_was(orders):
+def test_advice_names_the_headers_to_declare_until_they_are_declared(orders):
     advice = orders.index_advise("size = 3 AND tenant IN ('a', 'b')")
     assert (advice.scans, advice.suggestions) == (True, ("size",))
     orders.index_add("size")

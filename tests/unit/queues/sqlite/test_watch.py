@@ -25,7 +25,7 @@ class ScriptedFiles:
     def wait(self, timeout: float) -> bool:
         if self.reports:
             return self.reports.pop()
-        if timeout >= watch._SAFETY_S:
+        if timeout >= watch._POLL_S:
             self.long_waits += 1
             self.rests.set()
             self.woken.wait(PATIENCE)
@@ -55,7 +55,7 @@ class ScriptedDatabase:
         return self
 
     def fetchall(self) -> list[tuple[object, ...]]:
-        return [(1, 1, None)] if self._asked == watch._WAITING else []
+        return [(1, 1, None)] if self._asked == watch._QUEUE_STATES else []
 
     def close(self) -> None:
         pass
@@ -89,8 +89,8 @@ def test_a_commit_whose_write_was_reported_together_with_the_one_before_is_notic
     assert waited_at_the_second[1] == 0
 
 
-def test_a_write_that_is_rolled_back_wakes_nobody(files, monkeypatch):
-    monkeypatch.setattr(watch, "_SETTLING_S", 0.01)
+def test_a_rollback_wakes_no_consumer(files, monkeypatch):
+    monkeypatch.setattr(watch, "_COMMIT_WITHIN_S", 0.01)
     woken = []
     wakers = Wakers()
     wakers.add(woken.append)
@@ -100,17 +100,17 @@ def test_a_write_that_is_rolled_back_wakes_nobody(files, monkeypatch):
     assert woken == []
 
 
-def test_a_watcher_goes_on_after_an_error_nobody_expected(tmp_path, monkeypatch, caplog):
+def test_a_watcher_continues_after_an_unexpected_error(tmp_path, monkeypatch, caplog):
     seen: queues.Queue[bytes] = queues.Queue()
     url = f"sqlite:///{tmp_path}/q.db"
-    tell, failures = Watcher._tell, [RuntimeError("a mistake of ours")]
+    tell, failures = Watcher._wake_consumers, [RuntimeError("a mistake of ours")]
 
     def fail_once(watcher):
         if failures:
             raise failures.pop()
         tell(watcher)
 
-    monkeypatch.setattr(Watcher, "_tell", fail_once)
+    monkeypatch.setattr(Watcher, "_wake_consumers", fail_once)
     with connect(url) as db, connect(url) as other:
         consumed = db.queue("q").consumer(lambda d: seen.put(d.message.payload), mode="notify")
         with consumed:
@@ -121,7 +121,7 @@ def test_a_watcher_goes_on_after_an_error_nobody_expected(tmp_path, monkeypatch,
     assert "a mistake of ours" in caplog.text
 
 
-def test_one_who_cannot_be_woken_keeps_nobody_asleep(caplog):
+def test_a_callback_that_fails_does_not_keep_the_others_from_being_called(caplog):
     woken, wakers = [], Wakers()
     wakers.add(lambda queues: 1 / 0)
     wakers.add(woken.append)

@@ -1,4 +1,4 @@
-"""Sketches: exact while they are small, close when they are not, the same however they were put together."""
+"""Sketches are exact while they are small, close when they are large, and equal in any order of merging."""
 
 from __future__ import annotations
 

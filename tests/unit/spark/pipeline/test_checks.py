@@ -1,4 +1,4 @@
-"""What stands in a pipeline's way outside its file: streams, places, and somebody else's checkpoint."""
+"""Problems of a pipeline outside its file: streams, places, and the checkpoint of another query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint is one driver's at a time, and nobody's when that one is gone."""
+"""One driver at a time holds a checkpoint, and its lock ends with it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_second_driver_is_refused_with_who_the_first_one_is(
     assert refused.value.holder["pid"] == another_driver.pid
     said = f"is in use by another driver (pid {another_driver.pid}, host {socket.gethostname()}"
     assert said in str(refused.value)
-    assert "stop that one first" in str(refused.value)
+    assert "stop that driver first" in str(refused.value)
 
 
 def test_refuse_locked_names_the_holder_and_changes_nothing(

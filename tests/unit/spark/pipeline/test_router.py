@@ -20,7 +20,7 @@ from headgate.routing import to_toml
 from headgate.routing.topology import Topology
 from headgate.spark.pipeline import router
 from headgate.spark.pipeline.router import (
-    Router,
+    PipelineRouter,
     RoutingPlan,
     combine,
     descriptors,
@@ -69,7 +69,7 @@ def plan(tmp_path: Path, topology: Topology, **more: object) -> RoutingPlan:
     made = RoutingPlan(
         to_toml(topology.definitions()), "orders", places, outlets, str(tmp_path / "ck"), 2
     )
-    for folder in Router(made)._folders:
+    for folder in PipelineRouter(made).folders:
         Path(folder).mkdir(parents=True)
     return made
 
@@ -106,7 +106,7 @@ def test_every_place_gets_the_rows_of_its_queues_in_order(
     rng = Random(seed)
     sent = messages(rng, 2000)
     counters = Counters()
-    staged = list(Router(plan(tmp_path, topology)).stage(batches_of(rng, sent), counters))
+    staged = list(PipelineRouter(plan(tmp_path, topology)).stage(batches_of(rng, sent), counters))
     assert staged_messages(staged, 0) == expected(topology, sent, ("eu", "vip"))
     assert staged_messages(staged, 1) == expected(topology, sent, ("vip", "big"))
     lost = [m.payload.decode() for m in sent if topology.route("orders", m).unroutable]
@@ -126,7 +126,7 @@ def test_messages_with_200_headers_are_routed_by_the_topology(
 ) -> None:
     rng = Random(seed)
     sent = messages(rng, 200)
-    router = Router(replace(plan(tmp_path, topology), filter="n >= 20"))
+    router = PipelineRouter(replace(plan(tmp_path, topology), filter="n >= 20"))
     passing = router.apply_filter(batches_of(rng, sent, layout))
     staged = list(router.stage(passing, Counters()))
     assert staged_messages(staged, 0) == expected(topology, sent[20:], ("eu", "vip"))
@@ -139,7 +139,7 @@ def test_unroutable_messages_without_a_place_stage_no_file(
     tmp_path: Path, topology: Topology
 ) -> None:
     batch = shred_messages([Message(b"", headers={"region": "EU"})])
-    (only,) = Router(plan(tmp_path, topology)).stage([batch], Counters())
+    (only,) = PipelineRouter(plan(tmp_path, topology)).stage([batch], Counters())
     assert (only.destination, only.rows) == (0, 1)
     assert not list((tmp_path / "two").rglob("*.arrow"))
 

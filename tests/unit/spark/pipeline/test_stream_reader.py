@@ -58,7 +58,7 @@ def plan_file(tmp_path: Path) -> str:
     text = to_toml(topology.definitions())
     plan = RoutingPlan(text, "x", places, {"eu": [0]}, str(tmp_path / "ck"), 1)
     file = str(save_plan(plan, tmp_path / "ck"))
-    for folder in load_router(file)._folders:
+    for folder in load_router(file).folders:
         Path(folder).mkdir(parents=True)
     return file
 

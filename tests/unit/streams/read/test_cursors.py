@@ -19,7 +19,7 @@ def test_a_cursor_is_stored_when_it_is_committed_and_may_go_back(tmp_path: Path)
     cursors.close()
 
 
-def test_looking_makes_no_file(tmp_path: Path) -> None:
+def test_reading_cursors_creates_no_file(tmp_path: Path) -> None:
     cursors = Cursors(tmp_path)
     assert cursors.get("nobody") is None
     assert cursors.list() == []
@@ -27,7 +27,7 @@ def test_looking_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cursor_can_be_forgotten(tmp_path: Path) -> None:
+def test_a_cursor_can_be_deleted(tmp_path: Path) -> None:
     cursors = Cursors(tmp_path)
     cursors.commit("a", 1)
     assert cursors.delete("a")
@@ -38,17 +38,17 @@ def test_a_cursor_can_be_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, None, 5])
-def test_a_name_is_some_text(tmp_path: Path, name: object) -> None:
+def test_a_cursor_name_must_be_text(tmp_path: Path, name: object) -> None:
     with pytest.raises(StreamOptionsError, match="cursor's name"):
         Cursors(tmp_path).commit(name, 1)  # type: ignore[arg-type]
 
 
-def test_no_offset_is_negative(tmp_path: Path) -> None:
+def test_a_negative_position_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StreamOptionsError, match="is not an offset"):
         Cursors(tmp_path).commit("a", -1)
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_file_that_is_not_a_database(tmp_path: Path) -> None:
     (tmp_path / CURSORS_FILE).write_bytes(b"no database at all, but long enough to look at" * 100)
     with pytest.raises(StreamError, match=CURSORS_FILE):
         Cursors(tmp_path).get("a")

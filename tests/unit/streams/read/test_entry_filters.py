@@ -77,7 +77,7 @@ def test_an_entry_filter_sees_the_five_batches_of_the_seed(restricted_stream: St
         ({"region": "mars"}, []),
     ],
 )
-def test_the_answers_are_the_same_after_sealing(
+def test_an_entry_filter_decides_alike_after_sealing(
     restricted_stream: Stream, wanted: dict[str, str], found: list[int]
 ) -> None:
     expected = [b"msg%d" % i for i in found]
@@ -88,7 +88,7 @@ def test_the_answers_are_the_same_after_sealing(
     assert sorted(after.seen, key=repr) == sorted(BATCHES, key=repr)
 
 
-def test_rejecting_decodes_no_message_and_opens_no_chunk(
+def test_a_rejected_chunk_is_not_opened_and_none_of_its_messages_decoded(
     restricted_stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded, opened = [], []
@@ -155,6 +155,6 @@ def test_a_stream_can_name_an_entry_filter_for_every_reader(
 
 
 @pytest.mark.parametrize("given", [3, Europe, object()])
-def test_what_cannot_decide_is_refused(given: object) -> None:
+def test_an_object_without_decide_is_refused(given: object) -> None:
     with pytest.raises(StreamOptionsError, match="is not an entry filter"):
         resolve_entry_filters(given)  # type: ignore[arg-type]

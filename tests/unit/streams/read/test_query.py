@@ -17,7 +17,7 @@ def selected(**arguments: object) -> list[str | None]:
     return [m.filter_value for m in VALUES if matches(m)]
 
 
-def test_nothing_asked_is_everything() -> None:
+def test_a_query_without_a_filter_matches_everything() -> None:
     assert make_query().filter.tree == TRUE
     assert make_query("").filter.tree == TRUE
 
@@ -26,13 +26,13 @@ def test_filter_values_select_exactly_the_messages_that_have_one_of_them() -> No
     assert selected(filter_values=["AMER", "APAC"]) == ["AMER", "APAC"]
 
 
-def test_messages_without_a_filter_value_come_only_when_asked_for() -> None:
+def test_messages_without_a_filter_value_need_match_unfiltered() -> None:
     assert selected(filter_values=["AMER"], match_unfiltered=True) == ["AMER", None]
     assert selected(filter_values=[], match_unfiltered=True) == [None]
     assert make_query(filter_values=[]).filter.tree == FALSE
 
 
-def test_a_message_must_pass_both_forms() -> None:
+def test_a_message_must_pass_the_filter_and_the_filter_values() -> None:
     query = make_query(header("a") > 1, filter_values=["AMER"])
     assert query.filter == make_query("a > 1 AND sys.filter_value = 'AMER'").filter
     assert query.filter != make_query("a > 1").filter
@@ -45,7 +45,7 @@ def test_more_filter_values_than_one_list_holds_are_several_lists() -> None:
     assert not matches(Message(filter_value="v3000"))
 
 
-def test_what_cannot_be_meant_is_refused() -> None:
+def test_contradictory_arguments_of_a_query_are_refused() -> None:
     with pytest.raises(StreamOptionsError, match="give filter_values too"):
         make_query(match_unfiltered=True)
     with pytest.raises(StreamOptionsError, match="give a list"):

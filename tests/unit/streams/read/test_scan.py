@@ -13,7 +13,7 @@ from headgate.streams.options import StreamOptions
 from headgate.streams.read import scan as reader
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.query import make_query
-from headgate.streams.read.scan import Scan, sort_by_offset
+from headgate.streams.read.scan import Scan, runs_of, sort_by_offset
 from headgate.streams.segments import clustering
 from headgate.streams.segments.sealed import SealedSegment
 from tests.unit.streams.written_segments import CLOCK, offsets_of, scan_all, seal_at, write_hot
@@ -50,7 +50,7 @@ def test_a_scan_returns_what_matches_in_offset_order_whatever_the_segments_are(
     assert stats.rows_matched == len(table)
 
 
-def test_no_filter_passes_every_chunk_without_looking(three_segments: Path) -> None:
+def test_a_scan_without_a_filter_passes_every_chunk_whole(three_segments: Path) -> None:
     table, stats = scan_all(three_segments)
     assert offsets_of(table) == list(range(300))
     assert (stats.chunks_none, stats.chunks_some, stats.rows_examined) == (0, 0, 0)
@@ -71,7 +71,7 @@ def test_the_position_advances_although_everything_is_filtered_out(three_segment
     assert scan.position == 300
 
 
-def test_all_and_some_are_told_apart_in_a_sealed_segment(three_segments: Path) -> None:
+def test_a_sealed_segment_has_chunks_with_verdict_all_and_some(three_segments: Path) -> None:
     _, stats = scan_all(three_segments, "region = 'EU'", start=100, end=200)
     assert stats.chunks_all + stats.chunks_some < stats.chunks_none
     table, stats = scan_all(three_segments, "n >= 100", start=100, end=200)
@@ -81,7 +81,7 @@ def test_all_and_some_are_told_apart_in_a_sealed_segment(three_segments: Path) -
 @pytest.mark.parametrize(
     ("start", "end"), [(0, 1), (5, 6), (95, 105), (99, 201), (137, 138), (299, 400)]
 )
-def test_a_scan_keeps_to_its_offsets(three_segments: Path, start: int, end: int) -> None:
+def test_a_scan_stays_within_its_offsets(three_segments: Path, start: int, end: int) -> None:
     for text in (None, "n >= 0", "region <> 'EU'"):
         table, _ = scan_all(three_segments, text, start=start, end=end)
         wanted = range(start, min(end, 300))
@@ -90,12 +90,14 @@ def test_a_scan_keeps_to_its_offsets(three_segments: Path, start: int, end: int)
         assert offsets_of(table) == list(wanted)
 
 
-def test_only_the_columns_that_are_asked_for_come_back(three_segments: Path) -> None:
+def test_a_scan_returns_only_the_requested_columns(three_segments: Path) -> None:
     table, _ = scan_all(three_segments, "region = 'EU'", columns=["h.i.n", "nothing.like.it"])
     assert table.schema.names == ["offset", "h.i.n"]
 
 
-def test_a_segment_that_is_gone_is_looked_for_again(three_segments: Path) -> None:
+def test_a_scan_lists_the_directory_again_when_a_segment_has_disappeared(
+    three_segments: Path,
+) -> None:
     """Sealing and retention in the middle of a scan: no row is lost, doubled or wrong."""
     catalog = SegmentCatalog(three_segments)
     scan = Scan(catalog, make_query("n >= 0"), 0, 300)
@@ -105,7 +107,7 @@ def test_a_segment_that_is_gone_is_looked_for_again(three_segments: Path) -> Non
     assert seen + offsets_of_batches(list(scan)) == list(range(300))
 
 
-def test_what_retention_dropped_is_skipped_and_counted(three_segments: Path) -> None:
+def test_messages_deleted_by_retention_are_skipped_and_counted(three_segments: Path) -> None:
     scan = Scan(SegmentCatalog(three_segments), make_query(None), 0, 300)
     first = offsets_of_batches([next(scan)])
     log_path(three_segments, 0).unlink()
@@ -129,12 +131,14 @@ def test_a_missing_segment_in_the_middle_is_an_error_that_names_its_offsets(
     assert offsets_of_batches(list(behind)) == list(range(200, 300))
 
 
-def test_a_scan_goes_past_a_missing_segment_when_it_is_asked_to(three_segments: Path) -> None:
+def test_a_scan_skips_a_missing_segment_with_on_corrupt_skip(three_segments: Path) -> None:
     sealed_path(three_segments, 100).unlink()
-    told: list[StreamCorrupt] = []
-    scan = Scan(SegmentCatalog(three_segments), make_query(None), 50, 300, on_corrupt=told.append)
+    reported: list[StreamCorrupt] = []
+    scan = Scan(
+        SegmentCatalog(three_segments), make_query(None), 50, 300, on_corrupt=reported.append
+    )
     assert offsets_of_batches(list(scan)) == [*range(50, 100), *range(200, 300)]
-    assert [damage.offsets for damage in told] == [((100, 199),)]
+    assert [damage.offsets for damage in reported] == [((100, 199),)]
     assert scan.stats.messages_lost == 100
 
 
@@ -155,7 +159,7 @@ def test_the_sealed_file_is_read_when_a_crash_left_both(three_segments: Path) ->
     assert stats.chunks_all == len(SealedSegment(sealed_path(three_segments, 0)))
 
 
-def test_a_hole_in_the_listing_is_not_believed_at_once(
+def test_a_gap_in_one_listing_is_checked_by_another(
     three_segments: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory that is read while a segment is sealed may show neither of its forms."""
@@ -179,7 +183,7 @@ def test_sealed_segments_are_opened_once(three_segments: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 60, 100])
-def test_offsets_are_brought_into_order(count: int) -> None:
+def test_places_are_sorted_by_offset(count: int) -> None:
     offsets = np.array(Random(count).sample(range(500, 600), count))
     parts = [offsets[: count // 2], offsets[count // 2 :]]
     assert sort_by_offset(parts, parts, 500, 600).tolist() == sorted(offsets.tolist())
@@ -190,3 +194,8 @@ def test_a_table_of_a_scan_has_null_where_a_batch_lacks_a_column(tmp_path: Path)
     table, _ = scan_all(tmp_path)
     assert table.column("h.s.a").to_pylist() == ["x", None]
     assert table.column("h.i.b").to_pylist() == [None, 1]
+
+
+def test_runs_of_offsets_are_given_by_their_ends() -> None:
+    assert runs_of(np.array([3, 4, 5, 9, 11, 12])) == [(3, 5), (9, 9), (11, 12)]
+    assert runs_of(np.array([], np.int64)) == []

@@ -46,7 +46,7 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> SegmentCatalog:
         ("1970-01-01T00:00:00Z", 10),
     ],
 )
-def test_reading_begins_where_it_is_told(
+def test_a_start_resolves_to_its_offset(
     catalog: SegmentCatalog, start: object, offset: int
 ) -> None:
     assert resolve_start(start, catalog, lambda: NOW) == offset  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def test_an_empty_stream_begins_at_zero_from_everywhere(tmp_path: Path) -> None:
         "9" * 5000 + "s",
     ],
 )
-def test_anything_else_is_refused_with_what_would_do(start: object) -> None:
+def test_an_unknown_start_is_refused_with_the_known_ones(start: object) -> None:
     with pytest.raises(StreamOptionsError, match="cannot start at"):
         parse_start(start)  # type: ignore[arg-type]
 

@@ -49,5 +49,5 @@ def test_a_dump_shows_damage_and_goes_on(segment: Path) -> None:
     assert "DAMAGED: column 'payload'" in "\n".join(dump_lines(dump))
 
 
-def test_only_as_many_chunks_as_asked_for_are_shown(segment: Path) -> None:
+def test_a_dump_shows_no_more_chunks_than_requested(segment: Path) -> None:
     assert len(dump_segment(segment, most_chunks=1).chunks) == 1

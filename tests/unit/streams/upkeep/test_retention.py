@@ -8,7 +8,13 @@ import pytest
 
 from headgate.message import Message
 from headgate.streams.format import index_path, segment_files
-from headgate.streams.upkeep.retention import SegmentInfo, drop, expired, segment_infos, trim
+from headgate.streams.upkeep.retention import (
+    SegmentInfo,
+    delete_segments,
+    expired,
+    segment_infos,
+    trim,
+)
 from tests.unit.streams.written_segments import CLOCK, offsets_of, scan_all, seal_at, write_hot
 
 DAY = 86_400_000_000
@@ -22,7 +28,7 @@ def kept(**limits: object) -> list[int]:
     return [s.first_offset for s in SEGMENTS[len(dropped) :]]
 
 
-def test_without_limits_everything_stays() -> None:
+def test_without_limits_no_segment_expires() -> None:
     assert kept() == [0, 10, 20, 30, 40]
 
 
@@ -30,22 +36,22 @@ def test_without_limits_everything_stays() -> None:
     ("days", "left"),
     [(10, [0, 10, 20, 30, 40]), (5, [0, 10, 20, 30, 40]), (3, [20, 30, 40]), (1, [40])],
 )
-def test_segments_whose_newest_message_is_too_old_go(days: int, left: list[int]) -> None:
+def test_segments_whose_newest_message_is_too_old_expire(days: int, left: list[int]) -> None:
     assert kept(max_age=timedelta(days=days)) == left
 
 
 @pytest.mark.parametrize(("limit", "left"), [(500, 5), (499, 4), (250, 2), (100, 1), (1, 1)])
-def test_the_oldest_go_until_the_rest_is_small_enough(limit: int, left: int) -> None:
+def test_the_oldest_segments_expire_until_the_rest_is_small_enough(limit: int, left: int) -> None:
     assert len(kept(max_bytes=limit)) == left
 
 
-def test_the_newest_segment_never_goes() -> None:
+def test_the_newest_segment_never_expires() -> None:
     assert kept(max_age=timedelta(microseconds=1), max_bytes=1, before_offset=10**6) == [40]
     assert expired([], now_us=NOW, max_bytes=1) == []
     assert expired(SEGMENTS[:1], now_us=NOW, max_bytes=1) == []
 
 
-def test_only_whole_segments_before_an_offset_go() -> None:
+def test_only_whole_segments_before_an_offset_expire() -> None:
     assert kept(before_offset=19) == [10, 20, 30, 40]
     assert kept(before_offset=20) == [20, 30, 40]
 
@@ -85,7 +91,7 @@ def four_segments(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_known_of_segments_comes_from_their_summaries(four_segments: Path) -> None:
+def test_segments_are_described_from_their_summaries(four_segments: Path) -> None:
     found = segment_infos(four_segments)
     assert [s.first_offset for s in found] == [0, 10, 20, 30]
     assert [s.last_timestamp for s in found] == [CLOCK + i * DAY for i in range(4)]
@@ -105,9 +111,9 @@ def test_trimming_deletes_the_files_of_hot_and_sealed_segments(four_segments: Pa
     assert offsets_of(scan_all(four_segments)[0]) == list(range(20, 40))
 
 
-def test_dropping_what_is_gone_is_no_error(four_segments: Path) -> None:
+def test_deleting_a_deleted_segment_is_no_error(four_segments: Path) -> None:
     infos = segment_infos(four_segments)[:1]
-    drop(four_segments, infos)
+    delete_segments(four_segments, infos)
     left = segment_files(four_segments)
-    drop(four_segments, infos)
+    delete_segments(four_segments, infos)
     assert segment_files(four_segments) == left

@@ -113,7 +113,7 @@ def test_background_work_that_keeps_failing_is_raised_to_producers(
     assert reported.wait(PATIENCE)
     with pytest.raises(StreamWriteError, match=r"failed 5 times in a row.*Too many open files"):
         producer.publish(Message(b"refused")) if call == "publish" else producer.flush()
-    producer.publish(Message(b"accepted"))  # it was said once
+    producer.publish(Message(b"accepted"))  # the error was raised once
     producer.flush()
     assert [message.payload for message in quick_stream.consume()] == [b"accepted"]
 

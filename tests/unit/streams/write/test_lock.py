@@ -45,7 +45,7 @@ def test_a_killed_holder_loses_the_lock(tmp_path):
 def test_a_lock_without_a_holder_name_is_held_all_the_same(tmp_path):
     with WriterLock(tmp_path, "x"):
         (tmp_path / "lock").write_text("")
-        with pytest.raises(StreamLocked, match="has not said who it is"):
+        with pytest.raises(StreamLocked, match="unknown"):
             WriterLock(tmp_path, "y")
 
 

@@ -1,4 +1,4 @@
-"""The queue of accepted messages: order, marks, and who has to be told."""
+"""The queue of accepted messages: order, marks, and when the committer is woken."""
 
 from headgate.message import Message
 from headgate.streams.write.pending import Drained, PendingMessages
@@ -46,7 +46,7 @@ def test_messages_without_marks_can_be_put_back():
 
 def test_the_queue_is_full_by_number_or_by_bytes():
     pending = PendingMessages(3, 1000)
-    assert add_plain(pending, A)  # the committer has to be told of the first
+    assert add_plain(pending, A)  # the first message wakes the committer
     assert pending.notice()
     assert not add_plain(pending, B)
     assert not pending.full

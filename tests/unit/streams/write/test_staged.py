@@ -109,7 +109,7 @@ def test_joined_batches_keep_only_the_words_that_occur():
 
 def test_a_deposit_appends_the_files_it_names_in_order_and_removes_them(path):
     files = [staged(path, "2.arrow", batch(b"a", b"b")), staged(path, "1.arrow", batch(b"c"))]
-    other = staged(path, "3.arrow", batch(b"nobody's"))
+    other = staged(path, "3.arrow", batch(b"an orphan"))
     with Stream.open(path) as stream:
         assert stream.deposit_staged("spark", 0, files)
     assert payloads(path) == [b"a", b"b", b"c"]

@@ -316,7 +316,7 @@ def test_a_deposit_is_durable_before_readers_see_it_and_before_its_file_is_remov
             commit(self)
 
         monkeypatch.setattr(log.HotLog, "commit", look_and_commit)
-        assert stream.deposit("d", 0, pa.table({"payload": [b"alone"]}))  # nobody writes
+        assert stream.deposit("d", 0, pa.table({"payload": [b"alone"]}))  # there is no writer
         with stream.producer() as producer:
             producer.publish(Message(b"before"))
             assert stream.deposit("d", 1, pa.table({"payload": [b"beside a producer"]}))

@@ -102,7 +102,7 @@ def compare_texts(op: CompareOp, left: pa.Array, right: pa.Array) -> Bools:
     return truths(_COMPARISON[op].call([left, right]))
 
 
-# ---- kernels: looked up and given their options once -------------------------------------------------
+# ---- kernels of Arrow: made once for each test -------------------------------------------------------
 
 
 def _kernel(name: str, options: pc.FunctionOptions | None = None) -> Kernel:

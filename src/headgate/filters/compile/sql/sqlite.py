@@ -177,7 +177,7 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
             return SqlAnswer(all_of([self._topic_glob(words), self._dots("=", len(words) - 1)]))
         if wild == list(range(wild[0], wild[-1] + 1)):
             return SqlAnswer(self._topic_around(words))
-        # Between two words, # may stand for nothing: the dots around it are then one and the same.
+        # Between two words, # may stand for no word: the dots around it are then one dot.
         least = sum(word != MANY for word in words) - 1
         loose = "".join(_loose_word(words, at) for at in range(len(words)))
         return SqlAnswer(all_of([self._topic("GLOB", loose), self._dots(">=", least)]), (TOPIC,))

@@ -128,7 +128,7 @@ class SqlWriter(ABC, Generic[N]):
 
     @abstractmethod
     def number_in(self, number: N, values: Sequence[int | float], *, negated: bool) -> SqlAnswer:
-        """`values` are small enough to be the same number as int and as double."""
+        """Write IN for numbers that are exact as int and as double."""
 
     # -- text ---------------------------------------------------------------------------------------------
 

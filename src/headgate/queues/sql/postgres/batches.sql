@@ -1,5 +1,5 @@
 -- name: mark_batch
--- Queue, source, batch. No row when the batch is not a new one.
+-- Queue, source, batch. No row if this batch or a later one was published before.
 INSERT INTO batch (queue, source, batch) VALUES ($1::bigint, $2::text, $3::bigint)
 ON CONFLICT (queue, source) DO UPDATE SET batch = excluded.batch WHERE batch.batch < excluded.batch
 RETURNING batch.batch

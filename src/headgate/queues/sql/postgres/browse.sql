@@ -1,5 +1,5 @@
 -- name: snapshots
--- Queue, how many, then what the gap needs.
+-- Queue, limit, then the parameters of the gap.
 SELECT d.message, d.state, d.attempts, d.visible_at, d.grp, d.reason, {columns}
 FROM delivery d CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
 WHERE d.queue = $1 AND {where} ORDER BY {order} LIMIT $2
@@ -17,13 +17,13 @@ DELETE FROM delivery WHERE queue = $1 AND message = ANY (ARRAY(
 RETURNING 1
 
 -- name: purge_state
--- The state is no parameter: a plan for all of them could not use the index of one.
+-- The state is no parameter: a plan for all states could not use the index of one.
 DELETE FROM delivery WHERE queue = $1 AND message = ANY (ARRAY(
     SELECT message FROM delivery WHERE queue = $1 AND state = {state} ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED))
 RETURNING 1
 
 -- name: prune
--- Queue, the wall clock, age. Leased ones stay.
+-- Queue, the wall clock, age. Leased deliveries are kept.
 DELETE FROM delivery WHERE queue = $1 AND message = ANY (ARRAY(
     SELECT d.message FROM delivery d JOIN message m ON m.id = d.message
     WHERE d.queue = $1 AND d.state <> 2 AND m.timestamp < coalesce($2::bigint, now_us()) - $3::bigint

@@ -1,6 +1,6 @@
 -- name: promote
--- Queue, now. What is due becomes ready; a lease that ended on the last attempt makes a dead letter. What was leased
--- together with others is not counted, and is given alone from now on.
+-- Queue, now. Due deliveries become ready; after the last attempt, dead. A delivery that was leased together with others
+-- gets its attempt back, and is claimed alone from now on.
 WITH due AS MATERIALIZED (
     SELECT message FROM delivery
     WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 AND visible_at <= coalesce($2::bigint, now_us())
@@ -18,38 +18,38 @@ FROM queue q WHERE q.id = $1 AND d.queue = $1 AND d.message = ANY (ARRAY(SELECT 
 RETURNING 1
 
 -- name: next_due
--- Queue, now: how long to wait. Of a paused queue nothing falls due: whoever resumes it wakes its consumers.
+-- Queue, now: how long to wait. A paused queue has no due time: resuming it wakes its consumers.
 SELECT greatest(visible_at - coalesce($2::bigint, now_us()), 0) FROM delivery
 WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 AND NOT (SELECT paused FROM queue WHERE id = $1)
 ORDER BY visible_at LIMIT 1
 
 -- name: claim_state
--- Queue, now: is it paused, is something due that must become ready first, and the version of the catalog.
+-- Queue, now: whether it is paused, whether due deliveries must be promoted first, and the version of the catalog.
 SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM delivery d
     WHERE d.queue = $1 AND d.state IN (1, 2) AND d.visible_at >= 0 AND d.visible_at <= coalesce($2::bigint, now_us())),
     (SELECT version FROM catalog)
 FROM queue q WHERE q.id = $1
 
 -- name: claim
--- Acks what came before and claims what comes next. Queue, limit, lease, now, acked messages in ascending order, their
--- tokens or the one all of them have, whether one consumer takes them together, whether it waits for what is due,
--- then what the candidates need.
+-- Acks and claims. Queue, limit, lease, now, acked messages in ascending order, their tokens or the only one, whether one
+-- consumer handles the messages together, whether to claim nothing while deliveries are due; then the parameters of the
+-- candidates.
 --
--- The answer is one row: the version of the catalog, whether something is due (then nothing is claimed: promote first), how many candidates there were,
--- what was acked, if not all, the archive's nothing, the token of what is leased now; then the leases by column, then
--- their messages by column, in another order. A row for each message would be put aside and taken up again before it is
--- sent, and then sent in small pieces. As a value has a limit, a message that is big beside the others that may come is
--- left out: whoever asks fetches it by itself. Headers are compressed, to a 256th at best.
+-- Returns one row: the version of the catalog, whether deliveries are due (then nothing is claimed: promote first), the
+-- number of candidates, the acked messages unless all were acked, NULL of the archive, the token of the new leases; then
+-- the leases by column, then their messages by column, in another order. A row for each message would be stored
+-- temporarily before it is sent, and then be sent in small pieces. A value has a limit, so a message that is large in
+-- comparison to the limit of the claim is left out, and fetched separately. Headers are compressed, to a 256th at best.
 --
--- width_bucket finds the place of a message among those in order by halving; array_position would read from the beginning.
+-- width_bucket finds the position of a message by binary search; array_position would read from the beginning.
 --
--- Rows are found by `= ANY (ARRAY(…))`, never by a join that the planner could turn round; those that are locked, by where
--- they lie: nobody can move them. One that was written since the statement began is passed over, as if still locked.
+-- Rows are found by `= ANY (ARRAY(…))`, never by a join, whose sides the planner could exchange; locked rows by their ctid,
+-- which cannot change. A row that was written since the statement began is skipped, as if it were still locked.
 --
--- What one consumer takes together ends before the first that is in doubt, and that one is taken alone: see 0006_doubt.
+-- A claim together ends before the first delivery in doubt, or takes that one alone: see 0006_doubt.
 --
--- With nothing to ack it does not wait for the disk: a lease that a crash forgets is only given again, and as tokens are
--- random, whoever held it before cannot settle what another holds now.
+-- Without acks it does not wait for the disk: a lease that is lost in a crash is granted again, and tokens are random, so
+-- that the consumer from before cannot settle the new lease.
 WITH queue_state AS MATERIALIZED (
     SELECT coalesce($4::bigint, now_us()) AS now, NOT q.paused AS open, q.archive,
         (random() * 9007199254740991)::bigint AS token,
@@ -63,29 +63,29 @@ WITH queue_state AS MATERIALIZED (
     WHERE d.queue = $1 AND d.message = ANY ($5::bigint[]) AND d.state = 2
         AND d.token = ($6::bigint[])[least(width_bucket(d.message, $5::bigint[]), cardinality($6::bigint[]))]
     RETURNING d.message, d.attempts, d.grp
-), {candidates}, given AS MATERIALIZED (
-    SELECT place, rank, message, grp FROM (
+), {candidates}, eligible AS MATERIALIZED (
+    SELECT row_id, rank, message, grp FROM (
         SELECT *, row_number() OVER w = 1 AS is_first, bool_or(doubt = 2) OVER w AS is_doubted
         FROM locked WINDOW w AS (ORDER BY rank, message)) l
     WHERE NOT $7::boolean OR is_first OR NOT is_doubted
-), chosen AS (
-    SELECT place FROM given WHERE grp IS NULL
+), to_lease AS (
+    SELECT row_id FROM eligible WHERE grp IS NULL
     UNION ALL
-    SELECT place FROM (
-        SELECT DISTINCT ON (grp) place FROM given WHERE grp IS NOT NULL ORDER BY grp, rank, message) l
+    SELECT row_id FROM (
+        SELECT DISTINCT ON (grp) row_id FROM eligible WHERE grp IS NOT NULL ORDER BY grp, rank, message) l
 ), leased AS (
     UPDATE delivery d
     SET state = 2, visible_at = (SELECT now FROM queue_state) + $3::bigint, token = (SELECT token FROM queue_state),
         attempts = d.attempts + 1,
-        doubt = greatest(d.doubt & 2, CASE WHEN $7::boolean AND (SELECT count(*) FROM chosen) > 1 THEN 1 ELSE 0 END)
-    WHERE d.ctid = ANY (ARRAY(SELECT place FROM chosen))
+        doubt = greatest(d.doubt & 2, CASE WHEN $7::boolean AND (SELECT count(*) FROM to_lease) > 1 THEN 1 ELSE 0 END)
+    WHERE d.ctid = ANY (ARRAY(SELECT row_id FROM to_lease))
     RETURNING d.message, d.attempts, d.grp
 )
 SELECT s.version, s.due, (SELECT count(*) FROM found) AS found,
     CASE WHEN (SELECT count(*) FROM acked) < cardinality($5::bigint[])
         THEN (SELECT coalesce(array_agg(message), '{}') FROM acked) END AS acked,
     CASE WHEN s.archive THEN (
-        SELECT keep_acked($1, s.now, array_agg(message), array_agg(attempts), array_agg(grp)) FROM acked) END AS kept,
+        SELECT keep_acked($1, s.now, array_agg(message), array_agg(attempts), array_agg(grp)) FROM acked) END AS archived,
     s.token, l.*, m.*
 FROM queue_state s
 CROSS JOIN (SELECT array_agg(message), array_agg(attempts), array_agg(grp) FROM leased) l
@@ -98,44 +98,44 @@ CROSS JOIN (
                 ELSE octet_length(m.headers::text) + octet_length(m.properties::text) END <= {most_bytes} / $2) m
 
 -- name: claimed_messages
--- Those that were left out.
+-- Messages that were too large for the reply of a claim.
 SELECT m.id, {columns} FROM message m WHERE m.id = ANY ($1::bigint[])
 
 -- name: locked_candidates
--- Read in order and locked on the way, until there are enough.
+-- Reads in order and locks, until there are enough.
 locked AS MATERIALIZED (
-    SELECT d.ctid AS place, d.message, d.rank, d.grp, d.doubt FROM delivery d
+    SELECT d.ctid AS row_id, d.message, d.rank, d.grp, d.doubt FROM delivery d
     WHERE (SELECT open AND NOT due FROM queue_state) AND d.queue = $1 AND d.state = 0 AND {where} AND {group_is_free}
     ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 ), found AS (SELECT message FROM locked)
 
 -- name: merged_candidates
--- The first of each branch, merged; locked when it is known which: a lock on more than is taken would hide it from others.
--- {reach}: how many times the limit to look at, when others are at work on the first of them.
+-- The first of each branch, merged, then locked: a lock on deliveries that are not taken would hide them from other claims.
+-- {reach}: how many times the limit to consider, after a claim found only locked ones.
 found AS MATERIALIZED (
     SELECT DISTINCT rank, message FROM ({branches}) b ORDER BY rank, message LIMIT $2 * {reach}
 ), locked AS MATERIALIZED (
-    SELECT d.ctid AS place, d.message, d.rank, d.grp, d.doubt FROM delivery d
+    SELECT d.ctid AS row_id, d.message, d.rank, d.grp, d.doubt FROM delivery d
     WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM found)) AND d.state = 0
     ORDER BY d.rank, d.message LIMIT $2 FOR UPDATE OF d SKIP LOCKED
 )
 
 -- name: branch
--- All values of one shape of branch: a look into the index for each of them.
+-- All branches with one text: a lookup in the index for each of their values.
 SELECT x.rank, x.message FROM unnest({arrays}) AS v ({names}) CROSS JOIN LATERAL (
     SELECT d.rank, d.message FROM delivery d
     WHERE (SELECT open AND NOT due FROM queue_state) AND d.queue = $1 AND d.state = 0 AND {where} AND {group_is_free}
     ORDER BY d.rank, d.message LIMIT $2 * {reach}) x
 
 -- name: group_is_free
--- A member of a group is no candidate while another member is leased, or waits after a nack. Not NOT EXISTS, for which
--- the planner would first read everything that is leased or delayed.
+-- A member of a group is no candidate while another member is leased, or delayed after a nack. Not NOT EXISTS, for which
+-- the planner would first read all leased and delayed deliveries.
 (d.grp IS NULL OR (
     SELECT b.message FROM delivery b
     WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
 
 -- name: candidates
--- Queue, how many, then what the gaps need. In the order of the queue.
+-- Queue, limit, then the parameters of the gaps. In the order of the queue.
 SELECT d.message, d.rank, d.grp, d.doubt{columns} FROM delivery d{join}
 WHERE d.queue = $1 AND d.state = 0 AND {where}
     AND (d.grp IS NULL OR (
@@ -144,12 +144,12 @@ WHERE d.queue = $1 AND d.state = 0 AND {where}
 ORDER BY d.rank, d.message LIMIT $2
 
 -- name: candidate_join
--- LATERAL, with a limit: the deliveries are read in order, never the messages first.
+-- LATERAL, with a limit: PostgreSQL reads the deliveries first, in order, and then their messages.
 CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
 
 -- name: scan_page
--- Queue, how many, after which message, then what the gaps need. Deliveries by id, in whatever state: how many and the last of
--- them; then those that match.
+-- Queue, limit, after which message, then the parameters of the gaps. The next deliveries by id, in all states: their
+-- number and the last id; then those that match.
 WITH page AS MATERIALIZED (
     SELECT message, rank, keys FROM delivery WHERE queue = $1 AND message > $3 ORDER BY message LIMIT $2
 )
@@ -157,11 +157,11 @@ SELECT count(*), max(message) FROM page
 UNION ALL (SELECT 0, d.message FROM page d{join} WHERE {where} LIMIT {most})
 
 -- name: running_transactions
--- The oldest that is at work, and the next there will be; the same when none is.
+-- The oldest running transaction, and the next one; equal when none is running.
 SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s
 
 -- name: claimable_among
--- Queue, how many, messages.
+-- Queue, limit, messages.
 SELECT d.message, d.rank, d.grp, d.doubt FROM delivery d
 WHERE d.queue = $1 AND d.message = ANY ($3::bigint[]) AND d.state = 0
     AND (d.grp IS NULL OR (
@@ -176,7 +176,7 @@ ORDER BY d.rank, d.message LIMIT $2
 d.message <> ALL ({ids}::bigint[])
 
 -- name: lease
--- Queue, messages, now, lease, doubt. Whoever is no longer ready, or whose group has become busy, is left out.
+-- Queue, messages, now, lease, doubt. Deliveries that are no longer ready, or whose group is busy now, are left out.
 WITH locked AS MATERIALIZED (
     SELECT d.message FROM delivery d
     WHERE d.queue = $1 AND d.message = ANY ($2::bigint[]) AND d.state = 0
@@ -200,19 +200,19 @@ WHERE d.queue = $1 AND d.message = ANY ($2::bigint[])
 ORDER BY d.rank, d.message
 
 -- name: ack
--- Queue, message, token, now: one array each. What is acked goes into the archive, if the queue keeps one, in the same
--- statement: the messages themselves go at its end.
+-- Queue, message, token, now: one array each. The statement also archives what it acks, if the queue keeps an archive: the
+-- messages are deleted at its end.
 WITH acked AS (
     DELETE FROM delivery d
     WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.state = 2
         AND d.token = ($3::bigint[])[array_position($2::bigint[], d.message)]
     RETURNING d.message, d.token, d.attempts, d.grp
-), kept AS MATERIALIZED (
+), archived AS MATERIALIZED (
     SELECT CASE WHEN (SELECT q.archive FROM queue q WHERE q.id = ($1::bigint[])[1]) THEN (
         SELECT keep_acked(($1::bigint[])[1], coalesce(($4::bigint[])[1], now_us()),
             array_agg(message), array_agg(attempts), array_agg(grp)) FROM acked) END
 )
-SELECT message, token FROM acked WHERE (SELECT count(*) FROM kept) > 0
+SELECT message, token FROM acked WHERE (SELECT count(*) FROM archived) > 0
 
 -- name: nack
 -- Queue, message, token, now, delay, reason: one array each.
@@ -261,5 +261,5 @@ WITH changed AS (
 SELECT message, token FROM changed WHERE (SELECT count(*) FROM woken) > 0
 
 -- name: existing_ids
--- Queue, messages: which of them are there at all.
+-- Queue, messages: which of them exist, in any state.
 SELECT message FROM delivery WHERE queue = $1 AND message = ANY ($2::bigint[])

@@ -1,22 +1,22 @@
 -- name: publish
--- One statement, so that one journey stores a batch. The version of the catalog the receivers were chosen by, now, dedup
--- window, queue of the dedup keys; then the messages and the deliveries by column: an array where they differ, one value
--- where all have the same.
+-- One statement, so that a batch needs one round trip. The version of the catalog by which the receivers were chosen, now,
+-- dedup window, queue of the dedup keys; then the messages and the deliveries by column: an array where they differ, one
+-- value where all are equal.
 --
--- Nothing comes back when the catalog has changed; a row with no id is a dedup key that was seen before.
+-- No rows if the catalog has changed; a row without an id is a dedup key that was published before.
 WITH current AS MATERIALIZED (
     SELECT version FROM catalog WHERE version = $1 FOR KEY SHARE
-), given AS MATERIALIZED (
+), input AS MATERIALIZED (
     SELECT nextval('message_id_seq') AS id, g.n, coalesce($2::bigint, now_us()) AS now, {messages}
     FROM current, unnest({message_arrays}) WITH ORDINALITY AS g ({message_names}, n)
 ), fresh AS (
     INSERT INTO dedup AS s (queue, key, message, expires_at)
-    SELECT $4::bigint, dedup_key, id, now + $3::bigint FROM given WHERE dedup_key IS NOT NULL ORDER BY dedup_key
+    SELECT $4::bigint, dedup_key, id, now + $3::bigint FROM input WHERE dedup_key IS NOT NULL ORDER BY dedup_key
     ON CONFLICT (queue, key) DO UPDATE SET message = excluded.message, expires_at = excluded.expires_at
         WHERE s.expires_at <= coalesce($2::bigint, now_us())
     RETURNING message
 ), stored AS MATERIALIZED (
-    SELECT given.* FROM given WHERE dedup_key IS NULL OR id IN (SELECT message FROM fresh)
+    SELECT input.* FROM input WHERE dedup_key IS NULL OR id IN (SELECT message FROM fresh)
 ), messages AS (
     INSERT INTO message (id, topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
     OVERRIDING SYSTEM VALUE
@@ -28,17 +28,17 @@ WITH current AS MATERIALIZED (
     SELECT s.id, r.queue, (s.delay > 0)::int, r.rank, r.shared, s.now + s.delay, r.grp, r.keys
     FROM (SELECT {deliveries} FROM unnest({delivery_arrays}) AS g ({delivery_names})) r JOIN stored s ON s.n = r.at
 )
-SELECT s.id FROM given g LEFT JOIN stored s ON s.n = g.n ORDER BY g.n
+SELECT s.id FROM input g LEFT JOIN stored s ON s.n = g.n ORDER BY g.n
 
 -- name: publish_plain
--- The same without dedup keys, one receiver for each message, which is what most publishers do. What all messages have
--- alike is not copied into every row that is given, only into those that are stored.
+-- As publish, without dedup keys and with one receiver for each message, as most publishers do. Values that all messages
+-- have in common are copied into the stored rows only.
 WITH current AS MATERIALIZED (
     SELECT coalesce($2::bigint, now_us()) AS now FROM catalog WHERE version = $1 FOR KEY SHARE
-), given AS MATERIALIZED (
+), input AS MATERIALIZED (
     SELECT nextval('message_id_seq') AS id, now, {varied} FROM current, unnest({arrays}) AS g ({names})
 ), whole AS NOT MATERIALIZED (
-    SELECT given.*{same} FROM given
+    SELECT input.*{same} FROM input
 ), messages AS (
     INSERT INTO message (id, topic, headers, properties, priority, timestamp, message_id, filter_value, key, payload)
     OVERRIDING SYSTEM VALUE
@@ -48,11 +48,11 @@ WITH current AS MATERIALIZED (
     INSERT INTO delivery (message, queue, state, rank, visible_at, grp, keys)
     SELECT id, queue, (delay > 0)::int, rank, now + delay, grp, keys FROM whole
 )
-SELECT id FROM given ORDER BY id
+SELECT id FROM input ORDER BY id
 
 -- name: publish_one
--- The same for a single message, without anything that only many need. The version of the catalog, now, the message, then
--- its delivery: queue, rank, delay, group, keys.
+-- As publish, for a single message. The version of the catalog, now, the message, then its delivery: queue, rank, delay,
+-- group, keys.
 WITH current AS MATERIALIZED (
     SELECT version FROM catalog WHERE version = $1 FOR KEY SHARE
 ), stored AS (
@@ -69,8 +69,8 @@ FROM stored
 RETURNING message
 
 -- name: insert_delivery
--- message, queue, rank, delay, group, keys, now: one array each. For messages that others hold already;
--- whoever has it already does not get it twice.
+-- Message, queue, rank, delay, group, keys, now: one array each. For messages that other queues have; a queue that has the
+-- message does not get it twice.
 INSERT INTO delivery (message, queue, state, rank, shared, visible_at, grp, keys)
 SELECT r.message, r.queue, (r.delay > 0)::int, r.rank, true, coalesce(r.now, now_us()) + r.delay, r.grp, r.keys::jsonb
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[])
@@ -91,7 +91,7 @@ DELETE FROM dedup WHERE (queue, key) IN (
 SELECT 1 FROM unrouted LIMIT 1
 
 -- name: unrouted_messages
--- How many, now. Locked: whoever comes second finds them gone.
+-- Limit, now. Locked: a second transaction waits, and finds them routed.
 SELECT u.message, u.queue, greatest(u.visible_at - coalesce($2::bigint, now_us()), 0), u.grp, {columns}
 FROM unrouted u JOIN message m ON m.id = u.message ORDER BY u.message LIMIT $1 FOR UPDATE OF u
 
@@ -99,16 +99,16 @@ FROM unrouted u JOIN message m ON m.id = u.message ORDER BY u.message LIMIT $1 F
 DELETE FROM unrouted WHERE message = ANY ($1::bigint[])
 
 -- name: share_stored
--- A subscription that starts with what is stored will hold it too.
+-- For a subscription that starts with the stored messages, which will share them.
 UPDATE delivery SET shared = true WHERE NOT shared
 
 -- name: share_stored_in
--- The same, of one queue.
+-- As share_stored, for the messages of one queue.
 UPDATE delivery SET shared = true WHERE NOT shared AND queue = $1
 
 -- name: stored_messages
--- After which message, how many, source or NULL, now: for a subscription that starts with what is there. A delay that is
--- not over is kept, and the group. What was not offered to the subscriptions yet is offered to this one later.
+-- After which message, limit, source or NULL, now: for a subscription that starts with the stored messages. They keep the
+-- rest of their delay, and their group. Unrouted messages are routed to it later.
 SELECT m.id, s.delay, s.grp, {columns} FROM message m CROSS JOIN LATERAL (
     SELECT count(*) AS count, max(d.grp) AS grp, min(CASE WHEN d.state = 1 AND d.attempts = 0
         THEN greatest(d.visible_at - coalesce($4::bigint, now_us()), 0) ELSE 0 END) AS delay

@@ -1,5 +1,5 @@
 -- name: outbox_read
--- How many. Locked: two relays never move the same.
+-- Limit. Locked: two relays never move one entry.
 SELECT id, delivery_key, queue, delay_us, dedup_key, grp, {columns}
 FROM outbox o WHERE problem IS NULL ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
 
@@ -10,11 +10,11 @@ DELETE FROM outbox WHERE id = ANY ($1::bigint[])
 UPDATE outbox SET problem = $2::text WHERE id = ANY ($1::bigint[])
 
 -- name: outbox_parked
--- How many.
+-- Limit.
 SELECT id, delivery_key, queue, topic, problem FROM outbox WHERE problem IS NOT NULL ORDER BY id LIMIT $1
 
 -- name: outbox_retry
--- Which, or NULL for all.
+-- Ids, or NULL for all.
 WITH changed AS (
     UPDATE outbox SET problem = NULL
     WHERE problem IS NOT NULL AND ($1::bigint[] IS NULL OR id = ANY ($1::bigint[])) RETURNING id

@@ -2,11 +2,11 @@
 SELECT version FROM catalog
 
 -- name: share_catalog
--- Until the end of the transaction, nobody changes a queue or a subscription.
+-- Keeps other transactions from changing a queue or subscription until this one ends.
 SELECT version FROM catalog FOR KEY SHARE
 
 -- name: lock_catalog
--- Waits for everyone who judges a message by the catalog at this moment.
+-- Waits for all transactions that publish by the current catalog, and keeps new ones out.
 SELECT version FROM catalog FOR UPDATE
 
 -- name: catalog
@@ -44,7 +44,7 @@ UPDATE queue SET expires_at = coalesce($2::bigint, now_us()) + $3::bigint WHERE 
 SELECT id, name FROM queue WHERE kind = 'push' AND expires_at <= coalesce($1::bigint, now_us())
 
 -- name: delete_deliveries
--- In pieces. Not IN (SELECT …): the planner may compare every delivery with every one of them.
+-- In pieces. Not IN (SELECT …), for which the planner may compare every delivery with each of them.
 DELETE FROM delivery WHERE queue = $1 AND message = ANY (ARRAY(
     SELECT message FROM delivery WHERE queue = $1 ORDER BY message LIMIT 1000 FOR UPDATE SKIP LOCKED))
 RETURNING 1
@@ -62,11 +62,11 @@ DELETE FROM usage WHERE queue = $1
 SELECT queue FROM dropped
 
 -- name: forget_deleted_queue
--- Not while there is something that was locked when the rest was deleted.
+-- Not while there are deliveries, which were locked when the others were deleted.
 DELETE FROM dropped WHERE queue = $1 AND NOT EXISTS (SELECT FROM delivery d WHERE d.queue = $1)
 
 -- name: delete_queue
--- Who waits for it is woken, to find it gone.
+-- Its consumers are woken, and find that it was deleted.
 WITH gone AS (DELETE FROM queue WHERE id = $1 RETURNING id) SELECT wake_up(id) FROM gone
 
 -- name: lock_indexes
@@ -77,15 +77,15 @@ SELECT pg_advisory_lock(hashtextextended('headgate.indexes.' || current_schema()
 SELECT pg_advisory_unlock(hashtextextended('headgate.indexes.' || current_schema(), 0))
 
 -- name: filter_index
--- name: is it there, and was its building finished?
+-- Name: whether the index exists, and whether its build was finished.
 SELECT i.indisvalid FROM pg_index i WHERE i.indexrelid = to_regclass($1::text)
 
 -- name: drop_filter_index
 DROP INDEX CONCURRENTLY IF EXISTS {index}
 
 -- name: create_filter_index
--- Nobody waits while it is built. Rows without the header are left out: no lookup asks for them, and a query that does
--- not ask for the header cannot be answered by this index, whatever the planner thinks it would cost.
+-- Built without blocking writers. Rows without the header are left out: no lookup needs them, and so the planner cannot
+-- use this index for a query without a condition on the header.
 CREATE INDEX CONCURRENTLY {index} ON delivery (queue, ({expression}), rank, message)
 WHERE state = 0 AND {expression} IS NOT NULL
 

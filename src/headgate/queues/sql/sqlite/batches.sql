@@ -1,5 +1,5 @@
 -- name: mark_batch
--- Queue, source, batch. No row when the batch is not a new one.
+-- Queue, source, batch. No row if this batch or a later one was published before.
 INSERT INTO headgate_batch (queue, source, batch) VALUES (?1, ?2, ?3)
 ON CONFLICT (queue, source) DO UPDATE SET batch = excluded.batch WHERE headgate_batch.batch < excluded.batch
 RETURNING batch

@@ -1,5 +1,5 @@
 -- name: snapshots
--- Queue, how many, then what the gap needs.
+-- Queue, limit, then the parameters of the gap.
 SELECT d.message, d.state, d.attempts, d.visible_at, d.grp, d.reason, {columns}
 FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
 WHERE d.queue = ?1 AND {where} ORDER BY {order} LIMIT ?2
@@ -17,7 +17,7 @@ DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
     (SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = {state} LIMIT 1000) RETURNING 1
 
 -- name: prune
--- Queue, the wall clock, age. Leased ones stay.
+-- Queue, the wall clock, age. Leased deliveries are kept.
 DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN (
     SELECT d.message FROM headgate_delivery d JOIN headgate_message m ON m.id = d.message
     WHERE d.queue = ?1 AND d.state <> 2 AND m.timestamp < ?2 - ?3 LIMIT 1000) RETURNING 1

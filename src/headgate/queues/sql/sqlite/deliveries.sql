@@ -1,6 +1,6 @@
 -- name: promote
--- Queue, now. What is due becomes ready; a lease that ended on the last attempt makes a dead letter. What was leased
--- together with others is not counted, and is given alone from now on.
+-- Queue, now. Due deliveries become ready; after the last attempt, dead. A delivery that was leased together with others
+-- gets its attempt back, and is claimed alone from now on.
 UPDATE headgate_delivery SET
     attempts = attempts - (state = 2 AND doubt = 1),
     doubt = CASE WHEN state = 2 AND doubt = 1 THEN 2 ELSE doubt END,
@@ -16,21 +16,21 @@ WHERE queue = ?1 AND message IN (
 RETURNING 1
 
 -- name: next_due
--- Queue, now: how long to wait. Of a paused queue nothing falls due: whoever resumes it wakes its consumers.
+-- Queue, now: how long to wait. A paused queue has no due time: resuming it wakes its consumers.
 SELECT max(visible_at - ?2, 0) FROM headgate_delivery
 WHERE queue = ?1 AND state IN (1, 2) AND NOT (SELECT paused FROM headgate_queue WHERE id = ?1)
 ORDER BY visible_at LIMIT 1
 
 -- name: claim_state
--- Queue, now: is it paused, is something due that must become ready first, and the version of the catalog.
+-- Queue, now: whether it is paused, whether due deliveries must be promoted first, and the version of the catalog.
 SELECT q.paused, NOT q.paused AND EXISTS (SELECT 1 FROM headgate_delivery d
     WHERE d.queue = ?1 AND d.state IN (1, 2) AND d.visible_at <= ?2),
     (SELECT version FROM headgate_catalog)
 FROM headgate_queue q WHERE q.id = ?1
 
 -- name: candidates
--- Queue, how many, then what the gaps need. In the order of the queue. A member of a group is none while another
--- member is leased, or waits after a nack.
+-- Queue, limit, then the parameters of the gaps. In the order of the queue. A member of a group is no candidate while
+-- another member is leased, or delayed after a nack.
 SELECT d.message, d.rank, d.grp, d.doubt{columns} FROM headgate_delivery d {index}{join}
 WHERE d.queue = ?1 AND d.state = 0 AND {where}
     AND (d.grp IS NULL OR NOT EXISTS (
@@ -39,7 +39,7 @@ WHERE d.queue = ?1 AND d.state = 0 AND {where}
 ORDER BY d.rank, d.message LIMIT ?2
 
 -- name: range_candidates
--- Queue, how many, then what the gap needs. As candidates, but in no order, so that the index of a range can be used.
+-- Queue, limit, then the parameters of the gap. As candidates, but unordered, so that the index on the header can be used.
 SELECT d.message, d.rank, d.grp, d.doubt FROM headgate_delivery d{join}
 WHERE d.queue = ?1 AND d.state = 0 AND {where}
     AND (d.grp IS NULL OR NOT EXISTS (
@@ -48,17 +48,17 @@ WHERE d.queue = ?1 AND d.state = 0 AND {where}
 LIMIT ?2
 
 -- name: count_key
--- Queue, up to how many, value.
+-- Queue, limit of the count, value.
 SELECT count(*) FROM (SELECT 1 FROM headgate_delivery d
     WHERE d.queue = ?1 AND d.state = 0 AND {expression} = ?3 LIMIT ?2)
 
 -- name: candidate_join
--- CROSS: the deliveries are read in order, never the messages first.
+-- CROSS: SQLite reads the deliveries first, in order, and then their messages.
 CROSS JOIN headgate_message m ON m.id = d.message
 
 -- name: scan_page
--- Queue, how many, after which message, then what the gaps need. Deliveries by id, in whatever state: how many and the last of
--- them; then those that match.
+-- Queue, limit, after which message, then the parameters of the gaps. The next deliveries by id, in all states: their
+-- number and the last id; then those that match.
 WITH page AS MATERIALIZED (
     SELECT message, rank, keys FROM headgate_delivery NOT INDEXED WHERE queue = ?1 AND message > ?3
     ORDER BY message LIMIT ?2
@@ -67,7 +67,7 @@ SELECT count(*), max(message) FROM page
 UNION ALL SELECT * FROM (SELECT 0, d.message FROM page d{join} WHERE {where} LIMIT {most})
 
 -- name: claimable_among
--- Queue, how many, messages.
+-- Queue, limit, messages.
 SELECT d.message, d.rank, d.grp, d.doubt
 FROM json_each(?3) k CROSS JOIN headgate_delivery d ON d.message = k.value AND d.queue = ?1
 WHERE d.state = 0
@@ -83,7 +83,7 @@ ORDER BY d.rank, d.message LIMIT ?2
 d.message NOT IN (SELECT value FROM json_each({ids}))
 
 -- name: lease
--- Queue, messages, now, lease, doubt. Whoever is no longer ready, or whose group has become busy, is left out.
+-- Queue, messages, now, lease, doubt. Deliveries that are no longer ready, or whose group is busy now, are left out.
 UPDATE headgate_delivery SET state = 2, visible_at = ?3 + ?4, token = token + 1, attempts = attempts + 1,
     doubt = max(doubt & 2, ?5)
 WHERE queue = ?1 AND message IN (SELECT value FROM json_each(?2)) AND state = 0
@@ -101,7 +101,7 @@ WHERE d.queue = ?1 AND d.message IN (SELECT value FROM json_each(?2))
 ORDER BY d.rank, d.message
 
 -- name: lease_one
--- Queue, message, now, lease; then queue, message. As lease and leased, without what a list of messages costs.
+-- Queue, message, now, lease; then queue, message. As lease and leased for a single message, without the cost of a list.
 UPDATE headgate_delivery SET state = 2, visible_at = ?3 + ?4, token = token + 1, attempts = attempts + 1,
     doubt = doubt & 2
 WHERE queue = ?1 AND message = ?2 AND state = 0
@@ -162,5 +162,5 @@ UPDATE headgate_delivery SET state = 0, visible_at = ?4, attempts = attempts - 1
 WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2 RETURNING message, token
 
 -- name: existing_ids
--- Queue, messages: which of them are there at all.
+-- Queue, messages: which of them exist, in any state.
 SELECT message FROM headgate_delivery WHERE queue = ?1 AND message IN (SELECT value FROM json_each(?2))

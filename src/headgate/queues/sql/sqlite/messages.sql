@@ -4,14 +4,14 @@ INSERT INTO headgate_message
 SELECT id, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM headgate_next_message RETURNING id
 
 -- name: insert_delivery
--- Message, queue, rank, delay, group, keys, now. Whoever has it already does not get it twice.
+-- Message, queue, rank, delay, group, keys, now. A queue that has the message does not get it twice.
 INSERT INTO headgate_delivery (message, queue, state, rank, visible_at, grp, keys)
 VALUES (?1, ?2, ?4 > 0, ?3, ?7 + ?4, ?5, ?6) ON CONFLICT DO NOTHING
 
 -- name: publish_one
--- What insert_message takes, queue, rank, delay, group, keys, now, catalog version. A message and its one delivery in a
--- single statement, which is its own transaction. keep_id() is the connection's: it keeps the id, which RETURNING would
--- lay down in a table of its own first, and refuses the NULL that comes under another version of the catalog.
+-- The parameters of insert_message, queue, rank, delay, group, keys, now, catalog version. A message and its only delivery
+-- in a single statement, which is its own transaction. keep_id() is a function of the connection: it keeps the id, for
+-- which RETURNING would use a temporary table, and refuses NULL, which is the id when the catalog has another version.
 INSERT INTO headgate_publication VALUES (
     keep_id((SELECT id FROM headgate_next_message WHERE version = ?16)),
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12 > 0, ?11, ?15 + ?12, ?13, ?14)
@@ -34,7 +34,7 @@ DELETE FROM headgate_dedup WHERE (queue, key) IN
 SELECT 1 FROM headgate_unrouted LIMIT 1
 
 -- name: unrouted_messages
--- How many, now.
+-- Limit, now.
 SELECT u.message, u.queue, max(u.visible_at - ?2, 0), u.grp, {columns}
 FROM headgate_unrouted u JOIN headgate_message m ON m.id = u.message ORDER BY u.message LIMIT ?1
 
@@ -42,8 +42,8 @@ FROM headgate_unrouted u JOIN headgate_message m ON m.id = u.message ORDER BY u.
 DELETE FROM headgate_unrouted WHERE message IN (SELECT value FROM json_each(?1))
 
 -- name: stored_messages
--- After which message, how many, source or NULL, now: for a subscription that starts with what is there. A delay that
--- is not over is kept, and the group. What has no delivery any more is offered to it later, see unrouted.
+-- After which message, limit, source or NULL, now: for a subscription that starts with the stored messages. They keep the
+-- rest of their delay, and their group. Messages without a delivery are routed to it later, see unrouted_messages.
 SELECT m.id, min(CASE WHEN d.state = 1 AND d.attempts = 0 THEN max(d.visible_at - ?4, 0) ELSE 0 END), max(d.grp), {columns}
 FROM headgate_message m CROSS JOIN headgate_delivery d ON d.message = m.id
 WHERE m.id > ?1 AND (?3 IS NULL OR d.queue = ?3)

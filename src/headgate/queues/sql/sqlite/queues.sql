@@ -35,7 +35,7 @@ UPDATE headgate_queue SET expires_at = ?2 + ?3 WHERE id = ?1 RETURNING id
 SELECT id, name FROM headgate_queue WHERE kind = 'push' AND expires_at <= ?1
 
 -- name: delete_deliveries
--- In pieces, so that nobody waits long for the write lock.
+-- In pieces, so that other writers do not wait long for the lock.
 DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN
     (SELECT message FROM headgate_delivery WHERE queue = ?1 LIMIT 1000)
 RETURNING 1
@@ -50,7 +50,7 @@ DELETE FROM headgate_archive WHERE queue = ?1
 DELETE FROM headgate_usage WHERE queue = ?1
 
 -- name: delete_queue
--- A trigger writes down that it is to be emptied.
+-- A trigger adds the queue to headgate_dropped, see deleted_queues.
 DELETE FROM headgate_queue WHERE id = ?1
 
 -- name: deleted_queues
@@ -68,8 +68,8 @@ SELECT name FROM sqlite_schema WHERE type = 'index' AND name LIKE 'headgate\_fil
 DROP INDEX IF EXISTS "{index}"
 
 -- name: create_filter_index
--- The expression is written as filters write it: SQLite finds an index by the text of its expression. Rows without the
--- header are left out: no lookup asks for them.
+-- The expression has the text that filters are compiled to, by which SQLite finds the index. Rows without the header are
+-- left out: no lookup needs them.
 CREATE INDEX IF NOT EXISTS "{index}"
 ON headgate_delivery (queue, {expression}, rank, message) WHERE state = 0 AND {expression} IS NOT NULL
 

@@ -1,5 +1,5 @@
--- Reading a queue without claiming, in ranges of ids: what Spark does. The + keeps SQLite from an index that is in
--- another order than that of ids.
+-- Reading a queue in ranges of ids, without claiming: for Spark. The + keeps SQLite from using an index that is not in
+-- the order of ids.
 
 -- name: tables_version
 SELECT coalesce(max(version), 0) FROM headgate_migration
@@ -11,25 +11,25 @@ SELECT id FROM headgate_queue WHERE name = ?1
 SELECT d.message FROM headgate_delivery d WHERE +d.queue = ?1 AND d.state IN ({states}) ORDER BY d.message DESC LIMIT 1
 
 -- name: delivery_count
--- Queue, the first id, the id behind the last.
+-- Queue, the first id, the id after the last.
 SELECT count(*) FROM headgate_delivery d
 WHERE +d.queue = ?1 AND d.message >= ?2 AND d.message < ?3 AND d.state IN ({states})
 
 -- name: delivery_at
--- The same, then how many lie before the one asked for.
+-- As above, then how many rows to skip.
 SELECT d.message FROM headgate_delivery d
 WHERE +d.queue = ?1 AND d.message >= ?2 AND d.message < ?3 AND d.state IN ({states})
 ORDER BY d.message LIMIT 1 OFFSET ?4
 
 -- name: delivery_borders
--- Queue, the first id, the id behind the last, how many lie between two borders.
+-- Queue, the first id, the id after the last, how many rows lie between two borders.
 SELECT n.message FROM (
     SELECT d.message, row_number() OVER (ORDER BY d.message) - 1 AS at FROM headgate_delivery d
     WHERE +d.queue = ?1 AND d.message >= ?2 AND d.message < ?3 AND d.state IN ({states})) n
 WHERE n.at % ?4 = 0 ORDER BY n.message
 
 -- name: deliveries
--- Queue, the first id, the id behind the last, how many, then what the gap needs.
+-- Queue, the first id, the id after the last, limit, then the parameters of the gap.
 SELECT {columns} FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
 WHERE +d.queue = ?1 AND d.message >= ?2 AND d.message < ?3 AND d.state IN ({states}) AND {where}
 ORDER BY d.message LIMIT ?4
@@ -51,33 +51,33 @@ ORDER BY m.id LIMIT ?4
 SELECT archive FROM headgate_queue WHERE id = ?1
 
 -- name: turns_end
--- Queue. All turns below the first are over. The second would be one that this database has not given.
+-- Queue. All turns below the first are over. The second, a turn of another server, does not exist here.
 SELECT turn, NULL FROM headgate_next_turn WHERE queue = ?1
 
 -- name: last_in_turn
--- Queue, the turn behind the last that is over.
+-- Queue, the turn after the last that is over.
 SELECT m.turn, m.id FROM headgate_archive m WHERE m.queue = ?1 AND m.turn < ?2 ORDER BY m.turn DESC, m.id DESC LIMIT 1
 
 -- name: turn_count
--- Queue, the first turn and id, the turn and id behind the last.
+-- Queue, the first turn and id, the turn and id after the last.
 SELECT count(*) FROM headgate_archive m
 WHERE m.queue = ?1 AND (m.turn, m.id) >= (?2, ?3) AND (m.turn, m.id) < (?4, ?5)
 
 -- name: turn_at
--- The same, then how many lie before the one asked for.
+-- As above, then how many rows to skip.
 SELECT m.turn, m.id FROM headgate_archive m
 WHERE m.queue = ?1 AND (m.turn, m.id) >= (?2, ?3) AND (m.turn, m.id) < (?4, ?5)
 ORDER BY m.turn, m.id LIMIT 1 OFFSET ?6
 
 -- name: turn_borders
--- The same, then how many lie between two borders.
+-- As above, then how many rows lie between two borders.
 SELECT n.turn, n.id FROM (
     SELECT m.turn, m.id, row_number() OVER (ORDER BY m.turn, m.id) - 1 AS at FROM headgate_archive m
     WHERE m.queue = ?1 AND (m.turn, m.id) >= (?2, ?3) AND (m.turn, m.id) < (?4, ?5)) n
 WHERE n.at % ?6 = 0 ORDER BY n.turn, n.id
 
 -- name: archived_in_turn
--- The same, then how many, then what the gap needs.
+-- As above, then limit, then the parameters of the gap.
 SELECT {columns} FROM headgate_archive m
 WHERE m.queue = ?1 AND (m.turn, m.id) >= (?2, ?3) AND (m.turn, m.id) < (?4, ?5) AND {where}
 ORDER BY m.turn, m.id LIMIT ?6

@@ -1,4 +1,4 @@
-"""What readers do about messages that are not there: a clear error, or what they were asked to do."""
+"""Consumers of streams whose messages were deleted or are missing: a clear error, or what on_lost and on_corrupt say."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from headgate.errors import PositionLost, StreamCorrupt, StreamOptionsError
 from headgate.message import Message
 from headgate.streams.cold.compaction import compact
 from headgate.streams.format import log_path, sealed_path
-from headgate.streams.read.scan import runs_of
 from headgate.streams.stream import Stream
 
 
@@ -39,7 +37,7 @@ def numbers(messages: object) -> list[int]:
     return [int(message.payload) for message in messages]  # type: ignore[attr-defined]
 
 
-# ---- cursors that the stream has no place for --------------------------------------------------------
+# ---- lost positions ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -56,16 +54,14 @@ def shortened(four_segments: Stream) -> Stream:
 def test_a_cursor_that_retention_has_overtaken_is_an_error_that_says_what_to_do(
     shortened: Stream,
 ) -> None:
-    with pytest.raises(
-        PositionLost, match=r"'behind' stands at offset 5, .*5 to 19.*on_lost="
-    ) as lost:
+    with pytest.raises(PositionLost, match=r"'behind' is at offset 5, .*5 to 19.*on_lost=") as lost:
         shortened.consume(cursor="behind")
     assert (lost.value.position, lost.value.first_offset, lost.value.next_offset) == (5, 20, 40)
     assert str(pickle.loads(pickle.dumps(lost.value))) == str(lost.value)
 
 
 def test_a_cursor_ahead_of_the_log_is_an_error_that_says_what_to_do(shortened: Stream) -> None:
-    with pytest.raises(PositionLost, match=r"'ahead' stands at offset 41, .*ends at 40.*on_lost="):
+    with pytest.raises(PositionLost, match=r"'ahead' is at offset 41, .*ends at 40.*on_lost="):
         shortened.consume(cursor="ahead", follow=True)
 
 
@@ -79,7 +75,7 @@ def test_a_cursor_that_the_stream_has_is_used(
 
 @pytest.mark.parametrize("lost", ["behind", "ahead"])
 @pytest.mark.parametrize(("on_lost", "position"), [("first", 20), ("next", 40)])
-def test_a_lost_cursor_is_reset_where_that_is_asked_for(
+def test_on_lost_resets_a_lost_cursor(
     shortened: Stream, lost: str, on_lost: str, position: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -94,22 +90,22 @@ def test_a_lost_cursor_is_reset_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize("start", [5, "5", 41])
-def test_a_number_to_start_at_is_held_to_the_same(shortened: Stream, start: int | str) -> None:
+def test_an_offset_to_start_at_may_be_lost_too(shortened: Stream, start: int | str) -> None:
     for read in (shortened.consume, shortened.scan):
-        with pytest.raises(PositionLost, match=f"stands at offset {start}"):
+        with pytest.raises(PositionLost, match=f"is at offset {start}"):
             read(start=start)
         assert read(start=start, on_lost="first").position == 20  # type: ignore[operator]
         assert read(start=start, on_lost="next").position == 40  # type: ignore[operator]
 
 
-def test_a_consumer_is_told_when_retention_overtakes_it(four_segments: Stream) -> None:
+def test_a_consumer_fails_when_retention_overtakes_it(four_segments: Stream) -> None:
     with four_segments.consume() as consumer, four_segments.consume(on_lost="first") as patient:
         assert numbers([next(consumer), next(patient)]) == [0, 0]
         four_segments.trim(before_offset=20)
         seen = []
-        with pytest.raises(PositionLost, match="offsets 10 to 19 were dropped"):
+        with pytest.raises(PositionLost, match="offsets 10 to 19 were deleted"):
             seen += numbers(consumer)
-        with pytest.raises(PositionLost):  # and told again
+        with pytest.raises(PositionLost):  # raised again at the next call
             next(consumer)
         assert consumer.position == 10
         assert numbers(patient) == [*range(1, 10), *range(20, 40)]
@@ -117,13 +113,15 @@ def test_a_consumer_is_told_when_retention_overtakes_it(four_segments: Stream) -
 
 
 @pytest.mark.parametrize("wrong", [{"on_lost": "last"}, {"on_corrupt": "ignore"}])
-def test_what_is_no_way_to_go_on_is_refused(four_segments: Stream, wrong: dict[str, str]) -> None:
+def test_an_unknown_on_lost_or_on_corrupt_is_refused(
+    four_segments: Stream, wrong: dict[str, str]
+) -> None:
     for read in (four_segments.consume, four_segments.scan):
         with pytest.raises(StreamOptionsError, match=next(iter(wrong))):
             read(**wrong)  # type: ignore[operator]
 
 
-# ---- segments that are missing -----------------------------------------------------------------------
+# ---- missing segments --------------------------------------------------------------------------------
 
 
 def test_a_consumer_stops_at_a_missing_segment_and_stays_there(four_segments: Stream) -> None:
@@ -160,8 +158,3 @@ def test_the_end_of_a_segment_that_is_cut_off_is_a_gap(tmp_path: Path) -> None:
         log.with_suffix(".idx").unlink()
         with pytest.raises(StreamCorrupt, match="are missing; offsets"):
             list(stream.scan())
-
-
-def test_runs_of_offsets_are_told_by_their_ends() -> None:
-    assert runs_of(np.array([3, 4, 5, 9, 11, 12])) == [(3, 5), (9, 9), (11, 12)]
-    assert runs_of(np.array([], np.int64)) == []

@@ -1,4 +1,4 @@
-"""Sealing and dropping while the writer goes on: the segment that is being written is nobody else's."""
+"""Rolls: a new segment is begun while others seal and trim; a failed roll leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stored(writer: Writer) -> list[bytes]:
     ],
     ids=["seal", "trim"],
 )
-def test_maintenance_in_the_middle_of_a_roll_leaves_both_segments_to_the_writer(
+def test_sealing_and_trimming_during_a_roll_leave_both_segments_to_the_writer(
     writer: Writer, monkeypatch: pytest.MonkeyPatch, maintain: Callable[[Writer], object]
 ) -> None:
     def create_and_maintain(directory: Path, first_offset: int, *more: object) -> HotLog:
@@ -68,7 +68,7 @@ def test_maintenance_in_the_middle_of_a_roll_leaves_both_segments_to_the_writer(
     assert stored(writer) == [b"first", b"second"]
 
 
-def test_a_roll_that_fails_after_its_log_is_there_takes_the_log_away_again(
+def test_a_roll_that_fails_after_creating_its_log_removes_the_log(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def create_and_fail(*arguments: object) -> HotLog:

@@ -1,5 +1,5 @@
-"""What callers ask for that takes more than one operation, composed once: the sync API runs it, the asyncio API
-awaits it. Names not found raise QueueNotFound; arguments that cannot be used are refused before anything is done.
+"""Declaring queues and subscriptions, which takes more than one operation. Unknown names raise QueueNotFound; invalid
+arguments are refused before anything is changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def declare(
     dedup_window: timedelta | None,
     archive: bool | None,
 ) -> Operation[QueueInfo]:
-    """The queue of that name, created when there is none; options given change it, the others stay."""
+    """Create the queue, or change the given options of an existing one."""
     known = yield from _options_of(operations, name)
     options = arguments.queue_options(
         filter_headers, max_attempts, dedup_window, archive, otherwise=known
@@ -39,7 +39,7 @@ def declare(
 
 
 def add_filter_header(operations: Operations, name: str, header: str) -> Operation[QueueInfo]:
-    """One more filter header for a queue or subscription that exists."""
+    """Add a filter header to an existing queue or subscription."""
     known = (yield from operations.find(name)).options
     options = arguments.queue_options((*known.filter_headers, header), otherwise=known)
     return (yield from operations.declare(name, options))
@@ -57,8 +57,7 @@ def subscription(
     max_attempts: int | None,
     archive: bool | None,
 ) -> Operation[QueueInfo]:
-    """A subscription to what matches; one of that name gets the new filter in place. With neither filter nor pattern:
-    the one that exists."""
+    """Create a subscription, or change the filter of an existing one. Without filter and pattern, find an existing one."""
     if filter is None and pattern is None:
         return (yield from _find_subscription(operations, name))
     tree = arguments.subscription_filter(filter, pattern)
@@ -73,7 +72,7 @@ def _find_subscription(operations: Operations, name: str) -> Operation[QueueInfo
     info = yield from operations.find(name)
     if info.kind == "queue":
         raise QueueOptionsError(
-            f"{name!r} is a queue, not a subscription; have it with find(), or name a subscription"
+            f"{name!r} is a queue, not a subscription; get it with find(), or name a subscription"
         )
     return info
 
@@ -81,13 +80,13 @@ def _find_subscription(operations: Operations, name: str) -> Operation[QueueInfo
 def set_filter(
     operations: Operations, info: QueueInfo, filter: FilterLike | None, pattern: str | None
 ) -> Operation[QueueInfo]:
-    """Another filter for a subscription, which goes on taking from the same queue."""
+    """Change the filter of a subscription, and keep the queue it receives from."""
     tree = arguments.subscription_filter(filter, pattern)
     infos = yield from operations.queues()
     known = next((each for each in infos if each.name == info.name), None)
     if known is None:
         raise QueueNotFound(info.name)
-    # When its source was dropped there is no name for it, and the operation refuses.
+    # A source that was deleted has no name: then the operation refuses.
     source = next((each.name for each in infos if each.id == known.source), None)
     return (yield from operations.subscribe(info.name, tree, source=source))
 
