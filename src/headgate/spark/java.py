@@ -198,8 +198,8 @@ def launcher_script(java: Java) -> str:
 def archiving_script(java: Java) -> str:
     """A `java` that drops one flag, and that starts Spark's JVM with its classes from an archive beside it (AppCDS).
 
-    The JVM that finds no archive writes one when it ends; the next start puts it in place, unless it is not complete: its
-    first bytes are written last. Java itself passes over an archive that does not fit its class path. Options of the
+    The JVM that finds no archive writes one when it ends, its first bytes last; the next start puts it in place if these are
+    there. Java itself passes over an archive that does not fit its class path. Options of the
     user about archives stand alone.
     """
     head, _, _ = launcher_script(java).rpartition("exec")
@@ -213,11 +213,12 @@ def archiving_script(java: Java) -> str:
         f"archive=${{0%/bin/*}}/{ARCHIVE}\n"
         'for new in "$archive".*; do\n'
         '  [ -e "$new" ] || continue\n'
-        '  kill -0 "${new##*.}" 2>/dev/null && exec "$java" "$@"  # it is being written\n'
-        '  if [ -n "$(head -c 4 "$new" | tr -d "\\000")" ]; then mv -f "$new" "$archive"; else rm -f "$new"; fi\n'
+        '  if [ -n "$(head -c 4 "$new" | tr -d "\\000")" ]; then mv -f "$new" "$archive" 2>/dev/null\n'
+        '  elif kill -0 "${new##*.}" 2>/dev/null; then exec "$java" "$@"  # it is being written\n'
+        '  else rm -f "$new" 2>/dev/null; fi\n'
         "done\n"
         f"quiet={shlex.quote(_QUIET)}\n"
-        'touch -c "$archive"\n'
+        'touch -c "$archive" 2>/dev/null\n'
         '[ -s "$archive" ] && exec "$java" "-XX:SharedArchiveFile=$archive" $quiet "$@"\n'
         'exec "$java" "-XX:ArchiveClassesAtExit=$archive.$$" $quiet "$@"\n'
     )

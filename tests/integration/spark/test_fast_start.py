@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.spark.java import cache_directory
 from tests.integration.spark.pipeline_process import command_line, descendants
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ def wait_for_end(pids: Iterable[int]) -> None:
 
 
 def test_nothing_is_left_of_a_session_whose_driver_was_killed(tmp_path: Path) -> None:
-    process = begin(tmp_path, "sleep")
+    used = cache_directory(os.environ).parent  # writing another archive would take a while
+    process = begin(tmp_path, "sleep", XDG_CACHE_HOME=str(used))
     assert process.stdout is not None
     assert is_forked(json.loads(process.stdout.readline()))
     started = descendants(process.pid)

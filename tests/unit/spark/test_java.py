@@ -217,7 +217,7 @@ def test_the_first_jvm_of_spark_writes_the_archive_that_the_next_ones_use(tmp_pa
 
 def test_an_archive_that_is_being_written_is_left_alone(tmp_path, echoing_java):
     home = install_launcher(echoing_java, tmp_path / "cache")
-    (home / f"{ARCHIVE}.{os.getpid()}").write_bytes(b"half")
+    (home / f"{ARCHIVE}.{os.getpid()}").write_bytes(b"\0\0\0\0half")
     assert arguments_seen(home, *SUBMIT) == SUBMIT
 
 
