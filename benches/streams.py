@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -83,10 +84,10 @@ def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     messages = data.messages(count)
     places = (place / f"publish-{i}" for i in range(1000))
 
-    def publish() -> None:
+    def publish(name: str | None = None, messages: list[Message] = messages) -> None:
         with (
             Stream.create(next(places), indexed=["region"]) as stream,
-            stream.producer() as producer,
+            stream.producer(name) as producer,
         ):
             for message in messages:
                 producer.publish(message)
@@ -106,6 +107,16 @@ def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
                 file.write(json.dumps(line) + "\n")
 
     single = bench.rate("publish, one by one", publish, count, 500_000)
+    stamped = [
+        replace(message, key=f"k{i % 1000}", timestamp=START_US + i)
+        for i, message in enumerate(messages)
+    ]
+    for what, work in (
+        ("a named producer", lambda: publish("p")),
+        ("with key and timestamp", lambda: publish(messages=stamped)),
+        ("a named producer, with key and timestamp", lambda: publish("p", stamped)),
+    ):
+        bench.rate(f"publish, one by one, {what}", work, count, 400_000)
     many = bench.rate("publish_many, 4,096 at a time", publish_many, count, 500_000)
     lines = bench.rate("JSON lines, nothing checked", write_json, count)
     for ours in (single, many):
