@@ -35,7 +35,7 @@ class ChangeLock:
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def pause_collector() -> Iterator[None]:
     """Pause the garbage collector: building makes no garbage, but it would look at all that is built again and again."""
     was_running = gc.isenabled()
     gc.disable()

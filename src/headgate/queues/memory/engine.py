@@ -109,7 +109,7 @@ class MemoryOperations(MemoryState):
             source=from_queue,
             expires_at=None if lease_us is None else self._now() + lease_us,
         )
-        stored = self._stored(from_queue) if start == "first" else {}
+        stored = self._list_stored(from_queue) if start == "first" else {}
         info = self._create(info)
         for id, publication in sorted(stored.items(), key=lambda item: item[0]):
             if self._wants(info, publication.message, from_queue):
@@ -126,7 +126,7 @@ class MemoryOperations(MemoryState):
     @at_once
     def route(self) -> int:
         self._drop_expired()
-        return 0  # memory has no SQL door
+        return 0  # memory has no `inbox` view
 
     # -- publishing and consuming --
 

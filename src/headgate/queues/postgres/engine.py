@@ -85,7 +85,7 @@ class PostgresEngine:
                     except BaseException as problem:
                         if _is_unusable(connection):
                             connection.close()
-                        query = queries.throw(_translated(problem, connection))
+                        query = queries.throw(_translate_error(problem, connection))
                     else:
                         query = queries.send(rows)
             except StopIteration as end:
@@ -149,7 +149,7 @@ class AsyncPostgresEngine:
                     except BaseException as problem:  # also when the task is cancelled
                         if _is_unusable(connection):
                             await connection.close()
-                        query = queries.throw(_translated(problem, connection))
+                        query = queries.throw(_translate_error(problem, connection))
                     else:
                         query = queries.send(rows)
             except StopIteration as end:
@@ -250,7 +250,7 @@ def _is_unusable(connection: AnyConnection) -> bool:
     return not is_idle(connection) and not is_in_transaction(connection)
 
 
-def _translated(problem: BaseException, connection: AnyConnection) -> BaseException:
+def _translate_error(problem: BaseException, connection: AnyConnection) -> BaseException:
     if not isinstance(problem, TRANSLATED):
         return problem
     error = translate(problem, connection)
