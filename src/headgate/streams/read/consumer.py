@@ -47,6 +47,9 @@ Result = TypeVar("Result")
 # Messages decoded at a time. The garbage collector looks at all that are alive again and again: with the 32,768 of a
 # batch it takes as long as decoding itself.
 DECODED_ROWS: Final = 1024
+SLOWEST_LOOK: Final = (
+    0.05  # seconds between looks at all streams, where the kernel does not say which has changed
+)
 LONGEST_SLEEP: Final = 5.0  # seconds; in case the kernel misses a change
 
 
@@ -249,6 +252,8 @@ class Tail:
         self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
         self._watch: Watch | None = None
         self._stopped = False
+        self._missed = True  # there may be changes that the watch did not report
+        self._looked = 0.0
 
     def next(self, poll: Callable[[], Result | None]) -> Result:
         """Return what `poll` gives, at once or after a change of the streams; StopIteration at the end."""
@@ -276,8 +281,25 @@ class Tail:
         left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
         if left <= 0:
             return False
-        self._watch.wait(min(left, LONGEST_SLEEP))
+        self._missed |= not self._watch.wait(min(left, LONGEST_SLEEP))
         return True
+
+    def look(self) -> set[str] | None:
+        """Return the directories of the streams that have changed since the last look; None: any may have. Never wait."""
+        if not self._follow:
+            return set()
+        if self._watch is None:
+            self._watch = watch_streams(*self._directories)
+            return None
+        if not self._watch.kernel_wakes:  # looking means to list them all
+            now = time.monotonic()
+            self._missed |= now - self._looked > SLOWEST_LOOK
+            self._looked = now if self._missed else self._looked
+        else:
+            self._watch.wait(0)
+        missed, self._missed = self._missed, False
+        changed = self._watch.take_changed()
+        return None if missed else changed
 
     def stop(self) -> None:
         """Make the waiting thread return without a message."""
