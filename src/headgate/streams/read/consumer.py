@@ -1,11 +1,12 @@
-"""Consume a stream: messages one by one, from a start or a named cursor, to the end or on and on.
+"""Consume a stream: messages one by one, from a start or a named cursor, to the end or without end.
 
     with stream.consume("region = 'EU'", cursor="billing", follow=True) as consumer:
         for message in consumer:
             book(message)
             consumer.commit()
 
-A consumer that follows the stream sleeps until a file of the stream changes; it does not poll.
+A consumer that follows the stream sleeps until a file of the stream changes (`file_watch`). It also polls
+every 5 seconds, in case the kernel misses a change.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ class StreamConsumer(Iterator[Message]):
         self._catalog = SegmentCatalog(directory, sealed)
         self._name = f"{directory}: " + ("the reader" if cursor is None else f"cursor {cursor!r}")
         self._last: Record | None = None  # returned last
-        self._passed = self._first_position(start)  # no match before it is still to be returned
+        self._passed = self._first_position(
+            start
+        )  # the offset before which every match was returned
         self._buffer: Iterator[Record] = iter(())
         self._rest: pa.RecordBatch | None = None  # of the batch that is being decoded
         self._scan: Scan | None = self._scan_until(self._catalog.next_offset())
