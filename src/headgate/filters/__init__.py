@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from headgate.filters.nodes import View as View
     from headgate.filters.nodes import depends_on_time as depends_on_time
     from headgate.filters.nodes import fields_read as fields_read
-    from headgate.filters.nodes import joined as joined
+    from headgate.filters.nodes import join_terms as join_terms
     from headgate.filters.nodes import walk as walk
     from headgate.filters.normal import EXACT_AS_DOUBLE as EXACT_AS_DOUBLE
     from headgate.filters.normal import NormalFilter as NormalFilter
@@ -143,7 +143,7 @@ else:
                 "View",
                 "depends_on_time",
                 "fields_read",
-                "joined",
+                "join_terms",
                 "walk",
             ],
             "normal": ["EXACT_AS_DOUBLE", "NormalFilter", "bind_now", "conjuncts", "normalize"],

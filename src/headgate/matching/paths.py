@@ -28,7 +28,7 @@ from headgate.filters import (
     Or,
     TopicMatch,
     conjuncts,
-    joined,
+    join_terms,
     normalize,
     walk,
     words_of,
@@ -179,4 +179,4 @@ def _required_columns(term: Filter) -> Iterator[Column]:
 
 def _all_of(terms: Iterable[Filter]) -> Filter:
     terms = tuple(terms)
-    return joined(And, terms) if terms else TRUE
+    return join_terms(And, terms) if terms else TRUE

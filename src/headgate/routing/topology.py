@@ -30,7 +30,7 @@ from headgate.routing.advice import BindingAdvice, TopologyProblem, find_problem
 from headgate.routing.answers import Routable, RouteAnswer, Routed
 from headgate.routing.batches import RoutedBatch, route_rows
 from headgate.routing.bindings import Binding, FilterText, make_binding, parse_filter
-from headgate.routing.changes import ChangeLock, collector_paused
+from headgate.routing.changes import ChangeLock, pause_collector
 from headgate.routing.declarations import (
     DEFAULT,
     RESERVED,
@@ -214,19 +214,20 @@ class Topology:
         if type(message) is tuple:
             message = Envelope(*message)
         # Settled answers were put in under the lock, and go with the next change.
-        if index.settled:  # where the topic does not decide, it is not even read
-            known = index.settled.get(message.topic)  # type: ignore[union-attr]
+        if index.final:  # where the topic does not decide, it is not even read
+            known = index.final.get(message.topic)  # type: ignore[union-attr]
             if known is not None:
                 return known
-        moment = self._changes.moment
-        if moment is not None and index.recall is not None:
+        changes, recall, answer = self._changes, index.recall, None
+        moment = changes.moment
+        if recall is not None and moment is not None:
             try:
-                answer = index.recall(message)  # type: ignore[arg-type]
+                answer = recall(message)  # type: ignore[arg-type]
             except Exception:  # by a change; any other cause raises again under the lock
                 answer = None
-            if type(answer) is Routed and moment is self._changes.moment:
+            if type(answer) is Routed and moment is changes.moment:
                 return answer
-        return self._route_locked(exchange, message)  # type: ignore[arg-type]
+        return self._route_locked(exchange, message, moment, answer)  # type: ignore[arg-type]
 
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
         """Where each row of the batch goes; its columns are named as in `headgate.columns.names`."""
@@ -295,7 +296,7 @@ class Topology:
     def from_definitions(cls, definitions: Definitions) -> Topology:
         """Declare and bind all; an entry that is refused is named."""
         topology = cls()
-        with collector_paused():
+        with pause_collector():
             _perform(topology.declare_exchange, definitions.exchanges)
             _perform(topology.declare_queue, definitions.queues)
             with topology._bulk(topology._indexes.keys()):
@@ -317,8 +318,8 @@ class Topology:
 
     @contextmanager
     def _bulk(self, sources: Set[str]) -> Iterator[None]:
-        """Insert what is bound to these exchanges meanwhile together; nothing else may be asked of them."""
-        with collector_paused(), ExitStack() as stack:
+        """Insert the bindings that are made inside together; the indexes of these exchanges must not be queried until then."""
+        with pause_collector(), ExitStack() as stack:
             for source in sources & self._indexes.keys():
                 stack.enter_context(self._indexes[source].bulk())
             yield
@@ -336,10 +337,14 @@ class Topology:
             )
         return UnknownExchange(exchange)
 
-    def _route_locked(self, exchange: str, message: Routable) -> Routed:
+    def _route_locked(
+        self, exchange: str, message: Routable, moment: object | None, answer: RouteAnswer | None
+    ) -> Routed:
+        """Route under the lock; an answer of the first exchange is used if nothing was changed since that moment."""
         with self._lock:
             index = self._find_public(exchange)
-            answer = index.find(message)
+            if answer is None or moment is not self._changes.moment:
+                answer = index.find(message)
             return answer if type(answer) is Routed else self._walk(index, answer, message)
 
     def _walk(self, start: ExchangeIndex, answer: RouteAnswer, message: Routable) -> Routed:

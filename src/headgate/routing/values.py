@@ -1,8 +1,8 @@
-"""What AMQP headers and arguments hold, and when two of their values are the same.
+"""The values of AMQP headers and arguments, and when two of them are equal.
 
 Matching in the headers exchange is typed: `1`, `1.0`, `"1"` and `true` are four different values, while the
 width of an integer does not matter; arrays and tables are compared by value. Each value has a key, and two
-values are the same exactly when their keys are. Text and integers are their own keys.
+values are equal exactly when their keys are. Text and integers are their own keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPAQUE: Final = ("opaque",)
 
 
 class Void:
-    """AMQP's void: the header is there and holds nothing. None, in a message, means it is absent."""
+    """AMQP's void: the header is present and has no value. In a message, None means that it is absent."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ VOID: Final = Void()
 
 
 def key_of(value: Any) -> Hashable:
-    """What the value is compared by."""
+    """The key by which a value is compared."""
     match value:
         case bool():
             return _TRUE if value else _FALSE
@@ -74,12 +74,12 @@ def _timestamp_key(value: datetime) -> Hashable:
 
 
 def holds_opaque(key: Any) -> bool:
-    """Whether there was a value AMQP has no words for, in it or anywhere below."""
+    """Whether the key is of a value that AMQP cannot express, or contains one."""
     return type(key) is tuple and (key == _OPAQUE or any(map(holds_opaque, key)))
 
 
 def value_of(key: Any) -> Any:
-    """A value that has this key: what was bound, up to the width of an integer."""
+    """A value that has this key: the one that was bound, up to the width of an integer."""
     if not isinstance(key, tuple):
         return key
     match key:
@@ -100,7 +100,7 @@ def value_of(key: Any) -> Any:
 def arguments_key(
     arguments: Mapping[str, Any], key: Callable[[Any], Hashable] = key_of
 ) -> Arguments:
-    """A table as one flat tuple, the same for equal tables in whatever order they were written."""
+    """A table as one flat tuple, sorted by name, so that equal tables have equal tuples."""
     flat: list[Any] = []
     for pair in sorted(arguments.items()):
         if type(pair[1]) not in PLAIN:
@@ -135,7 +135,7 @@ class Envelope:
 
     @property
     def message(self) -> Message:
-        """What a filter sees of it: the scalars, and that the rest is there."""
+        """The message as filters see it: its scalar headers, and that the others exist."""
         if self._message is None:
             self._message = (
                 self._make()

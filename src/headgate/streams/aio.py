@@ -340,7 +340,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
     @property
     def position(self) -> int:
         """The next offset to be examined, whether it matches or not."""
-        return self._opened().position
+        return self._require_open().position
 
     @property
     def offset(self) -> int | None:
@@ -350,9 +350,9 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
     @property
     def stats(self) -> ScanStats:
         """What the consumer has scanned so far."""
-        return self._opened().stats
+        return self._require_open().stats
 
-    def _opened(self) -> StreamConsumer:
+    def _require_open(self) -> StreamConsumer:
         if self._consumer is None:
             raise StreamError("the consumer is not open yet: use `async with`, or iterate first")
         return self._consumer
@@ -379,7 +379,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         while self._closing is None:
             if self._consumer is None:
                 await self._reading.run(self._open)
-            consumer = self._opened()
+            consumer = self._require_open()
             # Only the event loop takes messages out of the buffer, so no cancelled call can lose one.
             if (record := consumer.next_buffered()) is not None:
                 return record
@@ -413,7 +413,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
 
     async def commit(self) -> None:
         """Store `position` under the consumer's cursor: everything before it is done."""
-        consumer = self._opened()
+        consumer = self._require_open()
         await self._committing.run(partial(consumer.commit, consumer.position))
 
     async def lag(self) -> int:

@@ -2,27 +2,38 @@
 
 Messages never change, so a match stays a match. Candidates that were claimed or locked meanwhile are skipped: another
 transaction may hold them for long.
+
+A filter that no index answers, and that matches nothing or nearly nothing, has to scan the whole queue once. But in a queue
+every new message has a higher id. So scanned deliveries need not be scanned again, whatever their state: ScanMemory keeps
+the ids of the few that match, and how far the scan came. In a subscription older messages may arrive later; there, nothing
+is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
+from headgate.filters import Filter
 from headgate.queues.engine import (
     ClaimedMessage,
     Operation,
     Outcome,
     QueueInfo,
     Receipt,
+    SqlValue,
+    Statement,
     Transaction,
     TransactionMode,
 )
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Acks, ClaimRequest, Leases
-from headgate.queues.sql.scan_memory import ScanMemory
-from headgate.queues.sql.search import Candidate, Search, choose
+from headgate.queues.sql.search import Candidate, Candidates, Search, choose, join_of, keep
 
 Claims = tuple[list[ClaimedMessage], list[Outcome]]
+
+_SCANNED_AT_ONCE: Final = 20_000  # deliveries read by one statement
+_MOST_KEPT: Final = 100  # matches; with more, reading the queue in its order soon meets some
 
 
 class ScanClaims:
@@ -86,7 +97,7 @@ class ScanClaims:
 
 
 def claim_mode(acks: Sequence[Receipt]) -> TransactionMode:
-    """Only acks must survive a power failure: it also ends the consumer that holds a lost lease."""
+    """WRITE if the claim acks too: an ack must survive a power failure. Losing a lease only repeats a delivery."""
     return TransactionMode.WRITE if acks else TransactionMode.LEASE
 
 
@@ -94,3 +105,111 @@ def claim_state(dialect: QueueDialect, queue: QueueInfo) -> Operation[tuple[bool
     """Whether the queue is paused, whether a delivery is due, and the catalog version; -1 if the queue was deleted."""
     rows = yield dialect.statement("claim_state", queue.id, dialect.now_us())
     return rows[0] if rows else (False, False, -1)
+
+
+# ---- scans that are not repeated -----------------------------------------------------------------------
+
+
+class ScanRecord(NamedTuple):
+    """Of the deliveries up to message `upto`, in whatever state, only `matches` match."""
+
+    upto: int = 0
+    matches: tuple[int, ...] = ()
+    # Where transactions overlap: the last message seen, and the transaction before which all must have ended until no
+    # earlier message can appear any more.
+    seen: int = 0
+    ending: int = 0
+
+
+class RecordScan(Protocol):
+    def __call__(
+        self, before: ScanRecord, last: int, matches: Sequence[int]
+    ) -> Operation[ScanRecord]:
+        """The record after a scan that came as far as message `last`."""
+        ...
+
+
+def record_in_order(before: ScanRecord, last: int, matches: Sequence[int]) -> Operation[ScanRecord]:
+    """The record where ids become visible in their order: where one transaction writes at a time."""
+    return ScanRecord(last, tuple(matches))
+    yield
+
+
+class ScanMemory:
+    """Finds candidates as Candidates does, without a second scan of what did not match."""
+
+    def __init__(self, dialect: QueueDialect, candidates: Candidates, record: RecordScan) -> None:
+        self._dialect, self._candidates, self._record = dialect, candidates, record
+        # None: there are too many matches to keep.
+        self._records: dict[tuple[int, Filter], ScanRecord | None] = {}
+
+    def find(self, search: Search, limit: int) -> Operation[list[Candidate]]:
+        """The first candidates in the order of the queue. All steps must see one snapshot.
+
+        The first READY deliveries are looked at before anything is scanned: often enough of them match.
+        """
+        queue, plan = search.queue, search.plan
+        if not plan.keeps_scans or plan.filter is None:
+            return (yield from self._candidates.find(search, limit))
+        key = (queue.id, plan.filter)
+        if key not in self._records and isinstance(search.skip, tuple):
+            candidates = yield from self._candidates.look(search, limit)
+            if len(candidates) >= limit:
+                return candidates
+        if self._records.get(key, ScanRecord()) is not None:
+            matches = yield from self._scan(search, key)
+            if matches is not None:
+                return (yield from self._claimable(search, matches, limit))
+        candidates = yield from self._candidates.find(search, limit)
+        if not candidates:
+            self._records.pop(key, None)  # what matched is at work or gone
+        return candidates
+
+    def record(self, queue: QueueInfo, filter: Filter) -> ScanRecord | None:
+        """The record of the scans with this filter."""
+        return self._records.get((queue.id, filter))
+
+    def _scan(self, search: Search, key: tuple[int, Filter]) -> Operation[list[int] | None]:
+        """Scan the deliveries that are new since the last scan; all matches, or None when they are too many."""
+        before = self._records.get(key) or ScanRecord()
+        last, matches, count = before.upto, list(before.matches), _SCANNED_AT_ONCE
+        while count == _SCANNED_AT_ONCE:
+            [(count, end), *more] = yield self.page_statement(search, last)
+            matches += [id for _, id in more]
+            last = last if end is None else end
+            if len(matches) > _MOST_KEPT:
+                matches = yield from self._existing(search.queue, matches)
+            if len(matches) > _MOST_KEPT:
+                keep(self._records, key, None)
+                return None
+        keep(self._records, key, (yield from self._record(before, last, matches)))
+        return matches
+
+    def _existing(self, queue: QueueInfo, matches: Sequence[int]) -> Operation[list[int]]:
+        """The matches that were not consumed meanwhile."""
+        rows = yield self._dialect.statement("existing_ids", queue.id, list(matches))
+        existing = {id for (id,) in rows}
+        return [id for id in matches if id in existing]
+
+    def page_statement(self, search: Search, after: int) -> Statement:
+        """The next deliveries by id: their number and the last of them, then those that match."""
+        [condition] = search.plan.conditions
+        where = self._dialect.shifted(condition.where, 1)
+        reads_messages = condition.needs_message and self._dialect.has("scan_messages")
+        text = self._dialect.text(
+            "scan_messages" if reads_messages else "scan_page",
+            where=where.text,
+            join=join_of(self._dialect, condition),
+            most=str(_MOST_KEPT + 1),
+        )
+        return Statement(text, (search.queue.id, _SCANNED_AT_ONCE, after, *where.params))
+
+    def _claimable(
+        self, search: Search, matches: Sequence[int], limit: int
+    ) -> Operation[list[Candidate]]:
+        """Those of the matches that are candidates, in the order of the queue."""
+        ids: list[SqlValue] = [id for id in matches if id not in search.skip]
+        if not ids:
+            return []
+        rows = yield self._dialect.statement("claimable_among", search.queue.id, limit, ids)
+        return [Candidate(*row) for row in rows]

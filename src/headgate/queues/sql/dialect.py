@@ -21,7 +21,7 @@ from typing import Final
 
 from headgate.clock import now_us
 from headgate.errors import QueueError, SchemaTooNew
-from headgate.filters import TRUE, And, Filter, joined
+from headgate.filters import TRUE, And, Filter, join_terms
 from headgate.filters.compile.sql import Layout, Sql, SqlDialect, all_of, compile_sql
 from headgate.queues.engine import ForEach, SqlValue, Statement
 from headgate.queues.sql.message_rows import columns_of
@@ -71,8 +71,8 @@ class QueueDialect(ABC):
     def timestamp_us(self) -> int | None:
         """The timestamp of a new message; None where the database sets it."""
 
-    def numbered(self, sql: Sql, first_parameter: int) -> Sql:
-        """The compiled condition with numbered placeholders."""
+    def number_placeholders(self, sql: Sql, first_parameter: int) -> Sql:
+        """Number the placeholders of a compiled condition."""
         return sql
 
     def hint(self, probe: Probe, first_parameter: int) -> Sql | None:
@@ -125,13 +125,13 @@ class QueueDialect(ABC):
                 tree, self.name, first_parameter=first, layout=layout, now_us=self.wall_us()
             )
             plans.append(plan)
-            parts.append(self.numbered(plan.where, first))
+            parts.append(self.number_placeholders(plan.where, first))
         residual = [plan.residual for plan in plans if plan.residual is not None]
         return ClaimCondition(
             all_of(parts),
             bool(residual) or branch.on_message != TRUE,
             branch.probe is None and (branch.on_delivery, branch.on_message) != (TRUE, TRUE),
-            joined(And, residual) if residual else None,
+            join_terms(And, residual) if residual else None,
             tuple(reason for plan in plans for reason in plan.reasons),
             branch.probe,
             ranged_header(branch) if self.has_ranges else None,

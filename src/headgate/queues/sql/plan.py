@@ -25,7 +25,7 @@ from headgate.filters import (
     cheapest_first,
     conjuncts,
     fields_read,
-    joined,
+    join_terms,
     literal_prefix,
     normalize,
 )
@@ -137,7 +137,7 @@ def _probe_one(
         return None
     branches, best = min(usable, key=lambda pair: len(pair[0]))
     others = tuple(term for term in terms if term is not best)
-    return [(probe, joined(And, (branch, *others))) for probe, branch in branches]
+    return [(probe, join_terms(And, (branch, *others))) for probe, branch in branches]
 
 
 def _is_exact(value: Scalar) -> bool:
@@ -172,4 +172,4 @@ def _needs_only_delivery(term: Filter, indexed: frozenset[str]) -> bool:
 
 def _conjunction(terms: Iterable[Filter]) -> Filter:
     terms = tuple(terms)
-    return joined(And, terms) if terms else TRUE
+    return join_terms(And, terms) if terms else TRUE

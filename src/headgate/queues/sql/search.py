@@ -20,6 +20,9 @@ _MOST_NAMED: Final = 1_000  # skipped ids that are named in a query
 _PAGE: Final = 500  # rows that Python filters at a time, at first
 _LONGEST_PAGE: Final = 5_000
 _BRANCHES_AT_ONCE: Final = 50
+# How many READY deliveries a claim looks at in their order, before it scans: enough for a filter that one in 200 matches.
+_LOOKED_AT: Final = 2_000
+_LOOKED_AT_PER_CANDIDATE: Final = 200
 _FEW_IN_RANGE: Final = 500  # matches of a range that are fetched and sorted
 
 K = TypeVar("K")
@@ -197,6 +200,16 @@ class Candidates:
                 return [Candidate(*row) for row in rows]
         return (yield from self._merge(search, selects, limit))
 
+    def look(self, search: Search, limit: int) -> Operation[list[Candidate]]:
+        """The first candidates among the first READY deliveries, with a plan of one condition that scans."""
+        [condition] = search.plan.conditions
+        params: list[SqlValue] = [search.queue.id, limit, *condition.where.params]
+        most = str(max(_LOOKED_AT, limit * _LOOKED_AT_PER_CANDIDATE))
+        skip = search.skip if isinstance(search.skip, tuple) else ()
+        text = _select(self._dialect, condition.where.text, params, skip, condition, most=most)
+        rows = yield Statement(text, tuple(params))
+        return [Candidate(*row) for row in rows]
+
     def _merge(
         self, search: Search, selects: Sequence[tuple[str, tuple[SqlValue, ...]]], limit: int
     ) -> Operation[list[Candidate]]:
@@ -346,12 +359,16 @@ def _select(
     skip: tuple[int, ...],
     condition: ClaimCondition,
     columns: str = "",
+    most: str | None = None,
 ) -> str:
     if skip:
         ids = _bind(dialect, params, list(skip))
         where += " AND " + dialect.text("not_skipped", ids=ids)
     gaps = {"where": where, "join": join_of(dialect, condition), "columns": columns}
-    return dialect.text("candidates", **gaps, index=dialect.index_hint(condition))
+    gaps["index"] = dialect.index_hint(condition)
+    if most is not None:
+        return dialect.text("first_candidates", most=most, **gaps)
+    return dialect.text("candidates", **gaps)
 
 
 def join_of(dialect: QueueDialect, condition: ClaimCondition) -> str:

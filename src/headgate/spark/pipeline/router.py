@@ -38,7 +38,7 @@ from headgate.pipelines import (
 )
 from headgate.routing import RoutedBatch, Topology, from_toml, to_toml
 from headgate.spark.sink.destination import Destination, destination_of, owner_of
-from headgate.spark.sink.staging import Staged, stage
+from headgate.spark.sink.staging import StagedPart, stage
 
 RowNumbers = npt.NDArray[np.intp]
 
@@ -141,7 +141,7 @@ class PipelineRouter:
             destination.staging for destination in destinations_of(plan.places, plan.checkpoint)
         ]
 
-    def stage(self, batches: Iterable[pa.RecordBatch], counters: Counters) -> Iterator[Staged]:
+    def stage(self, batches: Iterable[pa.RecordBatch], counters: Counters) -> Iterator[StagedPart]:
         """Route and count every batch, and write the rows of each place."""
         held, weight = self._empty(), 0
         for window in windows(batches):
@@ -157,7 +157,7 @@ class PipelineRouter:
                 held, weight = self._empty(), 0
         yield from self._write(held)
 
-    def stage_letters(self, letters: Sequence[pa.RecordBatch]) -> list[Staged]:
+    def stage_letters(self, letters: Sequence[pa.RecordBatch]) -> list[StagedPart]:
         """Write dead letters that are not routed, if there is a place for them."""
         number = self.plan.unroutable
         if number is None or not letters:
@@ -168,7 +168,7 @@ class PipelineRouter:
     def _empty(self) -> list[list[pa.RecordBatch]]:
         return [[] for _ in self.folders]
 
-    def _write(self, held: list[list[pa.RecordBatch]]) -> list[Staged]:
+    def _write(self, held: list[list[pa.RecordBatch]]) -> list[StagedPart]:
         """Write a file for each place that gets rows. In parallel: a disk syncs many files in the time of a few."""
         filled = [number for number, parts in enumerate(held) if parts]
         if not filled:
@@ -216,7 +216,7 @@ def load_router(plan_file: str) -> PipelineRouter:
     return PipelineRouter(load_plan(plan_file))
 
 
-def descriptors(staged: Iterable[Staged], counters: Counters) -> pa.RecordBatch:
+def descriptors(staged: Iterable[StagedPart], counters: Counters) -> pa.RecordBatch:
     """One row for each staged file, and a row with the task's counters."""
     rows = [{name: getattr(one, name) for name in _DESCRIPTORS.names[:-1]} for one in staged]
     return pa.RecordBatch.from_pylist(

@@ -114,10 +114,10 @@ class ColdSegment(SummarizedSegment):
 
     def _file(self) -> ParquetFile:
         if self._parquet is None:
-            self._parquet = self._parsed(self._source or self._open())
+            self._parquet = self._parse_footer(self._source or self._open())
         return self._parquet
 
-    def _parsed(self, source: pa.NativeFile) -> ParquetFile:
+    def _parse_footer(self, source: pa.NativeFile) -> ParquetFile:
         from pyarrow import parquet  # slow to load, and most streams have no cold tier
 
         ending = read_ending(source)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.streams.segments.segment import Chunk as Chunk
     from headgate.streams.segments.segment import Segment as Segment
     from headgate.streams.segments.segment_rows import Numbers as Numbers
-    from headgate.streams.segments.segment_rows import Scattered as Scattered
+    from headgate.streams.segments.segment_rows import RangesColumn as RangesColumn
     from headgate.streams.segments.segment_rows import SegmentColumn as SegmentColumn
     from headgate.streams.segments.segment_rows import Words as Words
     from headgate.streams.segments.segment_rows import join_column as join_column
@@ -35,6 +35,6 @@ else:
             "hot_index": ["IndexShape", "room_for"],
             "segment": ["FILTER_VALUE", "Chunk", "Segment"],
             "summary": ["Summary", "hashes_of_chunks", "summarize"],
-            "segment_rows": ["Numbers", "Scattered", "SegmentColumn", "Words", "join_column"],
+            "segment_rows": ["Numbers", "RangesColumn", "SegmentColumn", "Words", "join_column"],
         },
     )

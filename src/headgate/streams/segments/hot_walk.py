@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt
-from headgate.files import opened, read_at
+from headgate.files import open_for_reading, read_at
 from headgate.streams.format import (
     ALIGNMENT,
     CHUNK_MAGIC,
@@ -69,7 +69,7 @@ def read_head_of(fd: int, file: Path) -> LogHead:
 
 def read_log_head(file: Path) -> LogHead:
     """Read the header of a log."""
-    with opened(file) as fd:
+    with open_for_reading(file) as fd:
         return read_head_of(fd, file)
 
 

@@ -174,12 +174,12 @@ def encode_checks(
 def footer_crc(checks: npt.NDArray[Any], schema: pa.Schema, note: bytes, summary: bytes) -> int:
     """Compute the CRC over the schema, note, summary and checks of a footer."""
     whole = 0
-    for part in (_described(schema), note, summary, checks.tobytes()):
+    for part in (_describe_schema(schema), note, summary, checks.tobytes()):
         whole = crc32(part, whole)
     return whole
 
 
-def _described(schema: pa.Schema) -> bytes:
+def _describe_schema(schema: pa.Schema) -> bytes:
     """Describe the columns by name and type, in words that no version of Arrow changes."""
     kinds = [
         f"codes {field.type.index_type}" if pa.types.is_dictionary(field.type) else str(field.type)

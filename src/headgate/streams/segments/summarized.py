@@ -22,6 +22,7 @@ from headgate.message import Scalar
 from headgate.streams.format import FORMAT_VERSION
 from headgate.streams.segments.gather import Rows
 from headgate.streams.segments.segment import ChunkMetadata
+from headgate.streams.segments.sliced_facts import slice_facts
 from headgate.streams.segments.summary import Summary
 
 _METADATA: Final = (
@@ -52,8 +53,11 @@ class SummarizedSegment(ABC):
     def __len__(self) -> int:
         return len(self._summary.rows)
 
-    def facts(self) -> Facts:
-        return self._summary.facts()
+    def facts(self, start: int = 0, end: int | None = None) -> Facts:
+        return slice_facts(self._summary.facts(), start, len(self) if end is None else end)
+
+    def chunks_between(self, low: int, high: int) -> tuple[int, int]:
+        return 0, len(self)  # they are in any order
 
     @abstractmethod
     def chunk(self, i: int) -> SummarizedChunk: ...
@@ -138,7 +142,7 @@ class SummarizedChunk(ABC):
         name = column_name(field, view)
         array = self.column(name) if name in self._segment.names else None
         if field.scope == "header" and field.name in self._segment.note.overflowed:
-            return join_views(array, overflow_view(self._overflowed(), field.name, view), view)
+            return join_views(array, overflow_view(self._read_overflow(), field.name, view), view)
         return array
 
     def take(self, rows: Rows | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -147,7 +151,7 @@ class SummarizedChunk(ABC):
         batch = pa.RecordBatch.from_arrays(arrays, names)
         return batch if rows is None else batch.take(pa.array(rows))
 
-    def _overflowed(self) -> list[dict[str, Any]]:
+    def _read_overflow(self) -> list[dict[str, Any]]:
         if self._overflowing is None:
             self._overflowing = read_overflow(self.column(OVERFLOW))
         return self._overflowing

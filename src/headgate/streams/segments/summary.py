@@ -51,7 +51,7 @@ from headgate.streams.segments.bloom import (
 )
 from headgate.streams.segments.clustering import Clustering
 from headgate.streams.segments.gather import Bools
-from headgate.streams.segments.segment_rows import Numbers, Scattered, SegmentColumn, Words
+from headgate.streams.segments.segment_rows import Numbers, RangesColumn, SegmentColumn, Words
 
 MAX_SET: Final = 64  # values of one chunk
 MAX_SETS: Final = 256  # distinct values of a column in all chunks: a filter tries every one of them
@@ -113,7 +113,7 @@ class Summary(Mapping[Field, FieldFacts]):
         marked = column_name(field, "opaque") if field.scope != "sys" else ""
         return FieldFacts(
             ranges,
-            covered=self._covered(field),
+            covered=self._find_covered_chunks(field),
             opaque=self.numbers(f"count:{marked}") if self._has("count", marked) else None,
             distinct=self._distinct(field, ranges),
         )
@@ -127,7 +127,7 @@ class Summary(Mapping[Field, FieldFacts]):
             low, high = low.astype(np.int64), high.astype(np.int64)
         return ValueRange(self.numbers(f"count:{column}"), low, high)
 
-    def _covered(self, field: Field) -> Flags | None:
+    def _find_covered_chunks(self, field: Field) -> Flags | None:
         if field.scope != "header" or field.name not in self._overflowed:
             return None
         whole: Flags = self.numbers("count:overflow") == 0
@@ -217,7 +217,7 @@ def _facts_of_column(
             return _facts_of_numbers(name, column, clustering)
         case Words():
             return _facts_of_words(name, column, clustering)
-        case Scattered():
+        case RangesColumn():
             return _facts_of_text(name, column, clustering)
 
 
@@ -282,7 +282,7 @@ def _facts_of_words(name: str, column: Words, clustering: Clustering) -> dict[st
     return facts
 
 
-def _facts_of_text(name: str, column: Scattered, clustering: Clustering) -> dict[str, pa.Array]:
+def _facts_of_text(name: str, column: RangesColumn, clustering: Clustering) -> dict[str, pa.Array]:
     bounds = [
         pc.min_max(column.take(clustering.order[start:end])).as_py()
         for start, end in zip(clustering.starts, clustering.ends, strict=True)
@@ -404,7 +404,7 @@ def _distinct_hashes(
         case Numbers(values=values):
             distinct, found = np.unique(values, return_inverse=True)
             return found.astype(np.int64), hash_numbers(field, distinct)
-        case Scattered():
+        case RangesColumn():
             coded = column.take(np.arange(len(column.begins))).dictionary_encode()
             found = coded.indices.fill_null(0).to_numpy().astype(np.int64)
             return found, hash_texts(field, coded.dictionary.to_pylist())

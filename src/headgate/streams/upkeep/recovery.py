@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from headgate.errors import StreamCorrupt
-from headgate.files import UNFINISHED_SUFFIX, opened, overwrite, read_at, remove_files
+from headgate.files import UNFINISHED_SUFFIX, open_for_reading, overwrite, read_at, remove_files
 from headgate.streams.cold.manifest import tidy
 from headgate.streams.cold.segment import open_sealed
 from headgate.streams.format import (
@@ -174,7 +174,7 @@ def examine_log(
 
     With `everything`, every byte is checked instead. While the log is `growing`, only the committed part is read.
     """
-    with opened(path) as fd:
+    with open_for_reading(path) as fd:
         head = read_head_of(fd, path)
         index = read_index(path.parent, head)
         shape = index.shape if index.header_length else shape
@@ -182,7 +182,7 @@ def examine_log(
         problem, settled, size = index.problem, index.settled, os.fstat(fd).st_size
         if growing and index.reach is not None:
             size = min(size, index.reach)
-        trusted = known[:0] if everything else _trusted(known, size, settled)
+        trusted = known[:0] if everything else _select_trusted(known, size, settled)
         start, expected = end_of(trusted, head), next_offset_of(trusted, head)
         tail = read_at(fd, start, max(size - start, 0))
     places = walk(tail, str(path), expected, base=start, settled=settled)
@@ -198,7 +198,7 @@ def examine_log(
     return LogState(head, shape, entries, settled, torn, problem, damage)
 
 
-def _trusted(known: Entries, log_size: int, settled: int) -> Entries:
+def _select_trusted(known: Entries, log_size: int, settled: int) -> Entries:
     ends = known["position"] + known["length"]
     return known[: np.count_nonzero((ends <= settled) & (ends <= log_size))]
 
@@ -242,12 +242,12 @@ def _within(known: Entries, place: LogPlace) -> Entries:
 def _entry(place: LogPlace, chunk: HotChunk, shape: IndexShape, old: Entries) -> Entries:
     restricted = shape.restriction.code(chunk.meta.properties)
     try:
-        return index_entry(shape, chunk.head, place.position, restricted, _stored(chunk))
+        return index_entry(shape, chunk.head, place.position, restricted, _column_lookup(chunk))
     except StreamCorrupt:  # a column of the Bloom filter is damaged
         return old if len(old) == 1 else bare_entry(shape, chunk.head, place.position, restricted)
 
 
-def _stored(chunk: HotChunk) -> ColumnOf:
+def _column_lookup(chunk: HotChunk) -> ColumnOf:
     """Return a lookup of the columns that are stored in a chunk."""
     names = set(chunk.names)
     return lambda name: chunk.column(name) if name in names else None

@@ -335,16 +335,16 @@ def weight_of(node: Filter) -> Weight:
         case TopicMatch():
             return _text_weight(TOPIC, SEARCHED)
         case Compare(right=right) if not isinstance(right, Literal):
-            return _always(COMPUTED)
+            return _constant_weight(COMPUTED)
         case Compare(left=left) | In(value=left) if not isinstance(left, Field):
-            return _always(COMPUTED)
+            return _constant_weight(COMPUTED)
         case In(items=items):
-            return _always(PLAIN * len(items))
+            return _constant_weight(PLAIN * len(items))
         case _:
-            return _always(PLAIN)
+            return _constant_weight(PLAIN)
 
 
-def _always(cost: float) -> Weight:
+def _constant_weight(cost: float) -> Weight:
     return Weight(cost, lambda rows: cost)
 
 

@@ -142,20 +142,20 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
         if (constant is not None and abs(constant) < EXACT_AS_DOUBLE) or (
             left.integral and right.integral
         ):
-            return _settle(exact, left, right)
+            return _add_doubts(exact, left, right)
         as_doubles = write(f"{{0}} {op} {{1}}", _as_double(left), _as_double(right))
         if False in (left.integral, right.integral):
-            return _settle(as_doubles, left, right)
+            return _add_doubts(as_doubles, left, right)
         ints = all_of([_is_integer(left), _is_integer(right)])
         compared = write("CASE WHEN {0} THEN {1} ELSE {2} END", ints, exact, as_doubles)
-        return _settle(compared, left, right)
+        return _add_doubts(compared, left, right)
 
     def number_in(
         self, number: SqliteNumber, values: Sequence[int | float], *, negated: bool
     ) -> SqlAnswer:
         word = "NOT IN" if negated else "IN"
         found = write(f"{{0}} {word} ({{1}})", number.value, list_fragments(map(bind, values)))
-        return _settle(found, number)
+        return _add_doubts(found, number)
 
     # -- text ---------------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
         return Sql(f"length({topic}) - length(replace({topic}, '.', '')) {op} {count}")
 
 
-def _settle(compared: Sql, *numbers: SqliteNumber) -> SqlAnswer:
+def _add_doubts(compared: Sql, *numbers: SqliteNumber) -> SqlAnswer:
     checks = [check for number in numbers for check in number.checks]
     doubts = [doubt for number in numbers for doubt in number.doubts]
     return SqlAnswer(all_of([any_of([*doubts, compared]), *checks]), (REMAINDER,) if doubts else ())
