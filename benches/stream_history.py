@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from figures import Recorder, at_most
+from figures import CPU_RATE, Recorder, at_least, at_most
 
+from headgate.message import Message
 from headgate.streams.stream import Stream
+from headgate.streams.superstream import SuperStream
 
 ROUNDS = 50
 FLAT = 2.0  # times the cost with the shortest history
@@ -79,6 +81,27 @@ def _measure(path: Path) -> dict[str, float]:
             publish_large()
             found["publish into a new segment"] = _median(publish_large)
     return found
+
+
+def bench_partitions(bench: Recorder, place: Path, quick: bool) -> None:
+    """Follow one busy partition beside more and more idle ones."""
+    count = 20_000 if quick else 200_000
+    bench.part(f"A super stream: {count:,} messages of one partition, followed beside idle ones")
+    for partitions in (1, 8, 64):
+        path = place / f"super-{partitions}"
+        with SuperStream.create(path, partitions, fsync="never") as stream:
+            consumer = stream.consume(follow=True)
+            with stream.producer() as producer:
+                messages = [Message(bytes(50), headers={"n": n}) for n in range(count)]
+                producer.producers[-1].publish_many(messages)
+                producer.flush()
+            start = time.thread_time()
+            for _ in range(count):
+                next(consumer)
+            rate = count / (time.thread_time() - start)
+            consumer.close()
+        bench.add(f"one of {partitions} partitions, followed", rate, CPU_RATE, at_least(100_000))
+        shutil.rmtree(path)
 
 
 def _median(work: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:

@@ -16,15 +16,16 @@ from headgate.queues.engine import (
     QueueInfo,
     QueueKind,
     QueueOptions,
-    Start,
     Statement,
+    SubscriptionStart,
     Transaction,
     TransactionMode,
 )
 from headgate.queues.sql.backlog import Backlogs
 from headgate.queues.sql.catalog import CatalogCache
+from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
-from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
+from headgate.queues.sql.route import SubscriptionRouter
 
 
 class FilterIndexes(Protocol):
@@ -93,7 +94,7 @@ class Declarations:
         *,
         source: str | None = None,
         options: QueueOptions | None = None,
-        start: Start = "next",
+        start: SubscriptionStart = "next",
         lease_us: int | None = None,
     ) -> Operation[QueueInfo]:
         check_queue(name, options)

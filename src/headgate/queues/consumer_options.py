@@ -1,4 +1,4 @@
-"""What may be said of a consumer: its members and which of them gets a message, how it waits, how it retries."""
+"""The options of a consumer: its members and which of them gets a message, how it waits, how it retries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Retry:
     most: timedelta = timedelta(minutes=5)
 
     def delay(self, attempts: int) -> timedelta:
-        """The delay before the next attempt, after so many."""
+        """The delay before the next attempt, after this number of attempts."""
         grown = self.first.total_seconds() * self.factor ** min(max(attempts - 1, 0), 64)
         return min(timedelta(seconds=min(grown, 1e9)), self.most)
 
@@ -71,6 +71,8 @@ class ConsumerGroup(Generic[D]):
         self._members = [(member, _acceptance(member)) for member in members]
         self._turn = itertools.count()
         self.filter = _union([member.filter for member in members])
+        # Whether it takes everything that the filter matches.
+        self.is_exact = all(member.predicate is None for member in members)
 
     def choose(self, message: Message) -> Member[D] | None:
         """The member to call; None when no member accepts the message. A predicate that raises rejects it."""
