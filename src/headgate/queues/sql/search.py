@@ -11,7 +11,7 @@ from headgate.filters.compile import compile_predicate
 from headgate.queues.engine import Operation, QueueInfo, Row, SqlValue, Statement
 from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
 from headgate.queues.sql.message_rows import filterable_columns_of, message_of
-from headgate.queues.sql.plan import Branch, branches_of
+from headgate.queues.sql.plan import Branch, branches_of, choices_of
 
 IN_DOUBT: Final = 2  # a delivery that may have stopped its consumer, see 0006_doubt.sql
 FIRST_GAP: Final = 3  # the first parameter of a condition: after the queue and the limit
@@ -127,29 +127,45 @@ class Search(NamedTuple):
         return self._replace(skip=skip_of((*self.skip, *ids)))
 
 
+_PlanKey: TypeAlias = tuple[bool, tuple[str, ...], Filter | None]
+
+
 class Planner:
-    """Turns filters into plans, and caches them."""
+    """Turns filters into plans, and keeps them: all queues of one kind with the same indexed headers share a plan."""
 
     def __init__(self, dialect: QueueDialect) -> None:
         self._dialect = dialect
-        self._plans: dict[tuple[int, tuple[str, ...], Filter | None], ClaimPlan] = {}
+        self._plans: dict[_PlanKey, ClaimPlan] = {}
+        self._choices: dict[_PlanKey, tuple[ClaimPlan, ...]] = {}
 
     def plan(self, queue: QueueInfo, filter: Filter | None) -> ClaimPlan:
         """The plan of a claim on this queue."""
-        key = (queue.id, queue.indexed, filter)
+        key = (queue.kind == "queue", queue.indexed, filter)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self.plan_branches(queue, filter, branches_of(filter, queue.indexed))
+            plan = self._plan_branches(queue, filter, branches_of(filter, queue.indexed))
             if filter is None or not depends_on_time(filter):
                 keep(self._plans, key, plan)
         return plan
+
+    def choices(self, queue: QueueInfo, filter: Filter) -> tuple[ClaimPlan, ...]:
+        """A plan for each set of lookups that answers the filter; the first is `plan`."""
+        key = (queue.kind == "queue", queue.indexed, filter)
+        plans = self._choices.get(key)
+        if plans is None:
+            _, *others = choices_of(filter, queue.indexed)
+            more = (self._plan_branches(queue, filter, branches) for branches in others)
+            plans = (self.plan(queue, filter), *more)
+            if not depends_on_time(filter):
+                keep(self._choices, key, plans)
+        return plans
 
     def choose(self, queue: QueueInfo, filter: Filter | None) -> Operation[ClaimPlan]:
         """The plan, as an operation: for databases that choose among their indexes themselves."""
         return self.plan(queue, filter)
         yield
 
-    def plan_branches(
+    def _plan_branches(
         self, queue: QueueInfo, filter: Filter | None, branches: Sequence[Branch]
     ) -> ClaimPlan:
         """The plan with these branches, which together match what the filter matches."""

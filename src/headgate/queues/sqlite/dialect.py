@@ -18,7 +18,7 @@ from headgate.message import Scalar
 from headgate.queues.engine import Operation, QueueInfo
 from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
 from headgate.queues.sql.message_rows import raw_columns_of
-from headgate.queues.sql.plan import Probe, choices_of
+from headgate.queues.sql.plan import Probe
 from headgate.queues.sql.search import ClaimPlan, Planner
 
 _MOST_COUNTED: Final = 20_000
@@ -84,20 +84,17 @@ class IndexChoice:
         plan = self._planner.plan(queue, filter)
         if filter is None or plan.conditions[0].probe is None:
             return plan
-        choices = choices_of(filter, queue.indexed)
+        choices = self._planner.choices(queue, filter)
         if len(choices) == 1:
             return plan
         costs = []
-        for branches in choices:
+        for choice in choices:
             count = 0
-            for branch in branches:
-                assert branch.probe is not None
-                count += yield from self._count(queue, branch.probe)
+            for condition in choice.conditions:
+                assert condition.probe is not None
+                count += yield from self._count(queue, condition.probe)
             costs.append(count)
-        best = costs.index(min(costs))
-        if not best:
-            return plan
-        return self._planner.plan_branches(queue, filter, choices[best])
+        return choices[costs.index(min(costs))]
 
     def _count(self, queue: QueueInfo, probe: Probe) -> Operation[int]:
         """How many deliveries are READY with that value, up to a bound; a count is valid for some seconds."""

@@ -29,6 +29,7 @@ from headgate.queues.database_url import sqlite_path
 from headgate.queues.engine import Statement, Transaction, TransactionMode
 from headgate.queues.queue import Queue
 from headgate.queues.sql.dialect import migrations_of, split_statements, statements_of
+from headgate.queues.sql import search as search_module
 from headgate.queues.sql.search import Search
 from headgate.queues.sqlite.engine import SqliteEngine
 from headgate.queues.sqlite.schema import migrate
@@ -492,6 +493,25 @@ def test_a_filter_that_matches_nothing_scans_only_new_messages(db, orders):
     assert len(orders.claim(filter=filter)) == 1
     record = memory.record(orders.info, filter)
     assert (record.upto, record.matches) == (51, (51,))
+
+
+def test_a_filter_is_planned_once_whatever_the_number_of_claims_and_queues(db, monkeypatch):
+    planned = []
+    for name in ("branches_of", "choices_of"):
+        original = getattr(search_module, name)
+
+        def count(*args, original=original, name=name):
+            planned.append(name)
+            return original(*args)
+
+        monkeypatch.setattr(search_module, name, count)
+    filter = parse("type IN ('a', 'b') AND region = 'EU' AND n > 5")
+    for name in ("first", "second"):
+        queue = db.queue(name, filter_headers=["type", "region"])
+        queue.publish(b"", headers={"type": "a", "region": "EU", "n": 1})
+        for _ in range(3):
+            assert queue.claim(filter=filter) == []
+    assert planned == ["branches_of", "choices_of"]
 
 
 def test_deliveries_are_scanned_by_their_key_and_not_sorted(db, orders):
