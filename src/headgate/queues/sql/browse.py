@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from headgate.filters import Filter, to_text
 from headgate.filters.compile import compile_predicate
+from headgate.filters.compile.sql import ALWAYS
 from headgate.queues.engine import (
     DeliverySnapshot,
     IndexAdvice,
@@ -22,7 +23,7 @@ from headgate.queues.engine import (
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import columns_of, message_of, read_messages, snapshot_of
-from headgate.queues.sql.plan import probed_headers
+from headgate.queues.sql.plan import branches_of, headers_in, probed_headers
 from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.search import Candidates, ClaimPlan, Search, merged_select
 
@@ -199,11 +200,19 @@ class Browser:
         rows = yield Statement(explain, (info.id, _ADVISED_LIMIT, *params))
         return IndexAdvice(
             tuple(str(row[-1]) for row in rows),
-            any(condition.scans for condition in plan.conditions),
-            tuple(name for name in probed_headers(filter) if name not in info.indexed),
+            any(each.scans and each.ranged is None for each in plan.conditions),
+            tuple(name for name in self._helpful_headers(filter) if name not in info.indexed),
             tuple(
                 f"{to_text(condition.residual)}: {'; '.join(condition.reasons)}"
                 for condition in plan.conditions
                 if condition.residual is not None
             ),
         )
+
+    def _helpful_headers(self, filter: Filter) -> tuple[str, ...]:
+        """The headers to declare, so that the filter is answered by lookups, or by a range in one index."""
+        if probed := probed_headers(filter):
+            return probed
+        [branch, *others] = branches_of(filter, headers_in(filter))
+        ranged = None if others else self._dialect.range_of(branch, ALWAYS)
+        return () if ranged is None else (ranged.header,)

@@ -16,9 +16,9 @@ from headgate.filters import Filter
 from headgate.filters.compile.sql import NEVER, Layout, Sql, SqlDialect, index_expression
 from headgate.message import Scalar
 from headgate.queues.engine import Operation, QueueInfo
-from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
+from headgate.queues.sql.dialect import ClaimCondition, InRange, QueueDialect
 from headgate.queues.sql.message_rows import raw_columns_of
-from headgate.queues.sql.plan import Probe
+from headgate.queues.sql.plan import Branch, Probe, ranged_header
 from headgate.queues.sql.search import ClaimPlan, Planner
 
 _MOST_COUNTED: Final = 20_000
@@ -30,7 +30,6 @@ _DELIVERY: Final = Layout(headers="d.keys")
 
 class SqliteDialect(QueueDialect):
     name: SqlDialect = "sqlite"
-    has_ranges = True
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(wall_us=clock.wall_us)
@@ -51,6 +50,10 @@ class SqliteDialect(QueueDialect):
     def hint(self, probe: Probe, first_parameter: int) -> Sql | None:
         # Also where the filter has this condition: the index must be usable in whatever form the filter is compiled.
         return Sql(f"{key_expression(probe.header)} = ?{first_parameter}", (_key(probe.value),))
+
+    def range_of(self, branch: Branch, where: Sql) -> InRange | None:
+        header = ranged_header(branch)
+        return None if header is None else InRange(header, where)
 
     def index_hint(self, condition: ClaimCondition) -> str:
         if condition.where == NEVER:
