@@ -514,6 +514,31 @@ def test_a_filter_is_planned_once_whatever_the_number_of_claims_and_queues(db, m
     assert planned == ["branches_of", "choices_of"]
 
 
+@pytest.mark.parametrize(("filter", "pages"), [("kind = 'y'", 1), ("kind LIKE 'x%'", 3)])
+def test_browsing_reads_as_many_pages_as_its_matches_fill(db, orders, filter, pages):
+    orders.publish_many(Message(b"", headers={"kind": "x"}) for _ in range(250))
+    read: list[Statement] = []
+
+    def count(operation):
+        reply = None
+        while True:
+            try:
+                statement = operation.send(reply)
+            except StopIteration:
+                return
+            if isinstance(statement, Statement) and "headgate_message" in statement.text:
+                read.append(statement)
+            reply = yield statement
+
+    db.engine.run(count(db.engine.operations.browse(orders.info, 300, filter=parse(filter))))
+    assert len(read) == 1
+    read.clear()
+    for after in (0, 100, 200)[:pages]:
+        browse = db.engine.operations.browse(orders.info, 100, after=after, filter=parse(filter))
+        db.engine.run(count(browse))
+    assert len(read) == pages
+
+
 def test_deliveries_are_scanned_by_their_key_and_not_sorted(db, orders):
     operations = db.engine.operations
     search = Search(orders.info, operations.planner.plan(orders.info, parse("kind = 'y'")))
