@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ import pyarrow as pa
 from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
+from stream_history import bench_history, bench_partitions
 
 from headgate.filters.compile.python import compile_predicate
 from headgate.filters.parser import parse
@@ -82,10 +84,10 @@ def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     messages = data.messages(count)
     places = (place / f"publish-{i}" for i in range(1000))
 
-    def publish() -> None:
+    def publish(name: str | None = None, messages: list[Message] = messages) -> None:
         with (
             Stream.create(next(places), indexed=["region"]) as stream,
-            stream.producer() as producer,
+            stream.producer(name) as producer,
         ):
             for message in messages:
                 producer.publish(message)
@@ -105,6 +107,16 @@ def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
                 file.write(json.dumps(line) + "\n")
 
     single = bench.rate("publish, one by one", publish, count, 500_000)
+    stamped = [
+        replace(message, key=f"k{i % 1000}", timestamp=START_US + i)
+        for i, message in enumerate(messages)
+    ]
+    for what, work in (
+        ("a named producer", lambda: publish("p")),
+        ("with key and timestamp", lambda: publish(messages=stamped)),
+        ("a named producer, with key and timestamp", lambda: publish("p", stamped)),
+    ):
+        bench.rate(f"publish, one by one, {what}", work, count, 400_000)
     many = bench.rate("publish_many, 4,096 at a time", publish_many, count, 500_000)
     lines = bench.rate("JSON lines, nothing checked", write_json, count)
     for ours in (single, many):
@@ -390,6 +402,11 @@ def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     shutil.rmtree(place / "wake")
 
 
+def bench_growth(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    bench_history(bench, place, quick)
+    bench_partitions(bench, place, quick)
+
+
 def bench_memory(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     size = (1 if quick else 5) * 10**9
     rows_a_table, payload = 20_000, 1000
@@ -429,6 +446,7 @@ PARTS: dict[str, Callable[[Bench, Data, Path, bool], None]] = {
     "rabbitmq": bench_rabbitmq,
     "single": bench_single,
     "wake": bench_wake,
+    "history": bench_growth,
     "memory": bench_memory,
 }
 

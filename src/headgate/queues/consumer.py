@@ -12,7 +12,14 @@ from types import TracebackType
 
 from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
-from headgate.queues.consumer_group import ConsumerGroup, Member, Mode, Retry, Strategy, check_mode
+from headgate.queues.consumer_options import (
+    ConsumerGroup,
+    Member,
+    Mode,
+    Retry,
+    Strategy,
+    check_mode,
+)
 from headgate.queues.delivery import Delivery
 from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Usage
 from headgate.queues.ledger import (

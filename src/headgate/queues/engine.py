@@ -339,8 +339,8 @@ class Operations(Protocol):
         ...
 
     def route(self) -> Operation[int]:
-        """Deliver messages from the SQL door to the subscriptions, and delete expired push subscriptions; how many
-        deliveries were made. Claims on subscriptions begin with it."""
+        """Deliver messages from the `inbox` view to the subscriptions, and delete expired push subscriptions. Return the
+        number of deliveries that were made. Claims on subscriptions begin with it."""
         ...
 
     # -- publishing and consuming --

@@ -12,7 +12,7 @@ from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, declarations
 from headgate.queues.arguments import LEASE
 from headgate.queues.consumer import Consumer
-from headgate.queues.consumer_group import Member, Mode, Retry, Strategy
+from headgate.queues.consumer_options import Member, Mode, Retry, Strategy
 from headgate.queues.delivery import Delivery
 from headgate.queues.engine import (
     ClaimedMessage,

@@ -14,7 +14,14 @@ from headgate.queues import arguments
 from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.aio.tasks import AsyncEvent, AsyncWorker, call, ends_worker, join_all
 from headgate.queues.aio.wakeup import AsyncWakeup
-from headgate.queues.consumer_group import ConsumerGroup, Member, Mode, Retry, Strategy, check_mode
+from headgate.queues.consumer_options import (
+    ConsumerGroup,
+    Member,
+    Mode,
+    Retry,
+    Strategy,
+    check_mode,
+)
 from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Usage
 from headgate.queues.ledger import (
     RECONNECT_S,

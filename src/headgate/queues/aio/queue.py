@@ -12,7 +12,7 @@ from headgate.queues import arguments, declarations
 from headgate.queues.aio.consumer import AsyncConsumer
 from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.arguments import LEASE
-from headgate.queues.consumer_group import Member, Mode, Retry, Strategy
+from headgate.queues.consumer_options import Member, Mode, Retry, Strategy
 from headgate.queues.engine import (
     AsyncEngine,
     ClaimedMessage,

@@ -126,7 +126,7 @@ class MemoryOperations(MemoryState):
     @at_once
     def route(self) -> int:
         self._drop_expired()
-        return 0  # memory has no SQL door
+        return 0  # memory has no `inbox` view
 
     # -- publishing and consuming --
 

@@ -15,9 +15,9 @@ import psycopg
 
 from headgate.errors import HeadgateError
 from headgate.forks import call_in_child
-from headgate.queues.database_url import PostgresTarget
+from headgate.queues.database_url import PostgresTarget, hide_credentials
 from headgate.queues.engine import CommitWatch, Wake
-from headgate.queues.postgres.connection import open_connection, translated_errors
+from headgate.queues.postgres.connection import open_connection, translate_errors
 from headgate.queues.wakers import Wakers
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Listener:
     """Wakes consumers from a thread of its own, which runs from the first watch until the listener is closed."""
 
     def __init__(self, target: PostgresTarget) -> None:
-        self._target = target
+        self._target, self._shown = target, hide_credentials(target.url)
         self._start_over()
         call_in_child(self, Listener._start_over)
 
@@ -70,13 +70,17 @@ class Listener:
             try:
                 with open_connection(self._target, _SETTINGS) as connection:
                     pause = _FIRST_PAUSE_S
-                    with translated_errors(connection):
+                    with translate_errors(connection):
                         self._listen(connection)
             except Exception as problem:  # nothing may end the listener but closing it
                 # Operations raise by themselves; consumers that wait are woken when the connection is up again.
                 known = isinstance(problem, HeadgateError)
                 _log.warning(
-                    "listener: %s; trying again in %.2f s", problem, pause, exc_info=not known
+                    "listener of %s: %s; trying again in %.2f s",
+                    self._shown,
+                    problem,
+                    pause,
+                    exc_info=not known,
                 )
                 self._stopping.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)

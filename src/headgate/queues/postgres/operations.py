@@ -18,10 +18,11 @@ from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import ScanClaims, ScanMemory, ScanRecord
 from headgate.queues.sql.declare import Declarations, backfill
+from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Leases, Settlement
 from headgate.queues.sql.operations import SqlOperations
-from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
+from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.search import Candidates, Planner
 
 _MOST_ATTEMPTS: Final = 20

@@ -1,4 +1,4 @@
-"""Browsing without claiming, deleting in bulk, statistics and index advice."""
+"""Browsing without claiming, statistics and index advice; deleting and requeueing in bulk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ChoosePlan(Protocol):
 
 
 class Browser:
-    """Reads queues as they are; changes many deliveries at once."""
+    """Reads queues as they are, without claiming."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Browser:
         plan = compile_sql(
             filter, self._dialect.name, first_parameter=first, layout=ON_MESSAGE, now_us=now
         )
-        where = self._dialect.numbered(plan.where, first)
+        where = self._dialect.number_placeholders(plan.where, first)
         if plan.residual is None and not self._dialect.has("readable"):
             return where, None
         if self._dialect.has("readable"):
@@ -163,47 +163,11 @@ class Browser:
         ]
 
     def _find_routed(self, queue: QueueInfo) -> Operation[QueueInfo]:
-        """The queue as it is now; a subscription after it has got its messages from the SQL door."""
+        """Find the queue as it is now; a subscription first receives its messages from the `inbox` view."""
         queue = yield from self._catalog.find(queue.name)
         if queue.kind != "queue":
             yield from self._router.route()
         return queue
-
-    # -- deleting and requeueing --
-
-    def purge(self, queue: QueueInfo, state: State | None = None) -> Operation[int]:
-        queue = yield from self._catalog.find(queue.name)
-        if state is None:
-            return (yield from self._repeat(self._dialect.statement("purge_waiting", queue.id)))
-        statement = self._dialect.statement("purge_state", queue.id, state=str(int(state)))
-        return (yield from self._repeat(statement))
-
-    def prune(self, queue: QueueInfo, older_than_us: int) -> Operation[int]:
-        queue = yield from self._catalog.find(queue.name)
-        count = 0
-        for name in ("prune", "prune_archive"):
-            count += yield from self._repeat(
-                self._dialect.statement(name, queue.id, self._dialect.timestamp_us(), older_than_us)
-            )
-        return count
-
-    def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> Operation[int]:
-        queue = yield from self._catalog.find(queue.name)
-        now = self._dialect.now_us()
-        if ids is None:
-            count = yield from self._repeat(self._dialect.statement("requeue", queue.id, now))
-        else:
-            some = self._dialect.statement("requeue_some", queue.id, now, list(ids))
-            count = len((yield some))
-        yield Notify((queue.id,))
-        return count
-
-    def _repeat(self, statement: Statement) -> Operation[int]:
-        """Run the statement until it changes nothing; each run is a short transaction. How many rows were changed."""
-        count = 0
-        while rows := (yield statement):
-            count += len(rows)
-        return count
 
     # -- statistics --
 
@@ -263,3 +227,43 @@ class Browser:
         [branch, *others] = branches_of(filter, headers_in(filter))
         ranged = None if others else self._dialect.range_of(branch, ALWAYS)
         return () if ranged is None else (ranged.header,)
+
+class BulkChanges:
+    """Deletes and requeues many deliveries of a queue."""
+
+    def __init__(self, dialect: QueueDialect, catalog: CatalogCache) -> None:
+        self._dialect, self._catalog = dialect, catalog
+
+    def purge(self, queue: QueueInfo, state: State | None = None) -> Operation[int]:
+        queue = yield from self._catalog.find(queue.name)
+        if state is None:
+            return (yield from self._repeat(self._dialect.statement("purge_waiting", queue.id)))
+        statement = self._dialect.statement("purge_state", queue.id, state=str(int(state)))
+        return (yield from self._repeat(statement))
+
+    def prune(self, queue: QueueInfo, older_than_us: int) -> Operation[int]:
+        queue = yield from self._catalog.find(queue.name)
+        count = 0
+        for name in ("prune", "prune_archive"):
+            count += yield from self._repeat(
+                self._dialect.statement(name, queue.id, self._dialect.timestamp_us(), older_than_us)
+            )
+        return count
+
+    def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> Operation[int]:
+        queue = yield from self._catalog.find(queue.name)
+        now = self._dialect.now_us()
+        if ids is None:
+            count = yield from self._repeat(self._dialect.statement("requeue", queue.id, now))
+        else:
+            some = self._dialect.statement("requeue_some", queue.id, now, list(ids))
+            count = len((yield some))
+        yield Notify((queue.id,))
+        return count
+
+    def _repeat(self, statement: Statement) -> Operation[int]:
+        """Run the statement until it changes nothing, each time in a short transaction; return the number of rows."""
+        count = 0
+        while rows := (yield statement):
+            count += len(rows)
+        return count

@@ -97,7 +97,7 @@ class ScanClaims:
 
 
 def claim_mode(acks: Sequence[Receipt]) -> TransactionMode:
-    """Only acks must survive a power failure: it also ends the consumer that holds a lost lease."""
+    """WRITE if the claim acks too: an ack must survive a power failure. Losing a lease only repeats a delivery."""
     return TransactionMode.WRITE if acks else TransactionMode.LEASE
 
 

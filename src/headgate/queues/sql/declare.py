@@ -23,8 +23,9 @@ from headgate.queues.engine import (
 )
 from headgate.queues.sql.backlog import Backlogs
 from headgate.queues.sql.catalog import CatalogCache
+from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
-from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
+from headgate.queues.sql.route import SubscriptionRouter
 
 
 class FilterIndexes(Protocol):

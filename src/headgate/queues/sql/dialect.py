@@ -79,8 +79,8 @@ class QueueDialect(ABC):
     def timestamp_us(self) -> int | None:
         """The timestamp of a new message; None where the database sets it."""
 
-    def numbered(self, sql: Sql, first_parameter: int) -> Sql:
-        """The compiled condition with numbered placeholders."""
+    def number_placeholders(self, sql: Sql, first_parameter: int) -> Sql:
+        """Number the placeholders of a compiled condition."""
         return sql
 
     def hint(self, probe: Probe, first_parameter: int) -> Sql | None:
@@ -141,7 +141,7 @@ class QueueDialect(ABC):
                 tree, self.name, first_parameter=first, layout=layout, now_us=self.wall_us()
             )
             plans.append(plan)
-            parts.append(self.numbered(plan.where, first))
+            parts.append(self.number_placeholders(plan.where, first))
         residual = [plan.residual for plan in plans if plan.residual is not None]
         where = all_of(parts)
         return ClaimCondition(

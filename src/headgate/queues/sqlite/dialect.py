@@ -42,7 +42,7 @@ class SqliteDialect(QueueDialect):
     def timestamp_us(self) -> int:
         return self.wall_us()
 
-    def numbered(self, sql: Sql, first_parameter: int) -> Sql:
+    def number_placeholders(self, sql: Sql, first_parameter: int) -> Sql:
         before, *after = sql.text.split("?")  # values are bound: no other ? can be in it
         pieces = [f"?{number}{text}" for number, text in enumerate(after, first_parameter)]
         return Sql(before + "".join(pieces), sql.params)

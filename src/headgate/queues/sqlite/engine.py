@@ -16,12 +16,13 @@ from headgate.forks import call_before_fork, call_in_child, call_in_parent
 from headgate.queues.engine import Access, CommitWatch, Operation, Publication, QueueInfo, Wake
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sqlite.connection import (
+    TRANSLATED,
     CatalogChanged,
     SqliteConnection,
     busy_handler,
     retry_while_busy,
     translate,
-    translated_errors,
+    translate_errors,
 )
 from headgate.queues.sqlite.dialect import SqliteDialect
 from headgate.queues.sqlite.file import (
@@ -75,7 +76,7 @@ class SqliteEngine:
         """Open the file and migrate its tables; the offset of its clock."""
         check_free(self.path)
         is_read_only = self._access == "look"
-        with translated_errors(self.path):
+        with translate_errors(self.path):
             if self._access != "create":
                 check_tables(self.path, self._access)
             connection = self._open()
@@ -90,7 +91,7 @@ class SqliteEngine:
         connection = self._borrow()
         try:
             return connection.run(operation)
-        except (apsw.Error, OverflowError) as problem:
+        except TRANSLATED as problem:
             raise translate(problem, self.path) from problem
         finally:
             self._give_back(connection)
@@ -107,7 +108,7 @@ class SqliteEngine:
                 return id
             except CatalogChanged:
                 pass
-            except (apsw.Error, OverflowError) as problem:
+            except TRANSLATED as problem:
                 raise translate(problem, self.path) from problem
             finally:
                 self._give_back(connection)
@@ -183,7 +184,7 @@ class SqliteEngine:
 
     def _open(self) -> apsw.Connection:
         refuse_inherited(self.path)
-        with translated_errors(self.path):
+        with translate_errors(self.path):
             connection = open_file(self.path, self._access)
             # Plans must not depend on values: otherwise each new value has its statement prepared again.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)

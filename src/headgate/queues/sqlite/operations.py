@@ -26,12 +26,13 @@ from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import Claims, ScanClaims, ScanMemory, claim_mode, record_in_order
 from headgate.queues.sql.declare import Declarations, backfill
+from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
 from headgate.queues.sql.message_rows import row_of
 from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.publish import RoutedPublication, check_is_queue, delivery_row, route
-from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
+from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.search import Candidates, Planner, Search, choose, skip_of
 from headgate.queues.sqlite.dialect import IndexChoice
 

@@ -1,11 +1,12 @@
-"""Consume a stream: messages one by one, from a start or a named cursor, to the end or on and on.
+"""Consume a stream: messages one by one, from a start or a named cursor, to the end or without end.
 
     with stream.consume("region = 'EU'", cursor="billing", follow=True) as consumer:
         for message in consumer:
             book(message)
             consumer.commit()
 
-A consumer that follows the stream sleeps until a file of the stream changes; it does not poll.
+A consumer that follows the stream sleeps until a file of the stream changes (`file_watch`). It also polls
+every 5 seconds, in case the kernel misses a change.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ Result = TypeVar("Result")
 # Messages decoded at a time. The garbage collector looks at all that are alive again and again: with the 32,768 of a
 # batch it takes as long as decoding itself.
 DECODED_ROWS: Final = 1024
+SLOWEST_LOOK: Final = (
+    0.05  # seconds between looks at all streams, where the kernel does not say which has changed
+)
 LONGEST_SLEEP: Final = 5.0  # seconds; in case the kernel misses a change
 
 
@@ -81,7 +85,9 @@ class StreamConsumer(Iterator[Message]):
         self._catalog = SegmentCatalog(directory, sealed)
         self._name = f"{directory}: " + ("the reader" if cursor is None else f"cursor {cursor!r}")
         self._last: Record | None = None  # returned last
-        self._passed = self._first_position(start)  # no match before it is still to be returned
+        self._passed = self._first_position(
+            start
+        )  # the offset before which every match was returned
         self._buffer: Iterator[Record] = iter(())
         self._rest: pa.RecordBatch | None = None  # of the batch that is being decoded
         self._scan: Scan | None = self._scan_until(self._catalog.next_offset())
@@ -249,6 +255,8 @@ class Tail:
         self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
         self._watch: Watch | None = None
         self._stopped = False
+        self._missed = True  # there may be changes that the watch did not report
+        self._looked = 0.0
 
     def next(self, poll: Callable[[], Result | None]) -> Result:
         """Return what `poll` gives, at once or after a change of the streams; StopIteration at the end."""
@@ -276,8 +284,25 @@ class Tail:
         left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
         if left <= 0:
             return False
-        self._watch.wait(min(left, LONGEST_SLEEP))
+        self._missed |= not self._watch.wait(min(left, LONGEST_SLEEP))
         return True
+
+    def look(self) -> set[str] | None:
+        """Return the directories of the streams that have changed since the last look; None: any may have. Never wait."""
+        if not self._follow:
+            return set()
+        if self._watch is None:
+            self._watch = watch_streams(*self._directories)
+            return None
+        if not self._watch.kernel_wakes:  # looking means to list them all
+            now = time.monotonic()
+            self._missed |= now - self._looked > SLOWEST_LOOK
+            self._looked = now if self._missed else self._looked
+        else:
+            self._watch.wait(0)
+        missed, self._missed = self._missed, False
+        changed = self._watch.take_changed()
+        return None if missed else changed
 
     def stop(self) -> None:
         """Make the waiting thread return without a message."""

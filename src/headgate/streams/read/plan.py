@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from headgate.filters import (
-    TRUE,
-    Chunks,
-    DistinctSets,
-    Facts,
-    Field,
-    FieldFacts,
-    Flags,
-    NormalFilter,
-)
+from headgate.filters import TRUE, Chunks, Flags, NormalFilter
 from headgate.filters.compile import judge
 from headgate.streams.read.entry_filters import EntryFilter, accepts
 from headgate.streams.segments.segment import Segment
@@ -57,8 +47,9 @@ def survivors(
     stats: ScanStats,
 ) -> Iterator[Survivor]:
     """Yield the chunks that may hold a match with an offset in [low, high), in the order of the segment."""
+    start, end = segment.chunks_between(low, high)
     first, last = segment.offset_bounds()
-    candidates = np.flatnonzero((last >= low) & (first < high))
+    candidates = np.flatnonzero((last[start:end] >= low) & (first[start:end] < high)) + start
     if not len(candidates):
         return
     stats.bytes_total += int(segment.lengths()[candidates].sum())
@@ -72,51 +63,10 @@ def survivors(
 
 
 def _verdicts(segment: Segment, filter: NormalFilter, candidates: Chunks) -> tuple[Flags, Flags]:
-    facts = segment.facts()
-    if filter.tree == TRUE:
-        filled = facts.rows[candidates] > 0
-        return filled, filled
     start, end = int(candidates[0]), int(candidates[-1]) + 1
-    judged = judge(filter, facts if end - start == len(facts) else slice_facts(facts, start, end))
+    facts = segment.facts(start, end)
+    if filter.tree == TRUE:
+        filled = facts.rows[candidates - start] > 0
+        return filled, filled
+    judged = judge(filter, facts)
     return judged.some[candidates - start], judged.all[candidates - start]
-
-
-# ---- facts about a part of the chunks ----------------------------------------------------------------
-
-
-def slice_facts(facts: Facts, start: int, end: int) -> Facts:
-    """Return the facts of the chunks in [start, end): a consumer at the tail plans only the new ones."""
-    return Facts(
-        facts.rows[start:end],
-        _SlicedFields(facts.fields, start, end),
-        lambda field, value, chunks: facts.probe(field, value, chunks + start),
-    )
-
-
-class _SlicedFields(Mapping[Field, FieldFacts]):
-    def __init__(self, fields: Mapping[Field, FieldFacts], start: int, end: int) -> None:
-        self._fields, self._start, self._end = fields, start, end
-
-    def __getitem__(self, field: Field) -> FieldFacts:
-        known, part = self._fields[field], slice(self._start, self._end)
-        chunks = np.arange(self._start, self._end)
-        return FieldFacts(
-            {kind: found.at(chunks) for kind, found in known.ranges.items()},
-            covered=None if known.covered is None else known.covered[part],
-            opaque=None if known.opaque is None else known.opaque[part],
-            distinct=None if known.distinct is None else _slice_sets(known.distinct, part),
-        )
-
-    def __contains__(self, field: object) -> bool:
-        return field in self._fields
-
-    def __iter__(self) -> Iterator[Field]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-
-def _slice_sets(sets: DistinctSets, part: slice) -> DistinctSets:
-    starts: npt.NDArray[np.intp] = sets.starts[part.start : part.stop + 1]
-    return DistinctSets(sets.values, sets.codes, starts, sets.complete[part])

@@ -22,6 +22,7 @@ from headgate.message import Scalar
 from headgate.streams.format import FORMAT_VERSION
 from headgate.streams.segments.gather import Rows
 from headgate.streams.segments.segment import ChunkMetadata
+from headgate.streams.segments.sliced_facts import slice_facts
 from headgate.streams.segments.summary import Summary
 
 _METADATA: Final = (
@@ -52,8 +53,11 @@ class SummarizedSegment(ABC):
     def __len__(self) -> int:
         return len(self._summary.rows)
 
-    def facts(self) -> Facts:
-        return self._summary.facts()
+    def facts(self, start: int = 0, end: int | None = None) -> Facts:
+        return slice_facts(self._summary.facts(), start, len(self) if end is None else end)
+
+    def chunks_between(self, low: int, high: int) -> tuple[int, int]:
+        return 0, len(self)  # they are in any order
 
     @abstractmethod
     def chunk(self, i: int) -> SummarizedChunk: ...

@@ -20,17 +20,17 @@ from headgate.streams.format import (
     SegmentFile,
     cold_bounds,
     index_path,
-    is_followed,
     log_path,
     segment_files,
 )
+from headgate.streams.listing import is_followed, list_segments
 from headgate.streams.options import (
     StreamOptions,
     damaged_options,
     load_options,
     mend_options,
 )
-from headgate.streams.read.catalog import SegmentCatalog, list_segments
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.scan import locate_damage
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE
 from headgate.streams.segments.hot_index import Entries, IndexShape, next_offset_of

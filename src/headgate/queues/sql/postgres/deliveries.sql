@@ -1,3 +1,5 @@
+-- States of a delivery, as in engine.State: 0 READY, 1 DELAYED, 2 LEASED, 3 DEAD.
+
 -- name: promote
 -- Queue, now. Due deliveries become ready; after the last attempt, dead. A delivery that was leased together with others
 -- gets its attempt back, and is claimed alone from now on.

@@ -1,4 +1,4 @@
-"""What may be said of a consumer: its members and which of them gets a message, how it waits, how it retries."""
+"""The options of a consumer: its members and which of them gets a message, how it waits, how it retries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Retry:
     most: timedelta = timedelta(minutes=5)
 
     def delay(self, attempts: int) -> timedelta:
-        """The delay before the next attempt, after so many."""
+        """The delay before the next attempt, after this number of attempts."""
         grown = self.first.total_seconds() * self.factor ** min(max(attempts - 1, 0), 64)
         return min(timedelta(seconds=min(grown, 1e9)), self.most)
 
