@@ -171,7 +171,9 @@ def check_postgres(url: str | None) -> Finding:
             "PostgreSQL", "weak", f"server {server}, this role may not create schemas", advice
         )
     if longest:
-        return Finding("PostgreSQL", "weak", f"server {server}, {_tell_long(longest)}", _LONG_ADVICE)
+        return Finding(
+            "PostgreSQL", "weak", f"server {server}, {_tell_long(longest)}", _LONG_ADVICE
+        )
     return Finding("PostgreSQL", "fine", f"server {server}")
 
 

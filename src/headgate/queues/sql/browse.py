@@ -228,6 +228,7 @@ class Browser:
         ranged = None if others else self._dialect.range_of(branch, ALWAYS)
         return () if ranged is None else (ranged.header,)
 
+
 class BulkChanges:
     """Deletes and requeues many deliveries of a queue."""
 

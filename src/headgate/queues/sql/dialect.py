@@ -45,7 +45,9 @@ class InRange:
 
     header: str
     where: Sql
-    keys: tuple[str, str] | None = None  # the first key, and the one after the last, where `where` has no such range
+    keys: tuple[str, str] | None = (
+        None  # the first key, and the one after the last, where `where` has no such range
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from headgate.queues.database import connect
 from headgate.queues.database_url import sqlite_path
 from headgate.queues.engine import Statement, Transaction, TransactionMode
 from headgate.queues.queue import Queue
-from headgate.queues.sql.dialect import migrations_of, split_statements, statements_of
 from headgate.queues.sql import search as search_module
+from headgate.queues.sql.dialect import migrations_of, split_statements, statements_of
 from headgate.queues.sql.search import Search
 from headgate.queues.sqlite.engine import SqliteEngine
 from headgate.queues.sqlite.schema import migrate
