@@ -1,4 +1,4 @@
-"""Wait for changes in directories, by this process or another, without polling.
+"""Wait for changes in directories, by this process or another; polling only where the kernel does not report them.
 
 On Linux the kernel reports when a file in the directory is written, created, renamed or removed (inotify). Elsewhere,
 and where the kernel refuses, writers in this process call `notify`, and changes by other processes are found by polling

@@ -133,8 +133,11 @@ def text_array(column: Column) -> pa.Array:
 
 def plain_text_array(column: Column) -> pa.Array:
     """Store strings without a dictionary."""
-    if not all(issubclass(kind, str | NoneType) for kind in column.types):
-        raise TypeError("a text column holds something else")  # Arrow would let bytes pass
+    if not all(
+        issubclass(kind, str | NoneType) for kind in column.types
+    ):  # Arrow would accept bytes
+        found = ", ".join(sorted(kind.__name__ for kind in column.types))
+        raise TypeError(f"a text column holds values of type {found}, not only str")
     return pa.array(column.values, pa.string())
 
 

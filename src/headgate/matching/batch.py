@@ -1,7 +1,7 @@
-"""Matching a batch: an index answers once for all rows that it cannot tell apart.
+"""Matching a batch: an index is queried once for all rows that are equal to it.
 
-Each row is reduced to what the index can tell apart: in each column a value that an entry asks for, or that there is
-another value, or none. Rows with equal combinations of these get one answer.
+Each row is reduced to the values that the index distinguishes: in each column, a value that occurs in an entry, any other
+value, or none. Rows with equal combinations share one query and its answer.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def match_topics(
 
 
 def combine_codes(columns: Sequence[Ints], count: int) -> tuple[Ints, Ints]:
-    """The number of each row's combination of codes, and the first row that has each."""
+    """Number the distinct combinations of codes: return the number of each row's combination, and the first row of each."""
     total, room = np.zeros(count, np.int64), 1
     for codes in columns:
         size = int(codes.max(initial=0)) + 1
@@ -89,12 +89,14 @@ def combine_codes(columns: Sequence[Ints], count: int) -> tuple[Ints, Ints]:
         room *= size
     total, room = _number(total)
     first = np.zeros(room, np.int64)
-    first[total[::-1]] = np.arange(count - 1, -1, -1)  # of equal ones the last is written last
+    first[total[::-1]] = np.arange(
+        count - 1, -1, -1
+    )  # descending, so that the first row of a code is written last
     return total, first
 
 
 def rows_by_code(rows: RowNumbers, codes: Ints, count: int) -> list[RowNumbers]:
-    """The rows of each code, in their order."""
+    """Group the rows by code; the rows of a code keep their order."""
     ends = np.cumsum(np.bincount(codes, minlength=count)).tolist()
     narrow = codes.astype(np.uint16) if count <= 1 << 16 else codes  # numpy sorts these by radix
     ordered = rows[np.argsort(narrow, kind="stable")]
@@ -264,9 +266,8 @@ class Selections(Generic[Member]):
 
     def __init__(self, num_rows: int) -> None:
         self.num_rows = num_rows
-        self.reached: Bools = np.zeros(
-            num_rows, np.bool_
-        )  # for each row, whether any member gets it
+        # For each row, whether any member gets it.
+        self.reached: Bools = np.zeros(num_rows, np.bool_)
         self._pending: list[tuple[RowNumbers, Ints, Sequence[Set[Member]]]] = []
         self._groups: dict[int, tuple[frozenset[Member], list[RowNumbers]]] = {}
 

@@ -49,7 +49,7 @@ class TreeNode:
     __slots__ = ("at", "residuals", "slot", "tables")
 
     def __init__(self, at: int) -> None:
-        self.at = at  # where in an entry its pairs begin that do not lead here
+        self.at = at  # the position in an entry behind the pairs that lead to this node
         self.tables: dict[Column, dict[Hashable, Any]] = {}
         self.slot: Slot = None
         self.residuals: Residuals | None = None

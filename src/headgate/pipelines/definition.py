@@ -50,7 +50,7 @@ class QueueSource:
 
 @dataclass(frozen=True, slots=True)
 class FormatSource:
-    """Any format Spark reads as a stream; `columns` says which of its columns becomes which part of a message.
+    """Any format Spark reads as a stream; `columns` maps parts of a message to columns of the source.
 
     All other columns are headers of their own name, unless `headers` lists the columns that are headers.
     """

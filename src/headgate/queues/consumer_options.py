@@ -71,6 +71,8 @@ class ConsumerGroup(Generic[D]):
         self._members = [(member, _acceptance(member)) for member in members]
         self._turn = itertools.count()
         self.filter = _union([member.filter for member in members])
+        # Whether it takes everything that the filter matches.
+        self.is_exact = all(member.predicate is None for member in members)
 
     def choose(self, message: Message) -> Member[D] | None:
         """The member to call; None when no member accepts the message. A predicate that raises rejects it."""

@@ -44,15 +44,18 @@ Rules all engines share:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from headgate.errors import QueueError
 from headgate.filters import Filter
 from headgate.message import Message
+
+if TYPE_CHECKING:
+    from headgate.queues.wakers import Waiter
 
 T = TypeVar("T")
 
@@ -494,6 +497,13 @@ class Engine(Protocol):
         claimable, and when a lost connection is up again; never after a rollback."""
         ...
 
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        """As `watch`, for consumers that would claim the same messages from the queue `queue_id()`: of those in one line, a
+        commit wakes one. See queues.wakers."""
+        ...
+
     def close(self) -> None:
         """Close the database. Idempotent; later operations raise DatabaseClosed."""
         ...
@@ -510,5 +520,9 @@ class AsyncEngine(Protocol):
     async def publish_one(self, queue: QueueInfo, publication: Publication) -> int: ...
 
     def watch(self, wake: Wake) -> CommitWatch: ...
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter: ...
 
     async def close(self) -> None: ...

@@ -119,7 +119,7 @@ class OutboxFile:
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Call `wake`, from another thread, after each change of the file, until the returned function is called."""
         watch = file_watch.Watch(
             self._path.absolute().parent, accepts=lambda name: name.startswith(self._path.name)

@@ -214,8 +214,8 @@ class Topology:
         if type(message) is tuple:
             message = Envelope(*message)
         # Settled answers were put in under the lock, and go with the next change.
-        if index.settled:  # where the topic does not decide, it is not even read
-            known = index.settled.get(message.topic)  # type: ignore[union-attr]
+        if index.final:  # where the topic does not decide, it is not even read
+            known = index.final.get(message.topic)  # type: ignore[union-attr]
             if known is not None:
                 return known
         changes, recall, answer = self._changes, index.recall, None
@@ -318,7 +318,7 @@ class Topology:
 
     @contextmanager
     def _bulk(self, sources: Set[str]) -> Iterator[None]:
-        """Insert what is bound to these exchanges meanwhile together; nothing else may be asked of them."""
+        """Insert the bindings that are made inside together; the indexes of these exchanges must not be queried until then."""
         with pause_collector(), ExitStack() as stack:
             for source in sources & self._indexes.keys():
                 stack.enter_context(self._indexes[source].bulk())

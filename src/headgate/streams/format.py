@@ -7,7 +7,7 @@
     <first offset, 20 digits>.arrow  sealed segment; hides a hot segment with this first offset
     <first>-<next offset>.cold       the manifest of a cold segment, whose data is a Parquet file; hides the segments it covers
     cold/                            the Parquet files, unless they are kept elsewhere
-    inbox/                           deposits of outsiders, waiting to be adopted; staged/ holds files they name
+    inbox/                           deposits of processes without the writer lock, waiting to be adopted; staged/ holds files they name
     cursors.db                       the positions of named consumers
 
 All numbers are little-endian. Every part begins at a multiple of 8 bytes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -33,7 +33,7 @@ from headgate.queues.memory.state import MemoryDelivery, MemoryQueue, MemoryStat
 from headgate.queues.sql.declare import check_queue
 from headgate.queues.sql.publish import check_is_queue
 from headgate.queues.sql.search import IN_DOUBT
-from headgate.queues.wakers import Wakers
+from headgate.queues.wakers import Waiter, Wakers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -341,6 +341,11 @@ class MemoryEngine:
 
     def watch(self, wake: Wake) -> CommitWatch:
         return self._store.wakers.add(wake)
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        return self._store.wakers.join(line, queue_id, wake)
 
     def close(self) -> None:
         self._closed = True

@@ -9,6 +9,7 @@ import logging
 import os
 import select
 import threading
+from collections.abc import Callable, Hashable
 from typing import Final
 
 import psycopg
@@ -18,7 +19,7 @@ from headgate.forks import call_in_child
 from headgate.queues.database_url import PostgresTarget, hide_credentials
 from headgate.queues.engine import CommitWatch, Wake
 from headgate.queues.postgres.connection import open_connection, translate_errors
-from headgate.queues.wakers import Wakers
+from headgate.queues.wakers import Waiter, Wakers
 
 _log = logging.getLogger(__name__)
 
@@ -46,13 +47,24 @@ class Listener:
     def add(self, wake: Wake) -> CommitWatch:
         """Call `wake` until the watch is closed; once as soon as the connection is up."""
         watch = self._wakers.add(wake)
+        self._start_thread()
+        return watch
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        """As `add`, for one of several consumers in a line."""
+        waiter = self._wakers.join(line, queue_id, wake)
+        self._start_thread()
+        return waiter
+
+    def _start_thread(self) -> None:
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="headgate-listener", daemon=True
                 )
                 self._thread.start()
-        return watch
 
     def close(self) -> None:
         if self._stopping.is_set():

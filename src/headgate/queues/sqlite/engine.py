@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -36,7 +37,7 @@ from headgate.queues.sqlite.file import (
 from headgate.queues.sqlite.operations import SqlitePublisher, sqlite_operations
 from headgate.queues.sqlite.schema import check_tables, clock_offset, migrate
 from headgate.queues.sqlite.watch import Watcher
-from headgate.queues.wakers import Wakers
+from headgate.queues.wakers import Waiter, Wakers
 
 T = TypeVar("T")
 
@@ -116,12 +117,21 @@ class SqliteEngine:
         return id
 
     def watch(self, wake: Wake) -> CommitWatch:
+        self._start_watcher()
+        return self._wakers.add(wake)
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        self._start_watcher()
+        return self._wakers.join(line, queue_id, wake)
+
+    def _start_watcher(self) -> None:
         with self._lock:
             if self._closed:
                 raise self._closed_error()
             if self._watcher is None:
                 self._watcher = Watcher(self.path, self._open, self._wakers)
-        return self._wakers.add(wake)
 
     def close(self) -> None:
         with self._lock:

@@ -152,8 +152,8 @@ def _advice(
         tried=tuple(tried),
         sizes=(*_indexed_sizes(trials, hot), *_seed_sizes(hot)),
         restrictions=tuple(_restrictions(hot, stats)),
-        sealed_space=sealed.summary_bytes / sealed.nbytes,
-        hot_space=hot.indexed[filter_size].summary_bytes / sealed.nbytes,
+        sealed_space=sealed.summary_bytes / sealed.size,
+        hot_space=hot.indexed[filter_size].summary_bytes / sealed.size,
     )
 
 
@@ -234,7 +234,7 @@ def _restrictions(hot: HotTrials, stats: StreamStats) -> Iterator[RestrictionOut
             tuple(sorted(values, key=repr)),
             stats.messages / max(tally.chunks, 1),
             subject.mean(tally.shares),
-            tally.summary_bytes / max(tally.nbytes, 1),
+            tally.summary_bytes / max(tally.size, 1),
         )
 
 

@@ -48,32 +48,32 @@ _RANGES: Final = (Field("sys", "timestamp"), Field("sys", "priority"))  # known 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """For each filter, the number of chunks and bytes it has to read."""
+    """For each filter, the chunks it has to read and their size: in bytes, or in messages (`Simulation.matching`)."""
 
     chunks: int
-    nbytes: int
+    size: int
     summary_bytes: int  # the size of Bloom filters or index entries
     chunks_read: tuple[int, ...]
-    bytes_read: tuple[int, ...]
+    size_read: tuple[int, ...]
 
     def skipped(self, filter: int) -> float:
-        """The share of all bytes that this filter skips."""
-        return 1 - self.bytes_read[filter] / self.nbytes if self.nbytes else 0.0
+        """The share of the size that this filter skips."""
+        return 1 - self.size_read[filter] / self.size if self.size else 0.0
 
     @property
     def shares(self) -> list[float]:
-        """The share of all bytes that each filter skips."""
-        return [self.skipped(i) for i in range(len(self.bytes_read))]
+        """The share of the size that each filter skips."""
+        return [self.skipped(i) for i in range(len(self.size_read))]
 
 
 def add_tallies(one: Tally, other: Tally) -> Tally:
     """The sum for two parts of a stream."""
     return Tally(
         one.chunks + other.chunks,
-        one.nbytes + other.nbytes,
+        one.size + other.size,
         one.summary_bytes + other.summary_bytes,
         tuple(a + b for a, b in zip(one.chunks_read, other.chunks_read, strict=True)),
-        tuple(a + b for a, b in zip(one.bytes_read, other.bytes_read, strict=True)),
+        tuple(a + b for a, b in zip(one.size_read, other.size_read, strict=True)),
     )
 
 

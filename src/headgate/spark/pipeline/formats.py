@@ -115,7 +115,7 @@ def keeps_records(source: FormatSource) -> bool:
 
 
 def record_options(source: FormatSource) -> dict[str, str]:
-    """The options with which Spark adds that column."""
+    """The options with which Spark adds the text of an unparsed record as a column; none where it should not."""
     if not keeps_records(source):
         return {}
     return {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RECORD}

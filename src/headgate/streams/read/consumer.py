@@ -1,11 +1,14 @@
-"""Consume a stream: messages one by one, from a start or a named cursor, to the end or on and on.
+"""Consume a stream: messages one by one, from a start or a named cursor, to the end or without end.
 
     with stream.consume("region = 'EU'", cursor="billing", follow=True) as consumer:
         for message in consumer:
             book(message)
             consumer.commit()
 
-`consumer.batches()` gives the same messages as Arrow record batches. A consumer that follows the stream sleeps until a file of the stream changes; it does not poll.
+`consumer.batches()` gives the same messages as Arrow record batches.
+
+A consumer that follows the stream sleeps until a file of the stream changes (`file_watch`). It also polls
+every 5 seconds, in case the kernel misses a change.
 """
 
 from __future__ import annotations
@@ -84,7 +87,9 @@ class StreamConsumer(Iterator[Message]):
         self._catalog = SegmentCatalog(directory, sealed)
         self._name = f"{directory}: " + ("the reader" if cursor is None else f"cursor {cursor!r}")
         self._last: Record | None = None  # returned last
-        self._passed = self._first_position(start)  # no match before it is still to be returned
+        self._passed = self._first_position(
+            start
+        )  # the offset before which every match was returned
         self._buffer: Iterator[Record] = iter(())
         self._decoded: pa.RecordBatch | None = None  # what the buffer was made of
         self._rest: pa.RecordBatch | None = None  # was read, and is not decoded yet

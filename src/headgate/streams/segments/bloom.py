@@ -25,7 +25,7 @@ Hashes = npt.NDArray[np.uint64]  # one row a value: h1, h2
 Filters = npt.NDArray[np.uint8]  # one row a chunk
 Positions = npt.NDArray[np.int64]
 
-HASHED_BYTES: Final = 256  # of a text; behind them only its length counts
+HASHED_BYTES: Final = 256  # only the first bytes of a text are hashed, and its length
 # Chunks probed at a time: their filters stay in the cache of the processor.
 _BLOCK: Final = 1 << 15
 

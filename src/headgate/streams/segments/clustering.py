@@ -128,7 +128,7 @@ def _depth_of_change(levels: Sequence[SortKey], order: Rows) -> npt.NDArray[np.i
 
 
 def _starts(
-    depth: npt.NDArray[np.int8], bytes_before: Positions, size: ChunkSize
+    depth: npt.NDArray[np.int8], bytes_through: Positions, size: ChunkSize
 ) -> npt.NDArray[np.intp]:
     """Return where chunks begin: at the coarsest change between one and two sizes, or at a change of group."""
     count, starts = len(depth), [0]
@@ -139,7 +139,7 @@ def _starts(
         while group_starts[group] <= start:
             group += 1
         limit = int(group_starts[group])
-        end = _end(start, limit, depth, bytes_before, size)
+        end = _end(start, limit, depth, bytes_through, size)
         if end >= count:
             return np.array(starts, np.intp)
         starts.append(end)
@@ -149,10 +149,10 @@ def _end(
     start: int,
     limit: int,
     depth: npt.NDArray[np.int8],
-    bytes_before: Positions,
+    bytes_through: Positions,
     size: ChunkSize,
 ) -> int:
-    full_of_bytes = np.searchsorted(bytes_before, _bytes_at(start, bytes_before) + size.nbytes)
+    full_of_bytes = np.searchsorted(bytes_through, _bytes_at(start, bytes_through) + size.nbytes)
     rows = max(1, min(size.rows, int(full_of_bytes) - start))
     if limit - start <= rows + rows // 2:
         return limit
@@ -160,8 +160,8 @@ def _end(
     return start + rows + int(window.argmin()) if len(window) else limit
 
 
-def _bytes_at(start: int, bytes_before: Positions) -> int:
-    return int(bytes_before[start - 1]) if start else 0
+def _bytes_at(start: int, bytes_through: Positions) -> int:
+    return int(bytes_through[start - 1]) if start else 0
 
 
 # ---- the rows of a segment --------------------------------------------------------------------------

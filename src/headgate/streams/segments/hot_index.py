@@ -207,9 +207,9 @@ def _fill_bloom(
 
 
 def room_for(shape: IndexShape) -> int:
-    """Return how many values a filter may hold."""
-    # RabbitMQ's small filters are filled until hardly any value is missed; a filter over headers is kept below
-    # one false positive in seven.
+    """Return the number of values that a filter may hold."""
+    # A full filter over headers has 6 bits for each value: with 7 hashes, about one probe in 13 is then a false
+    # positive. RabbitMQ's small filters may fill up until nearly every probe is positive.
     return shape.bloom.bits // 6 if shape.indexed else shape.bloom.bits * 4
 
 
@@ -295,13 +295,13 @@ def _read_index(fd: int, head: LogHead, before: HotIndex | None) -> HotIndex:
     sound = fresh[: bad[0]] if len(bad) else fresh
     entries = extended(known, sound)
     # Zeros are the gap for the first entry of an append of several chunks, which is written last.
-    torn = len(bad) == 0 or bad[0] == len(fresh) - 1 or not any(fresh[bad[0]].tobytes())
+    is_harmless = len(bad) == 0 or bad[0] == len(fresh) - 1 or not any(fresh[bad[0]].tobytes())
     return replace(
         before,
         entries=entries,
         settled=settled,
         reach=max(settled, end_of(entries, head)),
-        problem=None if torn else f"entry {len(entries)} of the index fails its checksum",
+        problem=None if is_harmless else f"entry {len(entries)} of the index fails its checksum",
         uncommitted=sound.nbytes < len(behind),
     )
 

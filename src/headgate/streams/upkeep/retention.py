@@ -67,15 +67,15 @@ def find_expired(
     """
     left = total_bytes
     horizon = None if max_age is None else now_us - max_age // timedelta(microseconds=1)
-    deleted = []
+    candidates = []
     for segment, _ in pairwise(segments):
         too_old = horizon is not None and segment.newest(now_us) < horizon
         too_much = max_bytes is not None and left > max_bytes
         if not (too_old or too_much or segment.next_offset <= before_offset):
             break  # a younger segment is never deleted before an older one
-        deleted.append(segment)
+        candidates.append(segment)
         left -= segment.nbytes
-    return deleted
+    return candidates
 
 
 class SegmentSizes:

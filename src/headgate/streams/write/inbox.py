@@ -1,6 +1,6 @@
-"""The inbox: how outsiders append to a stream whose lock another process holds.
+"""The inbox: how processes without the writer lock append to a stream.
 
-An outsider writes a complete, fsynced file, a *deposit*, and renames it into inbox/ under the name of its producer and a
+Such a process writes a complete, fsynced file, a *deposit*, and renames it into inbox/ under the name of its producer and a
 publishing id. The lock holder adopts the deposits in the order of their ids and remembers the last id of each producer,
 so that a deposit that is made twice is stored once. A deposit is adopted as a whole or not at all.
 

@@ -32,7 +32,7 @@ class PendingMessages:
 
     Each of these is one step of the interpreter on a list, so no other thread can come between. A producer appends a
     message to `items` itself, without a call, because this runs once a message. When there are then `attend_at` items,
-    or the payload is longer than `small`, it asks `weigh` whether the writer has to attend.
+    or the payload is longer than `small`, it asks `count_payload` whether the writer has to commit, or to wake the committer.
     """
 
     __slots__ = (
@@ -66,8 +66,8 @@ class PendingMessages:
     def full(self) -> bool:
         return self._nbytes >= self._max_bytes or len(self.items) >= self._max_messages
 
-    def weigh(self, message: Message) -> bool:
-        """Count the payload of an added message; whether to commit, or to wake the committer."""
+    def count_payload(self, message: Message) -> bool:
+        """Count the payload of an added message; return whether to commit, or to wake the committer."""
         self._nbytes += len(message.payload)
         return not self.attend_at or self.full
 
@@ -76,8 +76,8 @@ class PendingMessages:
         self.items.extend(items)
         self._nbytes += _payload_bytes(items)
 
-    def notice(self) -> bool:
-        """Whether the committer has to be woken, because these are the first messages since it looked."""
+    def start_waiting(self) -> bool:
+        """Start to measure how long messages wait; return whether the committer must be woken: it saw an empty queue last."""
         if self.attend_at:
             return False
         self._since, self.attend_at = time.monotonic(), self._max_messages

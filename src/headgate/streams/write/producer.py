@@ -179,7 +179,7 @@ class Producer:
             self._writer.retry()
 
     def _attend(self, message: Message) -> None:
-        if self._pending.weigh(message):
+        if self._pending.count_payload(message):
             self._writer.attend()
 
     def publish_many(

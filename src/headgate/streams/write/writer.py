@@ -127,7 +127,7 @@ class Writer:
 
     def attend(self) -> None:
         """Wake the committer for the first pending messages; commit when they fill a chunk."""
-        if self.pending.notice():
+        if self.pending.start_waiting():
             self.on_pending()
         if self.pending.full:
             # The messages are accepted already: when the disk refuses them, the next call raises that.

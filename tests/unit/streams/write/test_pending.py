@@ -11,7 +11,7 @@ def add(pending: PendingMessages, message: Message) -> bool:
     """As a producer does."""
     pending.items.append(message)
     crowded = len(pending.items) >= pending.attend_at or len(message.payload) > pending.small
-    return crowded and pending.weigh(message)
+    return crowded and pending.count_payload(message)
 
 
 def test_messages_are_drained_in_order_and_those_put_back_come_first():
@@ -35,7 +35,7 @@ def test_messages_without_marks_are_their_own_items():
 def test_the_queue_is_full_by_number_or_by_bytes():
     pending = PendingMessages(3, 1000)
     assert add(pending, A)  # the first message wakes the committer
-    assert pending.notice()
+    assert pending.start_waiting()
     assert not add(pending, B)
     assert not pending.full
     assert add(pending, C)
@@ -49,7 +49,7 @@ def test_the_queue_is_full_by_number_or_by_bytes():
 def test_payloads_above_the_average_are_counted_and_make_the_queue_full():
     pending = PendingMessages(3, 300)
     add(pending, A)
-    pending.notice()
+    pending.start_waiting()
     assert not add(pending, Message(b"x" * 200))
     pending.drain()
     assert not add(pending, Message(b"x" * 200))
@@ -61,15 +61,15 @@ def test_the_committer_is_woken_once_and_again_after_it_found_nothing():
     pending = PendingMessages(10, 1000)
     assert pending.waiting_since() is None
     add(pending, A)
-    assert pending.notice()
-    assert not pending.notice()
+    assert pending.start_waiting()
+    assert not pending.start_waiting()
     assert pending.waiting_since() is not None
     add(pending, B)
-    assert not pending.notice()  # it knows, and will look again
+    assert not pending.start_waiting()  # it knows, and will look again
     pending.drain()
     assert pending.waiting_since() is None
     add(pending, C)
-    assert pending.notice()
+    assert pending.start_waiting()
 
 
 def test_messages_that_became_invalid_are_left_out():

@@ -2,7 +2,7 @@
 
 Headers are `jsonb`, whose numbers keep their point, so `1` and `1.0` stay an int and a float. PostgreSQL types
 expressions, not values, and a cast that fails ends the query, so every cast stands inside a CASE: AND promises
-no order of evaluation. TextFacet is compared under COLLATE "C", which is the order of code points.
+no order of evaluation. Text is compared under COLLATE "C", which is the order of code points.
 
 Numbers are computed so that no row can end the query with an error. An operand is an int on one row and a float on the
 next, so it is written twice: exactly, as `numeric`, for rows where everything in it is an int, and as a double.
