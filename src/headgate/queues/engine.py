@@ -276,7 +276,7 @@ class IndexAdvice:
     residual: tuple[str, ...] = ()  # the parts that only Python can evaluate, and why
 
 
-Start: TypeAlias = OneOf["next", "first"]
+SubscriptionStart: TypeAlias = OneOf["next", "first"]
 # Create the database unless it exists, change an existing one, or only read it.
 Access: TypeAlias = OneOf["create", "change", "look"]
 
@@ -325,7 +325,7 @@ class Operations(Protocol):
         *,
         source: str | None = None,
         options: QueueOptions | None = None,
-        start: Start = "next",
+        start: SubscriptionStart = "next",
         lease_us: int | None = None,
     ) -> Operation[QueueInfo]:
         """Create a durable subscription, which gets its own delivery of every message its filter matches.

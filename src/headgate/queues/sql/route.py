@@ -47,7 +47,7 @@ class SubscriptionRouter:
     def route(self) -> Operation[int]:
         """Make deliveries of all unrouted messages for the subscriptions that match them; how many.
 
-        Also continues with stored messages that nobody is delivering any more.
+        Also continues with stored messages that no process is delivering any more.
         """
         if self._dialect.is_read_only:
             return 0

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt
-from headgate.streams.segments.gather import ColumnOfChunks, Rows, column_of_chunks
+from headgate.streams.segments.gather import ColumnOfChunks, RowIndices, column_of_chunks
 from headgate.streams.segments.summarized import SegmentNote, SummarizedChunk, SummarizedSegment
 from headgate.streams.segments.summary import Summary
 
@@ -132,7 +132,7 @@ class GatheredChunks:
         self._names = names if "offset" in names else ["offset", *names]
         self._columns: dict[str, ColumnOfChunks] = {}
 
-    def take(self, chunks: Rows, rows: Rows) -> pa.RecordBatch:
+    def take(self, chunks: RowIndices, rows: RowIndices) -> pa.RecordBatch:
         """Return the messages at `rows[i]` of the `chunks[i]`-th chunk."""
         arrays = [self._column(name).take(chunks, rows) for name in self._names]
         return pa.RecordBatch.from_arrays(arrays, self._names)
