@@ -88,7 +88,7 @@ class Backlogs:
         return read_messages(self._dialect, "backlog_page", info.id, *bounds, info.source, now)
 
     def _insert(self, info: QueueInfo, rows: Sequence[MessageRow]) -> Operation[int]:
-        """Insert deliveries of the messages that match; how many."""
+        """Insert deliveries of the messages that match; return their number."""
         matching = list(self._matching(info, rows))
         if not matching:
             return 0

@@ -47,7 +47,7 @@ from headgate.streams.read.start import (
 PostFilter = Callable[[Message], bool]
 Result = TypeVar("Result")
 
-# Messages decoded at a time. The garbage collector looks at all that are alive again and again: with the 32,768 of a
+# Messages decoded at a time. The garbage collector traverses all live ones many times: with the 32,768 of a
 # batch it takes as long as decoding itself.
 DECODED_ROWS: Final = 1024
 SLOWEST_LOOK: Final = (

@@ -258,7 +258,7 @@ def _list_leftovers(directory: Path) -> Iterator[VerifyProblem]:
 
 
 def repair(path: str | Path) -> VerifyReport:
-    """Heal what can be healed, then verify: the report names what is left. Takes the writer's lock."""
+    """Heal what can be healed, then verify: the report names the remaining damage. Takes the writer's lock."""
     directory = Path(path)
     options = load_options(directory)
     with WriterLock(directory, "repair"):
