@@ -102,7 +102,9 @@ def _verify_segments(directory: Path, options: StreamOptions) -> VerifyReport:
         except FileNotFoundError:  # sealed, cold or dropped since it was listed
             files, at = _find_again(directory, files[at].first_offset)
             continue
-        report = report + _gap(directory, expected) + found
+        if expected != files[at].first_offset:
+            report += _gap(directory, expected)
+        report += found
         expected, at = end, at + 1
     return report
 
