@@ -21,6 +21,7 @@ from headgate.filters import SYS_KINDS, Facts, Field, View
 from headgate.message import Scalar
 from headgate.streams.format import FORMAT_VERSION
 from headgate.streams.segments.gather import Rows
+from headgate.streams.segments.pages import PageFacts
 from headgate.streams.segments.segment import ChunkMetadata
 from headgate.streams.segments.summary import Summary
 
@@ -54,6 +55,11 @@ class SummarizedSegment(ABC):
 
     def facts(self) -> Facts:
         return self._summary.facts()
+
+    @property
+    def pages(self) -> PageFacts | None:
+        """What is known of the pages of every chunk; None where chunks are read whole."""
+        return None
 
     @abstractmethod
     def chunk(self, i: int) -> SummarizedChunk: ...
