@@ -87,7 +87,7 @@ NOTES = """\
 
 Each figure is compared with the fastest alternative, in the same run on the same data; more than 1 × means that Headgate is
 better. Rates of filters, streams and routing are per second of CPU time on one core, those of queues and Spark per second of
-wall time. All queues write every commit to disk."""
+wall time. Publishes and acks are synced to disk; a claim's lease is not: losing it only repeats a delivery."""
 
 
 def write_table(report: Report, document: Path) -> None:
@@ -136,7 +136,10 @@ def without_figure(figures: Sequence[Figure]) -> list[str]:
 
 def _row(text: str, ours: Figure, beside: Figure | None) -> str:
     """One row; targets of the number and of the ratio are both shown."""
-    target = "; ".join(_judged(figure) for figure in (ours, beside) if figure and figure.target)
+    targets = [_judged(ours)] if ours.target else []
+    if beside and beside.target:
+        targets.append(f"ratio {_judged(beside)}")
+    target = "; ".join(targets)
     measured = measure(ours.value, ours.unit)
     if beside is None or beside.ratio is None:
         return f"| {text} | {measured} | {target} | | | |"
@@ -155,8 +158,10 @@ def circumstances(runs: dict[str, Run]) -> str:
     versions = {name: found for run in runs.values() for name, found in run.versions.items()}
     named = [f"{name} {versions[name]}" for name in ("pyarrow", "pyspark") if name in versions]
     with_ = ", ".join([f"Python {_each(run.python for run in runs.values())}", *named])
+    commits = _each(run.commit for run in runs.values())
+    parts = " (parts were measured separately)" if ";" in commits else ""
     text = (
-        f"Measured {when} at {_each(run.commit for run in runs.values())} on "
+        f"Measured {when} at {commits}{parts} on "
         f"{_each(run.machine for run in runs.values())}, with {with_}.{_speed(runs)} `make bench` measures everything and writes this "
         f"table; [all figures](benches/results/latest.json) are in a file.{_reservations(runs)}"
     )
@@ -168,8 +173,8 @@ def _speed(runs: dict[str, Run]) -> str:
     if not loops:
         return ""
     return (
-        f" A million turns of an empty Python loop took {min(loops):.0f} to {max(loops):.0f} ms of CPU time "
-        "during the run, which shows how fast the cores were."
+        f" For reference, the speed of the cores: a million turns of an empty Python loop took {min(loops):.0f} to "
+        f"{max(loops):.0f} ms of CPU time during the run."
     )
 
 

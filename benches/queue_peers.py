@@ -1,7 +1,8 @@
 """Queues people use, behind one small contract: put a batch, take a batch and finish it. One client, 1 KB bodies.
 
-Each peer is imported when asked for; one that is not installed is left out, and the bench says so. All are made as durable
-as ours: PostgreSQL with synchronous_commit on, SQLite with synchronous FULL.
+Each peer is imported when asked for; one that is not installed is left out, and the bench says so. All sync their commits
+to disk: PostgreSQL with synchronous_commit on, SQLite with synchronous FULL. Headgate does so for publishes and acks, but not
+for a claim's lease: losing it only repeats a delivery.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     python benches/queues.py [--quick] [--json PATH] [--only PART] [--engine sqlite|postgres] [--rows N] [--url URL]
 
 Quick means smaller queues and fewer rounds, in about a minute: enough to see that nothing is broken. Bodies are 1 KB.
-SQLite runs with synchronous=FULL, PostgreSQL with synchronous_commit=on; without --url a private server is started.
+SQLite runs with synchronous=FULL, PostgreSQL with synchronous_commit=on: publishes and acks are synced to disk, a claim's
+lease is not. Without --url a private server is started.
 Claims are given back after each measurement, so all see the same queue. What is compared ran in the same run, round by
 round in turns: on a machine that others use too, only the ratios say something.
 """
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 
 import queue_peers as peers
 from figures import RATE, TIMES, Recorder, at_least, at_most
+from queue_growth import growth
 from reports import options, recorded
 
 from headgate.check.postgres import private_server
@@ -53,7 +55,7 @@ FILTERS = {
 }
 FIRST = ("type LIKE 'z%' (none)", "undeclared, none")  # dear the first time only
 FILTERED = "headgate, filter"
-PARTS = ("peers", "wake", "cliffs")
+PARTS = ("peers", "wake", "cliffs", "growth")
 
 
 def headers_of(n: int) -> dict[str, Any]:
@@ -346,13 +348,28 @@ class Size(NamedTuple):
     single_rounds: int  # many and short: else the disk's moods decide
     wakes: int
     backlog: int
+    stored: tuple[int, int, int]  # before a subscription begins
 
 
 FULL = Size(
-    rows=1_000_000, batches=10, singles=20, rounds=10, single_rounds=125, wakes=200, backlog=20_000
+    rows=1_000_000,
+    batches=10,
+    singles=20,
+    rounds=10,
+    single_rounds=125,
+    wakes=200,
+    backlog=20_000,
+    stored=(10_000, 50_000, 200_000),
 )
 QUICK = Size(
-    rows=30_000, batches=5, singles=20, rounds=2, single_rounds=10, wakes=40, backlog=1_000
+    rows=30_000,
+    batches=5,
+    singles=20,
+    rounds=2,
+    single_rounds=10,
+    wakes=40,
+    backlog=1_000,
+    stored=(1_000, 2_000, 5_000),
 )
 
 
@@ -371,6 +388,8 @@ def run(
         wake(bench, engine, url, size.wakes)
     if "cliffs" in parts:
         cliffs(bench, engine, url, size.rows)
+    if "growth" in parts:
+        growth(bench, engine, _apart(url, "growth"), size.stored)
 
 
 def main() -> None:

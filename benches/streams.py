@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -27,6 +28,7 @@ import pyarrow as pa
 from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
+from stream_history import bench_consume, bench_history, bench_partitions
 
 from headgate.filters.compile.python import compile_predicate
 from headgate.filters.parser import parse
@@ -39,6 +41,7 @@ from headgate.streams.read.scan import Scan
 from headgate.streams.segments.bloom import BloomShape
 from headgate.streams.segments.sealed import SealedSegment
 from headgate.streams.stream import Stream
+from headgate.streams.upkeep.verification import verify
 
 ONE = f"region = '{WORDS[7]}'"
 
@@ -91,10 +94,10 @@ def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     messages = data.messages(count)
     places = (place / f"publish-{i}" for i in range(1000))
 
-    def publish() -> None:
+    def publish(name: str | None = None, messages: list[Message] = messages) -> None:
         with (
             Stream.create(next(places), indexed=["region"]) as stream,
-            stream.producer() as producer,
+            stream.producer(name) as producer,
         ):
             for message in messages:
                 producer.publish(message)
@@ -114,6 +117,16 @@ def bench_publish(bench: Bench, data: Data, place: Path, quick: bool) -> None:
                 file.write(json.dumps(line) + "\n")
 
     single = bench.rate("publish, one by one", publish, count, 500_000)
+    stamped = [
+        replace(message, key=f"k{i % 1000}", timestamp=START_US + i)
+        for i, message in enumerate(messages)
+    ]
+    for what, work in (
+        ("a named producer", lambda: publish("p")),
+        ("with key and timestamp", lambda: publish(messages=stamped)),
+        ("a named producer, with key and timestamp", lambda: publish("p", stamped)),
+    ):
+        bench.rate(f"publish, one by one, {what}", work, count, 400_000)
     many = bench.rate("publish_many, 4,096 at a time", publish_many, count, 500_000)
     lines = bench.rate("JSON lines, nothing checked", write_json, count)
     for ours in (single, many):
@@ -370,6 +383,48 @@ def bench_single(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     shutil.rmtree(place / "single")
 
 
+def bench_upkeep(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    sizes = (1_000, 4_000, 16_000) if quick else (2_500, 10_000, 40_000)
+    bench.part("Upkeep: chunks of one message, verified and recovered; many names of headers")
+    for count in sizes:
+        verify_and_recover(bench, data, place / "upkeep", count)
+    messages = 20_000
+    for names in (3, 120, 10_000):
+        wide = [
+            replace(m, headers={f"n{data.rng.randrange(names)}": i % 1000 for _ in range(3)})
+            for i, m in enumerate(data.messages(messages))
+        ]
+
+        def publish(wide: list[Message] = wide) -> None:
+            with Stream.create(place / "wide") as stream, stream.producer() as producer:
+                for message in wide:
+                    producer.publish(message)
+            shutil.rmtree(place / "wide")
+
+        bench.rate(f"publish, 3 of {names:,} header names a message", publish, messages)
+
+
+def verify_and_recover(bench: Bench, data: Data, path: Path, count: int) -> None:
+    with (
+        Stream.create(path, fsync="never", chunk_messages=1) as stream,
+        stream.producer() as producer,
+    ):
+        producer.publish_many(data.messages(count))
+    _, cpu = bench.time(lambda: verify(path))
+    bench.add(f"verify, {count:,} chunks of one message", 1e6 * cpu / count, "µs/chunk")
+
+    def recover() -> None:
+        for index in path.glob("*.idx"):
+            index.unlink()
+        with Stream.open(path) as stream, stream.producer():
+            pass
+
+    _, cpu = bench.time(recover)
+    name = f"recover without an index, {count:,} chunks of one message"
+    bench.add(name, 1e6 * cpu / count, "µs/chunk")
+    shutil.rmtree(path)
+
+
 # ---- other processes ---------------------------------------------------------------------------------
 
 TAIL = """
@@ -451,6 +506,12 @@ def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     shutil.rmtree(place / "wake")
 
 
+def bench_growth(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    bench_history(bench, place, quick)
+    bench_partitions(bench, place, quick)
+    bench_consume(bench, place, quick)
+
+
 def bench_memory(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     size = (1 if quick else 5) * 10**9
     rows_a_table, payload = 20_000, 1000
@@ -490,7 +551,9 @@ PARTS: dict[str, Callable[[Bench, Data, Path, bool], None]] = {
     "pages": bench_pages,
     "rabbitmq": bench_rabbitmq,
     "single": bench_single,
+    "upkeep": bench_upkeep,
     "wake": bench_wake,
+    "history": bench_growth,
     "memory": bench_memory,
 }
 

@@ -30,7 +30,7 @@ from headgate.filters.nodes import (
     Or,
     TopicMatch,
     depends_on_time,
-    joined,
+    join_terms,
     negation,
 )
 from headgate.message import INT64_MAX, INT64_MIN, OPAQUE, Message, Opaque
@@ -222,7 +222,7 @@ def filter(rng: Random, depth: int = 3) -> Filter:
     if shape < 0.5:
         return negation(filter(rng, depth - 1))
     joint = And if shape < 0.75 else Or
-    return joined(joint, [filter(rng, depth - 1) for _ in range(rng.randint(2, 4))])
+    return join_terms(joint, [filter(rng, depth - 1) for _ in range(rng.randint(2, 4))])
 
 
 def timeless(rng: Random) -> Filter:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from headgate.columns.overflow import cap_columns, narrow_headers
+from headgate.columns.overflow import cap_columns
 from headgate.columns.shred import shred_messages
 from headgate.message import Message
 from headgate.spark.pipeline.router import combine
@@ -23,9 +23,8 @@ def widen(messages: Sequence[Message]) -> list[Message]:
 
 def overflowing_batch(messages: Sequence[Message]) -> pa.RecordBatch:
     """The columns a stream would store, payloads left out: 128 of headers, the others in `overflow`."""
-    narrowed, rest = narrow_headers(messages, ())
-    batch = shred_messages(narrowed)
-    arrays = cap_columns(dict(zip(batch.schema.names, batch.columns, strict=True)), rest, ())
+    batch = shred_messages(messages)
+    arrays = cap_columns(dict(zip(batch.schema.names, batch.columns, strict=True)), None, ())
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 

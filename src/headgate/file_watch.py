@@ -1,4 +1,4 @@
-"""Wait for changes in directories, by this process or another, without polling.
+"""Wait for changes in directories, by this process or another; polling only where the kernel does not report them.
 
 On Linux the kernel reports when a file in the directory is written, created, renamed or removed (inotify). Elsewhere,
 and where the kernel refuses, writers in this process call `notify`, and changes by other processes are found by polling
@@ -14,7 +14,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from typing import Final
 from headgate.forks import call_in_child
 
 _IN_MODIFY, _IN_MOVED_FROM, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x2, 0x40, 0x80, 0x100, 0x200
+_IN_Q_OVERFLOW: Final = 0x4000
 _EVENTS: Final = _IN_MODIFY | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE
 _EVENT: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _FIRST_POLL, _SLOWEST_POLL = 0.002, 0.25  # seconds between polls without inotify
@@ -50,6 +51,7 @@ class Watch:
     ) -> None:
         """Watch directories; only files whose name is accepted wake."""
         self._directories, self._accepts = [os.path.abspath(d) for d in directories], accepts
+        self._changed_in: set[str] | None = set()  # None: it may be any directory
         self._open()
         self._seen: object = None
         self._pause = _FIRST_POLL
@@ -61,7 +63,7 @@ class Watch:
 
     def _open(self) -> None:
         self._woken_read, self._woken_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._inotify = _open_inotify(self._directories)
+        self._inotify, self._watched = _open_inotify(self._directories)
         self._poll = select.poll()
         self._poll.register(self._woken_read, select.POLLIN)
         if self._inotify is not None:
@@ -143,7 +145,32 @@ class Watch:
             content = os.read(fd, 1 << 16)
         except BlockingIOError:
             return False
-        return fd == self._woken_read or any(map(self._accepts, _names(content)))
+        if fd == self._woken_read:
+            self._changed_in = None
+            return True
+        found = [directory for directory, name in self._read_events(content) if self._accepts(name)]
+        self._note_changes(found)
+        return bool(found)
+
+    def _read_events(self, events: bytes) -> Iterator[tuple[str, str]]:
+        """Yield directory and name of each changed file."""
+        at = 0
+        while at < len(events):
+            watch, mask, _, length = _EVENT.unpack_from(events, at)
+            at += _EVENT.size + length
+            if mask & _IN_Q_OVERFLOW:  # the kernel has dropped events: look everywhere
+                self.wake()
+            name = events[at - length : at].rstrip(b"\0").decode("utf-8", "surrogateescape")
+            yield self._watched.get(watch, ""), name
+
+    def _note_changes(self, directories: Iterable[str]) -> None:
+        if self._changed_in is not None:
+            self._changed_in.update(directories)
+
+    def take_changed(self) -> set[str] | None:
+        """Return the directories that have changed since the last call, as far as waits found; None: any may have."""
+        found, self._changed_in = self._changed_in, set()
+        return found
 
     def _poll_directories(self) -> bool:
         seen = self._seen
@@ -151,6 +178,8 @@ class Watch:
         with suppress(OSError):
             self._seen = self._state()
         different = seen != self._seen
+        if different:
+            self._changed_in = None
         self._pause = _FIRST_POLL if different else min(self._pause * 2, _SLOWEST_POLL)
         return different
 
@@ -172,26 +201,19 @@ def _list_files(directory: str, accepts: Callable[[str], bool]) -> set[tuple[str
     return seen
 
 
-def _names(events: bytes) -> list[str]:
-    """Read the names of the files from events of inotify."""
-    found, at = [], 0
-    while at < len(events):
-        *_, length = _EVENT.unpack_from(events, at)
-        at += _EVENT.size + length
-        found.append(events[at - length : at].rstrip(b"\0").decode("utf-8", "surrogateescape"))
-    return found
-
-
-def _open_inotify(directories: Iterable[str]) -> int | None:
-    """Open a file descriptor that reports changes in the directories; None where the system has none."""
+def _open_inotify(directories: Iterable[str]) -> tuple[int | None, dict[int, str]]:
+    """Open a file descriptor that reports changes in the directories, by number; None where the system has none."""
     if not sys.platform.startswith("linux"):
-        return None
+        return None, {}
     libc = ctypes.CDLL(None, use_errno=True)
     fd: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if fd < 0:
-        return None
+        return None, {}
+    watched: dict[int, str] = {}
     for directory in directories:
-        if libc.inotify_add_watch(fd, os.fsencode(directory), _EVENTS) < 0:
+        number: int = libc.inotify_add_watch(fd, os.fsencode(directory), _EVENTS)
+        if number < 0:
             os.close(fd)
-            return None
-    return fd
+            return None, {}
+        watched[number] = directory
+    return fd, watched

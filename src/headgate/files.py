@@ -74,7 +74,7 @@ def remove_files(*paths: Path) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int]:
+def open_for_reading(path: Path) -> Iterator[int]:
     """Open a file for reading until the block ends."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -85,7 +85,7 @@ def opened(path: Path) -> Iterator[int]:
 
 def map_file(path: Path) -> pa.Buffer:
     """Map a file as it is now. Only for files that are never truncated: reading a lost page kills the process."""
-    with opened(path) as fd:
+    with open_for_reading(path) as fd:
         return map_beginning(fd, os.fstat(fd).st_size)
 
 

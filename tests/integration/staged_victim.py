@@ -21,7 +21,7 @@ import headgate.queues.sqlite.engine
 import headgate.streams.stream  # noqa: F401  what commits import, once for all children
 from headgate.spark.sink import writer as sinks
 from headgate.spark.sink.destination import BatchMark, Owner, destination_of
-from headgate.spark.sink.staging import Staged, stage
+from headgate.spark.sink.staging import StagedPart, stage
 from headgate.spark.sink.writer import MessageSink
 
 STEPS = ("link", "unlink", "rename", "replace", "fsync", "fdatasync", "pwrite", "mkdir")
@@ -37,7 +37,7 @@ def sink_in(folder: Path) -> MessageSink:
     return made
 
 
-def staged(sink: MessageSink, *payloads: bytes) -> list[Staged]:
+def staged(sink: MessageSink, *payloads: bytes) -> list[StagedPart]:
     """A file for every message at every destination, as two tasks would leave them."""
     found = []
     for number, place in enumerate(sink.destinations):

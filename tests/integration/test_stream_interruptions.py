@@ -77,10 +77,11 @@ def test_an_accepted_message_is_stored_once_wherever_its_commit_is_interrupted(
         save_options(path, options)
         with closing(Writer(path, options, "test")) as writer:
             for payload, mark in zip(sent[:3], marks, strict=False):
-                writer.pending.add(Message(payload), mark)
+                message = Message(payload)
+                writer.pending.add_many([message if mark is None else (*mark, message)])
             came = interrupted_at(step, partial(act, writer))
             seen = read(path)
-            writer.accept(Message(sent[3]), marks[3])
+            writer.accept([Message(sent[3])], marks[3])
             writer.commit()
             assert read(path)[: len(seen)] == seen, step
         assert read(path) == sent, step

@@ -9,6 +9,7 @@ from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamLoc
 from headgate.message import OPAQUE, Message
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.stream import Stream
+from headgate.streams.write import producer as producers
 
 LATER = timedelta(hours=1)  # a linger no test waits for
 
@@ -260,6 +261,28 @@ def test_a_message_that_becomes_invalid_while_it_lingers_is_raised_by_the_next_f
         producer.flush()
     producer.flush()
     assert payloads(stream) == [b"1"]
+
+
+@pytest.mark.parametrize("name", [None, "p"])
+def test_usual_fields_and_values_need_no_validation_of_the_single_message(
+    stream, monkeypatch, name
+):
+    validated = []
+    monkeypatch.setattr(producers, "validate", validated.append)
+    fields = [{}, {"key": "k"}, {"timestamp": 7}, {"id": "i", "priority": 3, "filter_value": "f"}]
+    sent = [Message(b"x", "a.b", {"n": i}, **more) for i in range(10) for more in fields]
+    with stream.producer(name) as producer:
+        for message in sent:
+            producer.publish(message)
+        assert validated == []
+        sent.append(Message(b"x", "a.b", {"n": "two\nlines"}))
+        producer.publish(sent[-1])
+    assert validated == sent[-1:]
+    found = list(stream.consume())
+    assert [m.headers for m in found] == [m.headers for m in sent]
+    assert [(m.key, m.id, m.priority, m.filter_value) for m in found] == [
+        (m.key, m.id, m.priority, m.filter_value) for m in sent
+    ]
 
 
 # ---- names and publishing ids ------------------------------------------------------------------------

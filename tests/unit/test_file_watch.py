@@ -11,7 +11,7 @@ from headgate.file_watch import Watch, notify
 @pytest.fixture(params=["inotify", "polling"])
 def watch(request, tmp_path, monkeypatch):
     if request.param == "polling":
-        monkeypatch.setattr(wake, "_open_inotify", lambda directory: None)
+        monkeypatch.setattr(wake, "_open_inotify", lambda directories: (None, {}))
     with Watch(tmp_path) as watch:
         yield watch
 
@@ -65,7 +65,7 @@ def test_only_files_with_an_accepted_name_wake(tmp_path):
 
 
 def test_notify_reaches_watches_without_inotify(tmp_path, monkeypatch):
-    monkeypatch.setattr(wake, "_open_inotify", lambda directory: None)
+    monkeypatch.setattr(wake, "_open_inotify", lambda directories: (None, {}))
     monkeypatch.setattr(wake, "_FIRST_POLL", 1000.0)
     with Watch(tmp_path) as watch:
         notify(tmp_path)

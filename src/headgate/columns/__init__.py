@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from headgate.columns.shred import shred_chunk as shred_chunk
     from headgate.columns.shred import shred_headers as shred_headers
     from headgate.columns.shred import shred_messages as shred_messages
-    from headgate.columns.shred import shred_plain_chunk as shred_plain_chunk
     from headgate.columns.shred import shred_valid as shred_valid
     from headgate.columns.tables import cut_rows as cut_rows
     from headgate.columns.tables import join_batches as join_batches
     from headgate.columns.tables import read_table as read_table
     from headgate.columns.tables import split_table as split_table
     from headgate.columns.validate import validate_batch as validate_batch
+    from headgate.columns.validate import validate_transposed as validate_transposed
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -70,10 +70,9 @@ else:
                 "shred_messages",
                 "shred_chunk",
                 "shred_headers",
-                "shred_plain_chunk",
                 "shred_valid",
             ],
             "tables": ["cut_rows", "join_batches", "read_table", "split_table"],
-            "validate": ["validate_batch"],
+            "validate": ["validate_batch", "validate_transposed"],
         },
     )

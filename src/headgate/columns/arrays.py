@@ -1,8 +1,8 @@
 """Messages -> Python columns -> Arrow arrays.
 
 A Python column is one list of values for one field of many messages, so that a batch is checked and stored by column.
-Nearly always all messages of a batch have the same headers. Then a column is one pass at C speed; otherwise values are
-put in place one by one.
+Nearly always all messages of a batch have the same headers. Then a column is one pass at C speed. Otherwise a column
+holds only the values that exist and their rows, so that many names cost no more than few.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from types import NoneType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.filters import KIND_OF, Kind
 from headgate.message import HeaderValue, Message
 
 ABSENT: Final = frozenset({NoneType})
+Rows: TypeAlias = npt.NDArray[np.intp]
+
 _SAMPLE: Final = 256
 _INDEX_TYPES: Final = ((1 << 7, pa.int8()), (1 << 15, pa.int16()))
 
@@ -27,13 +30,18 @@ _INDEX_TYPES: Final = ((1 << 7, pa.int8()), (1 << 15, pa.int16()))
 
 
 class Column(NamedTuple):
-    """The values of a field, None where a message has none, and the types that occur."""
+    """The values of a field, and the types that occur.
+
+    One value for each message, None where it has none; or, when `rows` are given, one for each of these rows.
+    """
 
     values: list[Any]
     types: frozenset[type]
+    messages: int
+    rows: list[int] | None = None
 
 
-class Transposed(NamedTuple):
+class MessageColumns(NamedTuple):
     """Every field of many messages but their payloads."""
 
     topic: Column
@@ -46,9 +54,9 @@ class Transposed(NamedTuple):
     properties: dict[str, Column]
 
 
-def transpose(messages: Sequence[Message]) -> Transposed:
+def transpose(messages: Sequence[Message]) -> MessageColumns:
     """Turn messages into columns."""
-    return Transposed(
+    return MessageColumns(
         make_column([m.topic for m in messages]),
         make_column([m.priority for m in messages]),
         make_column([m.timestamp for m in messages]),
@@ -64,8 +72,8 @@ def make_column(values: list[Any]) -> Column:
     """Pair the values with the types that occur in them."""
     if values and values[0] is None and values.count(None) == len(values):
         # Most fields are unused: counting is much faster than looking at every type.
-        return Column(values, ABSENT)
-    return Column(values, frozenset(map(type, values)))
+        return Column(values, ABSENT, len(values))
+    return Column(values, frozenset(map(type, values)), len(values))
 
 
 def transpose_headers(
@@ -74,13 +82,13 @@ def transpose_headers(
     """Make one column for each name, in order of appearance; `only` keeps a hostile batch from making thousands."""
     if not any(rows):
         return {}
-    found = transpose_uniform(rows)
+    found = _transpose_uniform(rows)
     if found is None:
-        found = _transpose_mixed(rows, only)
+        return _transpose_mixed(rows, only)
     return {name: make_column(v) for name, v in found.items() if only is None or name in only}
 
 
-def transpose_uniform(rows: Sequence[Mapping[str, HeaderValue]]) -> dict[str, list[Any]] | None:
+def _transpose_uniform(rows: Sequence[Mapping[str, HeaderValue]]) -> dict[str, list[Any]] | None:
     """Return the values of each name if all rows have the same names, else None."""
     names = list(rows[0])
     if list(map(len, rows)).count(len(names)) != len(rows):
@@ -94,35 +102,45 @@ def transpose_uniform(rows: Sequence[Mapping[str, HeaderValue]]) -> dict[str, li
 
 def _transpose_mixed(
     rows: Sequence[Mapping[str, HeaderValue]], only: Collection[str] | None
-) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+) -> dict[str, Column]:
+    found: dict[str, tuple[list[int], list[Any]]] = {}
     for at, row in enumerate(rows):
         for name, value in row.items():
-            values = found.get(name)
-            if values is None:
-                if only is not None and name not in only:
-                    continue
-                values = found[name] = [None] * len(rows)
-            values[at] = value
-    return found
+            if name in found:
+                numbers, values = found[name]
+            elif only is None or name in only:
+                numbers, values = found[name] = [], []
+            else:
+                continue
+            numbers.append(at)
+            values.append(value)
+    return {
+        name: make_column(values)
+        if len(values) == len(rows)
+        else Column(values, frozenset(map(type, values)), len(rows), numbers)
+        for name, (numbers, values) in found.items()
+    }
 
 
 # ---- Python columns -> Arrow arrays ------------------------------------------------------------------
 
 
 def text_array(column: Column) -> pa.Array:
-    """Store strings, as a dictionary when at most half of them are distinct."""
+    """Store strings, as a dictionary when at most half as many are distinct as there are messages."""
     texts = plain_text_array(column)
     if not _seems_to_repeat(column):
         return texts
     encoded = texts.dictionary_encode()
-    return _narrow_codes(encoded) if len(encoded.dictionary) * 2 <= len(encoded) else texts
+    return _narrow_codes(encoded) if len(encoded.dictionary) * 2 <= column.messages else texts
 
 
 def plain_text_array(column: Column) -> pa.Array:
     """Store strings without a dictionary."""
-    if not all(issubclass(kind, str | NoneType) for kind in column.types):
-        raise TypeError("a text column holds something else")  # Arrow would let bytes pass
+    if not all(
+        issubclass(kind, str | NoneType) for kind in column.types
+    ):  # Arrow would accept bytes
+        found = ", ".join(sorted(kind.__name__ for kind in column.types))
+        raise TypeError(f"a text column holds values of type {found}, not only str")
     return pa.array(column.values, pa.string())
 
 
@@ -174,13 +192,39 @@ def select_type(column: Column, type_: type) -> Column:
     if column.types <= {type_, NoneType}:
         return column
     values: list[Any] = [v if type(v) is type_ else None for v in column.values]
-    return Column(values, frozenset({type_, NoneType}))
+    return column._replace(values=values, types=frozenset({type_, NoneType}))
+
+
+def spread(array: pa.Array, column: Column) -> pa.Array:
+    """Put the values of a column into their rows, null between them."""
+    if column.rows is None:
+        return array
+    rows = np.array(column.rows)
+    absent = np.ones(column.messages, np.bool_)
+    absent[rows] = False
+    if array.null_count == 0 and isinstance(array, pa.DictionaryArray):
+        codes = _scatter(array.indices, rows, absent)
+        return pa.DictionaryArray.from_arrays(codes, array.dictionary, safe=False)
+    if array.null_count == 0 and array.type in (pa.int64(), pa.float64()):
+        return _scatter(array, rows, absent)
+    positions = np.zeros(column.messages, np.int32)
+    positions[rows] = np.arange(len(rows))
+    return array.take(pa.array(positions, mask=absent))
+
+
+def _scatter(array: pa.Array, rows: Rows, absent: npt.NDArray[np.bool_]) -> pa.Array:
+    """Put numbers into these rows; several times faster than `take`."""
+    values = array.to_numpy()
+    spaced = np.zeros(len(absent), values.dtype)
+    spaced[rows] = values
+    return pa.array(spaced, mask=absent)
 
 
 def opaque_array(column: Column) -> pa.BooleanArray:
     """Mark the values that exist but that no filter can compare."""
     comparable = {*KIND_OF, NoneType}
-    return pa.array([type(value) not in comparable for value in column.values], pa.bool_())
+    marks = pa.array([type(value) not in comparable for value in column.values], pa.bool_())
+    return marks if column.rows is None else spread(marks, column).fill_null(False)
 
 
 def _seems_to_repeat(column: Column) -> bool:
@@ -189,4 +233,4 @@ def _seems_to_repeat(column: Column) -> bool:
     first = values[:_SAMPLE]
     if len(set(first)) * 2 <= len(first):
         return True
-    return (len(set(values)) - absent) * 2 <= len(values)
+    return (len(set(values)) - absent) * 2 <= column.messages

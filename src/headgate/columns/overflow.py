@@ -9,15 +9,13 @@ than reading a column, and just as exact.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.columns.arrays import ARRAY_OF, make_column, opaque_array
+from headgate.columns.arrays import ARRAY_OF, Column, make_column, opaque_array
 from headgate.columns.names import (
     MAX_HEADER_COLUMNS,
     header_of,
@@ -25,9 +23,12 @@ from headgate.columns.names import (
     view_of,
 )
 from headgate.filters import KIND_OF, View
-from headgate.message import OPAQUE, HeaderValue, Message
+from headgate.message import OPAQUE, HeaderValue
 
 OVERFLOW: Final = "overflow"
+
+# Made once: `json.dumps` makes one for each call that has arguments.
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 Rest = list[dict[str, HeaderValue] | None]  # what overflows, for each row
 
@@ -36,21 +37,28 @@ Rest = list[dict[str, HeaderValue] | None]  # what overflows, for each row
 
 
 def narrow_headers(
-    messages: Sequence[Message], indexed: Collection[str]
-) -> tuple[Sequence[Message], Rest | None]:
-    """Take out headers until there are no more names than columns; return the messages and what was taken out."""
-    if len(set().union(*[m.headers for m in messages])) <= MAX_HEADER_COLUMNS:
-        return messages, None
-    counts = Counter[str]()
-    for message in messages:
-        counts.update(message.headers.keys())
+    columns: dict[str, Column], indexed: Collection[str]
+) -> tuple[dict[str, Column], Rest | None]:
+    """Take out headers until there are no more names than columns; return the others and what was taken out."""
+    if len(columns) <= MAX_HEADER_COLUMNS:
+        return columns, None
     # Indexed ones first, then the most frequent.
-    ranked = sorted(counts, key=lambda name: (name not in indexed, -counts[name], name))
-    kept = set(ranked[:MAX_HEADER_COLUMNS])
-    narrowed = [
-        replace(m, headers={n: v for n, v in m.headers.items() if n in kept}) for m in messages
-    ]
-    return narrowed, [{n: v for n, v in m.headers.items() if n not in kept} for m in messages]
+    ranked = sorted(
+        columns, key=lambda name: (name not in indexed, -len(columns[name].values), name)
+    )
+    rest: Rest = [None] * columns[ranked[0]].messages
+    for name in ranked[MAX_HEADER_COLUMNS:]:
+        column = columns[name]
+        for at, value in zip(column.rows or range(column.messages), column.values, strict=True):
+            _put(rest, at, name, value)
+    return {name: columns[name] for name in ranked[:MAX_HEADER_COLUMNS]}, rest
+
+
+def _put(rows: Rest, at: int, header: str, value: HeaderValue) -> None:
+    row = rows[at]
+    if row is None:
+        row = rows[at] = {}
+    row[header] = value
 
 
 def cap_columns(
@@ -97,21 +105,16 @@ def _move_column(name: str, array: pa.Array, rows: Rest) -> None:
     for at, value in enumerate(array.to_pylist()):
         if value is None or (opaque and not value):
             continue
-        row = rows[at]
-        if row is None:
-            row = rows[at] = {}
-        row[header] = OPAQUE if opaque else value
+        _put(rows, at, header, OPAQUE if opaque else value)
 
 
 def _to_json(row: Mapping[str, HeaderValue] | None) -> bytes | None:
-    present = {name: value for name, value in (row or {}).items() if value is not None}
-    if not present:
-        return None
-    text = json.dumps(
-        {name: [] if value is OPAQUE else value for name, value in present.items()},
-        sort_keys=True, ensure_ascii=False, separators=(",", ":"),
-    )  # fmt: skip
-    return text.encode()
+    present: dict[str, Any] = {
+        name: [] if value is OPAQUE else value
+        for name, value in (row or {}).items()
+        if value is not None
+    }
+    return _ENCODER.encode(present).encode() if present else None
 
 
 # ---- reading -----------------------------------------------------------------------------------------

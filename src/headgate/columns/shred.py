@@ -17,27 +17,28 @@ from headgate.columns.arrays import (
     ABSENT,
     ARRAY_OF,
     Column,
-    Transposed,
+    MessageColumns,
     byte_array,
     encoded_text_array,
     int_array,
-    make_column,
     opaque_array,
     plain_text_array,
     select_type,
+    spread,
     text_array,
     transpose,
     transpose_headers,
-    transpose_uniform,
 )
-from headgate.columns.names import MAX_HEADER_COLUMNS, SYSTEM_COLUMNS, typed_name
+from headgate.columns.names import SYSTEM_COLUMNS, typed_name
 from headgate.columns.overflow import cap_columns, narrow_headers
 from headgate.columns.validate import validate_transposed
 from headgate.filters import KIND_OF, Scope, View
 from headgate.message import HeaderValue, Message, validate
 
 Arrays: TypeAlias = dict[str, pa.Array]  # columns by name
-Shred: TypeAlias = Callable[[Sequence[Message]], pa.RecordBatch]  # with or without validation
+BatchCheck: TypeAlias = Callable[
+    [MessageColumns, Sequence[Message]], None
+]  # raises what is wrong with messages
 
 _COMPARABLE: Final = frozenset(KIND_OF)
 _OPTIONAL_FIELDS: Final[dict[str, Callable[[Column], pa.Array]]] = {
@@ -77,9 +78,14 @@ def _shred_columns(columns: Mapping[str, Column], scope: Scope) -> Arrays:
     }
 
 
-def _shred(columns: Transposed, messages: Sequence[Message]) -> pa.RecordBatch:
+def _shred(columns: MessageColumns, messages: Sequence[Message]) -> pa.RecordBatch:
+    arrays = _shred_arrays(columns, messages)
+    return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+
+
+def _shred_arrays(columns: MessageColumns, messages: Sequence[Message]) -> Arrays:
     try:
-        arrays = {
+        return {
             **_system_arrays(columns),
             **_shred_columns(columns.headers, "header"),
             **_shred_columns(columns.properties, "property"),
@@ -88,12 +94,11 @@ def _shred(columns: Transposed, messages: Sequence[Message]) -> pa.RecordBatch:
         for message in messages:
             validate(message)  # names the message, the field and the remedy
         raise
-    return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
-def _system_arrays(columns: Transposed) -> Arrays:
+def _system_arrays(columns: MessageColumns) -> Arrays:
     arrays = {
-        "topic": encoded_text_array(columns.topic),
+        "topic": _topic_array(columns.topic),
         "priority": byte_array(columns.priority.values),
     }
     for name, make_array in _OPTIONAL_FIELDS.items():
@@ -103,10 +108,17 @@ def _system_arrays(columns: Transposed) -> Arrays:
     return arrays
 
 
+def _topic_array(column: Column) -> pa.DictionaryArray:
+    if column.types != {str} or len(set(column.values)) > 1:
+        return encoded_text_array(column)
+    codes = pa.array(np.zeros(column.messages, np.int8))
+    return pa.DictionaryArray.from_arrays(codes, pa.array(column.values[:1]))
+
+
 def _typed_arrays(column: Column) -> dict[View, pa.Array]:
     """Make one array for each kind of value that occurs, and the opaque marks if something else does."""
     views: dict[View, pa.Array] = {
-        kind: ARRAY_OF[kind](select_type(column, type_))
+        kind: spread(ARRAY_OF[kind](select_type(column, type_)), column)
         for type_, kind in KIND_OF.items()
         if type_ in column.types
     }
@@ -123,46 +135,17 @@ def shred_chunk(
     payloads: Sequence[bytes],
     indexed: Collection[str],
     now_us: int,
-    shred: Shred = shred_messages,
+    check: BatchCheck | None = None,
 ) -> Arrays:
     """Make the columns of a chunk; a message without a timestamp gets `now_us`."""
-    narrowed, rest = narrow_headers(messages, indexed)
-    batch = shred(narrowed)
-    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns = transpose(messages)
+    if check is not None:
+        check(columns, messages)
+    headers, rest = narrow_headers(columns.headers, indexed)
+    arrays = _shred_arrays(columns._replace(headers=headers), messages)
     arrays["timestamp"] = fill_timestamps(arrays.get("timestamp"), len(messages), now_us)
     arrays["payload"] = pa.array(payloads, pa.binary())
     return cap_columns(order_columns(arrays), rest, indexed)
-
-
-def shred_plain_chunk(
-    messages: Sequence[Message], payloads: Sequence[bytes], indexed: Collection[str], now_us: int
-) -> Arrays:
-    """Make the columns of a chunk of messages, at least one, that have no field but topic, headers and payload."""
-    rows = [message.headers for message in messages]
-    columns = transpose_uniform(rows)
-    if columns is None or len(columns) > MAX_HEADER_COLUMNS:
-        return shred_chunk(messages, payloads, indexed, now_us)
-    try:
-        headers = _shred_columns(
-            {name: make_column(values) for name, values in columns.items()}, "header"
-        )
-    except (TypeError, ValueError, OverflowError):
-        # Raises the error that names the message at fault.
-        return shred_chunk(messages, payloads, indexed, now_us, shred_valid)
-    arrays = {
-        "timestamp": fill_timestamps(None, len(messages), now_us),
-        "topic": _topic_array([message.topic for message in messages]),
-        "priority": pa.array(np.zeros(len(messages), np.uint8)),
-        "payload": pa.array(payloads, pa.binary()),
-    }
-    return cap_columns(arrays | headers, None, indexed)
-
-
-def _topic_array(topics: list[str]) -> pa.Array:
-    if len(set(topics)) > 1:
-        return encoded_text_array(make_column(topics))
-    codes = pa.array(np.zeros(len(topics), np.int8))
-    return pa.DictionaryArray.from_arrays(codes, pa.array(topics[:1]))
 
 
 def order_columns(arrays: Arrays) -> Arrays:

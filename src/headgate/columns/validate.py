@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.columns.arrays import ABSENT, Column, Transposed, transpose
+from headgate.columns.arrays import ABSENT, Column, MessageColumns, transpose
 from headgate.errors import InvalidMessage
 from headgate.message import (
     MAX_NAME_BYTES,
@@ -35,7 +35,7 @@ def validate_batch(messages: Sequence[Message]) -> None:
     validate_transposed(transpose(messages), messages)
 
 
-def validate_transposed(columns: Transposed, messages: Sequence[Message]) -> None:
+def validate_transposed(columns: MessageColumns, messages: Sequence[Message]) -> None:
     """Refuse messages of which `validate` refuses one; `columns` are their transposed fields."""
     payload_types = {type(message.payload) for message in messages}
     if not (payload_types <= _BYTES and _is_valid(columns)):
@@ -43,7 +43,7 @@ def validate_transposed(columns: Transposed, messages: Sequence[Message]) -> Non
             validate(message)
 
 
-def _is_valid(columns: Transposed) -> bool:
+def _is_valid(columns: MessageColumns) -> bool:
     return (
         columns.topic.types <= {str}
         and all(map(_is_short_text, (columns.topic, columns.id, columns.filter_value, columns.key)))

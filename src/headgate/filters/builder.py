@@ -29,7 +29,7 @@ from headgate.filters.nodes import (
     Operand,
     Or,
     TopicMatch,
-    joined,
+    join_terms,
     negation,
 )
 from headgate.filters.parser import parse
@@ -49,10 +49,10 @@ class Condition:
         self.filter = filter
 
     def __and__(self, other: Condition) -> Condition:
-        return Condition(joined(And, (self.filter, as_filter(other))))
+        return Condition(join_terms(And, (self.filter, as_filter(other))))
 
     def __or__(self, other: Condition) -> Condition:
-        return Condition(joined(Or, (self.filter, as_filter(other))))
+        return Condition(join_terms(Or, (self.filter, as_filter(other))))
 
     def __invert__(self) -> Condition:
         return Condition(negation(self.filter))
@@ -204,14 +204,14 @@ def all_of(*conditions: Condition) -> Condition:
     """Join conditions with AND."""
     if not conditions:
         raise FilterTypeError("all_of needs at least one condition")
-    return Condition(joined(And, map(as_filter, conditions)))
+    return Condition(join_terms(And, map(as_filter, conditions)))
 
 
 def any_of(*conditions: Condition) -> Condition:
     """Join conditions with OR."""
     if not conditions:
         raise FilterTypeError("any_of needs at least one condition")
-    return Condition(joined(Or, map(as_filter, conditions)))
+    return Condition(join_terms(Or, map(as_filter, conditions)))
 
 
 def as_filter(filter: FilterLike) -> Filter:

@@ -281,7 +281,7 @@ def negation(term: Filter) -> Filter:
     return Exists(term.field, not term.negated) if isinstance(term, Exists) else Not(term)
 
 
-def joined(joint: type[And] | type[Or], terms: Iterable[Filter]) -> Filter:
+def join_terms(joint: type[And] | type[Or], terms: Iterable[Filter]) -> Filter:
     """Join the terms under one AND or OR, without nesting one in its own kind."""
     flat: list[Filter] = []
     for term in terms:

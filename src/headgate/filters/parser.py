@@ -38,7 +38,7 @@ from headgate.filters.nodes import (
     Or,
     TopicMatch,
     check_depth,
-    joined,
+    join_terms,
     negation,
 )
 from headgate.filters.scanner import END, Lexeme, parse_interval, parse_timestamp, scan, unquote
@@ -110,10 +110,10 @@ class _TreeBuilder(Transformer[Lexeme, _Located]):
     # -- conditions
 
     def disjunction(self, terms: list[_Located]) -> _Located:
-        return _Located(joined(Or, map(self.condition, terms)), terms[0].at)
+        return _Located(join_terms(Or, map(self.condition, terms)), terms[0].at)
 
     def conjunction(self, terms: list[_Located]) -> _Located:
-        return _Located(joined(And, map(self.condition, terms)), terms[0].at)
+        return _Located(join_terms(And, map(self.condition, terms)), terms[0].at)
 
     def negation(self, children: list[_Located]) -> _Located:
         return _Located(negation(self.condition(children[0])), children[0].at)

@@ -12,7 +12,7 @@ from headgate.routing import X_FILTER, X_MATCH, Envelope, Reason, Topology
 
 @dataclass(frozen=True, slots=True)
 class BindingFacts:
-    """One binding that the message met: it matched, or `why_not` is the first condition that failed."""
+    """A binding that was tested with the message. If it did not match, `why_not` is the first condition that failed."""
 
     source: str
     source_type: str

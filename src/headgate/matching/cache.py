@@ -14,10 +14,10 @@ Answer = TypeVar("Answer")
 
 FIRST: Final = 1 << 10  # answers at first
 MOST: Final = 1 << 15  # answers at most
-HEAVY: Final = 1 << 21  # members in all answers, at most
-HELPS: Final = 16  # one question in so many must have repeated
-REST: Final = 16  # it rests for so many times the questions it tried
-THOROUGH: Final = 8  # every so many times it tries at full size
+MAX_WEIGHT: Final = 1 << 21  # members in all answers, at most
+MIN_HIT_RATIO: Final = 1 / 16  # hits for each kept answer; with fewer, the cache pauses
+PAUSE_FACTOR: Final = 16  # a pause lasts this many times the questions that the cache had room for
+FULL_SIZE_EVERY: Final = 8  # after every eighth pause, it begins at full size
 FREED: Final = 64  # forgotten answers freed at a time
 
 
@@ -30,7 +30,7 @@ class AnswerCache(Generic[Answer]):
         self.known: dict[Any, Answer] = {}
         self._forgotten: list[dict[Any, Answer]] = []  # not freed yet
         self.hits = 0  # counted by the caller: a method would cost as much as the lookup
-        # For so many questions nothing is looked up or kept; counted down by the caller.
+        # The number of questions for which nothing is looked up or kept; counted down by the caller.
         self.resting = 0
         self._weight = 0
         self._room = FIRST
@@ -41,7 +41,7 @@ class AnswerCache(Generic[Answer]):
         if self._forgotten:
             self._free_some()
         self._weight += weight + 1
-        if len(self.known) >= self._room or self._weight > HEAVY:
+        if len(self.known) >= self._room or self._weight > MAX_WEIGHT:
             self._make_room()
         self.known[question] = answer
 
@@ -60,12 +60,12 @@ class AnswerCache(Generic[Answer]):
             self._forgotten.pop()
 
     def _make_room(self) -> None:
-        helped = self.hits * HELPS >= len(self.known)
-        if helped and self._room < MOST and self._weight <= HEAVY:
+        helped = self.hits >= MIN_HIT_RATIO * len(self.known)
+        if helped and self._room < MOST and self._weight <= MAX_WEIGHT:
             self._room = min(self._room * 4, MOST)
             return
         if not helped:
-            self.resting = REST * self._room
+            self.resting = PAUSE_FACTOR * self._room
             self._tries += 1
-            self._room = FIRST if self._tries % THOROUGH else MOST
+            self._room = FIRST if self._tries % FULL_SIZE_EVERY else MOST
         self.forget()

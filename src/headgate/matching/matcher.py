@@ -41,7 +41,7 @@ from headgate.matching.residuals import (
     OpenChecks,
     add_passing,
 )
-from headgate.matching.tree import Column, Found
+from headgate.matching.tree import Found, IndexColumn
 from headgate.matching.trie import TopicTrie
 from headgate.message import OPAQUE, Message
 
@@ -72,7 +72,7 @@ class Matcher(Generic[Handle]):
         self._lock = keep_across_forks(RLock())
         self._filings: dict[tuple[Handle, Filter], _Filing] = {}
         self._checks = Checks(clock)
-        self.equalities: EqualityIndex[Found] = EqualityIndex(_make_found, _key, _PLAIN, read)
+        self.equalities: EqualityIndex[Found] = EqualityIndex(_pair_with_checks, _key, _PLAIN, read)
         self.trie: TopicTrie[Found] = TopicTrie(_split_conditional)
         self._patterns = 0
         self.add_all(entries)
@@ -160,7 +160,7 @@ class Matcher(Generic[Handle]):
             return None
         members, checks = found
         if self._patterns:
-            known = self.trie.settled.get(message.topic)
+            known = self.trie.final.get(message.topic)
             if known is None:
                 return None
             members, checks = _merge_found(found, known)
@@ -196,7 +196,7 @@ def _member(handle: Any, check: Check | None) -> Any:
     return handle if check is None else ConditionalSlot(check, handle)
 
 
-def read(column: Column, message: Message) -> Any:
+def read(column: IndexColumn, message: Message) -> Any:
     """The message's value in a column."""
     if not isinstance(column, tuple):
         return message.headers.get(column)  # type: ignore[call-overload]
@@ -204,7 +204,7 @@ def read(column: Column, message: Message) -> Any:
     return message.properties.get(name) if scope == "property" else getattr(message, name)
 
 
-def _make_found(members: Set[Any], checks: OpenChecks) -> Found:
+def _pair_with_checks(members: Set[Any], checks: OpenChecks) -> Found:
     return members, checks
 
 

@@ -119,7 +119,7 @@ Entry: TypeAlias = tuple[Any, ...]
 
 
 class CheckedEntries:
-    """A few entries that have a check left, each asked by itself."""
+    """A few entries that still have a check; each check is evaluated by itself."""
 
     __slots__ = ("_entries",)
 

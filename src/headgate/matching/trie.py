@@ -63,19 +63,19 @@ class _TrieNode:
 class TopicTrie(Generic[Answer]):
     """Members under topic patterns. `match` answers with `finish(members)`, and remembers it.
 
-    `settled` holds the remembered answers by topic, for callers that save a call. Answers of the type `unsettled`, which
-    leave something to ask, are remembered apart from them.
+    `final` holds the remembered answers by topic, for callers that save a call. Answers of the type `provisional`, which
+    still need conditions to be tested, are remembered apart from them.
     """
 
     def __init__(
-        self, finish: Callable[[Set[Any]], Answer], unsettled: type[Answer] | None = None
+        self, finish: Callable[[Set[Any]], Answer], provisional: type[Answer] | None = None
     ) -> None:
         self._finish = finish
-        self._unsettled_type = unsettled
+        self._provisional_type = provisional
         self._exact: dict[str, Slot] = {}
         self._root = _TrieNode()
-        self.settled: dict[str, Answer] = {}
-        self._unsettled: dict[str, Answer] = {}
+        self.final: dict[str, Answer] = {}
+        self._provisional: dict[str, Answer] = {}
 
     def add(self, pattern: str, member: Hashable) -> None:
         words = canonical(pattern)
@@ -110,13 +110,13 @@ class TopicTrie(Generic[Answer]):
 
     def match(self, topic: str) -> Answer:
         """The answer for all members whose pattern matches the topic."""
-        answer = self.settled.get(topic)
+        answer = self.final.get(topic)
         return self._recall_or_learn(topic) if answer is None else answer
 
     def forget(self) -> None:
         """Forget the remembered answers, which are no longer true."""
-        self.settled.clear()
-        self._unsettled.clear()
+        self.final.clear()
+        self._provisional.clear()
 
     @property
     def leading_many(self) -> int:
@@ -125,19 +125,19 @@ class TopicTrie(Generic[Answer]):
         return 0 if many is None else sum(size(place.slot) for place in _below(many))
 
     def _recall_or_learn(self, topic: str) -> Answer:
-        answer = self._unsettled.get(topic)
+        answer = self._provisional.get(topic)
         if answer is not None:
             return answer
         answer = self._finish(self._members(topic))
-        if len(self.settled) + len(self._unsettled) >= REMEMBERED:
+        if len(self.final) + len(self._provisional) >= REMEMBERED:
             self.forget()
-        memory = self._unsettled if type(answer) is self._unsettled_type else self.settled
+        memory = self._provisional if type(answer) is self._provisional_type else self.final
         memory[topic] = answer
         return answer
 
     def _forget_one(self, topic: str) -> None:
-        self.settled.pop(topic, None)
-        self._unsettled.pop(topic, None)
+        self.final.pop(topic, None)
+        self._provisional.pop(topic, None)
 
     def _members(self, topic: str) -> Set[Any]:
         singles: list[Any] = []

@@ -194,14 +194,14 @@ def to_mermaid(drawn: Figure) -> str:
     for node in drawn.nodes:
         left, right = _SHAPES[node.kind]
         name = f"{node.name}<br/>{node.detail}" if node.detail else node.name
-        lines.append(f'  {number[node]}{left}"{_quoted(name)}"{right}')
+        lines.append(f'  {number[node]}{left}"{_quote(name)}"{right}')
     for edge in drawn.edges:
-        label = f'|"{_quoted(edge.label)}"|' if edge.conditions else ""
+        label = f'|"{_quote(edge.label)}"|' if edge.conditions else ""
         lines.append(f"  {number[edge.start]} -->{label} {number[edge.end]}")
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return text.replace('"', "#quot;").replace("\n", " ")
 
 

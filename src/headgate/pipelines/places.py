@@ -39,7 +39,6 @@ _EXAMPLES: Final[dict[PlaceKind, str]] = {
     "stream": "stream:data/orders",
     "queue": "queue:sqlite:///orders.db",
     "parquet": "parquet:data/orders",
-    "none": "none: and nothing after it",
 }
 _PLACE_HINT: Final = "write stream:PATH, queue:sqlite:///PATH, queue:postgresql://… or parquet:PATH"
 _QUEUE_HINT: Final = "write queue:sqlite:///PATH#name or queue:postgresql://host/database#name"
@@ -111,7 +110,9 @@ def _split_place(text: str, hint: str = _PLACE_HINT) -> tuple[PlaceKind, str]:
     kind, rest = place_kind(text), text.partition(":")[2]
     if kind is None:
         raise SparkOptionsError(f"{hide_password(text)!r} is no place for messages; {hint}")
-    if bool(rest) is (kind == "none"):
+    if kind == "none" and rest:
+        raise SparkOptionsError(f"{text!r}: none: discards messages and takes no path; write none:")
+    if kind != "none" and not rest:
         raise SparkOptionsError(f"{text!r} names no place; write {_EXAMPLES[kind]}")
     return kind, rest
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from headgate.errors import QueueOptionsError, StaleLease
-from headgate.filters import And, Filter, FilterLike, TopicMatch, as_filter, joined
+from headgate.filters import And, Filter, FilterLike, TopicMatch, as_filter, join_terms
 from headgate.message import (
     INT64_MAX,
     INT64_MIN,
@@ -74,7 +74,7 @@ def subscription_filter(filter: FilterLike | None, pattern: str | None) -> Filte
         terms.append(TopicMatch(pattern))
     if not terms:
         raise QueueOptionsError("a subscription needs a filter or a topic pattern; '#' takes all")
-    return joined(And, terms)
+    return join_terms(And, terms)
 
 
 def queue_options(

@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 
 from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
-from headgate.queues.consumer_group import ConsumerGroup, Member, Mode, Retry, Strategy, check_mode
+from headgate.queues.consumer_options import (
+    ConsumerGroup,
+    Member,
+    Mode,
+    Retry,
+    Strategy,
+    check_mode,
+)
 from headgate.queues.delivery import Delivery
 from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Usage
 from headgate.queues.ledger import (
@@ -76,7 +83,13 @@ class Consumer:
         self._warn_of_scans()
         poll = None if self._mode == "notify" else self._poll
         for _ in range(self._threads):
-            wakeup = Wakeup(self._engine, self._queue, notified=self._mode != "poll", poll=poll)
+            wakeup = Wakeup(
+                self._engine,
+                self._queue,
+                notified=self._mode != "poll",
+                poll=poll,
+                line=self._line(),
+            )
             self._wakeups.append(wakeup)
             self._start_worker(Worker(self._consume, wakeup, name=self._next_name()))
         self._start_worker(Worker(self._ack_in_time, name=self._next_name()))
@@ -110,6 +123,10 @@ class Consumer:
     ) -> None:
         self.close()
 
+    def _line(self) -> Hashable:
+        """What its threads claim: other consumers of the queue that claim the same take turns with them in being woken."""
+        return (self._queue.name, self._group.filter) if self._group.is_exact else self
+
     def _next_name(self) -> str:
         return f"headgate-{self._queue.name}-{self.name}-{len(self._workers)}"
 
@@ -125,7 +142,10 @@ class Consumer:
     # -- the loop of a thread --
 
     def _consume(self, wakeup: Wakeup) -> None:
-        self._consume_until_stopped(wakeup)
+        try:
+            self._consume_until_stopped(wakeup)
+        finally:  # also when it is cancelled, perhaps after it was woken
+            wakeup.close()
         # When a handler has closed the consumer, no other thread is left to ack its message.
         with suppress(QueueError):
             self._ack_handled()
@@ -138,6 +158,7 @@ class Consumer:
                 claimed = self._claim()
                 pause = RECONNECT_S[0]
                 if claimed:
+                    wakeup.hand_on()
                     self._handle_all(claimed)
                 elif not self._stopping.is_set():
                     self._report_now_and_then()

@@ -44,15 +44,18 @@ Rules all engines share:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from headgate.errors import QueueError
 from headgate.filters import Filter
 from headgate.message import Message
+
+if TYPE_CHECKING:
+    from headgate.queues.wakers import Waiter
 
 T = TypeVar("T")
 
@@ -273,7 +276,7 @@ class IndexAdvice:
     residual: tuple[str, ...] = ()  # the parts that only Python can evaluate, and why
 
 
-Start: TypeAlias = OneOf["next", "first"]
+SubscriptionStart: TypeAlias = OneOf["next", "first"]
 # Create the database unless it exists, change an existing one, or only read it.
 Access: TypeAlias = OneOf["create", "change", "look"]
 
@@ -322,7 +325,7 @@ class Operations(Protocol):
         *,
         source: str | None = None,
         options: QueueOptions | None = None,
-        start: Start = "next",
+        start: SubscriptionStart = "next",
         lease_us: int | None = None,
     ) -> Operation[QueueInfo]:
         """Create a durable subscription, which gets its own delivery of every message its filter matches.
@@ -339,8 +342,8 @@ class Operations(Protocol):
         ...
 
     def route(self) -> Operation[int]:
-        """Deliver messages from the SQL door to the subscriptions, and delete expired push subscriptions; how many
-        deliveries were made. Claims on subscriptions begin with it."""
+        """Deliver messages from the `inbox` view to the subscriptions, and delete expired push subscriptions. Return the
+        number of deliveries that were made. Claims on subscriptions begin with it."""
         ...
 
     # -- publishing and consuming --
@@ -401,7 +404,7 @@ class Operations(Protocol):
         ...
 
     def promote(self, queue: QueueInfo) -> Operation[int]:
-        """Make due deliveries READY or DEAD; how many. Claims begin with it."""
+        """Make due deliveries READY or DEAD; return their number. Claims begin with it."""
         ...
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
@@ -436,15 +439,15 @@ class Operations(Protocol):
         ...
 
     def purge(self, queue: QueueInfo, state: State | None = None) -> Operation[int]:
-        """Delete READY and DELAYED deliveries, or those in `state`; how many. LEASED ones only with `state`."""
+        """Delete READY and DELAYED deliveries, or those in `state`; return their number. LEASED ones only with `state`."""
         ...
 
     def prune(self, queue: QueueInfo, older_than_us: int) -> Operation[int]:
-        """Delete READY, DELAYED, DEAD and archived messages that were published longer ago; how many."""
+        """Delete READY, DELAYED, DEAD and archived messages that were published longer ago; return their number."""
         ...
 
     def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> Operation[int]:
-        """Make dead letters READY, with no attempts: those with the ids, or all; how many."""
+        """Make dead letters READY, with no attempts: those with the ids, or all; return their number."""
         ...
 
     # -- statistics and indexes --
@@ -494,6 +497,13 @@ class Engine(Protocol):
         claimable, and when a lost connection is up again; never after a rollback."""
         ...
 
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        """As `watch`, for consumers that would claim the same messages from the queue `queue_id()`: of those in one line, a
+        commit wakes one. See queues.wakers."""
+        ...
+
     def close(self) -> None:
         """Close the database. Idempotent; later operations raise DatabaseClosed."""
         ...
@@ -510,5 +520,9 @@ class AsyncEngine(Protocol):
     async def publish_one(self, queue: QueueInfo, publication: Publication) -> int: ...
 
     def watch(self, wake: Wake) -> CommitWatch: ...
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter: ...
 
     async def close(self) -> None: ...

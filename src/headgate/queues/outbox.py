@@ -111,7 +111,7 @@ class Relay:
         return self._source.parked()
 
     def retry(self, ids: Iterable[int] | None = None) -> int:
-        """Let parked entries be moved again, those named or all; how many. A running relay moves them."""
+        """Let parked entries be moved again, those named or all; return their number. A running relay moves them."""
         return self._source.retry(ids)
 
     def start(self) -> Relay:
@@ -174,7 +174,7 @@ class TableSource:
     def retry(self, ids: Iterable[int] | None) -> int:
         return self._engine.run(retry_parked(self._operations.dialect, ids))
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Call `wake`, from any thread, after commits, until the returned function is called."""
 
         def wake_for_outbox(queues: frozenset[int] | None) -> None:

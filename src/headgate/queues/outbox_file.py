@@ -62,7 +62,7 @@ class OutboxFile:
         return [decode_parked(row) for row in self._ask("outbox_parked", MOST_LISTED)]
 
     def retry(self, ids: Iterable[int] | None) -> int:
-        """Let relays try parked entries again, those named or all; how many."""
+        """Let relays try parked entries again, those named or all; return their number."""
         listed = None if ids is None else json.dumps(message_ids(ids))
         return len(self._ask("outbox_retry", listed))
 
@@ -119,7 +119,7 @@ class OutboxFile:
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Call `wake`, from another thread, after each change of the file, until the returned function is called."""
         watch = file_watch.Watch(
             self._path.absolute().parent, accepts=lambda name: name.startswith(self._path.name)

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 Ts = TypeVarTuple("Ts")
 
 
-def setter(event: Event) -> Callable[[], None]:
+def setter(event: Event) -> Callable[[], object]:
     """A function that sets the event and may be called from any thread."""
     return event.set
 

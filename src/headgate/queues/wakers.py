@@ -1,13 +1,64 @@
-"""The callbacks in this process that an engine calls after commits."""
+"""The callbacks in this process that an engine calls after commits.
+
+Consumers that would claim the same messages stand in one line, and a commit wakes one of them. Nothing is missed, because
+a consumer that leaves the line with messages, or for good, wakes the next; so does the end of a consumer that was woken and has not
+claimed. A claim that finds nothing ends the chain: then there is nothing for the others either.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Final
 
 from headgate.queues.engine import Wake
 
 _log = logging.getLogger(__name__)
+
+_COMES_WITHIN_S: Final = 0.1  # else its thread is held up, and another one is woken
+
+
+@dataclass(slots=True)
+class Line:
+    """Consumers of one queue that would claim the same messages."""
+
+    queue_id: Callable[[], int]
+    waiting: dict[Waiter, None] = field(default_factory=dict)
+    # Those that were woken or are claiming, and since when.
+    coming: dict[Waiter, float] = field(default_factory=dict)
+    looking: dict[Waiter, float] = field(default_factory=dict)
+    members: int = 0
+
+    def take(self) -> Waiter | None:
+        """The waiter to wake next; None while one is coming, whose claim is still to begin and sees all commits until now.
+
+        One that is claiming already looks once more, or leaves and wakes the next. If there is none, it is the turn of the
+        one that came last.
+        """
+        recent = time.monotonic() - _COMES_WITHIN_S
+        if any(since > recent for since in self.coming.values()):
+            return None
+        waiter = next((each for each, since in self.looking.items() if since > recent), None)
+        if waiter is None:
+            waiter = next(reversed(self.waiting), None) or next(iter(self.looking), None)
+        if waiter is None or waiter.is_called:
+            return None
+        if self.waiting.pop(waiter, self) is None:
+            self.coming[waiter] = time.monotonic()
+        waiter.is_called = True
+        return waiter
+
+    def remove(self, waiter: Waiter) -> None:
+        """Forget that it waits, looks or comes."""
+        for each in (self.waiting, self.coming, self.looking):
+            each.pop(waiter, None)
+
+    def take_for_due_time(self) -> Waiter | None:
+        """The waiter that is to look when the next message falls due; it goes on waiting."""
+        return next(reversed(self.waiting), None) or self.take()
 
 
 class Wakers:
@@ -15,6 +66,7 @@ class Wakers:
 
     def __init__(self) -> None:
         self._wakes: dict[Registration, Wake] = {}
+        self._lines: dict[Hashable, Line] = {}
         self._lock = threading.Lock()
 
     def add(self, wake: Wake) -> Registration:
@@ -28,17 +80,52 @@ class Wakers:
         with self._lock:
             self._wakes.pop(registration, None)
 
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        """Call `wake` when it is its turn in the line, until the waiter is closed."""
+        with self._lock:
+            joined = self._lines.setdefault(line, Line(queue_id))
+            joined.members += 1
+            return Waiter(self, line, joined, wake)
+
     def wake(self, queues: frozenset[int] | None) -> None:
-        """Call all of them; they must not block."""
-        if not self._wakes:
+        """Call all callbacks, and one of each line for these queues, or with None of every line; they must not block."""
+        if not self._wakes and not self._lines:
             return
         with self._lock:
-            wakes = list(self._wakes.values())
+            wakes, lines = list(self._wakes.values()), list(self._lines.values())
         for wake in wakes:
             try:
                 wake(queues)
-            except Exception:  # of a closed event loop, for example; the others must be called
+            except Exception:  # the others must be called
                 _log.warning("a waiting consumer could not be woken", exc_info=True)
+        for line in lines:
+            if queues is None or line.queue_id() in queues:
+                self._wake_one(line, Line.take)
+
+    def set_due_time(self, queues: frozenset[int]) -> None:
+        """Let one of each line for these queues look up anew when the next message falls due."""
+        with self._lock:
+            lines = list(self._lines.values())
+        for line in lines:
+            if line.queue_id() in queues:
+                self._wake_one(line, Line.take_for_due_time)
+
+    def _wake_one(self, line: Line, take: Callable[[Line], Waiter | None]) -> None:
+        """Wake the next of the line; one that cannot be woken is left out."""
+        while True:
+            with self._lock:
+                waiter = take(line)
+            if waiter is None:
+                return
+            try:
+                if waiter.wake() is not False:
+                    return
+            except Exception:
+                _log.warning("a waiting consumer could not be woken", exc_info=True)
+            with self._lock:
+                line.remove(waiter)
 
 
 class Registration:
@@ -49,3 +136,56 @@ class Registration:
 
     def close(self) -> None:
         self._wakers.remove(self)
+
+
+class Waiter:
+    """A consumer in a line. It is woken from `look` on, until it leaves or is closed."""
+
+    def __init__(
+        self, wakers: Wakers, key: Hashable, line: Line, wake: Callable[[], object]
+    ) -> None:
+        self._wakers, self._key, self._line, self.wake = wakers, key, line, wake
+        self.is_called = self._is_closed = False
+
+    def look(self) -> None:
+        """Call this before a claim: who wakes it from now on makes it claim once more."""
+        with self._wakers._lock:
+            self.is_called = False
+            self._line.remove(self)
+            self._line.looking[self] = time.monotonic()
+
+    def wait(self) -> bool:
+        """Call this before waiting, after a claim that found nothing; False if it was woken since `look`."""
+        with self._wakers._lock:
+            if not self.is_called and not self._is_closed:
+                self._line.looking.pop(self, None)
+                self._line.waiting[self] = None
+            return not self.is_called
+
+    def leave(self) -> None:
+        """Call this after a claim that found something: the next one is woken, for there may be more."""
+        with self._wakers._lock:
+            self._line.remove(self)
+        self._wakers._wake_one(self._line, Line.take)
+
+    def call(self) -> None:
+        """Wake this one, out of turn."""
+        with self._wakers._lock:
+            self.is_called = True
+            self._line.waiting.pop(self, None)
+        self.wake()
+
+    def is_line_looking(self) -> bool:
+        """Whether another one of the line is claiming."""
+        return bool(self._line.looking)
+
+    def close(self) -> None:
+        """Leave for good. The next one is woken: this one may have been, or was to wait for a message that falls due."""
+        with self._wakers._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._line.members -= 1
+            if not self._line.members:
+                self._wakers._lines.pop(self._key, None)
+        self.leave()

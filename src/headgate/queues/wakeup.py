@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from datetime import timedelta
 from typing import Final
 
 from headgate.queues.engine import Engine, QueueInfo
 from headgate.queues.threads import Event, setter
+from headgate.queues.wakers import Waiter
 
 _SHORTEST_PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 1.0
@@ -15,25 +17,56 @@ _LONGEST_WAIT_S: Final = 86_400.0  # far below the limits of the operating syste
 
 
 class Wakeup:
-    """Wakes one worker for one queue. A wake-up between `prepare` and `wait` is not lost."""
+    """Wakes one worker for one queue. A wake-up between `prepare` and `wait` is not lost.
+
+    Workers with one `line` would claim the same messages, and take turns in being woken.
+    """
 
     def __init__(
-        self, engine: Engine, queue: QueueInfo, *, notified: bool, poll: timedelta | None
+        self,
+        engine: Engine,
+        queue: QueueInfo,
+        *,
+        notified: bool,
+        poll: timedelta | None,
+        line: Hashable | None = None,
     ) -> None:
         self._engine, self._operations, self.queue = engine, engine.operations, queue
         self._poll_s = None if poll is None else poll.total_seconds()
         self._pause_s = _SHORTEST_PAUSE_S
         self._woken = Event()
-        self._wake_from_thread = setter(self._woken)
-        self._watch = engine.watch(self._wake_for) if notified else None
+        self._waiter: Waiter | None = None
+        if notified:
+            self._waiter = engine.join(line or self, self._queue_id, setter(self._woken))
 
     def prepare(self) -> None:
         """Call this before a claim."""
         self._woken.clear()
+        if self._waiter is not None:
+            self._waiter.look()
 
     def wait(self) -> None:
         """Call this after a claim that found nothing."""
-        self._woken.wait(self.timeout())
+        if self._waiter is None:
+            self._woken.wait(self._poll_s)
+        elif not self._wait_in_line(self._waiter) and self._waiter.is_line_looking():
+            # What falls due now falls due for all: who comes second waits once more, and no longer than that.
+            self._wait_in_line(self._waiter)
+
+    def _wait_in_line(self, waiter: Waiter) -> bool:
+        """Wait until it is woken, and not only told of an earlier due time; False after the timeout."""
+        while True:
+            timeout = self.timeout()
+            if not waiter.wait():
+                return True
+            if not self._woken.wait(timeout) or waiter.is_called:
+                return waiter.is_called
+            self._woken.clear()  # `wait` tells of a wake-up before this
+
+    def hand_on(self) -> None:
+        """Call this after a claim that found something: wake another worker, for there may be more."""
+        if self._waiter is not None:
+            self._waiter.leave()
 
     def nap(self, seconds: float) -> None:
         """Wait that long, or until woken."""
@@ -42,18 +75,20 @@ class Wakeup:
     def turn_to(self, queue: QueueInfo) -> None:
         """Wait for another queue from now on, after one more claim."""
         self.queue = queue
-        self._woken.set()
+        self.wake()
 
     def wake(self) -> None:
+        if self._waiter is not None:
+            self._waiter.call()
         self._woken.set()
 
     def close(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
+        if self._waiter is not None:
+            self._waiter.close()
 
     def timeout(self) -> float | None:
         """Seconds until the next message falls due or the next poll, whichever is earlier; None: wait for a commit."""
-        if self._watch is None:
+        if self._waiter is None:
             return self._poll_s
         due_us = self._engine.run(self._operations.next_due(self.queue))
         return self.timeout_until(due_us)
@@ -74,6 +109,5 @@ class Wakeup:
         self._pause_s = _SHORTEST_PAUSE_S
         return None if due_us is None else min(due_us / 1e6, _LONGEST_WAIT_S)
 
-    def _wake_for(self, queues: frozenset[int] | None) -> None:
-        if queues is None or self._operations.last_known(self.queue).id in queues:
-            self._wake_from_thread()
+    def _queue_id(self) -> int:
+        return self._operations.last_known(self.queue).id

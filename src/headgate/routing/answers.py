@@ -1,4 +1,4 @@
-"""What an exchange answers: where a message goes, or what is left to ask."""
+"""The answers of an exchange: the queues of a message, or those known so far and the conditions still to be tested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Routed(NamedTuple):
 
 
 class Unresolved(NamedTuple):
-    """The queues an exchange is sure of, and what is left to ask."""
+    """The queues that are certain, and the exchanges, matchers and checks that must still be evaluated."""
 
     queues: Set[str]
     exchanges: tuple[str, ...] = ()

@@ -20,9 +20,8 @@ class ChangeLock:
     __slots__ = ("lock", "moment")
 
     def __init__(self) -> None:
-        self.lock = keep_across_forks(
-            RLock()
-        )  # held alone, it keeps changes away from a long reader
+        # A long reader holds the lock alone, to keep changes away.
+        self.lock = keep_across_forks(RLock())
         self.moment: object | None = object()
 
     def __enter__(self) -> None:
@@ -35,8 +34,8 @@ class ChangeLock:
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause the garbage collector: building makes no garbage, but it would look at all that is built again and again."""
+def pause_collector() -> Iterator[None]:
+    """Pause the garbage collector: building makes no garbage, but the collector would traverse the new objects many times."""
     was_running = gc.isenabled()
     gc.disable()
     try:
@@ -48,7 +47,7 @@ def collector_paused() -> Iterator[None]:
 
 
 def _move_to_oldest_generation() -> None:
-    """Spare the collector two looks at what was built and will stay."""
+    """Move the new objects to the oldest generation: they will stay, and the collector need not traverse the younger ones."""
     if not gc.get_freeze_count():  # what other code has frozen must stay so
         gc.freeze()
-        gc.unfreeze()  # into the oldest generation, without a look at anything
+        gc.unfreeze()  # into the oldest generation, without traversing anything

@@ -1,7 +1,7 @@
-"""One index for each type of exchange: the bindings of the exchange, and whom a message reaches.
+"""One index for each type of exchange: it holds the bindings of the exchange and finds the queues of a message.
 
-An index answers with a `Routed` when nothing is left to ask, and remembers it; otherwise with an `Unresolved`:
-something is left to ask of the message, or another exchange to go on to.
+The answer of an index is a `Routed` if it is final; such answers are cached. Otherwise it is an `Unresolved`: conditions
+must still be tested on the message, or other exchanges must route it further.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ _routed: Final = partial(tuple.__new__, Routed)  # half of what calling Routed c
 class ExchangeIndex(ABC):
     """The bindings of one exchange. `find` answers for a message, `find_rows` for the rows of a batch.
 
-    Both, and every change, hold the lock of the topology. Without it one may ask `settled`, the final answers by
-    topic, where the topic decides; and `recall`, which answers as `find` does, or with None if it cannot: what it
-    answers is only worth something if nothing was changed meanwhile.
+    Callers of both, and of every change, hold the lock of the topology. Two things may be read without the lock: `final`,
+    the final answers by topic, where the topic alone decides; and `recall`, which returns the answer of `find`, or None if
+    it has none cached. An answer of `recall` is valid only if no change happened during the call.
     """
 
     recall: Callable[[Routable], RouteAnswer | None] | None = None
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.settled: dict[str, Routed] = {}  # never replaced by another dictionary
+        self.final: dict[str, Routed] = {}  # never replaced by another dictionary
         # Where each binding is filed, if the index needs that to remove it.
         self.bindings: dict[Binding, Any] = {}
         self.filters: dict[Binding, Filter] = {}  # of the bindings that have one
@@ -113,7 +113,7 @@ class ExchangeIndex(ABC):
 
     @contextmanager
     def bulk(self) -> Iterator[None]:
-        """Insert what is bound meanwhile together, at the latest in the end; until then nothing else is asked."""
+        """Collect new bindings and insert them together, at the end at the latest; until then the index is not queried."""
         self._pending = []
         try:
             yield
@@ -221,7 +221,7 @@ class DirectIndex(KeyedIndex):
 
     def find(self, message: Routable) -> RouteAnswer:
         topic = message.topic
-        return self.settled.get(topic) or self._unresolved.get(topic) or self._learn(topic)
+        return self.final.get(topic) or self._unresolved.get(topic) or self._learn(topic)
 
     def add_member(self, key: str, member: Any) -> None:
         self._slots[key] = include(self._slots.get(key), member)
@@ -242,13 +242,13 @@ class DirectIndex(KeyedIndex):
         members = slot.members if isinstance(slot, MemberGroup) else frozenset((slot,))
         answer = self.finish(members)
         if isinstance(answer, Routed):
-            self.settled[key] = answer
+            self.final[key] = answer
         else:
             self._unresolved[key] = answer
         return answer
 
     def _forget(self, key: str) -> None:
-        self.settled.pop(key, None)
+        self.final.pop(key, None)
         self._unresolved.pop(key, None)
 
 
@@ -303,8 +303,8 @@ class TopicIndex(KeyedIndex):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self.trie: TopicTrie[RouteAnswer] = TopicTrie(self.finish, unsettled=Unresolved)
-        self.settled = self.trie.settled  # type: ignore[assignment]
+        self.trie: TopicTrie[RouteAnswer] = TopicTrie(self.finish, provisional=Unresolved)
+        self.final = self.trie.final  # type: ignore[assignment]
 
     def find(self, message: Routable) -> RouteAnswer:
         return self.trie.match(message.topic)

@@ -30,7 +30,7 @@ from headgate.routing.advice import BindingAdvice, TopologyProblem, find_problem
 from headgate.routing.answers import Routable, RouteAnswer, Routed
 from headgate.routing.batches import RoutedBatch, route_rows
 from headgate.routing.bindings import Binding, FilterText, make_binding, parse_filter
-from headgate.routing.changes import ChangeLock, collector_paused
+from headgate.routing.changes import ChangeLock, pause_collector
 from headgate.routing.declarations import (
     DEFAULT,
     RESERVED,
@@ -214,8 +214,8 @@ class Topology:
         if type(message) is tuple:
             message = Envelope(*message)
         # Settled answers were put in under the lock, and go with the next change.
-        if index.settled:  # where the topic does not decide, it is not even read
-            known = index.settled.get(message.topic)  # type: ignore[union-attr]
+        if index.final:  # where the topic does not decide, it is not even read
+            known = index.final.get(message.topic)  # type: ignore[union-attr]
             if known is not None:
                 return known
         changes, recall, answer = self._changes, index.recall, None
@@ -296,7 +296,7 @@ class Topology:
     def from_definitions(cls, definitions: Definitions) -> Topology:
         """Declare and bind all; an entry that is refused is named."""
         topology = cls()
-        with collector_paused():
+        with pause_collector():
             _perform(topology.declare_exchange, definitions.exchanges)
             _perform(topology.declare_queue, definitions.queues)
             with topology._bulk(topology._indexes.keys()):
@@ -318,8 +318,8 @@ class Topology:
 
     @contextmanager
     def _bulk(self, sources: Set[str]) -> Iterator[None]:
-        """Insert what is bound to these exchanges meanwhile together; nothing else may be asked of them."""
-        with collector_paused(), ExitStack() as stack:
+        """Insert the bindings that are made inside together; the indexes of these exchanges must not be queried until then."""
+        with pause_collector(), ExitStack() as stack:
             for source in sources & self._indexes.keys():
                 stack.enter_context(self._indexes[source].bulk())
             yield

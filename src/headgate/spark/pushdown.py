@@ -36,7 +36,7 @@ from headgate.filters import (
     Like,
     Literal,
     Or,
-    joined,
+    join_terms,
 )
 from headgate.message import INT64_MAX
 from headgate.spark.schema import SchemaColumn
@@ -69,7 +69,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class PushedConditions:
     """Conditions taken over from Spark: a filter, columns that must not be null, and bounds of offsets."""
 
     filter: Filter = TRUE
@@ -77,18 +77,18 @@ class Pushed:
     low: int = 0
     high: int = INT64_MAX
 
-    def and_also(self, other: Pushed) -> Pushed:
+    def and_also(self, other: PushedConditions) -> PushedConditions:
         """The conjunction of both."""
         terms = [term for term in (self.filter, other.filter) if term != TRUE]
-        return Pushed(
-            joined(And, terms) if terms else TRUE,
+        return PushedConditions(
+            join_terms(And, terms) if terms else TRUE,
             self.required | other.required,
             max(self.low, other.low),
             min(self.high, other.high),
         )
 
 
-def translate(filter: SparkFilter, columns: Mapping[str, SchemaColumn]) -> Pushed | None:
+def translate(filter: SparkFilter, columns: Mapping[str, SchemaColumn]) -> PushedConditions | None:
     """Translate a condition of Spark; None when it must stay with Spark."""
     inner, negated = _strip_not(filter)
     column = columns.get(inner.attribute[0]) if len(inner.attribute) == 1 else None
@@ -106,14 +106,14 @@ def _strip_not(filter: Any) -> tuple[Any, bool]:
     return (filter.child, True) if type(filter).__name__ == "Not" else (filter, False)
 
 
-def _condition(filter: Any, negated: bool, column: SchemaColumn) -> Pushed | None:
+def _condition(filter: Any, negated: bool, column: SchemaColumn) -> PushedConditions | None:
     name = type(filter).__name__
     if name in ("IsNull", "IsNotNull"):
         return _absence(column) if (name == "IsNull") is not negated else _presence(column)
     if column.field is None or column.views == ("opaque",):
         return None
     term = _term(name, filter.value, negated, column)
-    return None if term is None else Pushed(term, frozenset({column.name}))
+    return None if term is None else PushedConditions(term, frozenset({column.name}))
 
 
 def _term(name: str, value: Any, negated: bool, column: SchemaColumn) -> Filter | None:
@@ -154,7 +154,7 @@ def _membership(
         In(field, tuple(known[start : start + MAX_IN_ITEMS]), negated)
         for start in range(0, len(known), MAX_IN_ITEMS)
     ]
-    return joined(And if negated else Or, lists)
+    return join_terms(And if negated else Or, lists)
 
 
 def _literal(value: Any, column: SchemaColumn) -> Literal | None:
@@ -177,23 +177,23 @@ def _escape(text: str) -> str:
 # ---- nulls -------------------------------------------------------------------------------------------
 
 
-def _presence(column: SchemaColumn) -> Pushed | None:
+def _presence(column: SchemaColumn) -> PushedConditions | None:
     if column.holds == "standing":
-        return Pushed(required=frozenset({column.name}))
+        return PushedConditions(required=frozenset({column.name}))
     if column.field is None:
-        return Pushed()  # every row has a payload, maps and the stream's name
+        return PushedConditions()  # every row has a payload, maps and the stream's name
     if column.views == ("opaque",):
         return None
-    return Pushed(IsNull(column.field, negated=True), frozenset({column.name}))
+    return PushedConditions(IsNull(column.field, negated=True), frozenset({column.name}))
 
 
-def _absence(column: SchemaColumn) -> Pushed | None:
+def _absence(column: SchemaColumn) -> PushedConditions | None:
     if column.field is None:
         return None
     if column.holds == "system":
-        return Pushed(IsNull(column.field))
+        return PushedConditions(IsNull(column.field))
     others = list(_match_other_kinds(column, column.field))
-    return Pushed(joined(Or, [IsNull(column.field), *others])) if others else None
+    return PushedConditions(join_terms(Or, [IsNull(column.field), *others])) if others else None
 
 
 def _match_other_kinds(column: SchemaColumn, field: Field) -> Iterator[Filter]:
@@ -213,25 +213,25 @@ def _match_other_kinds(column: SchemaColumn, field: Field) -> Iterator[Filter]:
 # ---- offsets -----------------------------------------------------------------------------------------
 
 
-def _bounds(filter: Any, negated: bool) -> Pushed | None:
+def _bounds(filter: Any, negated: bool) -> PushedConditions | None:
     name = type(filter).__name__
     if name in ("IsNull", "IsNotNull"):
-        return Pushed() if (name == "IsNotNull") is not negated else None
+        return PushedConditions() if (name == "IsNotNull") is not negated else None
     op = _COMPARISONS.get(name)
     if op is None or type(filter.value) is not int:
         return None
     value: int = filter.value
     match OPPOSITE[op] if negated else op:
         case "=":
-            return Pushed(low=value, high=value + 1)
+            return PushedConditions(low=value, high=value + 1)
         case ">":
-            return Pushed(low=value + 1)
+            return PushedConditions(low=value + 1)
         case ">=":
-            return Pushed(low=value)
+            return PushedConditions(low=value)
         case "<":
-            return Pushed(high=value)
+            return PushedConditions(high=value)
         case "<=":
-            return Pushed(high=value + 1)
+            return PushedConditions(high=value + 1)
         case _:
             return None
 
@@ -257,7 +257,7 @@ class PushdownReader(DataSourceReader):
 
     def __init__(self, columns: Sequence[SchemaColumn], arrow: pa.Schema, now_us: int) -> None:
         self.columns, self.arrow, self.now_us = columns, arrow, now_us
-        self.pushed = Pushed()
+        self.pushed = PushedConditions()
         if keeps_filters_per_scan():
             self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
 
@@ -273,7 +273,7 @@ class PushdownReader(DataSourceReader):
 
     def add_pushed(self, filter: Filter) -> Filter:
         """The filter of the options and the conditions that were taken over."""
-        return joined(And, (filter, self.pushed.filter))
+        return join_terms(And, (filter, self.pushed.filter))
 
     def projection(self) -> Projection:
         return Projection(self.columns, self.arrow, self.pushed.required)

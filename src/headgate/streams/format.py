@@ -7,7 +7,7 @@
     <first offset, 20 digits>.arrow  sealed segment; hides a hot segment with this first offset
     <first>-<next offset>.cold       the manifest of a cold segment, whose data is a Parquet file; hides the segments it covers
     cold/                            the Parquet files, unless they are kept elsewhere
-    inbox/                           deposits of outsiders, waiting to be adopted; staged/ holds files they name
+    inbox/                           deposits of processes without the writer lock, waiting to be adopted; staged/ holds files they name
     cursors.db                       the positions of named consumers
 
 All numbers are little-endian. Every part begins at a multiple of 8 bytes.
@@ -19,12 +19,14 @@ All numbers are little-endian. Every part begins at a multiple of 8 bytes.
 
 from __future__ import annotations
 
+import os
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -73,28 +75,39 @@ class SegmentFile:
 
     @property
     def cold(self) -> bool:
-        return self.path.suffix == COLD_SUFFIX
+        return self.sealed and self.path.suffix == COLD_SUFFIX
 
 
-def segment_files(directory: Path) -> list[SegmentFile]:
-    """List the segments of a stream in offset order: a cold one hides those it was made of, a sealed one its log."""
+def segment_files(
+    directory: Path, known: Mapping[str, SegmentFile] = MappingProxyType({})
+) -> list[SegmentFile]:
+    """List the segments of a stream in offset order: a cold one hides those it was made of, a sealed one its log.
+
+    Files that are `known` by their name are taken from there.
+    """
     found: dict[int, SegmentFile] = {}
     cold: list[SegmentFile] = []
-    for path in directory.iterdir():
-        if (bounds := cold_bounds(path)) is not None:
-            cold.append(SegmentFile(bounds[0], path, sealed=True))
-        elif path.suffix in (LOG_SUFFIX, SEALED_SUFFIX) and _is_offset(path.stem):
-            file = SegmentFile(int(path.stem), path, path.suffix == SEALED_SUFFIX)
-            if file.sealed or file.first_offset not in found:
-                found[file.first_offset] = file
-    covered = Covered(file.path for file in cold)
+    for name in os.listdir(directory):
+        file = known.get(name) or _segment_file(directory, name)
+        if file is None:
+            continue
+        if file.cold:
+            cold.append(file)
+        elif file.sealed or file.first_offset not in found:
+            found[file.first_offset] = file
+    if not cold:
+        return sorted(found.values(), key=lambda file: file.first_offset)
+    covered = ColdRanges(file.path for file in cold)
     cold += [file for first, file in found.items() if first not in covered]
     return sorted(cold)
 
 
-def is_followed(directory: Path, first_offset: int) -> bool:
-    """Whether there is a segment behind the one with this first offset, so that it is never written to again."""
-    return any(file.first_offset > first_offset for file in segment_files(directory))
+def _segment_file(directory: Path, name: str) -> SegmentFile | None:
+    stem, suffix = os.path.splitext(name)
+    if suffix in (LOG_SUFFIX, SEALED_SUFFIX) and _is_offset(stem):
+        return SegmentFile(int(stem), directory / name, suffix == SEALED_SUFFIX)
+    bounds = cold_bounds(directory / name) if suffix == COLD_SUFFIX else None
+    return None if bounds is None else SegmentFile(bounds[0], directory / name, sealed=True)
 
 
 def cold_bounds(path: Path) -> tuple[int, int] | None:
@@ -105,7 +118,7 @@ def cold_bounds(path: Path) -> tuple[int, int] | None:
     return (int(first), int(end)) if _is_offset(first) and _is_offset(end) else None
 
 
-class Covered:
+class ColdRanges:
     """The offsets of cold segments, by the names of their manifests."""
 
     def __init__(self, manifests: Iterable[Path]) -> None:

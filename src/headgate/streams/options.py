@@ -65,9 +65,8 @@ class StreamOptions:
     segment_bytes: int = 64 << 20  # log and index together
     max_age: timedelta | None = None  # retention; None keeps everything
     max_bytes: int | None = None
-    entry_filters: tuple[
-        str, ...
-    ] = ()  # names of installed entry filters that every reader applies
+    # Names of installed entry filters that every reader applies.
+    entry_filters: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -123,7 +122,7 @@ def _check_restriction(restriction: Mapping[str, tuple[Scalar, ...]]) -> None:
 def _problems(options: StreamOptions) -> list[str]:
     sizes = INDEXED_BLOOM if options.indexed else SEED_BLOOM
     checks = {
-        f"indexed: {len(options.indexed)} headers, at most {MAX_INDEXED} can be": (
+        f"indexed: at most {MAX_INDEXED} headers can be indexed, not {len(options.indexed)}": (
             len(options.indexed) <= MAX_INDEXED
         ),
         f"filter_size: {options.filter_size} bytes; {sizes.start} to {sizes.stop - 1} are possible here": (

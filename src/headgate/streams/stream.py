@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from types import TracebackType
 from typing import TypedDict, Unpack
 
@@ -94,6 +94,8 @@ class Stream:
         """Use `Stream.create` or `Stream.open`."""
         self.path, self.options = Path(path), options
         self._sealed = SealedSegments()
+        self._catalog: SegmentCatalog | None = None
+        self._asking = Lock()
         self._writing = RLock()
         self._writer: Writer | None = None
         self._committer: Committer | None = None
@@ -217,7 +219,7 @@ class Stream:
 
     def _release_deleted(self) -> None:
         """Close deleted files, so that their disk space becomes free."""
-        SegmentCatalog(self.path, self._sealed)
+        self._ask_catalog(SegmentCatalog.first_offset)
 
     def reconfigure(self, **changes: Unpack[StreamOptionFields]) -> None:
         """Change options; those about how chunks are written hold from the next segment on."""
@@ -321,12 +323,21 @@ class Stream:
     @property
     def first_offset(self) -> int:
         """The oldest offset the stream still has."""
-        return SegmentCatalog(self.path, self._sealed).first_offset()
+        return self._ask_catalog(SegmentCatalog.first_offset)
 
     @property
     def next_offset(self) -> int:
         """The offset the next message will get."""
-        return SegmentCatalog(self.path, self._sealed).next_offset()
+        return self._ask_catalog(SegmentCatalog.next_offset)
+
+    def _ask_catalog(self, question: Callable[[SegmentCatalog], int]) -> int:
+        """Ask one catalog, kept between the questions, for the segments as they are now."""
+        with self._asking:
+            if self._catalog is None:
+                self._catalog = SegmentCatalog(self.path, self._sealed)
+            else:
+                self._catalog.relist()
+            return question(self._catalog)
 
     # ---- the writer ----------------------------------------------------------------------------------
 
@@ -366,7 +377,7 @@ class Stream:
             try:
                 self._close_writer()
             finally:
-                self._writer = self._committer = None
+                self._writer = self._committer = self._catalog = None
                 self._producers.clear()
 
     def _close_writer(self) -> None:
@@ -383,6 +394,7 @@ class Stream:
     def _leave_writer_to_parent(self) -> None:
         """In a forked child, forget the writer: the child writes with its own once the lock is free."""
         self._writing, self._sealed = RLock(), SealedSegments()
+        self._asking, self._catalog = Lock(), None
         self._writer, self._committer, self._producers = None, None, set()
 
     def _adopt_late(self) -> None:

@@ -6,6 +6,7 @@ in a sub-directory, with its own writer, segments and cursors.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -19,6 +20,7 @@ from typing import Any, Final, NamedTuple, Unpack
 import numpy as np
 import pyarrow as pa
 
+from headgate.columns import Record
 from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNotFound
 from headgate.filters import FilterLike
 from headgate.message import Message, MessageFields, as_message
@@ -240,7 +242,10 @@ class SuperScan(Iterator[pa.RecordBatch]):
 
 
 class SuperConsumer(Iterator[Message]):
-    """The messages of all partitions, taken in turns."""
+    """The messages of all partitions, taken in turns of some hundred.
+
+    Only partitions that have changed are asked for more, so that idle ones cost nothing.
+    """
 
     def __init__(
         self,
@@ -252,13 +257,20 @@ class SuperConsumer(Iterator[Message]):
         self.consumers = consumers
         self.partition: int | None = None  # of the message returned last
         self._tail = Tail(*directories, follow=follow, timeout=timeout)
-        self._turn, self._running = 0, RLock()
+        self._at = {os.path.abspath(directory): i for i, directory in enumerate(directories)}
+        self._ready: dict[int, None] = dict.fromkeys(
+            range(len(consumers))
+        )  # may have more; the next turn is first
+        self._current = consumers[0]  # whose turn it is
+        self._committed: list[int | None] = [None] * len(consumers)
+        self._running = RLock()
 
     def __iter__(self) -> SuperConsumer:
         return self
 
     def __next__(self) -> Message:
-        return self.next_record().message
+        record = self._current.next_buffered()
+        return (self.next_record() if record is None else record).message
 
     def next_record(self) -> PartitionRecord:
         """Return the next message with its partition and offset; StopIteration at the end."""
@@ -267,18 +279,38 @@ class SuperConsumer(Iterator[Message]):
 
     def poll(self) -> PartitionRecord | None:
         """Return a message from the next partition that has one by now, or None; never wait."""
-        for _ in self.consumers:
-            self._turn = (self._turn + 1) % len(self.consumers)
-            record = self.consumers[self._turn].poll()
+        record = self._current.next_buffered() or self._take_turn()
+        return (
+            None
+            if record is None or self.partition is None
+            else PartitionRecord(self.partition, *record)
+        )
+
+    def _take_turn(self) -> Record | None:
+        """Return the first message of the next turn; None when no partition has any."""
+        changed = self._tail.look()
+        for partition in range(len(self.consumers)) if changed is None else self._find(changed):
+            self._ready.setdefault(partition)
+        while self._ready:
+            partition = next(iter(self._ready))
+            record = self.consumers[partition].poll()
+            del self._ready[partition]  # after that: a failure leaves it in its place
             if record is not None:
-                self.partition = self._turn
-                return PartitionRecord(self._turn, *record)
+                self._ready[partition] = None  # behind all others
+                self.partition, self._current = partition, self.consumers[partition]
+                return record
         return None
 
+    def _find(self, directories: set[str]) -> Iterator[int]:
+        return (self._at[directory] for directory in directories if directory in self._at)
+
     def commit(self) -> None:
-        """Store the position in every partition under the consumer's cursor."""
-        for consumer in self.consumers:
-            consumer.commit()
+        """Store the position in every partition under the consumer's cursor, where it has changed."""
+        for i, consumer in enumerate(self.consumers):
+            position = consumer.position
+            if position != self._committed[i]:
+                consumer.commit(position)
+                self._committed[i] = position
 
     def lag(self) -> int:
         """Return how many messages, matching or not, are ahead in all partitions."""

@@ -6,6 +6,7 @@ import logging
 import queue as queues
 import sys
 from asyncio import CancelledError
+from threading import Barrier
 
 import pytest
 
@@ -255,3 +256,45 @@ class ConsumerBehaviour(QueueFixtures):
             orders.consumer(print, mode="sometimes")
         with pytest.raises(QueueOptionsError, match="round_robin"):
             orders.consumer_group([Member("a", print)], strategy="best")
+
+    def test_a_message_makes_few_empty_claims_however_many_threads_wait(self, orders, seen):
+        threads, messages = 16, 12
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify", threads=threads):
+            for n in range(messages):
+                orders.publish(b"%d" % n)
+                assert seen.get(timeout=PATIENCE) == b"%d" % n
+        usage = orders.stats().usage["consumer"]
+        # Two a message, where all were woken 16; each thread claims at the beginning and as the last one before it ends.
+        assert usage.empty_claims <= 3 * messages + 3 * threads
+
+    def test_one_commit_of_several_messages_wakes_as_many_threads(self, orders):
+        together = Barrier(4)
+        with orders.consumer(lambda d: together.wait(PATIENCE), mode="notify", threads=8, batch=1):
+            orders.publish_many([b"a", b"b", b"c", b"d"])
+            wait_until(lambda: list(orders.browse()) == [])
+
+    def test_consumers_with_different_filters_are_all_woken(self, orders, seen):
+        def consumer(**options):
+            return orders.consumer(lambda d: seen.put(d.message.payload), mode="notify", **options)
+
+        with (
+            consumer(filter="region = 'EU'", threads=2),
+            consumer(filter="region = 'US'", threads=2),
+            consumer(filter="region = 'APAC'", predicate=lambda m: m.priority > 0),
+            consumer(filter="region = 'APAC'", predicate=lambda m: m.priority == 0),
+        ):
+            for _ in range(3):
+                for region, priority in (("EU", 0), ("US", 0), ("APAC", 0), ("APAC", 1)):
+                    payload = f"{region} {priority}".encode()
+                    orders.publish(payload, headers={"region": region}, priority=priority)
+                    assert seen.get(timeout=PATIENCE) == payload
+
+    def test_the_end_of_a_consumer_leaves_its_wake_up_to_another(self, orders, seen):
+        def consumer():
+            return orders.consumer(lambda d: seen.put(d.message.payload), mode="notify", threads=2)
+
+        with consumer():
+            for n in range(10):
+                with consumer():
+                    orders.publish(b"%d" % n)
+                assert seen.get(timeout=PATIENCE) == b"%d" % n

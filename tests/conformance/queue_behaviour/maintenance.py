@@ -9,7 +9,7 @@ import pytest
 from headgate.errors import DatabaseClosed, QueueNotFound, QueueOptionsError
 from headgate.message import Message
 from headgate.queues.engine import State
-from headgate.queues.sql.route import QueueDeletion
+from headgate.queues.sql.delete import QueueDeletion
 from tests.conformance.queue_behaviour.base import MINUTE, SECOND, QueueFixtures, payloads
 
 

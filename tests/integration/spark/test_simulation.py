@@ -167,7 +167,7 @@ def test_matches_are_counted_message_by_message(tmp_path):
         stream.append(table())
         counts = [sum(b.num_rows for b in stream.scan(f, columns=["offset"])) for f in FILTERS]
     tally = simulation(tmp_path / "s").matching(FILTERS)
-    assert list(tally.bytes_read) == counts
+    assert list(tally.size_read) == counts
     assert add_tallies(tally, tally).shares == tally.shares
 
 

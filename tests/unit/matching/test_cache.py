@@ -13,10 +13,10 @@ def cache(monkeypatch) -> AnswerCache[str]:
     for name, value in (
         ("FIRST", 4),
         ("MOST", 16),
-        ("HEAVY", 1_000),
-        ("HELPS", 2),
-        ("REST", 10),
-        ("THOROUGH", 3),
+        ("MAX_WEIGHT", 1_000),
+        ("MIN_HIT_RATIO", 1 / 2),
+        ("PAUSE_FACTOR", 10),
+        ("FULL_SIZE_EVERY", 3),
     ):
         monkeypatch.setattr(module, name, value)
     return AnswerCache()

@@ -68,9 +68,9 @@ def test_two_spellings_of_a_pattern_are_one_place():
 def test_a_remembered_answer_is_forgotten_when_it_changes():
     trie = trie_of("a.b")
     assert trie.match("a.b") == {"a.b"}
-    assert trie.settled == {"a.b": {"a.b"}}
+    assert trie.final == {"a.b": {"a.b"}}
     trie.add("a.#", "more")
-    assert not trie.settled
+    assert not trie.final
     assert trie.match("a.b") == {"a.b", "more"}
     trie.remove("a.b", "a.b")
     assert trie.match("a.b") == {"more"}
@@ -81,7 +81,7 @@ def test_the_number_of_remembered_topics_is_bounded(monkeypatch):
     trie = trie_of("#")
     for n in range(100):
         trie.match(f"topic.{n}")
-    assert 0 < len(trie.settled) <= 10
+    assert 0 < len(trie.final) <= 10
 
 
 def crowd(members: Set[Any]) -> set | tuple:
@@ -89,27 +89,27 @@ def crowd(members: Set[Any]) -> set | tuple:
     return tuple(sorted(members)) if len(members) > 1 else set(members)
 
 
-def test_unsettled_answers_count_in_the_bound(monkeypatch):
+def test_provisional_answers_count_in_the_bound(monkeypatch):
     monkeypatch.setattr(trie_module, "REMEMBERED", 10)
-    trie: TopicTrie[set | tuple] = TopicTrie(crowd, unsettled=tuple)
+    trie: TopicTrie[set | tuple] = TopicTrie(crowd, provisional=tuple)
     trie.add("#", "all")
     trie.add("*.odd", "odd")
     for n in range(100):
         assert trie.match(f"{n}.odd") == ("all", "odd")
         assert trie.match(f"{n}.even") == {"all"}
-        assert len(trie.settled) + len(trie._unsettled) <= 10
+        assert len(trie.final) + len(trie._provisional) <= 10
 
 
-def test_an_unsettled_answer_is_remembered_apart():
-    trie: TopicTrie[set | tuple] = TopicTrie(crowd, unsettled=tuple)
+def test_a_provisional_answer_is_remembered_apart():
+    trie: TopicTrie[set | tuple] = TopicTrie(crowd, provisional=tuple)
     trie.add("a.b", 1)
     trie.add("a.b", 2)
     both = trie.match("a.b")
     assert trie.match("a.b") is both
-    assert not trie.settled
+    assert not trie.final
     trie.remove("a.b", 2)
     assert trie.match("a.b") == {1}
-    assert trie.settled == {"a.b": {1}}
+    assert trie.final == {"a.b": {1}}
 
 
 def test_a_member_that_is_not_there_cannot_be_removed():

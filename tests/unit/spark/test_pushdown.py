@@ -9,7 +9,7 @@ from pyspark.sql import datasource as asked
 from headgate.filters.logic import matches_filter
 from headgate.filters.nodes import Compare, Field, Literal
 from headgate.message import Message
-from headgate.spark.pushdown import Pushed, keeps_filters_per_scan, translate
+from headgate.spark.pushdown import PushedConditions, keeps_filters_per_scan, translate
 from headgate.spark.schema import SchemaColumn, reading_columns
 from tests import generate
 from tests.pushed import answered_by_spark, in_spark, some_filter, stamped
@@ -25,7 +25,9 @@ def columns_of(type_: str) -> dict[str, SchemaColumn]:
     return {column.name: column for column in reading_columns(schema)}
 
 
-def answered_by_us(pushed: Pushed, message: Message, columns: dict[str, SchemaColumn]) -> bool:
+def answered_by_us(
+    pushed: PushedConditions, message: Message, columns: dict[str, SchemaColumn]
+) -> bool:
     return matches_filter(pushed.filter, message) and all(
         in_spark(message, columns[name]) is not None for name in pushed.required
     )
@@ -64,7 +66,7 @@ def test_pushed_conditions_select_the_rows_that_spark_would(type_: str, seed: in
     ],
 )
 def test_conditions_on_offsets_become_bounds(filter: Any, low: int, high: int) -> None:
-    assert translate(filter, columns_of("string")) == Pushed(low=low, high=high)
+    assert translate(filter, columns_of("string")) == PushedConditions(low=low, high=high)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +108,10 @@ def test_a_list_longer_than_ours_may_be_is_cut() -> None:
 
 
 def test_conditions_are_joined() -> None:
-    both = Pushed(Compare("=", Field("header", "a"), Literal(1)), frozenset({"a"}), 5, 50)
-    assert both.and_also(Pushed(low=7, high=90)) == Pushed(both.filter, both.required, 7, 50)
+    both = PushedConditions(Compare("=", Field("header", "a"), Literal(1)), frozenset({"a"}), 5, 50)
+    assert both.and_also(PushedConditions(low=7, high=90)) == PushedConditions(
+        both.filter, both.required, 7, 50
+    )
 
 
 def test_conditions_are_taken_over_only_from_the_version_on_that_keeps_them_per_scan() -> None:

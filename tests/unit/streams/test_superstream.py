@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,9 @@ from headgate.errors import (
     StreamNotFound,
 )
 from headgate.message import Message
+from headgate.streams.read.consumer import DECODED_ROWS
 from headgate.streams.stream import Stream
-from headgate.streams.superstream import SuperStream, murmur3_32, partition_of
+from headgate.streams.superstream import SuperConsumer, SuperStream, murmur3_32, partition_of
 from headgate.streams.write.lock import is_held
 
 SECONDS = 30
@@ -191,3 +194,84 @@ def test_an_interrupted_creation_is_reported(tmp_path: Path) -> None:
     Stream.create(tmp_path / "s" / "partition-0").close()
     with pytest.raises(StreamExists, match=r"has no super\.json: its creation was interrupted"):
         SuperStream.create(tmp_path / "s", 2)
+
+
+# ---- idle partitions ---------------------------------------------------------------------------------
+
+
+def key_in(partition: int, partitions: int) -> str:
+    return next(key for key in map(str, count()) if partition_of(key, partitions) == partition)
+
+
+def count_polls(consumer: SuperConsumer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count how often each partition is asked for more from now on."""
+    polls = [0] * len(consumer.consumers)
+
+    def counting(i: int, real: Callable[[], object]) -> Callable[[], object]:
+        def poll() -> object:
+            polls[i] += 1
+            return real()
+
+        return poll
+
+    for i, part in enumerate(consumer.consumers):
+        monkeypatch.setattr(part, "poll", counting(i, part.poll))
+    return polls
+
+
+def test_idle_partitions_are_not_asked_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SuperStream.create(tmp_path / "s", 8, fsync="never") as stream:
+        consumer = stream.consume(follow=True)
+        with stream.producer() as producer:
+            while consumer.poll() or consumer._tail.look() != set():
+                pass  # the logs that the producers began
+            polls = count_polls(consumer, monkeypatch)
+            for i in range(20):
+                producer.publish(b"%d" % i, key=key_in(3, 8))
+                producer.producers[3].flush()
+                assert next(consumer).payload == b"%d" % i
+        busy = polls.pop(3)
+        assert busy >= 20
+        assert polls == [0] * 7
+        consumer.close()
+
+
+def test_a_partition_that_wakes_gets_its_turn_while_another_is_busy(tmp_path: Path) -> None:
+    with SuperStream.create(tmp_path / "s", 4, fsync="never") as stream:
+        consumer = stream.consume(follow=True)
+        with stream.producer() as producer:
+            busy = [Message(b"busy", key=key_in(0, 4))] * 5000
+            producer.producers[0].publish_many(busy)
+            producer.flush()
+            assert next(consumer).payload == b"busy"
+            producer.publish(b"late", key=key_in(2, 4))
+            producer.flush()
+            seen = [next(consumer).payload for _ in range(2 * DECODED_ROWS)]
+            assert b"late" in seen
+            assert consumer.partition in (0, 2)
+        consumer.close()
+
+
+def test_only_positions_that_moved_are_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SuperStream.create(tmp_path / "s", 4, fsync="never") as stream:
+        consumer = stream.consume(cursor="c", follow=True)
+        committed: list[int] = []
+        for i, part in enumerate(consumer.consumers):
+            real = part.commit
+            monkeypatch.setattr(
+                part, "commit", lambda at, i=i, real=real: committed.append(i) or real(at)
+            )
+        consumer.commit()
+        assert committed == [0, 1, 2, 3]
+        with stream.producer() as producer:
+            producer.publish(b"x", key=key_in(1, 4))
+            producer.flush()
+        next(consumer)
+        consumer.commit()
+        assert committed[4:] == [1]
+        assert stream.partitions[1].cursors().get("c").position == 1  # type: ignore[union-attr]
+        consumer.close()

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from headgate.columns.overflow import cap_columns, narrow_headers
-from headgate.columns.shred import shred_messages
+from headgate.columns.shred import shred_chunk
 from headgate.message import Message, Scalar
 from headgate.streams.format import index_path, log_path
 from headgate.streams.options import StreamOptions
@@ -28,13 +27,8 @@ CLOCK = 1_750_000_000_000_000
 
 def arrays_of(messages: Sequence[Message], indexed: Iterable[str] = ()) -> dict[str, pa.Array]:
     """The columns of a chunk; messages without a timestamp are stamped."""
-    narrowed, rest = narrow_headers(messages, tuple(indexed))
-    batch = shred_messages(narrowed)
-    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-    stamps = [CLOCK if m.timestamp is None else m.timestamp for m in messages]
-    arrays["timestamp"] = pa.array(stamps, pa.int64())
-    arrays["payload"] = pa.array([bytes(m.payload) for m in messages], pa.binary())
-    return cap_columns(arrays, rest, tuple(indexed))
+    payloads = [bytes(message.payload) for message in messages]
+    return shred_chunk(messages, payloads, tuple(indexed), CLOCK)
 
 
 def write_hot(

@@ -57,11 +57,11 @@ def compile_predicate(node: Filter | NormalFilter, clock: Callable[[], int] = no
         lines.append("    now = clock()")
     lines.append(f"    return {body}")
     # A copy of the code: the interpreter specializes it for one filter, and filters of one shape differ.
-    return FunctionType(_compiled("\n".join(lines)).replace(), code.names)
+    return FunctionType(_compile_source("\n".join(lines)).replace(), code.names)
 
 
 @lru_cache(maxsize=1024)
-def _compiled(source: str) -> CodeType:
+def _compile_source(source: str) -> CodeType:
     """Compile the source once for all filters of one shape: their constants are names in it."""
     scope: dict[str, Any] = {}
     exec(compile(source, "<filter>", "exec"), scope)

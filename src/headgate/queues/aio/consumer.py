@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
@@ -14,7 +14,14 @@ from headgate.queues import arguments
 from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.aio.tasks import AsyncEvent, AsyncWorker, call, ends_worker, join_all
 from headgate.queues.aio.wakeup import AsyncWakeup
-from headgate.queues.consumer_group import ConsumerGroup, Member, Mode, Retry, Strategy, check_mode
+from headgate.queues.consumer_options import (
+    ConsumerGroup,
+    Member,
+    Mode,
+    Retry,
+    Strategy,
+    check_mode,
+)
 from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Usage
 from headgate.queues.ledger import (
     RECONNECT_S,
@@ -76,7 +83,11 @@ class AsyncConsumer:
         poll = None if self._mode == "notify" else self._poll
         for _ in range(self._tasks):
             wakeup = AsyncWakeup(
-                self._engine, self._queue, notified=self._mode != "poll", poll=poll
+                self._engine,
+                self._queue,
+                notified=self._mode != "poll",
+                poll=poll,
+                line=self._line(),
             )
             self._wakeups.append(wakeup)
             self._start_worker(AsyncWorker(self._consume, wakeup, name=self._next_name()))
@@ -111,6 +122,10 @@ class AsyncConsumer:
     ) -> None:
         await self.close()
 
+    def _line(self) -> Hashable:
+        """What its tasks claim: other consumers of the queue that claim the same take turns with them in being woken."""
+        return (self._queue.name, self._group.filter) if self._group.is_exact else self
+
     def _next_name(self) -> str:
         return f"headgate-{self._queue.name}-{self.name}-{len(self._workers)}"
 
@@ -126,7 +141,10 @@ class AsyncConsumer:
     # -- the loop of a task --
 
     async def _consume(self, wakeup: AsyncWakeup) -> None:
-        await self._consume_until_stopped(wakeup)
+        try:
+            await self._consume_until_stopped(wakeup)
+        finally:  # also when it is cancelled, perhaps after it was woken
+            wakeup.close()
         # When a handler has closed the consumer, no other task is left to ack its message.
         with suppress(QueueError):
             await self._ack_handled()
@@ -139,6 +157,7 @@ class AsyncConsumer:
                 claimed = await self._claim()
                 pause = RECONNECT_S[0]
                 if claimed:
+                    wakeup.hand_on()
                     await self._handle_all(claimed)
                 elif not self._stopping.is_set():
                     await self._report_now_and_then()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple
 
@@ -21,6 +21,7 @@ from headgate.queues.engine import (
 )
 from headgate.queues.engines import ConnectOptions as ConnectOptions
 from headgate.queues.engines import Synchronous as Synchronous
+from headgate.queues.wakers import Waiter
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -72,6 +73,11 @@ class ThreadedEngine:
 
     def watch(self, wake: Wake) -> CommitWatch:
         return self._engine.watch(wake)
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        return self._engine.join(line, queue_id, wake)
 
     async def close(self) -> None:
         self._closed = True

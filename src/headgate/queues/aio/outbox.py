@@ -110,7 +110,7 @@ class AsyncRelay:
         return await self._source.parked()
 
     async def retry(self, ids: Iterable[int] | None = None) -> int:
-        """Let parked entries be moved again, those named or all; how many. A running relay moves them."""
+        """Let parked entries be moved again, those named or all; return their number. A running relay moves them."""
         return await self._source.retry(ids)
 
     async def start(self) -> AsyncRelay:
@@ -173,7 +173,7 @@ class AsyncTableSource:
     async def retry(self, ids: Iterable[int] | None) -> int:
         return await self._engine.run(retry_parked(self._operations.dialect, ids))
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Call `wake`, from any thread, after commits, until the returned function is called."""
 
         def wake_for_outbox(queues: frozenset[int] | None) -> None:

@@ -34,13 +34,15 @@ class AsyncEvent:
             return False
 
 
-def setter(event: AsyncEvent) -> Callable[[], None]:
-    """A function that sets the event and may be called from any thread."""
+def setter(event: AsyncEvent) -> Callable[[], object]:
+    """A function that sets the event and may be called from any thread; it returns False when the loop was closed."""
     loop = asyncio.get_running_loop()
 
-    def set_soon() -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(event.set)
+    def set_soon() -> bool:
+        if loop.is_closed():
+            return False
+        loop.call_soon_threadsafe(event.set)
+        return True
 
     return set_soon
 

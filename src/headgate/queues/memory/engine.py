@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -24,8 +24,8 @@ from headgate.queues.engine import (
     QueueOptions,
     QueueStats,
     Receipt,
-    Start,
     State,
+    SubscriptionStart,
     Usage,
     Wake,
 )
@@ -33,7 +33,7 @@ from headgate.queues.memory.state import MemoryDelivery, MemoryQueue, MemoryStat
 from headgate.queues.sql.declare import check_queue
 from headgate.queues.sql.publish import check_is_queue
 from headgate.queues.sql.search import IN_DOUBT
-from headgate.queues.wakers import Wakers
+from headgate.queues.wakers import Waiter, Wakers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class MemoryOperations(MemoryState):
         *,
         source: str | None = None,
         options: QueueOptions | None = None,
-        start: Start = "next",
+        start: SubscriptionStart = "next",
         lease_us: int | None = None,
     ) -> QueueInfo:
         check_queue(name, options)
@@ -109,7 +109,7 @@ class MemoryOperations(MemoryState):
             source=from_queue,
             expires_at=None if lease_us is None else self._now() + lease_us,
         )
-        stored = self._stored(from_queue) if start == "first" else {}
+        stored = self._list_stored(from_queue) if start == "first" else {}
         info = self._create(info)
         for id, publication in sorted(stored.items(), key=lambda item: item[0]):
             if self._wants(info, publication.message, from_queue):
@@ -126,7 +126,7 @@ class MemoryOperations(MemoryState):
     @at_once
     def route(self) -> int:
         self._drop_expired()
-        return 0  # memory has no SQL door
+        return 0  # memory has no `inbox` view
 
     # -- publishing and consuming --
 
@@ -341,6 +341,11 @@ class MemoryEngine:
 
     def watch(self, wake: Wake) -> CommitWatch:
         return self._store.wakers.add(wake)
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        return self._store.wakers.join(line, queue_id, wake)
 
     def close(self) -> None:
         self._closed = True

@@ -133,14 +133,14 @@ class MemoryState:
         message = publication.message
         queue.deliveries[id] = MemoryDelivery(
             id,
-            _stamped(message, self._clock.wall_us()),
+            _add_timestamp(message, self._clock.wall_us()),
             State.DELAYED if publication.delay_us > 0 else State.READY,
             self._now() + publication.delay_us,
             0 if queue.info.kind == "push" else -message.priority,
             publication.group,
         )
 
-    def _stored(self, source: int | None) -> dict[int, Publication]:
+    def _list_stored(self, source: int | None) -> dict[int, Publication]:
         """The stored messages with their groups, and the rest of their delay: 0 if one of their deliveries is not delayed."""
         found: dict[int, Publication] = {}
         for queue in self._queues.values():
@@ -238,7 +238,7 @@ class MemoryState:
         return len(ids)
 
 
-def _stamped(message: Message, now_us: int) -> Message:
+def _add_timestamp(message: Message, now_us: int) -> Message:
     """The message as every engine returns it: with a timestamp, without headers that are None."""
     return Message(
         bytes(message.payload),

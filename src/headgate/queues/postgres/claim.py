@@ -36,7 +36,7 @@ MOST_BYTES: Final = 128 * 1024 * 1024
 # How many times the limit a claim considers, after it found only candidates that other transactions had locked. The last
 # attempts may have to wait for those.
 _REACHES: Final = (1, 8, *[64] * 18)
-_FIRST_FREE: Final = 9  # the first parameter that not all claims have
+_FIRST_FREE: Final = 9  # the first parameter behind those that every claim has
 _JSON: Final = ("headers", "properties")
 _PRIORITY: Final = MESSAGE_COLUMNS.index("priority")
 _ID: Final = itemgetter(0)
@@ -212,7 +212,7 @@ class ClaimReply(NamedTuple):
 
     version: int  # of the catalog
     due: bool  # whether deliveries must be promoted first; then nothing was claimed
-    candidates: int  # how many were found
+    candidates: int  # their number, locked ones included
     acked: list[int] | None  # None: all
     archived: None  # the statement archives on its way
     token: int  # of all leases

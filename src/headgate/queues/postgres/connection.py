@@ -177,7 +177,7 @@ def open_connection(
     target: PostgresTarget, settings: dict[str, str] = SESSION
 ) -> PostgresConnection:
     """An autocommit connection that finds names in the target's schema first."""
-    with translated_errors():
+    with translate_errors():
         connection = PostgresConnection.connect(
             target.url,
             autocommit=True,
@@ -199,7 +199,7 @@ async def open_async_connection(
     target: PostgresTarget, settings: dict[str, str] = SESSION
 ) -> AsyncPostgresConnection:
     """As open_connection, for asyncio."""
-    with translated_errors():
+    with translate_errors():
         connection = await AsyncPostgresConnection.connect(
             target.url,
             autocommit=True,
@@ -251,8 +251,8 @@ TRANSLATED: Final = (psycopg.Error, struct.error, OverflowError)
 
 
 @contextmanager
-def translated_errors(connection: AnyConnection | None = None) -> Iterator[None]:
-    """psycopg's errors as Headgate's."""
+def translate_errors(connection: AnyConnection | None = None) -> Iterator[None]:
+    """Raise Headgate's errors instead of psycopg's."""
     try:
         yield
     except TRANSLATED as problem:
@@ -260,7 +260,7 @@ def translated_errors(connection: AnyConnection | None = None) -> Iterator[None]
 
 
 def translate(problem: Exception, connection: AnyConnection | None = None) -> HeadgateError:
-    """Headgate's error for one of psycopg's."""
+    """Return Headgate's error for an error of psycopg."""
     text = str(problem).strip()
     match problem:
         case errors.DiskFull():
@@ -268,7 +268,7 @@ def translate(problem: Exception, connection: AnyConnection | None = None) -> He
                 f"PostgreSQL has no space left ({text}); nothing was stored: free some space and try again"
             )
         case errors.UniqueViolation() | errors.SerializationFailure() | errors.DeadlockDetected():
-            return TransactionConflict(f"another transaction was faster: {text}")
+            return TransactionConflict(f"conflict with another transaction: {text}")
         case errors.InsufficientPrivilege():
             return QueueOptionsError(
                 f"the role may not do this: {text}; to create the tables it needs CREATE on the database once, "

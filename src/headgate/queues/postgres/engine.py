@@ -6,7 +6,7 @@ Both run the queries that `_queries` makes of an operation: there are the transa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -42,6 +42,7 @@ from headgate.queues.postgres.listener import Listener
 from headgate.queues.postgres.migrations import prepare
 from headgate.queues.postgres.operations import postgres_operations
 from headgate.queues.postgres.pool import AsyncPool, Pool
+from headgate.queues.wakers import Waiter
 
 T = TypeVar("T")
 Queries: TypeAlias = Generator[PostgresQuery, Any, T]
@@ -84,7 +85,7 @@ class PostgresEngine:
                     except BaseException as problem:
                         if _is_unusable(connection):
                             connection.close()
-                        query = queries.throw(_translated(problem, connection))
+                        query = queries.throw(_translate_error(problem, connection))
                     else:
                         query = queries.send(rows)
             except StopIteration as end:
@@ -100,6 +101,11 @@ class PostgresEngine:
 
     def watch(self, wake: Wake) -> CommitWatch:
         return self._listener.add(wake)
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        return self._listener.join(line, queue_id, wake)
 
     def close(self) -> None:
         self._pool.close()
@@ -143,7 +149,7 @@ class AsyncPostgresEngine:
                     except BaseException as problem:  # also when the task is cancelled
                         if _is_unusable(connection):
                             await connection.close()
-                        query = queries.throw(_translated(problem, connection))
+                        query = queries.throw(_translate_error(problem, connection))
                     else:
                         query = queries.send(rows)
             except StopIteration as end:
@@ -160,6 +166,11 @@ class AsyncPostgresEngine:
     def watch(self, wake: Wake) -> CommitWatch:
         """`wake` is called from another thread."""
         return self._listener.add(wake)
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        return self._listener.join(line, queue_id, wake)
 
     async def close(self) -> None:
         await self._pool.close()
@@ -239,7 +250,7 @@ def _is_unusable(connection: AnyConnection) -> bool:
     return not is_idle(connection) and not is_in_transaction(connection)
 
 
-def _translated(problem: BaseException, connection: AnyConnection) -> BaseException:
+def _translate_error(problem: BaseException, connection: AnyConnection) -> BaseException:
     if not isinstance(problem, TRANSLATED):
         return problem
     error = translate(problem, connection)

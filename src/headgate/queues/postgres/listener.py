@@ -9,16 +9,17 @@ import logging
 import os
 import select
 import threading
+from collections.abc import Callable, Hashable
 from typing import Final
 
 import psycopg
 
 from headgate.errors import HeadgateError
 from headgate.forks import call_in_child
-from headgate.queues.database_url import PostgresTarget
+from headgate.queues.database_url import PostgresTarget, hide_credentials
 from headgate.queues.engine import CommitWatch, Wake
-from headgate.queues.postgres.connection import open_connection, translated_errors
-from headgate.queues.wakers import Wakers
+from headgate.queues.postgres.connection import open_connection, translate_errors
+from headgate.queues.wakers import Waiter, Wakers
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Listener:
     """Wakes consumers from a thread of its own, which runs from the first watch until the listener is closed."""
 
     def __init__(self, target: PostgresTarget) -> None:
-        self._target = target
+        self._target, self._shown = target, hide_credentials(target.url)
         self._start_over()
         call_in_child(self, Listener._start_over)
 
@@ -46,13 +47,24 @@ class Listener:
     def add(self, wake: Wake) -> CommitWatch:
         """Call `wake` until the watch is closed; once as soon as the connection is up."""
         watch = self._wakers.add(wake)
+        self._start_thread()
+        return watch
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        """As `add`, for one of several consumers in a line."""
+        waiter = self._wakers.join(line, queue_id, wake)
+        self._start_thread()
+        return waiter
+
+    def _start_thread(self) -> None:
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="headgate-listener", daemon=True
                 )
                 self._thread.start()
-        return watch
 
     def close(self) -> None:
         if self._stopping.is_set():
@@ -70,13 +82,17 @@ class Listener:
             try:
                 with open_connection(self._target, _SETTINGS) as connection:
                     pause = _FIRST_PAUSE_S
-                    with translated_errors(connection):
+                    with translate_errors(connection):
                         self._listen(connection)
             except Exception as problem:  # nothing may end the listener but closing it
                 # Operations raise by themselves; consumers that wait are woken when the connection is up again.
                 known = isinstance(problem, HeadgateError)
                 _log.warning(
-                    "listener: %s; trying again in %.2f s", problem, pause, exc_info=not known
+                    "listener of %s: %s; trying again in %.2f s",
+                    self._shown,
+                    problem,
+                    pause,
+                    exc_info=not known,
                 )
                 self._stopping.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
@@ -95,10 +111,10 @@ class Listener:
 
     def _wake_named(self, payloads: list[bytes]) -> None:
         if payloads:
-            self._wakers.wake(_queues_named(payloads))
+            self._wakers.wake(_parse_queue_ids(payloads))
 
 
-def _queues_named(payloads: list[bytes]) -> frozenset[int] | None:
+def _parse_queue_ids(payloads: list[bytes]) -> frozenset[int] | None:
     """The ids of the queues; None, for all queues, when a payload is no id: any program may notify this channel."""
     if not all(payload.isdigit() and len(payload) < _LONGEST_ID for payload in payloads):
         return None

@@ -13,14 +13,16 @@ from headgate.queues.engine import Operation, Outcome, QueueInfo, Receipt, Trans
 from headgate.queues.postgres.claim import PostgresClaimer
 from headgate.queues.postgres.dialect import index_name, key_expression
 from headgate.queues.postgres.publish import PostgresPublisher
+from headgate.queues.sql.backlog import Backlogs
 from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import ScanClaims, ScanMemory, ScanRecord
 from headgate.queues.sql.declare import Declarations, backfill
+from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Leases, Settlement
 from headgate.queues.sql.operations import SqlOperations
-from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
+from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.search import Candidates, Planner
 
 _MOST_ATTEMPTS: Final = 20
@@ -29,8 +31,10 @@ _MOST_ATTEMPTS: Final = 20
 def postgres_operations(dialect: QueueDialect) -> SqlOperations:
     """The operations on PostgreSQL."""
     catalog, deletion = CatalogCache(dialect), QueueDeletion(dialect)
-    router = SubscriptionRouter(dialect, catalog, deletion, dialect.statement("share_catalog"))
-    lock, indexes = dialect.statement("lock_catalog"), PostgresIndexes(dialect)
+    share, lock = dialect.statement("share_catalog"), dialect.statement("lock_catalog")
+    backlogs = Backlogs(dialect, catalog, share)
+    router = SubscriptionRouter(dialect, catalog, deletion, backlogs, share)
+    indexes = PostgresIndexes(dialect)
     planner, candidates = Planner(dialect), Candidates(dialect)
     leases, settlement = Leases(dialect, catalog), Settlement(dialect, catalog)
     acks = PostgresAcks(dialect, settlement)
@@ -39,7 +43,7 @@ def postgres_operations(dialect: QueueDialect) -> SqlOperations:
     return SqlOperations(
         dialect,
         catalog=catalog,
-        declarations=Declarations(dialect, catalog, router, deletion, indexes, lock),
+        declarations=Declarations(dialect, catalog, router, deletion, backlogs, indexes, lock),
         router=router,
         publisher=PostgresPublisher(dialect, catalog),
         claimer=PostgresClaimer(dialect, catalog, router, planner, leases, settlement, scans),

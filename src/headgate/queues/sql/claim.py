@@ -97,7 +97,7 @@ class ScanClaims:
 
 
 def claim_mode(acks: Sequence[Receipt]) -> TransactionMode:
-    """Only acks must survive a power failure: it also ends the consumer that holds a lost lease."""
+    """WRITE if the claim acks too: an ack must survive a power failure. Losing a lease only repeats a delivery."""
     return TransactionMode.WRITE if acks else TransactionMode.LEASE
 
 
@@ -140,21 +140,29 @@ class ScanMemory:
 
     def __init__(self, dialect: QueueDialect, candidates: Candidates, record: RecordScan) -> None:
         self._dialect, self._candidates, self._record = dialect, candidates, record
-        self._records: dict[tuple[int, Filter], ScanRecord] = {}
+        # None: there are too many matches to keep.
+        self._records: dict[tuple[int, Filter], ScanRecord | None] = {}
 
     def find(self, search: Search, limit: int) -> Operation[list[Candidate]]:
-        """The first candidates in the order of the queue. All steps must see one snapshot."""
+        """The first candidates in the order of the queue. All steps must see one snapshot.
+
+        The first READY deliveries are looked at before anything is scanned: often enough of them match.
+        """
         queue, plan = search.queue, search.plan
         if not plan.keeps_scans or plan.filter is None:
             return (yield from self._candidates.find(search, limit))
         key = (queue.id, plan.filter)
-        if key in self._records:
+        if key not in self._records and isinstance(search.skip, tuple):
+            candidates = yield from self._candidates.look(search, limit)
+            if len(candidates) >= limit:
+                return candidates
+        if self._records.get(key, ScanRecord()) is not None:
             matches = yield from self._scan(search, key)
             if matches is not None:
                 return (yield from self._claimable(search, matches, limit))
         candidates = yield from self._candidates.find(search, limit)
         if not candidates:
-            yield from self._scan(search, key)
+            self._records.pop(key, None)  # what matched is at work or gone
         return candidates
 
     def record(self, queue: QueueInfo, filter: Filter) -> ScanRecord | None:
@@ -163,26 +171,33 @@ class ScanMemory:
 
     def _scan(self, search: Search, key: tuple[int, Filter]) -> Operation[list[int] | None]:
         """Scan the deliveries that are new since the last scan; all matches, or None when they are too many."""
-        before = self._records.get(key, ScanRecord())
-        last, matches = before.upto, list(before.matches)
-        while len(matches) <= _MOST_KEPT:
+        before = self._records.get(key) or ScanRecord()
+        last, matches, count = before.upto, list(before.matches), _SCANNED_AT_ONCE
+        while count == _SCANNED_AT_ONCE:
             [(count, end), *more] = yield self.page_statement(search, last)
             matches += [id for _, id in more]
             last = last if end is None else end
-            if count < _SCANNED_AT_ONCE:
-                break
-        if len(matches) > _MOST_KEPT:
-            self._records.pop(key, None)
-            return None
+            if len(matches) > _MOST_KEPT:
+                matches = yield from self._existing(search.queue, matches)
+            if len(matches) > _MOST_KEPT:
+                keep(self._records, key, None)
+                return None
         keep(self._records, key, (yield from self._record(before, last, matches)))
         return matches
+
+    def _existing(self, queue: QueueInfo, matches: Sequence[int]) -> Operation[list[int]]:
+        """The matches that were not consumed meanwhile."""
+        rows = yield self._dialect.statement("existing_ids", queue.id, list(matches))
+        existing = {id for (id,) in rows}
+        return [id for id in matches if id in existing]
 
     def page_statement(self, search: Search, after: int) -> Statement:
         """The next deliveries by id: their number and the last of them, then those that match."""
         [condition] = search.plan.conditions
         where = self._dialect.shifted(condition.where, 1)
+        reads_messages = condition.needs_message and self._dialect.has("scan_messages")
         text = self._dialect.text(
-            "scan_page",
+            "scan_messages" if reads_messages else "scan_page",
             where=where.text,
             join=join_of(self._dialect, condition),
             most=str(_MOST_KEPT + 1),

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from headgate.errors import QueueOptionsError
 from headgate.filters import Filter, to_text
-from headgate.filters.compile import compile_predicate
 from headgate.filters.compile.sql import is_plain_name
 from headgate.message import UNSTORABLE
 from headgate.queues.arguments import MOST
 from headgate.queues.engine import (
     Notify,
     Operation,
-    Publication,
     QueueInfo,
     QueueKind,
     QueueOptions,
-    Start,
     Statement,
+    SubscriptionStart,
     Transaction,
     TransactionMode,
 )
+from headgate.queues.sql.backlog import Backlogs
 from headgate.queues.sql.catalog import CatalogCache
+from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
-from headgate.queues.sql.message_rows import read_messages
-from headgate.queues.sql.publish import delivery_row
-from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
-
-_STORED_AT_ONCE: Final = 500
+from headgate.queues.sql.route import SubscriptionRouter
 
 
 class FilterIndexes(Protocol):
@@ -52,11 +48,13 @@ class Declarations:
         catalog: CatalogCache,
         router: SubscriptionRouter,
         deletion: QueueDeletion,
+        backlogs: Backlogs,
         indexes: FilterIndexes,
         lock: Statement | None = None,
     ) -> None:
         self._dialect, self._catalog, self._indexes = dialect, catalog, indexes
-        self._router, self._deletion, self._lock = router, deletion, lock
+        self._router, self._deletion, self._backlogs = router, deletion, backlogs
+        self._lock = lock
 
     # -- queues --
 
@@ -96,7 +94,7 @@ class Declarations:
         *,
         source: str | None = None,
         options: QueueOptions | None = None,
-        start: Start = "next",
+        start: SubscriptionStart = "next",
         lease_us: int | None = None,
     ) -> Operation[QueueInfo]:
         check_queue(name, options)
@@ -113,10 +111,13 @@ class Declarations:
             given = options or QueueOptions()
             yield from self._create(name, kind, given, to_text(filter), from_queue, lease_us)
             if start == "first":
-                yield from self._deliver_stored(name, filter)
+                yield from self._backlogs.begin((yield from self._catalog.find(name)))
 
         yield Transaction(TransactionMode.WRITE, subscribe)
-        return (yield from self._build_missing_indexes(name))
+        info = yield from self._build_missing_indexes(name)
+        if start == "first":
+            yield from self._backlogs.deliver_all(info.id)
+        return info
 
     def keep_alive(self, name: str, lease_us: int) -> Operation[bool]:
         info = yield from self._catalog.find_or_none(name)
@@ -126,29 +127,6 @@ class Declarations:
             "set_expiry", info.id, self._dialect.now_us(), lease_us
         )
         return bool(rows)
-
-    def _deliver_stored(self, name: str, filter: Filter) -> Operation[None]:
-        """Deliver the stored messages that match to the new subscription."""
-        info = yield from self._catalog.find(name)
-        if info.source is None and self._dialect.has("share_stored"):
-            yield self._dialect.statement("share_stored")
-        elif self._dialect.has("share_stored_in"):
-            yield self._dialect.statement("share_stored_in", info.source)
-        matches = compile_predicate(filter, self._dialect.wall_us)
-        after, now = 0, self._dialect.now_us()
-        while True:
-            page = (after, _STORED_AT_ONCE, info.source, now)
-            rows = yield from read_messages(self._dialect, "stored_messages", *page)
-            if not rows:
-                return
-            deliveries = [
-                delivery_row(id, info, Publication(message, delay_us, None, group), now)
-                for (id, delay_us, group), message, problem in rows
-                if problem is None and matches(message)
-            ]
-            if deliveries:
-                yield self._dialect.for_each("insert_delivery", deliveries)
-            after = rows[-1].prefix[0]
 
     def _change_filter(
         self, info: QueueInfo, text: str, source: int | None, options: QueueOptions | None

@@ -81,7 +81,7 @@ class Leases:
         return claimed
 
     def promote(self, queue: QueueInfo) -> Operation[int]:
-        """Make due deliveries READY or DEAD, up to a thousand; how many."""
+        """Make due deliveries READY or DEAD, up to a thousand; return their number."""
         id = self._catalog.last_known(queue).id
         rows = yield self._dialect.statement("promote", id, self._dialect.now_us())
         return len(rows)
@@ -93,7 +93,7 @@ class Leases:
         return rows[0][0] if rows else None
 
     def promote_due(self, queue: QueueInfo) -> Operation[int]:
-        """Promote if a delivery is due; how many were promoted."""
+        """Promote deliveries if one is due; return their number."""
         if (yield from self.next_due(queue)) == 0:
             return (yield from self.promote(queue))
         return 0

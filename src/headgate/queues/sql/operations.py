@@ -18,7 +18,7 @@ from headgate.queues.engine import (
     TransactionMode,
     run_inline,
 )
-from headgate.queues.sql.browse import Browser
+from headgate.queues.sql.browse import Browser, BulkChanges
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import Claims, ScanMemory
 from headgate.queues.sql.declare import Declarations
@@ -81,7 +81,8 @@ class SqlOperations:
         self.nack, self.bury = settlement.nack, settlement.bury
         self.extend, self.release = settlement.extend, settlement.release
         self.peek, self.browse, self.archived = browser.peek, browser.browse, browser.archived
-        self.purge, self.prune, self.requeue = browser.purge, browser.prune, browser.requeue
+        changes = BulkChanges(dialect, catalog)
+        self.purge, self.prune, self.requeue = changes.purge, changes.prune, changes.requeue
         self.stats, self.add_usage, self.advise = browser.stats, browser.add_usage, browser.advise
 
 

@@ -19,13 +19,14 @@ from headgate.filters import (
     Field,
     Filter,
     In,
+    IsNull,
     Like,
     Literal,
     Or,
     cheapest_first,
     conjuncts,
     fields_read,
-    joined,
+    join_terms,
     literal_prefix,
     normalize,
 )
@@ -94,11 +95,31 @@ def ranged_header(branch: Branch) -> str | None:
     return None
 
 
+def key_prefix(branch: Branch) -> tuple[str, str] | None:
+    """An indexed header that must begin with a text, and the text; that must merely exist, and no text."""
+    for term in conjuncts(branch.on_delivery):
+        match term:
+            case Like(value=Field(scope="header", name=name), negated=False) if prefix := (
+                literal_prefix(term.pattern, term.escape)
+            ):
+                return name, prefix
+            case IsNull(field=Field(scope="header", name=name), negated=True):
+                return name, ""
+            case _:
+                continue
+    return None
+
+
+def headers_in(filter: Filter) -> frozenset[str]:
+    """The headers that the filter reads."""
+    tree = normalize(filter).tree
+    return frozenset(field.name for field in fields_read(tree) if field.scope == "header")
+
+
 def probed_headers(filter: Filter) -> tuple[str, ...]:
     """The headers to declare, so that a claim with this filter is answered by lookups instead of a scan; sorted."""
     tree = normalize(filter).tree
-    everything = frozenset(field.name for field in fields_read(tree) if field.scope == "header")
-    branches = _alternatives(tree, everything)
+    branches = _alternatives(tree, headers_in(filter))
     if branches is None or len(branches) > MOST_BRANCHES:
         return ()
     return tuple(sorted({probe.header for probe, _ in branches if probe is not None}))
@@ -137,7 +158,7 @@ def _probe_one(
         return None
     branches, best = min(usable, key=lambda pair: len(pair[0]))
     others = tuple(term for term in terms if term is not best)
-    return [(probe, joined(And, (branch, *others))) for probe, branch in branches]
+    return [(probe, join_terms(And, (branch, *others))) for probe, branch in branches]
 
 
 def _is_exact(value: Scalar) -> bool:
@@ -172,4 +193,4 @@ def _needs_only_delivery(term: Filter, indexed: frozenset[str]) -> bool:
 
 def _conjunction(terms: Iterable[Filter]) -> Filter:
     terms = tuple(terms)
-    return joined(And, terms) if terms else TRUE
+    return join_terms(And, terms) if terms else TRUE

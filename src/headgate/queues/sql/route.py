@@ -1,7 +1,7 @@
-"""Messages from the SQL door on their way to the subscriptions, and queues that are deleted.
+"""Routing messages from the `inbox` view to the subscriptions.
 
-A plain INSERT into the inbox view stores a message without asking the subscriptions' filters. It stands in a list of
-unrouted messages until the next claim on a subscription.
+A plain INSERT into the view stores a message without evaluating the subscriptions' filters. The message is listed as
+unrouted until the next claim on a subscription.
 """
 
 from __future__ import annotations
@@ -17,45 +17,14 @@ from headgate.queues.engine import (
     Transaction,
     TransactionMode,
 )
+from headgate.queues.sql.backlog import Backlogs
 from headgate.queues.sql.catalog import CatalogCache, QueueCatalog
+from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.message_rows import MessageRow, read_messages
 from headgate.queues.sql.publish import DeliveryRow, delivery_row
 
 _ROUTED_AT_ONCE: Final = 500
-# What is left of a queue without deliveries; the entry that says it was deleted is the last.
-_LEFTOVERS: Final = (
-    "delete_dedup_keys",
-    "delete_batches",
-    "delete_archive",
-    "delete_usage",
-    "forget_deleted_queue",
-)
-
-
-class QueueDeletion:
-    """Deletes queues with everything in them, in pieces."""
-
-    def __init__(self, dialect: QueueDialect) -> None:
-        self._dialect = dialect
-
-    def delete(self, id: int) -> Operation[None]:
-        """Delete the queue, so that nothing more arrives; then what it holds."""
-        yield self._dialect.statement("delete_queue", id)
-        yield Notify((id,))  # its consumers find out that it was deleted
-        yield from self.finish()
-
-    def finish(self) -> Operation[None]:
-        """Delete what deleted queues hold, also where a process was killed before it was done.
-
-        Messages from the SQL door that are not yet routed stay: the subscriptions get them although their queue was
-        deleted.
-        """
-        for (id,) in (yield self._dialect.statement("deleted_queues")):
-            while (yield self._dialect.statement("delete_deliveries", id)):
-                pass
-            for name in _LEFTOVERS:
-                yield self._dialect.statement(name, id)
 
 
 class SubscriptionRouter:
@@ -69,18 +38,25 @@ class SubscriptionRouter:
         dialect: QueueDialect,
         catalog: CatalogCache,
         deletion: QueueDeletion,
+        backlogs: Backlogs,
         lock: Statement | None = None,
     ) -> None:
         self._dialect, self._catalog, self._deletion = dialect, catalog, deletion
-        self._lock = lock
+        self._backlogs, self._lock = backlogs, lock
 
     def route(self) -> Operation[int]:
-        """Make deliveries of all unrouted messages for the subscriptions that match them; how many."""
+        """Make deliveries of all unrouted messages for the subscriptions that match them; return their number.
+
+        Also continues with stored messages that no process is delivering any more.
+        """
         if self._dialect.is_read_only:
             return 0
-        for id, _ in (yield self._dialect.statement("expired_queues", self._dialect.now_us())):
-            yield from self._deletion.delete(id)
         made = 0
+        for kind, id in (yield self._dialect.statement("upkeep", self._dialect.now_us())):
+            if kind == "expired":
+                yield from self._deletion.delete(id)
+            else:
+                made += yield from self._backlogs.deliver_some(id)
         while (yield self._dialect.statement("has_unrouted")):
             made += yield Transaction(TransactionMode.WRITE, self._route_some)
         return made

@@ -66,7 +66,8 @@ class SqliteConnection:
         self._last_id = 0
         self._write_lock, self._wakers = write_lock, wakers
         self._is_busy = self._is_relaxed = False
-        self._notified = self._announced = _NONE  # after the commit; before it
+        self._notified = _NONE  # queues to wake: their changes are committed
+        self._announced = _NONE  # queues to wake if the current transaction commits
 
     def run(self, operation: Operation[T]) -> T:
         self._is_busy = True
@@ -87,7 +88,7 @@ class SqliteConnection:
                 self._wakers.wake(notified)
 
     def insert_one(self, row: tuple[SqlValue, ...]) -> int:
-        """Store a message with its only delivery; its id."""
+        """Store a message with its only delivery; return its id."""
         self._is_busy = True
         self._sql(_PUBLISH_ONE, row)
         self._is_busy = False
@@ -120,9 +121,8 @@ class SqliteConnection:
                         reply: Any = self._execute(*step)
                     else:
                         reply = self._take(step)
-                except (
-                    UnicodeDecodeError
-                ) as problem:  # while rows were fetched; nothing was changed
+                # While rows were fetched; nothing was changed.
+                except UnicodeDecodeError as problem:
                     error = Undecodable(f"a stored text is not UTF-8: {problem}")
                     step = operation.throw(error)
                 except Exception as problem:
@@ -146,7 +146,7 @@ class SqliteConnection:
         return ()
 
     def _run_transaction(self, mode: TransactionMode, body: Callable[[], Operation[T]]) -> T:
-        """A write transaction holds the lock by `with` alone: whenever an interruption comes, it is released."""
+        """Run the body in a transaction. A write transaction holds the lock by `with`, so that an interruption releases it."""
         if mode is TransactionMode.READ:
             return self._run_between("BEGIN", body)
         with self._write_lock:
@@ -242,17 +242,20 @@ def retry_while_busy(act: Callable[[], object]) -> None:
 # ---- errors --------------------------------------------------------------------------------------------
 
 
+TRANSLATED: Final = (apsw.Error, OverflowError)
+
+
 @contextmanager
-def translated_errors(path: Path) -> Iterator[None]:
-    """apsw's errors as Headgate's."""
+def translate_errors(path: Path) -> Iterator[None]:
+    """Raise Headgate's errors instead of apsw's."""
     try:
         yield
-    except apsw.Error as problem:
+    except TRANSLATED as problem:
         raise translate(problem, path) from problem
 
 
 def translate(problem: apsw.Error | OverflowError, path: Path) -> HeadgateError:
-    """Headgate's error for one of apsw's."""
+    """Return Headgate's error for an error of apsw."""
     if isinstance(problem, OverflowError):
         return QueueOptionsError(f"{path}: a number has more than 64 bits: {problem}")
     if isinstance(problem, apsw.FullError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,12 +17,13 @@ from headgate.forks import call_before_fork, call_in_child, call_in_parent
 from headgate.queues.engine import Access, CommitWatch, Operation, Publication, QueueInfo, Wake
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sqlite.connection import (
+    TRANSLATED,
     CatalogChanged,
     SqliteConnection,
     busy_handler,
     retry_while_busy,
     translate,
-    translated_errors,
+    translate_errors,
 )
 from headgate.queues.sqlite.dialect import SqliteDialect
 from headgate.queues.sqlite.file import (
@@ -35,7 +37,7 @@ from headgate.queues.sqlite.file import (
 from headgate.queues.sqlite.operations import SqlitePublisher, sqlite_operations
 from headgate.queues.sqlite.schema import check_tables, clock_offset, migrate
 from headgate.queues.sqlite.watch import Watcher
-from headgate.queues.wakers import Wakers
+from headgate.queues.wakers import Waiter, Wakers
 
 T = TypeVar("T")
 
@@ -75,7 +77,7 @@ class SqliteEngine:
         """Open the file and migrate its tables; the offset of its clock."""
         check_free(self.path)
         is_read_only = self._access == "look"
-        with translated_errors(self.path):
+        with translate_errors(self.path):
             if self._access != "create":
                 check_tables(self.path, self._access)
             connection = self._open()
@@ -90,7 +92,7 @@ class SqliteEngine:
         connection = self._borrow()
         try:
             return connection.run(operation)
-        except (apsw.Error, OverflowError) as problem:
+        except TRANSLATED as problem:
             raise translate(problem, self.path) from problem
         finally:
             self._give_back(connection)
@@ -107,7 +109,7 @@ class SqliteEngine:
                 return id
             except CatalogChanged:
                 pass
-            except (apsw.Error, OverflowError) as problem:
+            except TRANSLATED as problem:
                 raise translate(problem, self.path) from problem
             finally:
                 self._give_back(connection)
@@ -115,12 +117,21 @@ class SqliteEngine:
         return id
 
     def watch(self, wake: Wake) -> CommitWatch:
+        self._start_watcher()
+        return self._wakers.add(wake)
+
+    def join(
+        self, line: Hashable, queue_id: Callable[[], int], wake: Callable[[], object]
+    ) -> Waiter:
+        self._start_watcher()
+        return self._wakers.join(line, queue_id, wake)
+
+    def _start_watcher(self) -> None:
         with self._lock:
             if self._closed:
                 raise self._closed_error()
             if self._watcher is None:
                 self._watcher = Watcher(self.path, self._open, self._wakers)
-        return self._wakers.add(wake)
 
     def close(self) -> None:
         with self._lock:
@@ -183,7 +194,7 @@ class SqliteEngine:
 
     def _open(self) -> apsw.Connection:
         refuse_inherited(self.path)
-        with translated_errors(self.path):
+        with translate_errors(self.path):
             connection = open_file(self.path, self._access)
             # Plans must not depend on values: otherwise each new value has its statement prepared again.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)

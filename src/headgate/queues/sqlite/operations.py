@@ -21,16 +21,18 @@ from headgate.queues.engine import (
     Transaction,
     TransactionMode,
 )
+from headgate.queues.sql.backlog import Backlogs
 from headgate.queues.sql.browse import Browser
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import Claims, ScanClaims, ScanMemory, claim_mode, record_in_order
 from headgate.queues.sql.declare import Declarations, backfill
+from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
 from headgate.queues.sql.message_rows import row_of
 from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.publish import RoutedPublication, check_is_queue, delivery_row, route
-from headgate.queues.sql.route import QueueDeletion, SubscriptionRouter
+from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.search import Candidates, Planner, Search, choose, skip_of
 from headgate.queues.sqlite.dialect import IndexChoice
 
@@ -42,7 +44,8 @@ def sqlite_operations(
 ) -> SqlOperations:
     """The operations on SQLite."""
     deletion = QueueDeletion(dialect)
-    router = SubscriptionRouter(dialect, catalog, deletion)
+    backlogs = Backlogs(dialect, catalog)
+    router = SubscriptionRouter(dialect, catalog, deletion, backlogs)
     planner, candidates = Planner(dialect), Candidates(dialect)
     indexes = IndexChoice(dialect, planner)
     leases, settlement = Leases(dialect, catalog), Settlement(dialect, catalog)
@@ -52,7 +55,9 @@ def sqlite_operations(
     return SqlOperations(
         dialect,
         catalog=catalog,
-        declarations=Declarations(dialect, catalog, router, deletion, SqliteIndexes(dialect)),
+        declarations=Declarations(
+            dialect, catalog, router, deletion, backlogs, SqliteIndexes(dialect)
+        ),
         router=router,
         publisher=publisher,
         claimer=SqliteClaimer(dialect, catalog, router, indexes, candidates, leases, acks, scans),

@@ -99,7 +99,7 @@ class Watcher:
         return self._files.wait(0)
 
     def _wake_consumers(self) -> None:
-        """Wake the consumers of the queues with something to claim, or with an earlier due time."""
+        """Wake consumers of the queues with something to claim, and tell others of an earlier due time."""
         queues, ready, due = self._read_queues()
         never = float("inf")
         earlier = {queue for queue, at in due.items() if at < self._due.get(queue, never)}
@@ -110,8 +110,11 @@ class Watcher:
             or self._connection.execute("SELECT 1 FROM headgate_unrouted LIMIT 1").fetchall()
         ):
             self._wakers.wake(None)
-        elif ready | earlier:
-            self._wakers.wake(frozenset(ready | earlier))
+        else:
+            if ready:
+                self._wakers.wake(frozenset(ready))
+            if earlier:
+                self._wakers.set_due_time(frozenset(earlier))
 
     def _read_queues(self) -> tuple[set[int], set[int], dict[int, int]]:
         """The ids of all queues, those of queues with READY deliveries, and the next due time of each queue."""

@@ -138,7 +138,7 @@ def _advice(
     trials: Trials, path: str, stats: StreamStats, current: StreamOptions, segments: int
 ) -> StreamAdvice:
     now, indexed, sealed, tried = _choose_design(trials)
-    hot = trials.hot(indexed, _present_sizes(indexed, current), _restrictable(trials, stats))
+    hot = trials.try_hot(indexed, _present_sizes(indexed, current), _restrictable(trials, stats))
     filter_size = _smallest_size(hot, trials)
     return StreamAdvice(
         path=path,
@@ -152,8 +152,8 @@ def _advice(
         tried=tuple(tried),
         sizes=(*_indexed_sizes(trials, hot), *_seed_sizes(hot)),
         restrictions=tuple(_restrictions(hot, stats)),
-        sealed_space=sealed.summary_bytes / sealed.nbytes,
-        hot_space=hot.indexed[filter_size].summary_bytes / sealed.nbytes,
+        sealed_space=sealed.summary_bytes / sealed.size,
+        hot_space=hot.indexed[filter_size].summary_bytes / sealed.size,
     )
 
 
@@ -169,12 +169,12 @@ def _choose_design(trials: Trials) -> tuple[Tally, tuple[str, ...], Tally, list[
     """The tally of now, the headers to index, the tally with these after sealing, and all designs that were tried."""
     candidates = sorted({name for subject in trials.subjects for name in subject.headers})
     best: tuple[str, ...] = ()
-    now, unclustered = trials.now_and_sealed()
+    now, unclustered = trials.try_now_and_sealed()
     tallies = {best: unclustered}
     leading = [best]
     for _ in range(MOST_INDEXED):
         designs = _extend(leading, candidates)
-        tallies |= zip(designs, trials.sealed(designs) if designs else (), strict=True)
+        tallies |= zip(designs, trials.try_sealed(designs) if designs else (), strict=True)
         leading = sorted(designs, key=lambda design: -trials.score(tallies[design]))[:BEAM]
         if (
             not leading
@@ -234,7 +234,7 @@ def _restrictions(hot: HotTrials, stats: StreamStats) -> Iterator[RestrictionOut
             tuple(sorted(values, key=repr)),
             stats.messages / max(tally.chunks, 1),
             subject.mean(tally.shares),
-            tally.summary_bytes / max(tally.nbytes, 1),
+            tally.summary_bytes / max(tally.size, 1),
         )
 
 

@@ -28,7 +28,7 @@ from headgate.filters import FilterLike, as_filter, to_text
 from headgate.filters import parse as parse_filter
 from headgate.spark.jobs.tasks import run_tasks
 from headgate.spark.sink.destination import BatchMark, Destination, Owner, destination_of
-from headgate.spark.sink.staging import Staged, stage
+from headgate.spark.sink.staging import StagedPart, stage
 from headgate.spark.source.ranges import OffsetRange, PlannedCatalog, own_query, scan
 from headgate.spark.source.ranges import plan as plan_tasks
 from headgate.streams import load_options
@@ -137,7 +137,7 @@ class _Job:
         ranges = sorted(one for task in tasks for one in task)
         work = partial(stage_ranges, self.destination, self.query)
         results = run_tasks(self.spark, ranges, work)
-        staged = [Staged(*row) for _, row in sorted(_parse_rows(results))]
+        staged = [StagedPart(*row) for _, row in sorted(_parse_rows(results))]
         self.destination.commit(BatchMark(self.run_id, number), staged)
         return sum(each.rows for each in staged)
 

@@ -24,7 +24,7 @@ from headgate.filters import SYS_KINDS, VIEWS, Field
 from headgate.streams.segments import (
     Chunk,
     Numbers,
-    Scattered,
+    RangesColumn,
     Segment,
     SegmentColumn,
     Words,
@@ -146,5 +146,5 @@ def _reorder(column: SegmentColumn, order: npt.NDArray[np.intp]) -> SegmentColum
             return replace(column, values=values[order], valid=valid)
         case Words(codes=codes):
             return replace(column, codes=codes[order], valid=valid)
-        case Scattered(begins=begins, ends=ends):
+        case RangesColumn(begins=begins, ends=ends):
             return replace(column, begins=begins[order], ends=ends[order], valid=valid)

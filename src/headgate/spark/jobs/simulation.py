@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from headgate.columns import parse_column_name
 from headgate.filters import (
-    Chunks,
+    ChunkNumbers,
     Facts,
     Field,
     FieldFacts,
     Filter,
     Flags,
-    Probe,
+    ValueProbe,
     ValueRange,
     normalize,
 )
@@ -64,32 +64,32 @@ _RANGES: Final = (Field("sys", "timestamp"), Field("sys", "priority"))  # known 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """For each filter, the number of chunks and bytes it has to read."""
+    """For each filter, the chunks it has to read and their size: in bytes, or in messages (`Simulation.matching`)."""
 
     chunks: int
-    nbytes: int
+    size: int
     summary_bytes: int  # the size of Bloom filters or index entries
     chunks_read: tuple[int, ...]
-    bytes_read: tuple[int, ...]
+    size_read: tuple[int, ...]
 
     def skipped(self, filter: int) -> float:
-        """The share of all bytes that this filter skips."""
-        return 1 - self.bytes_read[filter] / self.nbytes if self.nbytes else 0.0
+        """The share of the size that this filter skips."""
+        return 1 - self.size_read[filter] / self.size if self.size else 0.0
 
     @property
     def shares(self) -> list[float]:
-        """The share of all bytes that each filter skips."""
-        return [self.skipped(i) for i in range(len(self.bytes_read))]
+        """The share of the size that each filter skips."""
+        return [self.skipped(i) for i in range(len(self.size_read))]
 
 
 def add_tallies(one: Tally, other: Tally) -> Tally:
     """The sum for two parts of a stream."""
     return Tally(
         one.chunks + other.chunks,
-        one.nbytes + other.nbytes,
+        one.size + other.size,
         one.summary_bytes + other.summary_bytes,
         tuple(a + b for a, b in zip(one.chunks_read, other.chunks_read, strict=True)),
-        tuple(a + b for a, b in zip(one.bytes_read, other.bytes_read, strict=True)),
+        tuple(a + b for a, b in zip(one.size_read, other.size_read, strict=True)),
     )
 
 
@@ -285,7 +285,7 @@ def _ranges(columns: Mapping[str, SegmentColumn], chunks: Clustering) -> dict[Fi
     return found
 
 
-def _hot_facts(chunks: Clustering, known: Mapping[Field, FieldFacts], probe: Probe) -> Facts:
+def _hot_facts(chunks: Clustering, known: Mapping[Field, FieldFacts], probe: ValueProbe) -> Facts:
     return Facts(chunks.ends - chunks.starts, known, probe)
 
 
@@ -301,7 +301,7 @@ def _hashes_in(
 
 def _bloom_probe(
     shape: IndexShape, hashes: Mapping[Field, Sequence[Hashes]], starts: Starts
-) -> Probe:
+) -> ValueProbe:
     """A probe with the Bloom filters of a hot segment; the salt of a chunk is the number of its first row."""
     built = [
         _build_bloom(shape, {f: hashes[f][i] for f in shape.fields}, s)
@@ -309,7 +309,7 @@ def _bloom_probe(
     ]
     filters, salts = np.stack([bits for bits, _ in built]), bloom.salts(starts.astype(np.int64))
 
-    def probe(field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def probe(field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         if field not in shape.fields:
             return None
         covered = np.array([field in built[chunk][1] for chunk in chunks], np.bool_)

@@ -39,7 +39,7 @@ from headgate.spark.jobs.tasks import OnProgress, open_segments, run_tasks, segm
 from headgate.spark.source.ranges import OffsetRange
 from headgate.streams.segments import (
     Numbers,
-    Scattered,
+    RangesColumn,
     Segment,
     SegmentColumn,
     Words,
@@ -340,7 +340,7 @@ def _count_values(
             counts = np.bincount(codes if valid is None else codes[valid], minlength=len(words))
             used = np.flatnonzero(counts)
             return words.take(pa.array(used)), counts[used]
-        case Scattered():
+        case RangesColumn():
             text = column.take(np.arange(len(column.begins))).drop_null()
             found = text.value_counts()
             return found.field("values"), found.field("counts").to_numpy()

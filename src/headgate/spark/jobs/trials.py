@@ -94,18 +94,18 @@ class Trials:
         )
         return replace(self, subjects=tuple(known))
 
-    def now_and_sealed(self) -> tuple[Tally, Tally]:
+    def try_now_and_sealed(self) -> tuple[Tally, Tally]:
         """What the filters skip in the segments as stored, and after sealing with no header indexed."""
         filters = self.filters
         now, sealed = self._run(lambda trial: [trial.as_stored(filters), trial.sealed((), filters)])
         return now, sealed
 
-    def sealed(self, designs: Sequence[tuple[str, ...]]) -> list[Tally]:
+    def try_sealed(self, designs: Sequence[tuple[str, ...]]) -> list[Tally]:
         """What the filters would skip after sealing with each design: a choice of indexed headers."""
         filters = self.filters
         return self._run(lambda trial: [trial.sealed(design, filters) for design in designs])
 
-    def hot(
+    def try_hot(
         self, indexed: tuple[str, ...], present: Collection[int], listed: Sequence[str]
     ) -> HotTrials:
         """What the filters would skip before sealing, with Bloom filters of the usual sizes and of the `present` ones.

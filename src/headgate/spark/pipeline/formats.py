@@ -44,7 +44,7 @@ _REASON_COLUMN: Final = typed_name("header", "string", REASON_HEADER)
 _SHOWN_BYTES: Final = 200  # of a record in an error
 _NOT_PARSED: Final = "cannot be parsed with the schema"
 _SPARKS_RECORD: Final = re.compile(r"\b_corrupt_record\b", re.IGNORECASE)
-# The sieve finds a priority that is far too large; a cast to int would end the run.
+# RecordValidator finds a priority that is far too large; a cast to int would end the run.
 _TYPES: Final = {"payload": "binary", "priority": "bigint", RECORD: "binary"}
 
 
@@ -115,7 +115,7 @@ def keeps_records(source: FormatSource) -> bool:
 
 
 def record_options(source: FormatSource) -> dict[str, str]:
-    """The options with which Spark adds that column."""
+    """The options with which Spark adds the text of an unparsed record as a column; none where it should not."""
     if not keeps_records(source):
         return {}
     return {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RECORD}
@@ -167,9 +167,9 @@ def _route(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def route(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counters, router = Counters(), load_router(plan_file)
-        sieve = Sieve(columns, router.plan.malformed, counters)
-        staged = [*router.stage(router.apply_filter(sieve.messages(batches)), counters)]
-        yield descriptors([*staged, *router.stage_letters(sieve.letters)], counters)
+        validator = RecordValidator(columns, router.plan.malformed, counters)
+        staged = [*router.stage(router.apply_filter(validator.messages(batches)), counters)]
+        yield descriptors([*staged, *router.stage_letters(validator.letters)], counters)
 
     return route
 
@@ -177,7 +177,7 @@ def _route(
 # ---- malformed records -------------------------------------------------------------------------------
 
 
-class Sieve:
+class RecordValidator:
     """Passes messages on and treats malformed records as `policy` says; `letters` are the dead letters of a task."""
 
     def __init__(self, columns: Sequence[SchemaColumn], policy: str, counters: Counters) -> None:

@@ -38,9 +38,9 @@ from headgate.pipelines import (
 )
 from headgate.routing import RoutedBatch, Topology, from_toml, to_toml
 from headgate.spark.sink.destination import Destination, destination_of, owner_of
-from headgate.spark.sink.staging import Staged, stage
+from headgate.spark.sink.staging import StagedPart, stage
 
-RowNumbers = npt.NDArray[np.intp]
+_RowNumbers = npt.NDArray[np.intp]
 
 FOLDER: Final = "headgate"  # Headgate's folder in the checkpoint
 HELD_BYTES: Final = 128 << 20  # of rows that wait to be written: fewer and larger files
@@ -141,7 +141,7 @@ class PipelineRouter:
             destination.staging for destination in destinations_of(plan.places, plan.checkpoint)
         ]
 
-    def stage(self, batches: Iterable[pa.RecordBatch], counters: Counters) -> Iterator[Staged]:
+    def stage(self, batches: Iterable[pa.RecordBatch], counters: Counters) -> Iterator[StagedPart]:
         """Route and count every batch, and write the rows of each place."""
         held, weight = self._empty(), 0
         for window in windows(batches):
@@ -157,7 +157,7 @@ class PipelineRouter:
                 held, weight = self._empty(), 0
         yield from self._write(held)
 
-    def stage_letters(self, letters: Sequence[pa.RecordBatch]) -> list[Staged]:
+    def stage_letters(self, letters: Sequence[pa.RecordBatch]) -> list[StagedPart]:
         """Write dead letters that are not routed, if there is a place for them."""
         number = self.plan.unroutable
         if number is None or not letters:
@@ -168,7 +168,7 @@ class PipelineRouter:
     def _empty(self) -> list[list[pa.RecordBatch]]:
         return [[] for _ in self.folders]
 
-    def _write(self, held: list[list[pa.RecordBatch]]) -> list[Staged]:
+    def _write(self, held: list[list[pa.RecordBatch]]) -> list[StagedPart]:
         """Write a file for each place that gets rows. In parallel: a disk syncs many files in the time of a few."""
         filled = [number for number, parts in enumerate(held) if parts]
         if not filled:
@@ -179,9 +179,9 @@ class PipelineRouter:
             )
             return [one for one in staged if one is not None]
 
-    def rows_by_place(self, routed: RoutedBatch) -> list[RowNumbers]:
+    def rows_by_place(self, routed: RoutedBatch) -> list[_RowNumbers]:
         """For each place its rows in order; a row that two queues send there occurs twice."""
-        parts: list[list[RowNumbers]] = [[] for _ in self.folders]
+        parts: list[list[_RowNumbers]] = [[] for _ in self.folders]
         for queue, rows in routed.selections().items():
             for number in self.plan.outlets.get(queue, ()):
                 parts[number].append(rows)
@@ -199,14 +199,14 @@ class PipelineRouter:
             yield batch.filter(pa.array(mask(BatchColumns(batch))))
 
 
-def merge_rows(parts: Sequence[RowNumbers]) -> RowNumbers:
+def merge_rows(parts: Sequence[_RowNumbers]) -> _RowNumbers:
     """All row numbers of the parts, sorted."""
     if len(parts) == 1:
         return parts[0]
     return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.intp)
 
 
-def _take(window: pa.RecordBatch, rows: RowNumbers) -> pa.RecordBatch:
+def _take(window: pa.RecordBatch, rows: _RowNumbers) -> pa.RecordBatch:
     return window if len(rows) == window.num_rows else window.take(pa.array(rows))
 
 
@@ -216,7 +216,7 @@ def load_router(plan_file: str) -> PipelineRouter:
     return PipelineRouter(load_plan(plan_file))
 
 
-def descriptors(staged: Iterable[Staged], counters: Counters) -> pa.RecordBatch:
+def descriptors(staged: Iterable[StagedPart], counters: Counters) -> pa.RecordBatch:
     """One row for each staged file, and a row with the task's counters."""
     rows = [{name: getattr(one, name) for name in _DESCRIPTORS.names[:-1]} for one in staged]
     return pa.RecordBatch.from_pylist(

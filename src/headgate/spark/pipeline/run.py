@@ -165,7 +165,7 @@ def follow(
     """Yield new batches at every poll until the query ends or `stopping` is true; raises the query's error."""
     running = True
     while running:
-        running = not _ended(query, poll_s) and not stopping()
+        running = not _wait_for_end(query, poll_s) and not stopping()
         yield new_batches(query, account)
     if not is_running(query):
         release_lock(query)
@@ -191,7 +191,8 @@ def stop(query: StreamingQuery) -> None:
     release_lock(query)
 
 
-def _ended(query: StreamingQuery, seconds: float) -> bool:
+def _wait_for_end(query: StreamingQuery, seconds: float) -> bool:
+    """Wait until the query has ended, or this long; return whether it has."""
     from pyspark.errors import StreamingQueryException
 
     try:

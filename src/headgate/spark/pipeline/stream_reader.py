@@ -20,7 +20,7 @@ from headgate.streams.read import StreamQuery
 
 
 class RoutingStreamReader(StreamMicroReader):
-    """Has the offsets, limits and cursors of every reader of streams; the rows of its tasks are descriptors."""
+    """A micro-batch reader of streams whose tasks route the messages; their rows describe the staged files."""
 
     def __init__(self, options: StreamRead, plan_file: str) -> None:
         super().__init__(StructType().add("offset", "long"), options)

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from uuid import uuid4
 
 from headgate.pipelines import QueuePlace, local_path, parse_place
-from headgate.spark.sink.staging import Staged
+from headgate.spark.sink.staging import StagedPart
 
 _NAME_DIGITS: Final = 20
 
@@ -68,15 +68,15 @@ class Destination(Protocol):
         """On the driver: create the place and the folder for staged files if they are missing; idempotent."""
         ...
 
-    def prepare(self, staged: Staged) -> Staged:
+    def prepare(self, staged: StagedPart) -> StagedPart:
         """On an executor: the last step for a staged file; idempotent."""
         ...
 
-    def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
+    def commit(self, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
         """On the driver: store all rows of these files durably, in this order; a batch that was stored before is ignored."""
         ...
 
-    def discard(self, staged: Sequence[Staged]) -> None:
+    def discard(self, staged: Sequence[StagedPart]) -> None:
         """Delete files that will not be committed, except those that a started commit lists."""
         ...
 

@@ -29,7 +29,7 @@ from headgate.files import replace_file, sync_directory
 from headgate.spark.schema import FIELD_TYPES, VALUES, SchemaColumn
 from headgate.spark.sink.destination import BatchMark, Owner
 from headgate.spark.sink.staging import (
-    Staged,
+    StagedPart,
     delete_files,
     delete_folder,
     delete_orphans,
@@ -84,7 +84,7 @@ class ParquetDestination:
         self.check()
         make_folder(self.staging)
 
-    def prepare(self, staged: Staged) -> Staged:
+    def prepare(self, staged: StagedPart) -> StagedPart:
         """Convert the file to Parquet: executors do this, and not the driver."""
         path = Path(staged.file)
         if path.suffix == SUFFIX:
@@ -94,7 +94,7 @@ class ParquetDestination:
         path.unlink()
         return replace(staged, file=str(parquet), nbytes=parquet.stat().st_size)
 
-    def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
+    def commit(self, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
         with hold_lock(Path(self.path) / OURS / LOCK_FILE):
             manifest = self._manifest(mark.query)
             last = _read_manifest(manifest)
@@ -105,7 +105,7 @@ class ParquetDestination:
             else:
                 delete_files(staged)
 
-    def _start_commit(self, manifest: Path, mark: BatchMark, staged: Sequence[Staged]) -> None:
+    def _start_commit(self, manifest: Path, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
         for each in staged:
             if not Path(each.file).is_file():
                 raise missing_file(each.file)
@@ -135,7 +135,7 @@ class ParquetDestination:
             Path(self.path) / name for content in contents if content for name in content["files"]
         }
 
-    def discard(self, staged: Sequence[Staged]) -> None:
+    def discard(self, staged: Sequence[StagedPart]) -> None:
         delete_files(staged, self._listed_files())
 
     def collect_orphans(self) -> None:
@@ -158,7 +158,7 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def _write(path: Path, staged: Staged) -> None:
+def _write(path: Path, staged: StagedPart) -> None:
     with path.open("xb") as file:
         with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
             for batch in read_staged(Path(staged.file), staged.nbytes, staged.crc):

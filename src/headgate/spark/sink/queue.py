@@ -17,7 +17,7 @@ from headgate.pipelines import QueuePlace
 from headgate.queues import TablesKey, sqlite_file, tables_key
 from headgate.spark.sink.destination import BatchMark, Owner
 from headgate.spark.sink.staging import (
-    Staged,
+    StagedPart,
     delete_files,
     delete_folder,
     delete_orphans,
@@ -68,10 +68,10 @@ class QueueDestination:
         make_folder(self.staging)
         _declare(self.url, self.queue)
 
-    def prepare(self, staged: Staged) -> Staged:
+    def prepare(self, staged: StagedPart) -> StagedPart:
         return staged
 
-    def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
+    def commit(self, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
         from headgate.queues import connect
 
         if not staged:
@@ -81,7 +81,7 @@ class QueueDestination:
             self._publish(database, mark, staged)
         delete_files(staged)
 
-    def _publish(self, database: Database, mark: BatchMark, staged: Sequence[Staged]) -> None:
+    def _publish(self, database: Database, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
         from headgate.queues import Publication
         from headgate.queues.sql import publish_once
 
@@ -96,7 +96,7 @@ class QueueDestination:
 
         publish_once(database.engine, self.queue, mark.query, mark.batch, publications)
 
-    def discard(self, staged: Sequence[Staged]) -> None:
+    def discard(self, staged: Sequence[StagedPart]) -> None:
         delete_files(staged)
 
     def collect_orphans(self) -> None:
@@ -122,7 +122,7 @@ def _declare(url: str, queue: str) -> None:
         database.queue(queue)
 
 
-def _read_batches(staged: Sequence[Staged]) -> Iterator[pa.RecordBatch]:
+def _read_batches(staged: Sequence[StagedPart]) -> Iterator[pa.RecordBatch]:
     for each in staged:
         try:
             yield from read_staged(Path(each.file), each.nbytes, each.crc)

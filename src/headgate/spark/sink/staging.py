@@ -22,7 +22,7 @@ ABANDONED_SECONDS: Final = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedPart:
     """A staged file: the number of its destination, its path, and its size."""
 
     destination: int
@@ -32,7 +32,9 @@ class Staged:
     crc: int = 0
 
 
-def stage(folder: str, batches: Iterable[pa.RecordBatch], destination: int = 0) -> Staged | None:
+def stage(
+    folder: str, batches: Iterable[pa.RecordBatch], destination: int = 0
+) -> StagedPart | None:
     """Write batches of stream columns to one durable file in `folder`; None, and no file, when there is no row.
 
     The columns may differ from batch to batch, and small batches are joined. They must be valid: those of a scan are,
@@ -51,7 +53,7 @@ def stage(folder: str, batches: Iterable[pa.RecordBatch], destination: int = 0) 
         raise
     if written is None:
         return None
-    return Staged(destination, str(path), written.rows, written.length, written.crc)
+    return StagedPart(destination, str(path), written.rows, written.length, written.crc)
 
 
 def valid_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -84,7 +86,7 @@ def missing_file(file: str) -> StagingError:
     )
 
 
-def delete_files(staged: Iterable[Staged], keep: Collection[Path] = ()) -> None:
+def delete_files(staged: Iterable[StagedPart], keep: Collection[Path] = ()) -> None:
     """Delete staged files, except those to keep."""
     for each in staged:
         if Path(each.file) not in keep:

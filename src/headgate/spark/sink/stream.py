@@ -9,7 +9,7 @@ from pathlib import Path
 from headgate.errors import StreamExists
 from headgate.spark.sink.destination import BatchMark, Owner
 from headgate.spark.sink.staging import (
-    Staged,
+    StagedPart,
     delete_files,
     delete_folder,
     delete_orphans,
@@ -57,10 +57,10 @@ class StreamDestination:
             ).exists():  # else another process created it first
                 raise
 
-    def prepare(self, staged: Staged) -> Staged:
+    def prepare(self, staged: StagedPart) -> StagedPart:
         return staged
 
-    def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
+    def commit(self, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
         from headgate.streams import Stream
 
         if not staged:
@@ -70,14 +70,14 @@ class StreamDestination:
                 producer_of(mark), mark.batch, [self._staged_file(s) for s in staged]
             )
 
-    def _staged_file(self, staged: Staged) -> StagedFile:
+    def _staged_file(self, staged: StagedPart) -> StagedFile:
         path = Path(staged.file)
         if not path.is_file():
             raise missing_file(staged.file)
         name = path.relative_to(staged_folder(Path(self.path)))
         return StagedFile(str(name), staged.nbytes, staged.crc)
 
-    def discard(self, staged: Sequence[Staged]) -> None:
+    def discard(self, staged: Sequence[StagedPart]) -> None:
         delete_files(staged, all_named_files(Path(self.path)))
 
     def collect_orphans(self) -> None:

@@ -42,7 +42,7 @@ from headgate.spark.sink.destination import (
     new_owner,
     owner_of,
 )
-from headgate.spark.sink.staging import Staged, stage, valid_columns
+from headgate.spark.sink.staging import StagedPart, stage, valid_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -126,17 +126,17 @@ class MessageSink:
         for destination in dict.fromkeys(self.destinations):
             destination.open()
 
-    def stage(self, batches: Iterable[pa.RecordBatch]) -> tuple[Staged, ...]:
+    def stage(self, batches: Iterable[pa.RecordBatch]) -> tuple[StagedPart, ...]:
         """On an executor: stage rows of messages, or read the descriptors of staged files."""
         if self.columns is None:
-            staged: Iterable[Staged] = read_descriptors(batches)
+            staged: Iterable[StagedPart] = read_descriptors(batches)
         else:
             staged = self._stage_messages(batches, self.columns)
         return tuple(self.destinations[each.destination].prepare(each) for each in staged)
 
     def _stage_messages(
         self, batches: Iterable[pa.RecordBatch], columns: Sequence[SchemaColumn]
-    ) -> Iterator[Staged]:
+    ) -> Iterator[StagedPart]:
         valid = (
             valid_columns(to_stream_columns(batch, columns)) for batch in batches if batch.num_rows
         )
@@ -144,14 +144,14 @@ class MessageSink:
         if staged is not None:
             yield staged
 
-    def commit(self, mark: BatchMark, staged: Sequence[Staged]) -> None:
+    def commit(self, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
         """Commit the files of each destination; then delete other files that were staged there."""
         parts = self._by_destination(staged)
         _run_all([partial(place.commit, mark, files) for place, files in parts.items()])
         for destination in dict.fromkeys(self.destinations):
             destination.collect_orphans()
 
-    def abort(self, staged: Sequence[Staged]) -> None:
+    def abort(self, staged: Sequence[StagedPart]) -> None:
         """Delete files of a batch that failed."""
         for destination, files in self._by_destination(staged).items():
             destination.discard(files)
@@ -161,9 +161,9 @@ class MessageSink:
         for destination in dict.fromkeys(self.destinations):
             destination.leave()
 
-    def _by_destination(self, staged: Sequence[Staged]) -> dict[Destination, list[Staged]]:
+    def _by_destination(self, staged: Sequence[StagedPart]) -> dict[Destination, list[StagedPart]]:
         """The files of each place, in order; equal destinations share one commit, since a place takes a batch once."""
-        files: dict[Destination, list[Staged]] = {}
+        files: dict[Destination, list[StagedPart]] = {}
         for each in staged:
             files.setdefault(self.destinations[each.destination], []).append(each)
         return files
@@ -227,13 +227,13 @@ def _check_descriptors(schema: StructType) -> None:
             raise SparkSchemaError(name, f"is missing; descriptors are {DESCRIPTOR_SCHEMA}")
 
 
-def read_descriptors(batches: Iterable[pa.RecordBatch]) -> Iterator[Staged]:
+def read_descriptors(batches: Iterable[pa.RecordBatch]) -> Iterator[StagedPart]:
     """The staged files that rows of descriptors describe."""
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in DESCRIPTOR_NAMES]
         for row in zip(*columns, strict=True):
             if row[1] is not None:
-                yield Staged(*row)
+                yield StagedPart(*row)
 
 
 # ---- Spark's writers ---------------------------------------------------------------------------------
@@ -243,10 +243,10 @@ def read_descriptors(batches: Iterable[pa.RecordBatch]) -> Iterator[Staged]:
 class StagedMessage(WriterCommitMessage):
     """The files that a task has staged."""
 
-    staged: tuple[Staged, ...]
+    staged: tuple[StagedPart, ...]
 
 
-def _all_staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+def _all_staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPart]:
     """The files of all tasks, in their order; a task that failed sent no message."""
     return [
         each

@@ -105,7 +105,7 @@ def scan_of(
     key_prefix = (TURN,) if in_turn else ()
     gap = 5 + 2 * len(key_prefix)  # behind the queue, two keys and the limit
     plan = compile_sql(filter, dialect.name, first_parameter=gap, layout=ON_MESSAGE, now_us=now_us)
-    where = dialect.numbered(plan.where, gap)
+    where = dialect.number_placeholders(plan.where, gap)
     selected = ALL_COLUMNS if columns is None else select_columns(columns, plan.residual)
     name, expressions = _statement(states, in_turn)
     text = dialect.text(

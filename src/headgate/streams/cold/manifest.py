@@ -30,12 +30,13 @@ from headgate.errors import StreamCorrupt, StreamError
 from headgate.files import remove_files, sync_directory
 from headgate.streams.cold.location import cold_file
 from headgate.streams.format import (
+    COLD_SUFFIX,
     CRC,
     FORMAT_VERSION,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEALED_SUFFIX,
-    Covered,
+    ColdRanges,
     cold_bounds,
 )
 from headgate.streams.segments.summarized import SegmentNote
@@ -131,19 +132,25 @@ def locking_tier(directory: Path) -> AbstractContextManager[None]:
 
 def list_manifests(directory: Path) -> list[Path]:
     """List the manifests of all cold segments, oldest first."""
-    return sorted(path for path in directory.iterdir() if cold_bounds(path) is not None)
+    named = (directory / name for name in os.listdir(directory) if name.endswith(COLD_SUFFIX))
+    return sorted(path for path in named if cold_bounds(path) is not None)
 
 
 def list_covered_files(directory: Path) -> list[Path]:
     """List hot and sealed files whose messages are in the cold tier: no reader needs them."""
-    covered = Covered(list_manifests(directory))
+    manifests = list_manifests(directory)
+    if not manifests:
+        return []
+    covered = ColdRanges(manifests)
     return [
-        path
-        for path in sorted(directory.iterdir())
-        if path.suffix in (SEALED_SUFFIX, LOG_SUFFIX, INDEX_SUFFIX)
-        and path.stem.isdigit()
-        and int(path.stem) in covered
+        directory / name for name in sorted(os.listdir(directory)) if _is_covered(name, covered)
     ]
+
+
+def _is_covered(name: str, covered: ColdRanges) -> bool:
+    stem, suffix = os.path.splitext(name)
+    segment = suffix in (SEALED_SUFFIX, LOG_SUFFIX, INDEX_SUFFIX) and stem.isdigit()
+    return segment and int(stem) in covered
 
 
 def remove_covered_files(directory: Path) -> list[Path]:
@@ -157,7 +164,7 @@ def remove_covered_files(directory: Path) -> list[Path]:
 def tidy(directory: Path) -> list[Path]:
     """Finish interrupted additions and deletions; return the removed files. Needs the writer's lock."""
     covered = remove_covered_files(directory)
-    dropped = list(directory.glob(f"*{DROPPED}"))
+    dropped = [directory / name for name in os.listdir(directory) if name.endswith(DROPPED)]
     if dropped:
         with locking_tier(directory):
             for path in dropped:

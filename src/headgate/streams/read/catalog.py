@@ -1,22 +1,16 @@
-"""The catalog: the segments of a stream at one moment, while writing, sealing and retention go on.
-
-Listing a directory takes time: while a segment is sealed, a listing may miss both of its files, the new one because
-it did not exist yet and the old one because it was removed meanwhile. The next listing cannot miss both. So a listing
-counts only when two in a row are equal.
-"""
+"""The catalog: the segments of a stream at one moment, while writing, sealing and retention go on."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Collection
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from headgate.errors import StreamCorrupt, StreamError, StreamNotFound
+from headgate.errors import StreamCorrupt, StreamError
 from headgate.streams.cold.segment import open_sealed
-from headgate.streams.format import SegmentFile, cold_bounds, segment_files
+from headgate.streams.format import SegmentFile, cold_bounds
+from headgate.streams.listing import Listing, current_listing
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.segments.segment import Segment
 from headgate.streams.segments.summarized import SummarizedSegment
@@ -30,6 +24,8 @@ class SealedSegments:
 
     def __init__(self) -> None:
         self._open: OrderedDict[Path, SummarizedSegment] = OrderedDict()
+        self._cached = 0  # bytes
+        self._listing: Listing | None = None
         self._changing = Lock()
 
     def open(self, path: Path) -> SummarizedSegment:
@@ -40,19 +36,24 @@ class SealedSegments:
                 return self._open[path]
         segment = open_sealed(path)
         with self._changing:
+            self._close(path)  # another thread may have opened it too
             self._open[path] = segment
-            while len(self._open) > 1 and self._cached_bytes() > MOST_CACHED:
-                self._open.popitem(last=False)
+            self._cached += segment.footer_bytes
+            while len(self._open) > 1 and self._cached > MOST_CACHED:
+                self._close(next(iter(self._open)))
         return segment
 
-    def keep_only(self, paths: Collection[Path]) -> None:
+    def keep_only(self, listing: Listing) -> None:
         """Close all other segments: a dropped file takes disk space as long as it is mapped."""
         with self._changing:
-            for path in self._open.keys() - paths:
-                del self._open[path]
+            if listing is not self._listing:
+                for path in [path for path in self._open if path not in listing]:
+                    self._close(path)
+            self._listing = listing
 
-    def _cached_bytes(self) -> int:
-        return sum(segment.footer_bytes for segment in self._open.values())
+    def _close(self, path: Path) -> None:
+        segment = self._open.pop(path, None)
+        self._cached -= 0 if segment is None else segment.footer_bytes
 
 
 class SegmentCatalog:
@@ -66,15 +67,18 @@ class SegmentCatalog:
 
     def relist(self) -> None:
         """List the directory again."""
-        self._files = list_segments(self._directory)
-        listed = {file.path for file in self._files}
-        self._sealed.keep_only(listed)
-        self._hot = {path: segment for path, segment in self._hot.items() if path in listed}
+        self._listing = current_listing(self._directory)
+        self._sealed.keep_only(self._listing)
+        self._hot = {path: hot for path, hot in self._hot.items() if path in self._listing}
 
     @property
     def files(self) -> list[SegmentFile]:
         """The listed segments, oldest first."""
-        return list(self._files)
+        return list(self._listing.files)
+
+    @property
+    def _files(self) -> tuple[SegmentFile, ...]:
+        return self._listing.files
 
     def first_offset(self) -> int:
         """Return the oldest offset the stream still has."""
@@ -117,8 +121,7 @@ class SegmentCatalog:
     def _covering(self, offset: int) -> Segment | None:
         if not self._files:
             return None
-        firsts = [file.first_offset for file in self._files]
-        at = max(bisect_right(firsts, offset) - 1, 0)
+        at = max(self._listing.covering(offset), 0)
         segment = self.open(self._files[at])
         if segment.next_offset > offset:
             return segment
@@ -146,8 +149,8 @@ class SegmentCatalog:
         """Return the end offset of a segment according to the file names; None for the last segment."""
         if (bounds := cold_bounds(file.path)) is not None:
             return bounds[1]
-        behind = (f.first_offset for f in self._files if f.first_offset > file.first_offset)
-        return next(behind, None)
+        behind = self._listing.covering(file.first_offset) + 1
+        return self._files[behind].first_offset if behind < len(self._files) else None
 
     def _open_hot(self, file: SegmentFile) -> HotSegment:
         segment = self._hot.get(file.path)
@@ -165,16 +168,3 @@ class SegmentCatalog:
             f"the files of {self._directory} change faster than they can be read; "
             "does another program write there?"
         )
-
-
-def list_segments(directory: Path) -> list[SegmentFile]:
-    """List the segments of one moment, oldest first."""
-    try:
-        seen = segment_files(directory)
-        while (again := segment_files(directory)) != seen:
-            seen = again
-    except FileNotFoundError:
-        raise StreamNotFound(f"the stream in {directory} was deleted") from None
-    except OSError as problem:
-        raise StreamError(f"cannot read {directory}: {problem}") from problem
-    return seen

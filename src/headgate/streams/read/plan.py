@@ -5,25 +5,14 @@ Opens no chunk itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from headgate.errors import StreamCorrupt
-from headgate.filters import (
-    TRUE,
-    Chunks,
-    DistinctSets,
-    Facts,
-    Field,
-    FieldFacts,
-    Flags,
-    NormalFilter,
-    fields_read,
-)
+from headgate.filters import TRUE, ChunkNumbers, Facts, Flags, NormalFilter, fields_read
 from headgate.filters.compile import judge
 from headgate.streams.read.entry_filters import EntryFilter, accepts
 from headgate.streams.segments.pages import PAGE_ROWS, PageFacts
@@ -67,8 +56,9 @@ def survivors(
     stats: ScanStats,
 ) -> Iterator[Survivor]:
     """Yield the chunks that may hold a match with an offset in [low, high), in the order of the segment."""
+    start, end = segment.chunks_between(low, high)
     first, last = segment.offset_bounds()
-    candidates = np.flatnonzero((last >= low) & (first < high))
+    candidates = np.flatnonzero((last[start:end] >= low) & (first[start:end] < high)) + start
     if not len(candidates):
         return
     lengths = segment.lengths()
@@ -90,13 +80,15 @@ def survivors(
                 yield Survivor(at, part.all, within, int(part.share * length), part.pages)
 
 
-def _verdicts(segment: Segment, filter: NormalFilter, candidates: Chunks) -> tuple[Flags, Flags]:
-    facts = segment.facts()
-    if filter.tree == TRUE:
-        filled = facts.rows[candidates] > 0
-        return filled, filled
+def _verdicts(
+    segment: Segment, filter: NormalFilter, candidates: ChunkNumbers
+) -> tuple[Flags, Flags]:
     start, end = int(candidates[0]), int(candidates[-1]) + 1
-    judged = judge(filter, facts if end - start == len(facts) else slice_facts(facts, start, end))
+    facts = segment.facts(start, end)
+    if filter.tree == TRUE:
+        filled = facts.rows[candidates - start] > 0
+        return filled, filled
+    judged = judge(filter, facts)
     return judged.some[candidates - start], judged.all[candidates - start]
 
 
@@ -111,7 +103,9 @@ class Part(NamedTuple):
     share: float  # of the rows of the chunk
 
 
-def _find_parts(segment: Segment, filter: NormalFilter, chunks: Chunks) -> dict[int, list[Part]]:
+def _find_parts(
+    segment: Segment, filter: NormalFilter, chunks: ChunkNumbers
+) -> dict[int, list[Part]]:
     pages = segment.pages if len(chunks) else None
     if pages is None:
         return {}
@@ -122,7 +116,7 @@ def _find_parts(segment: Segment, filter: NormalFilter, chunks: Chunks) -> dict[
 
 
 def find_parts(
-    pages: PageFacts, filter: NormalFilter, known: Facts, chunks: Chunks
+    pages: PageFacts, filter: NormalFilter, known: Facts, chunks: ChunkNumbers
 ) -> dict[int, list[Part]]:
     """Return the parts of each of these chunks that may hold a match; a chunk to be read whole is left out."""
     fields = fields_read(filter.tree) & pages.fields
@@ -157,44 +151,3 @@ def _parts(some: Flags, every: Flags, rows: int) -> list[Part]:
         )
         for pages in ranges
     ]
-
-
-# ---- facts about a part of the chunks ----------------------------------------------------------------
-
-
-def slice_facts(facts: Facts, start: int, end: int) -> Facts:
-    """Return the facts of the chunks in [start, end): a consumer at the tail plans only the new ones."""
-    return Facts(
-        facts.rows[start:end],
-        _SlicedFields(facts.fields, start, end),
-        lambda field, value, chunks: facts.probe(field, value, chunks + start),
-    )
-
-
-class _SlicedFields(Mapping[Field, FieldFacts]):
-    def __init__(self, fields: Mapping[Field, FieldFacts], start: int, end: int) -> None:
-        self._fields, self._start, self._end = fields, start, end
-
-    def __getitem__(self, field: Field) -> FieldFacts:
-        known, part = self._fields[field], slice(self._start, self._end)
-        chunks = np.arange(self._start, self._end)
-        return FieldFacts(
-            {kind: found.at(chunks) for kind, found in known.ranges.items()},
-            covered=None if known.covered is None else known.covered[part],
-            opaque=None if known.opaque is None else known.opaque[part],
-            distinct=None if known.distinct is None else _slice_sets(known.distinct, part),
-        )
-
-    def __contains__(self, field: object) -> bool:
-        return field in self._fields
-
-    def __iter__(self) -> Iterator[Field]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-
-def _slice_sets(sets: DistinctSets, part: slice) -> DistinctSets:
-    starts: npt.NDArray[np.intp] = sets.starts[part.start : part.stop + 1]
-    return DistinctSets(sets.values, sets.codes, starts, sets.complete[part])

@@ -25,7 +25,7 @@ from headgate.filters import (
     NormalFilter,
     Or,
     as_filter,
-    joined,
+    join_terms,
     normalize,
 )
 from headgate.streams.read.entry_filters import EntryFilter, EntryFilters, resolve_entry_filters
@@ -61,7 +61,7 @@ def make_query(
             "selects: give filter_values too"
         )
     has_value = TRUE if filter_values is None else _has_value(filter_values, match_unfiltered)
-    both = joined(And, (TRUE if filter is None else as_filter(filter), has_value))
+    both = join_terms(And, (TRUE if filter is None else as_filter(filter), has_value))
     return StreamQuery(
         normalize(both),
         resolve_entry_filters(entry_filter),
@@ -75,7 +75,7 @@ def _has_value(values: Iterable[str], match_unfiltered: bool) -> Filter:
     terms: list[Filter] = list(_in_lists(values))
     if match_unfiltered:
         terms.append(IsNull(_FILTER_VALUE))
-    return joined(Or, terms) if terms else FALSE
+    return join_terms(Or, terms) if terms else FALSE
 
 
 def _in_lists(values: Iterable[str]) -> Iterator[Filter]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.streams.segments.segment import Chunk as Chunk
     from headgate.streams.segments.segment import Segment as Segment
     from headgate.streams.segments.segment_rows import Numbers as Numbers
-    from headgate.streams.segments.segment_rows import Scattered as Scattered
+    from headgate.streams.segments.segment_rows import RangesColumn as RangesColumn
     from headgate.streams.segments.segment_rows import SegmentColumn as SegmentColumn
     from headgate.streams.segments.segment_rows import Words as Words
     from headgate.streams.segments.segment_rows import join_column as join_column
@@ -38,6 +38,6 @@ else:
             "pages": ["PageFacts", "summarize_pages"],
             "segment": ["FILTER_VALUE", "Chunk", "Segment"],
             "summary": ["Summary", "hashes_of_chunks", "summarize"],
-            "segment_rows": ["Numbers", "Scattered", "SegmentColumn", "Words", "join_column"],
+            "segment_rows": ["Numbers", "RangesColumn", "SegmentColumn", "Words", "join_column"],
         },
     )

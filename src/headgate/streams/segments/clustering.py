@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from headgate.columns import parse_column_name
 from headgate.filters import Field
-from headgate.streams.segments.gather import Positions, Rows
+from headgate.streams.segments.gather import Positions, RowIndices
 from headgate.streams.segments.segment import FILTER_VALUE
 from headgate.streams.segments.segment_rows import (
     Ranks,
@@ -45,7 +45,7 @@ class SortKey:
 class Clustering:
     """The order of the rows, and the positions in it where chunks begin."""
 
-    order: Rows
+    order: RowIndices
     starts: npt.NDArray[np.intp]
 
     @property
@@ -78,7 +78,7 @@ def _distinct(found: Ranks, size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSize:
-    """Rows of a full chunk, up to twice as many to end where a key changes; fewer when they have so many bytes."""
+    """Rows of a full chunk, up to twice as many to end where a key changes; fewer when they reach `nbytes`."""
 
     rows: int
     nbytes: int
@@ -99,7 +99,7 @@ def cluster(
     return Clustering(order, _starts(depth, np.cumsum(row_bytes[order]), size))
 
 
-def _sorted_rows(levels: Sequence[SortKey], count: int) -> Rows:
+def _sorted_rows(levels: Sequence[SortKey], count: int) -> RowIndices:
     """Sort by all levels at once, as one number for each row where 64 bits are enough. The sort is stable."""
     total = 1
     for level in levels:
@@ -118,7 +118,7 @@ def _sorted_rows(levels: Sequence[SortKey], count: int) -> Rows:
     return combined % count
 
 
-def _depth_of_change(levels: Sequence[SortKey], order: Rows) -> npt.NDArray[np.int8]:
+def _depth_of_change(levels: Sequence[SortKey], order: RowIndices) -> npt.NDArray[np.int8]:
     """Return for each row the first level at which it differs from the row before; `len(levels)` if at none."""
     depth = np.full(len(order), len(levels), np.int8)
     for at, level in reversed(list(enumerate(levels))):
@@ -128,7 +128,7 @@ def _depth_of_change(levels: Sequence[SortKey], order: Rows) -> npt.NDArray[np.i
 
 
 def _starts(
-    depth: npt.NDArray[np.int8], bytes_before: Positions, size: ChunkSize
+    depth: npt.NDArray[np.int8], bytes_through: Positions, size: ChunkSize
 ) -> npt.NDArray[np.intp]:
     """Return where chunks begin: at the coarsest change between one and two sizes, or at a change of group."""
     count, starts = len(depth), [0]
@@ -139,7 +139,7 @@ def _starts(
         while group_starts[group] <= start:
             group += 1
         limit = int(group_starts[group])
-        end = _end(start, limit, depth, bytes_before, size)
+        end = _end(start, limit, depth, bytes_through, size)
         if end >= count:
             return np.array(starts, np.intp)
         starts.append(end)
@@ -149,10 +149,10 @@ def _end(
     start: int,
     limit: int,
     depth: npt.NDArray[np.int8],
-    bytes_before: Positions,
+    bytes_through: Positions,
     size: ChunkSize,
 ) -> int:
-    full_of_bytes = np.searchsorted(bytes_before, _bytes_at(start, bytes_before) + size.nbytes)
+    full_of_bytes = np.searchsorted(bytes_through, _bytes_at(start, bytes_through) + size.nbytes)
     rows = max(1, min(size.rows, int(full_of_bytes) - start))
     if limit - start <= rows + rows // 2:
         return limit
@@ -160,8 +160,8 @@ def _end(
     return start + rows + int(window.argmin()) if len(window) else limit
 
 
-def _bytes_at(start: int, bytes_before: Positions) -> int:
-    return int(bytes_before[start - 1]) if start else 0
+def _bytes_at(start: int, bytes_through: Positions) -> int:
+    return int(bytes_through[start - 1]) if start else 0
 
 
 # ---- the rows of a segment --------------------------------------------------------------------------

@@ -35,7 +35,13 @@ from headgate.streams.format import (
     FORMAT_VERSION,
     padded,
 )
-from headgate.streams.segments.hot_framing import Buffer, Framed, frame, rebuild, slice_buffers
+from headgate.streams.segments.hot_framing import (
+    Buffer,
+    StoredColumn,
+    frame,
+    rebuild,
+    slice_buffers,
+)
 from headgate.streams.segments.segment import ChunkMetadata
 
 # Flags. MORE: the next chunk belongs to this append, too, and none of them counts without the last one.
@@ -194,11 +200,11 @@ class HotChunk:
     def _rebuild(self, name: str) -> pa.Array | None:
         stored = self._columns.get(name)
         if stored is None:
-            return self._implied(name)
+            return self._build_constant_column(name)
         self._check(name)
         kind, width, nulls, distinct, _, start, *lengths = stored
         buffers = slice_buffers(self._body, kind, start, lengths)
-        return rebuild(Framed(kind, width, nulls, distinct, buffers), self.num_rows)
+        return rebuild(StoredColumn(kind, width, nulls, distinct, buffers), self.num_rows)
 
     def _check(self, name: str) -> None:
         crc, start, *lengths = self._columns[name][4:]
@@ -212,7 +218,7 @@ class HotChunk:
                 f"column {name!r} of offsets {self.first_offset} to {last} fails its CRC",
             )
 
-    def _implied(self, name: str) -> pa.Array | None:
+    def _build_constant_column(self, name: str) -> pa.Array | None:
         rows, head = self.num_rows, self.head
         match name:
             case "timestamp":
@@ -330,7 +336,7 @@ def _encode_header(
     return head, fixed + CRC.pack(head.crc) + tail
 
 
-def _lay_out(columns: Iterable[Framed]) -> tuple[bytes, list[Buffer], int]:
+def _lay_out(columns: Iterable[StoredColumn]) -> tuple[bytes, list[Buffer], int]:
     """Return the column table, the body with every buffer padded, and its length."""
     table: list[bytes] = []
     body: list[Buffer] = []
@@ -355,6 +361,6 @@ def _bounds(array: pa.Array) -> tuple[int, int]:
     return int(values.min()), int(values.max())
 
 
-def _all_empty(column: Framed) -> bool:
+def _all_empty(column: StoredColumn) -> bool:
     """Whether all texts of the column are empty."""
     return not len(column.buffers[-1])

@@ -46,7 +46,7 @@ _CODED: Final = {width: pa.dictionary(kind, pa.string()) for width, (kind, _) in
 _EMPTY: Final = pa.py_buffer(b"")
 
 
-class Framed(NamedTuple):
+class StoredColumn(NamedTuple):
     """A column as it is stored. Buffers: validity, then those of its type; an absent one is empty."""
 
     type: int
@@ -59,28 +59,28 @@ class Framed(NamedTuple):
 # ---- arrays to buffers -------------------------------------------------------------------------------
 
 
-def frame(array: pa.Array) -> Framed:
+def frame(array: pa.Array) -> StoredColumn:
     """Return the buffers of an array of a storable type."""
     nulls = array.null_count
     if isinstance(array, pa.DictionaryArray):
         return _frame_dictionary(array, nulls)
     code = _CODE_OF[array.type]
     if code in (UTF8, BINARY):
-        return Framed(code, 0, nulls, 0, (_validity(array, nulls), *_text_buffers(array)))
+        return StoredColumn(code, 0, nulls, 0, (_validity(array, nulls), *_text_buffers(array)))
     if code == BOOL:
-        return Framed(code, 0, nulls, 0, (_validity(array, nulls), _bits(array)))
+        return StoredColumn(code, 0, nulls, 0, (_validity(array, nulls), _bits(array)))
     values = _values(array, _FIXED[code][1], nulls)
-    return Framed(code, 0, nulls, 0, (_validity(array, nulls), _raw(values)))
+    return StoredColumn(code, 0, nulls, 0, (_validity(array, nulls), _raw(values)))
 
 
-def _frame_dictionary(array: pa.DictionaryArray, nulls: int) -> Framed:
+def _frame_dictionary(array: pa.DictionaryArray, nulls: int) -> StoredColumn:
     codes, dictionary = _compact(array, nulls)
     width = next(
         w for w, most in ((1, 1 << 7), (2, 1 << 15), (4, 1 << 31)) if len(dictionary) <= most
     )
     narrow = codes.astype(_INDEX[width][1], copy=False)
     buffers = (_validity(array, nulls), _raw(narrow), *_text_buffers(dictionary))
-    return Framed(DICTIONARY, width, nulls, len(dictionary), buffers)
+    return StoredColumn(DICTIONARY, width, nulls, len(dictionary), buffers)
 
 
 def _compact(array: pa.DictionaryArray, nulls: int) -> tuple[npt.NDArray[Any], pa.Array]:
@@ -136,7 +136,7 @@ def _text_buffers(array: pa.Array) -> tuple[Buffer, Buffer]:
 # ---- buffers to arrays -------------------------------------------------------------------------------
 
 
-def rebuild(framed: Framed, rows: int) -> pa.Array:
+def rebuild(framed: StoredColumn, rows: int) -> pa.Array:
     """Build the array over these buffers."""
     kind, width, nulls, distinct, (validity, *rest) = framed
     valid = validity if nulls else None

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.columns import OVERFLOW, column_name, read_overflow
-from headgate.files import opened, read_at
+from headgate.files import open_for_reading, read_at
 from headgate.filters import KINDS, Field
 from headgate.streams.format import (
     CRC,
@@ -39,6 +39,7 @@ from headgate.streams.format import (
 from headgate.streams.options import StreamOptions
 from headgate.streams.segments import bloom
 from headgate.streams.segments.bloom import BloomShape, Hashes
+from headgate.streams.segments.entry_columns import extended
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE, ChunkHead
 from headgate.streams.segments.hot_walk import LogHead, LogPlace
 from headgate.streams.segments.restriction import Restriction
@@ -206,9 +207,9 @@ def _fill_bloom(
 
 
 def room_for(shape: IndexShape) -> int:
-    """Return how many values a filter may hold."""
-    # RabbitMQ's small filters are filled until hardly any value is missed; a filter over headers is kept below
-    # one false positive in seven.
+    """Return the number of values that a filter may hold."""
+    # A full filter over headers has 6 bits for each value: with 7 hashes, about one probe in 13 is then a false
+    # positive. RabbitMQ's small filters may fill up until nearly every probe is positive.
     return shape.bloom.bits // 6 if shape.indexed else shape.bloom.bits * 4
 
 
@@ -275,7 +276,7 @@ def read_index(directory: Path, head: LogHead, before: HotIndex | None = None) -
     """Read the index of a log; entries that were read `before` are not read again."""
     try:
         # Read, not mapped: its writer may cut it off again.
-        with opened(index_path(directory, head.first_offset)) as fd:
+        with open_for_reading(index_path(directory, head.first_offset)) as fd:
             return _read_index(fd, head, before)
     except FileNotFoundError:
         return HotIndex(problem=MISSING)
@@ -292,15 +293,15 @@ def _read_index(fd: int, head: LogHead, before: HotIndex | None) -> HotIndex:
     fresh = np.frombuffer(behind, dtype, len(behind) // dtype.itemsize)
     bad = np.flatnonzero(entry_checksums(fresh) != fresh["checksum"])
     sound = fresh[: bad[0]] if len(bad) else fresh
-    entries = np.concatenate([known, sound]) if len(sound) else known
+    entries = extended(known, sound)
     # Zeros are the gap for the first entry of an append of several chunks, which is written last.
-    torn = len(bad) == 0 or bad[0] == len(fresh) - 1 or not any(fresh[bad[0]].tobytes())
+    is_harmless = len(bad) == 0 or bad[0] == len(fresh) - 1 or not any(fresh[bad[0]].tobytes())
     return replace(
         before,
         entries=entries,
         settled=settled,
         reach=max(settled, end_of(entries, head)),
-        problem=None if torn else f"entry {len(entries)} of the index fails its checksum",
+        problem=None if is_harmless else f"entry {len(entries)} of the index fails its checksum",
         uncommitted=sound.nbytes < len(behind),
     )
 
@@ -317,12 +318,14 @@ def _read_header(fd: int, head: LogHead) -> HotIndex:
     return HotIndex(found.shape, nothing, inode=inode, header_length=found.length)
 
 
-def drop_cut_off(entries: Entries, shape: IndexShape, log_size: int, settled: int) -> Entries:
+def drop_cut_off(
+    entries: Entries, head: LogHead, shape: IndexShape, log_size: int, settled: int
+) -> Entries:
     """Drop the entries of chunks behind the end of the log; those of settled chunks become damage."""
+    if end_of(entries, head) <= log_size:
+        return entries
     ends = entries["position"] + entries["length"]
     there = ends <= log_size
-    if there.all():
-        return entries
     lost = [
         damaged_entry(shape, *(int(e[n]) for n in ("first_offset", "count", "position", "length")))
         for e in entries[~there & (ends <= settled)]
@@ -345,15 +348,24 @@ def next_offset_of(entries: Entries, head: LogHead) -> int:
 def entries_of(places: list[LogPlace], shape: IndexShape, expected: int) -> list[Entries]:
     """Build bare entries for places of a log; an unreadable place gets an entry that says so."""
     found = []
-    for at, place in enumerate(places):
+    for place, next_first in zip(places, next_first_offsets(places), strict=True):
         if place.chunk is not None:
             head = place.chunk.head
             restricted = shape.restriction.code(place.chunk.meta.properties)
             found.append(bare_entry(shape, head, place.position, restricted))
             expected = head.first_offset + head.messages
             continue
-        following = (p.chunk.first_offset for p in places[at + 1 :] if p.chunk is not None)
-        count = next(following, expected) - expected
+        count = 0 if next_first is None else next_first - expected
         found.append(damaged_entry(shape, expected, count, place.position, place.length))
         expected += count
     return found
+
+
+def next_first_offsets(places: list[LogPlace]) -> list[int | None]:
+    """Return for each place the first offset of the next chunk behind it; None behind the last."""
+    found: list[int | None] = []
+    following = None
+    for place in reversed(places):
+        found.append(following)
+        following = following if place.chunk is None else place.chunk.first_offset
+    return found[::-1]

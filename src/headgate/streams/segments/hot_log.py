@@ -31,7 +31,7 @@ from headgate.streams.segments.hot_walk import LogHead, encode_log_header, log_h
 _MAX_PARTS: Final = 1024  # of one writev; IOV_MAX
 
 
-class Committed(NamedTuple):
+class CommitPosition(NamedTuple):
     """How far readers see a log."""
 
     end: int  # of the log
@@ -54,7 +54,7 @@ class HotLog:
         self._header_length = len(encode_index_header(shape, first, head.crc, 0))
         self._end, self.next_offset = end_of(entries, head), next_offset_of(entries, head)
         index_end = self._header_length + entries.nbytes
-        self._committed = Committed(self._end, index_end, self.next_offset)
+        self._committed = CommitPosition(self._end, index_end, self.next_offset)
         self.producers = dict(head.producers)
         self._appended: list[Entries] = []
         self._synced = min(settled, self._end)
@@ -111,7 +111,7 @@ class HotLog:
     def _note_committed(self) -> None:
         index_end = self._committed.index_end + sum(entry.nbytes for entry in self._appended)
         # In one step: an interruption finds figures that belong together.
-        self._committed = Committed(self._end, index_end, self.next_offset)
+        self._committed = CommitPosition(self._end, index_end, self.next_offset)
         self._appended.clear()
 
     def rollback(self) -> None:

@@ -21,10 +21,12 @@ import pyarrow as pa
 
 from headgate.errors import StreamCorrupt
 from headgate.files import map_beginning, read_at
-from headgate.filters import Chunks, Facts, Field, FieldFacts, Flags, Probe, ValueRange
+from headgate.filters import ChunkNumbers, Facts, Field, FieldFacts, Flags, ValueProbe, ValueRange
 from headgate.message import Scalar
-from headgate.streams.format import index_path, is_followed
+from headgate.streams.format import index_path
+from headgate.streams.listing import is_followed
 from headgate.streams.segments import bloom
+from headgate.streams.segments.entry_columns import NO_COLUMNS, read_columns
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE, ChunkMeta, HotChunk, read_header
 from headgate.streams.segments.hot_index import (
     MISSING,
@@ -62,6 +64,7 @@ class HotSegment:
         self._seen: tuple[tuple[int, int], tuple[int, int]] | None = None
         self._data = pa.py_buffer(b"")
         self._entries = np.zeros(0, NO_SHAPE.dtype)
+        self._columns = NO_COLUMNS
         self._load()
 
     def _load(self) -> None:
@@ -74,7 +77,7 @@ class HotSegment:
             raise FileNotFoundError(self.path)  # sealed or dropped
         # After the index: the log is never shorter than an index that was read before it.
         size = os.fstat(self._fd).st_size
-        entries = drop_cut_off(index.entries, index.shape, size, index.settled)
+        entries = drop_cut_off(index.entries, self.head, index.shape, size, index.settled)
         start, expected = end_of(entries, self.head), next_offset_of(entries, self.head)
         tail, finished = self._read_tail(start, size, index)
         places = walk(tail, str(self.path), expected, base=start, settled=index.settled)
@@ -85,16 +88,20 @@ class HotSegment:
             return  # chunks that a dead writer left count as committed since they were found
         uncommitted = not finished and (index.uncommitted or size > end_of(entries, self.head))
         self._seen = None if uncommitted else state  # it may become committed where it is
+        known = self._columns if self._is_grown(index, entries) else NO_COLUMNS
         self._index, self._entries, self.shape = index, entries, index.shape
         # Only the settled part is never cut off, whatever happens.
         mapped = min(index.settled, size)
         if mapped > self._data.size:
             self._data = map_beginning(self._fd, mapped)
-        # As arrays of their own: a field of an entry is slow to read, and these are read once a chunk.
-        self._positions = np.ascontiguousarray(self._entries["position"])
-        self._damaged = (self._entries["flags"] & DAMAGED) != 0
-        self._facts: Facts | None = None
-        self._salts: npt.NDArray[np.uint64] | None = None
+        self._columns = read_columns(entries, known)
+
+    def _is_grown(self, index: HotIndex, entries: Entries) -> bool:
+        """Whether the entries are those known and more: entries of an index are only added to, others may be replaced."""
+        before = self._index
+        if before is None or before.inode != index.inode:
+            return False
+        return self._entries is before.entries and entries is index.entries
 
     def _read_tail(self, start: int, size: int, index: HotIndex) -> tuple[pa.Buffer, bool]:
         """Read the committed bytes from `start` on that have no entry; return them and whether there is no writer.
@@ -142,15 +149,18 @@ class HotSegment:
         return len(self._entries)
 
     def lengths(self) -> npt.NDArray[np.int64]:
-        return np.asarray(self._entries["length"])
+        return self._columns.length
 
     def offset_bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        first = np.asarray(self._entries["first_offset"])
-        return first, first + self._entries["count"].astype(np.int64) - 1
+        return self._columns.first_offset, self._columns.last_offset
+
+    def chunks_between(self, low: int, high: int) -> tuple[int, int]:
+        start = np.searchsorted(self._columns.last_offset, low)
+        return int(start), int(np.searchsorted(self._columns.first_offset, high))
 
     def chunk(self, i: int) -> HotChunk:
-        position = int(self._positions[i])
-        if self._damaged[i]:
+        position = int(self._columns.position[i])
+        if self._columns.damaged[i]:
             entry = self._entries[i]
             last = int(entry["first_offset"]) + int(entry["count"]) - 1
             problem = f"offsets {entry['first_offset']} to {last} cannot be read"
@@ -162,7 +172,7 @@ class HotSegment:
         """Return bytes that hold the chunk at this position, and the position they begin at."""
         if position < self._data.size:
             return self._data, 0
-        return read_at(self._fd, position, int(self._entries["length"][i])), position
+        return read_at(self._fd, position, int(self._columns.length[i])), position
 
     def metadata(self, i: int) -> ChunkMetadata:
         entry = self._entries[i]
@@ -176,8 +186,8 @@ class HotSegment:
 
     def producers(self) -> Mapping[str, int]:
         found = dict(self.head.producers)
-        for i in np.flatnonzero(~self._damaged).tolist():
-            position = int(self._positions[i])
+        for i in np.flatnonzero(~self._columns.damaged).tolist():
+            position = int(self._columns.position[i])
             data, base = self._bytes_of(i, position)
             header = read_header(data, position - base)
             if not isinstance(header, str):
@@ -191,17 +201,11 @@ class HotSegment:
 
     # ---- facts for the verdict of a filter, without opening a chunk ----------------------------------------------
 
-    def facts(self) -> Facts:
-        if self._facts is None:
-            self._facts = self._gather_facts()
-        return self._facts
-
-    def _gather_facts(self) -> Facts:
-        entries = self._entries
+    def facts(self, start: int = 0, end: int | None = None) -> Facts:
+        entries = self._entries[start:end]
         rows = np.where(entries["flags"] & HOLE, 0, entries["count"]).astype(np.int64)
-        readable = (
-            None if not (entries["flags"] & DAMAGED).any() else (entries["flags"] & DAMAGED) == 0
-        )
+        damaged = self._columns.damaged[start:end]
+        readable = ~damaged if damaged.any() else None
         filtered = ValueRange(entries["filtered"].astype(np.int64))
         times = ValueRange(rows, entries["min_timestamp"], entries["max_timestamp"])
         low, high = (entries[name].astype(np.int64) for name in ("min_priority", "max_priority"))
@@ -214,33 +218,31 @@ class HotSegment:
             fields[Field("header", name)] = restricted_facts(
                 self.shape.restriction, name, entries["restricted"], rows
             )
-        return Facts(rows, fields, _weak_probe(self._probe))
+        return Facts(rows, fields, _weak_probe(self._probe, start))
 
-    def _probe(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def _probe(self, field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         by_bloom = self._probe_bloom(field, value, chunks)
         by_tuple = self._probe_restricted(field, value, chunks)
         if by_bloom is None or by_tuple is None:
             return by_tuple if by_bloom is None else by_bloom
         return by_bloom & by_tuple
 
-    def _probe_bloom(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def _probe_bloom(self, field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         if field not in self.shape.fields:
             return None
-        if self._salts is None:
-            self._salts = bloom.salts(self._entries["first_offset"])
-        entries, bit = self._entries, np.uint64(self.shape.fields.index(field))
-        covered = (entries["coverage"][chunks] >> bit) & np.uint64(1) != 0
-        asked = chunks[covered]
+        bit = np.uint64(self.shape.fields.index(field))
+        covered = (self._entries["coverage"][chunks] >> bit) & np.uint64(1) != 0
         answer = np.ones(len(chunks), np.bool_)
-        everything = len(asked) == len(entries)
-        filters = entries["bloom"] if everything else entries["bloom"][asked]
-        salts = self._salts if everything else self._salts[asked]
+        asked = self._entries[_run_of(chunks[covered])]
         answer[covered] = bloom.probe(
-            self.shape.bloom, filters, salts, bloom.hash_value(field, value)
+            self.shape.bloom,
+            asked["bloom"],
+            bloom.salts(asked["first_offset"]),
+            bloom.hash_value(field, value),
         )
         return answer
 
-    def _probe_restricted(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def _probe_restricted(self, field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         """Ask the tuples: a chunk whose tuple has another value, or none, holds no message with this listed value."""
         listed = (
             self.shape.restriction.values.get(field.name, ()) if field.scope == "header" else ()
@@ -248,20 +250,30 @@ class HotSegment:
         # A number may occur as the other kind of number, which the tuple does not list.
         if not isinstance(value, str) or not listed_digit(listed, value):
             return None
-        entries = self._entries[chunks]
+        entries = self._entries[_run_of(chunks)]
         digits = self.shape.restriction.digits(field.name, entries["restricted"])
         answer: Flags = digits == listed_digit(listed, value)
         answer |= (entries["flags"] & DAMAGED) != 0
         return answer
 
 
-def _weak_probe(probe: Probe) -> Probe:
-    """Wrap a probe so that facts do not keep their segment alive: a dropped log would stay mapped."""
+def _run_of(chunks: ChunkNumbers) -> ChunkNumbers | slice:
+    """Return the chunks as a slice where they are one run: an array sliced by it is not copied."""
+    if len(chunks) and chunks[-1] - chunks[0] + 1 == len(chunks):
+        return slice(int(chunks[0]), int(chunks[-1]) + 1)
+    return chunks
+
+
+def _weak_probe(probe: ValueProbe, start: int) -> ValueProbe:
+    """Wrap a probe so that facts do not keep their segment alive: a dropped log would stay mapped.
+
+    The facts count chunks from `start` on.
+    """
     reference = WeakMethod(probe)
 
-    def ask(field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def ask(field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         bound = reference()
-        return None if bound is None else bound(field, value, chunks)
+        return None if bound is None else bound(field, value, chunks + start)
 
     return ask
 

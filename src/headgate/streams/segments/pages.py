@@ -22,9 +22,18 @@ import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.columns import column_name, parse_column_name
-from headgate.filters import KINDS, SYS_KINDS, Chunks, Counts, Facts, Field, FieldFacts, ValueRange
+from headgate.filters import (
+    KINDS,
+    SYS_KINDS,
+    ChunkNumbers,
+    Counts,
+    Facts,
+    Field,
+    FieldFacts,
+    ValueRange,
+)
 from headgate.streams.segments.clustering import Clustering
-from headgate.streams.segments.segment_rows import Numbers, Scattered, SegmentColumn, Words
+from headgate.streams.segments.segment_rows import Numbers, RangesColumn, SegmentColumn, Words
 from headgate.streams.segments.summary import bound_codes, bound_numbers, bound_text, count_rows
 
 PAGE_ROWS: Final = 512  # a multiple of 8, so that a page begins with a byte of every bitmap
@@ -73,7 +82,7 @@ def _bound_column(name: str, column: SegmentColumn, pages: Clustering) -> dict[s
                 f"min:{name}": pa.array(low, column.type.index_type),
                 f"max:{name}": pa.array(high, column.type.index_type),
             }
-        case Scattered():
+        case RangesColumn():
             return bound_text(name, column, pages)
 
 
@@ -94,7 +103,7 @@ class PageFacts:
         self.columns = frozenset(named)
         self.fields = frozenset(field for name in named if (field := parse_column_name(name)[0]))
 
-    def facts_of(self, chunks: Chunks, fields: Collection[Field], known: Facts) -> Facts:
+    def facts_of(self, chunks: ChunkNumbers, fields: Collection[Field], known: Facts) -> Facts:
         """Return the facts about all pages of these chunks, one after the other; `known` are those of the chunks."""
         asked = np.zeros(len(known), np.bool_)
         asked[chunks] = True
@@ -103,7 +112,7 @@ class PageFacts:
             self._rows[pages], {field: self._facts_of(field, pages, known) for field in fields}
         )
 
-    def _facts_of(self, field: Field, pages: Chunks, known: Facts) -> FieldFacts:
+    def _facts_of(self, field: Field, pages: ChunkNumbers, known: Facts) -> FieldFacts:
         kinds = (SYS_KINDS[field.name],) if field.scope == "sys" else KINDS
         names = {kind: column_name(field, kind) for kind in kinds}
         marked = column_name(field, "opaque") if field.scope != "sys" else ""
@@ -114,7 +123,7 @@ class PageFacts:
             opaque=self._numbers("count", marked)[pages] if marked in self.columns else None,
         )
 
-    def _range(self, column: str, pages: Chunks) -> ValueRange:
+    def _range(self, column: str, pages: ChunkNumbers) -> ValueRange:
         if column not in self._ranges:
             facts = (self._numbers(fact, column) for fact in ("count", "min", "max"))
             self._ranges[column] = ValueRange(*facts)

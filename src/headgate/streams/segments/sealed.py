@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeAlias
@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt
-from headgate.streams.segments.gather import ColumnOfChunks, Rows, column_of_chunks
+from headgate.streams.segments.gather import ColumnOfChunks, RowIndices, column_of_chunks
 from headgate.streams.segments.pages import (
     PAGE_ROWS,
     PAGES_KEY,
@@ -234,7 +234,7 @@ class GatheredChunks:
         self._names = names if "offset" in names else ["offset", *names]
         self._columns: dict[str, ColumnOfChunks] = {}
 
-    def take(self, chunks: Rows, rows: Rows) -> pa.RecordBatch:
+    def take(self, chunks: RowIndices, rows: RowIndices) -> pa.RecordBatch:
         """Return the messages at `rows[i]` of the `chunks[i]`-th chunk."""
         arrays = [self._column(name).take(chunks, rows) for name in self._names]
         return pa.RecordBatch.from_arrays(arrays, self._names)
@@ -278,18 +278,20 @@ def encode_checks(
 def footer_crc(checks: npt.NDArray[Any], schema: pa.Schema, note: bytes, summary: bytes) -> int:
     """Compute the CRC over the schema, note, summary and checks of a footer."""
     whole = 0
-    for part in (_described(schema), note, summary, checks.tobytes()):
+    for part in (_describe_schema(schema), note, summary, checks.tobytes()):
         whole = crc32(part, whole)
     return whole
 
 
-def _described(schema: pa.Schema) -> bytes:
+def _describe_schema(schema: pa.Schema) -> bytes:
     """Describe the columns by name and type, in words that no version of Arrow changes."""
-    kinds = [
-        f"codes {field.type.index_type}" if pa.types.is_dictionary(field.type) else str(field.type)
-        for field in schema
-    ]
+    kinds = map(_describe_type, schema.types)
     return "\n".join(map("{} {}".format, schema.names, kinds)).encode()
+
+
+@lru_cache(64)
+def _describe_type(type: pa.DataType) -> str:
+    return f"codes {type.index_type}" if pa.types.is_dictionary(type) else str(type)
 
 
 def compute_checks(
@@ -339,7 +341,7 @@ def read_footer(
     note, summary = known[SEGMENT_KEY], known[SUMMARY_KEY]
     raw = base64.b64decode(known[CHECKS_KEY])
     checks = np.frombuffer(raw[:-4], checks_dtype(len(schema)))
-    if encode_checks(checks, schema, note, summary) != known[CHECKS_KEY]:
+    if footer_crc(checks, schema, note, summary) != int.from_bytes(raw[-4:], "little"):
         raise ValueError("it fails its CRC")
     segment = SegmentNote.from_json(note)
     table = pa.ipc.open_stream(base64.b64decode(summary)).read_next_batch()

@@ -95,8 +95,12 @@ class Segment(Chunks, Protocol):
     @property
     def sealed(self) -> bool: ...
 
-    def facts(self) -> Facts:
-        """What is known of every chunk; the probe asks the Bloom filters of this segment."""
+    def facts(self, start: int = 0, end: int | None = None) -> Facts:
+        """What is known of the chunks [start, end); the probe asks the Bloom filters of this segment."""
+        ...
+
+    def chunks_between(self, low: int, high: int) -> tuple[int, int]:
+        """Return a range of chunks with every offset in [low, high)."""
         ...
 
     @property

@@ -2,9 +2,9 @@
 
 A column is joined from its parts in all chunks, and is one of:
 
-    Numbers     integers, floats, booleans
-    Words       strings as positions in one sorted dictionary
-    Scattered   text and bytes that stay in the memory of their chunks until they are copied to their place
+    Numbers        integers, floats, booleans
+    Words          strings as positions in one sorted dictionary
+    RangesColumn   text and bytes that stay in the memory of their chunks until they are copied to their place
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from headgate.columns import (
     overflow_names,
     read_overflow,
 )
+from headgate.filters import Flags
 from headgate.message import Scalar
 from headgate.streams.segments.gather import (
-    Bools,
     BytesOfChunks,
     Positions,
-    Rows,
+    RowIndices,
     copy_ranges,
     with_validity,
 )
 from headgate.streams.segments.segment import Chunks
 
-Codes: TypeAlias = npt.NDArray[np.signedinteger[Any]]
+_Codes: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 Ranks: TypeAlias = npt.NDArray[np.int64]
 _Part: TypeAlias = dict[str, pa.Array]  # the columns of a chunk
 
@@ -59,9 +59,9 @@ _ALWAYS: Final = {
 class Numbers:
     type: pa.DataType
     values: npt.NDArray[Any]
-    valid: Bools | None
+    valid: Flags | None
 
-    def take(self, rows: Rows) -> pa.Array:
+    def take(self, rows: RowIndices) -> pa.Array:
         values = self.values[rows]
         if values.dtype == np.bool_:
             values = np.packbits(values, bitorder="little")
@@ -71,33 +71,35 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    codes: Codes  # as narrow as they can be; 0 where a row has no word
+    codes: _Codes  # as narrow as they can be; 0 where a row has no word
     words: pa.StringArray  # sorted, so that the order of codes is the order of words
-    valid: Bools | None
+    valid: Flags | None
 
     @property
     def type(self) -> pa.DataType:
         return pa.dictionary(pa.from_numpy_dtype(self.codes.dtype), pa.string())
 
-    def take(self, rows: Rows) -> pa.Array:
+    def take(self, rows: RowIndices) -> pa.Array:
         codes = Numbers(self.type.index_type, self.codes, self.valid).take(rows)
         return pa.DictionaryArray.from_arrays(codes, self.words, safe=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Scattered:
+class RangesColumn:
+    """Text or bytes as ranges of the memory of all chunks: the value of row i is `memory[begins[i] : ends[i]]`."""
+
     type: pa.DataType
     memory: pa.Buffer
     begins: Positions
     ends: Positions
-    valid: Bools | None
+    valid: Flags | None
 
-    def take(self, rows: Rows) -> pa.Array:
+    def take(self, rows: RowIndices) -> pa.Array:
         found = copy_ranges(self.memory, self.begins[rows], self.ends[rows], self.type)
         return with_validity(found, None if self.valid is None else self.valid[rows])
 
 
-SegmentColumn: TypeAlias = Numbers | Words | Scattered
+SegmentColumn: TypeAlias = Numbers | Words | RangesColumn
 
 
 def count_of(column: SegmentColumn) -> int:
@@ -107,7 +109,7 @@ def count_of(column: SegmentColumn) -> int:
             return len(values)
         case Words(codes=codes):
             return len(codes)
-        case Scattered(begins=begins):
+        case RangesColumn(begins=begins):
             return len(begins)
 
 
@@ -121,7 +123,7 @@ def join_column(parts: Sequence[pa.Array | None], lengths: Sequence[int]) -> Seg
     kinds = {part.type for part in parts if part is not None}
     some = next(iter(kinds))
     if pa.types.is_binary(some):
-        return _scattered(_fill_missing(parts, lengths, some))
+        return _make_ranges(_fill_missing(parts, lengths, some))
     if len(kinds) == 1 and not (pa.types.is_dictionary(some) or pa.types.is_string(some)):
         return _numbers(pa.concat_arrays(_fill_missing(parts, lengths, some)))
     return _text(parts, lengths, kinds)
@@ -142,14 +144,14 @@ def _numbers(array: pa.Array) -> Numbers:
     return Numbers(array.type, array.to_numpy(zero_copy_only=False), valid)
 
 
-def _scattered(arrays: Sequence[pa.Array]) -> Scattered:
+def _make_ranges(arrays: Sequence[pa.Array]) -> RangesColumn:
     lengths = [len(array) for array in arrays]
     chunks = np.repeat(np.arange(len(arrays)), lengths)
     starts = np.cumsum([0, *lengths[:-1]])
     rows = np.arange(len(chunks)) - starts[chunks]
     column = BytesOfChunks(arrays)
     begins, ends = column.ranges(chunks, rows)
-    return Scattered(column.type, column.memory, begins, ends, column.valid(chunks, rows))
+    return RangesColumn(column.type, column.memory, begins, ends, column.valid(chunks, rows))
 
 
 # ---- text --------------------------------------------------------------------------------------------
@@ -157,14 +159,14 @@ def _scattered(arrays: Sequence[pa.Array]) -> Scattered:
 
 def _text(
     parts: Sequence[pa.Array | None], lengths: Sequence[int], kinds: set[pa.DataType]
-) -> Words | Scattered:
+) -> Words | RangesColumn:
     if all(map(pa.types.is_dictionary, kinds)):
         coded = _unify(parts, lengths)
     else:
         plain = [None if part is None else part.cast(pa.string()) for part in parts]
         coded = pa.concat_arrays(_fill_missing(plain, lengths, pa.string())).dictionary_encode()
     if 2 * len(coded.dictionary) > len(coded) - coded.null_count:
-        return _scattered([coded.cast(pa.string())])
+        return _make_ranges([coded.cast(pa.string())])
     return _sorted_words(coded)
 
 
@@ -194,7 +196,7 @@ def _sorted_words(coded: pa.DictionaryArray) -> Words:
 # ---- ranks: values as numbers in the order of the values ---------------------------------------------
 
 
-def ranks(column: SegmentColumn) -> tuple[Ranks, Bools | None, int]:
+def ranks(column: SegmentColumn) -> tuple[Ranks, Flags | None, int]:
     """Return the rank of each row's value (meaningless where it is null), which are valid, and the number of ranks."""
     match column:
         case Words(codes=codes, words=words, valid=valid):
@@ -202,7 +204,7 @@ def ranks(column: SegmentColumn) -> tuple[Ranks, Bools | None, int]:
         case Numbers(values=values, valid=valid):
             found, count = _number_ranks(values)
             return found, valid, count
-        case Scattered(valid=valid):
+        case RangesColumn(valid=valid):
             text = column.take(np.arange(len(column.begins)))
             dense = pc.rank(text, tiebreaker="dense").to_numpy()
             return dense.astype(np.int64) - 1, valid, int(dense.max())
@@ -304,7 +306,7 @@ def _names(parts: Sequence[_Part]) -> list[str]:
 
 
 def _cap_headers(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
-    """Move the rarest header columns to the overflow, until a chunk may have so many."""
+    """Move the rarest header columns to the overflow, until a chunk may hold the others."""
     filled: dict[str, int] = {}
     for part in parts:
         for name, array in part.items():
@@ -322,7 +324,7 @@ def overflowed_headers(columns: dict[str, SegmentColumn]) -> tuple[str, ...]:
     column = columns.get(OVERFLOW)
     if column is None:
         return ()
-    assert isinstance(column, Scattered)
+    assert isinstance(column, RangesColumn)
     rows = read_overflow(column.take(np.arange(count_of(column))))
     return tuple(overflow_names(rows))
 
@@ -336,5 +338,5 @@ def offsets_of(rows: SegmentRows) -> np.ndarray[Any, np.dtype[np.int64]]:
 def payload_lengths(rows: SegmentRows) -> Positions:
     """Return the length of every payload."""
     payload = rows.columns["payload"]
-    assert isinstance(payload, Scattered)
+    assert isinstance(payload, RangesColumn)
     return payload.ends - payload.begins

@@ -20,9 +20,10 @@ from headgate.columns import OVERFLOW, column_name, join_views, overflow_view, r
 from headgate.filters import SYS_KINDS, Facts, Field, View
 from headgate.message import Scalar
 from headgate.streams.format import FORMAT_VERSION
-from headgate.streams.segments.gather import Rows
+from headgate.streams.segments.gather import RowIndices
 from headgate.streams.segments.pages import PageFacts
 from headgate.streams.segments.segment import ChunkMetadata
+from headgate.streams.segments.sliced_facts import slice_facts
 from headgate.streams.segments.summary import Summary
 
 _METADATA: Final = (
@@ -53,8 +54,11 @@ class SummarizedSegment(ABC):
     def __len__(self) -> int:
         return len(self._summary.rows)
 
-    def facts(self) -> Facts:
-        return self._summary.facts()
+    def facts(self, start: int = 0, end: int | None = None) -> Facts:
+        return slice_facts(self._summary.facts(), start, len(self) if end is None else end)
+
+    def chunks_between(self, low: int, high: int) -> tuple[int, int]:
+        return 0, len(self)  # they are in any order
 
     @property
     def pages(self) -> PageFacts | None:
@@ -144,16 +148,16 @@ class SummarizedChunk(ABC):
         name = column_name(field, view)
         array = self.column(name) if name in self._segment.names else None
         if field.scope == "header" and field.name in self._segment.note.overflowed:
-            return join_views(array, overflow_view(self._overflowed(), field.name, view), view)
+            return join_views(array, overflow_view(self._read_overflow(), field.name, view), view)
         return array
 
-    def take(self, rows: Rows | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def take(self, rows: RowIndices | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         names = [n for n in self._segment.names if columns is None or n in (*columns, "offset")]
         arrays = [self.column(name) for name in names]
         batch = pa.RecordBatch.from_arrays(arrays, names)
         return batch if rows is None else batch.take(pa.array(rows))
 
-    def _overflowed(self) -> list[dict[str, Any]]:
+    def _read_overflow(self) -> list[dict[str, Any]]:
         if self._overflowing is None:
             self._overflowing = read_overflow(self.column(OVERFLOW))
         return self._overflowing

@@ -29,7 +29,7 @@ from headgate.columns import column_name, field_key, parse_column_name
 from headgate.filters import (
     KINDS,
     SYS_KINDS,
-    Chunks,
+    ChunkNumbers,
     Counts,
     DistinctSets,
     Facts,
@@ -50,11 +50,9 @@ from headgate.streams.segments.bloom import (
     salts,
 )
 from headgate.streams.segments.clustering import Clustering
-from headgate.streams.segments.gather import Bools
 from headgate.streams.segments.segment_rows import (
-    Codes,
     Numbers,
-    Scattered,
+    RangesColumn,
     SegmentColumn,
     Words,
 )
@@ -119,7 +117,7 @@ class Summary(Mapping[Field, FieldFacts]):
         marked = column_name(field, "opaque") if field.scope != "sys" else ""
         return FieldFacts(
             ranges,
-            covered=self._covered(field),
+            covered=self._find_covered_chunks(field),
             opaque=self.numbers(f"count:{marked}") if self._has("count", marked) else None,
             distinct=self._distinct(field, ranges),
         )
@@ -133,7 +131,7 @@ class Summary(Mapping[Field, FieldFacts]):
             low, high = low.astype(np.int64), high.astype(np.int64)
         return ValueRange(self.numbers(f"count:{column}"), low, high)
 
-    def _covered(self, field: Field) -> Flags | None:
+    def _find_covered_chunks(self, field: Field) -> Flags | None:
         if field.scope != "header" or field.name not in self._overflowed:
             return None
         whole: Flags = self.numbers("count:overflow") == 0
@@ -174,7 +172,7 @@ class Summary(Mapping[Field, FieldFacts]):
 
     # ---- Bloom filters -------------------------------------------------------------------------------
 
-    def probe(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def probe(self, field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         """Return for each chunk whether it may hold the value; None when the field has no Bloom filters."""
         name = f"bloom:{field_key(field)}"
         if self.batch.schema.get_field_index(name) < 0:
@@ -224,11 +222,11 @@ def _facts_of_column(
             return facts | _set_of_numbers(name, column, clustering)
         case Words():
             return _facts_of_words(name, column, clustering)
-        case Scattered():
+        case RangesColumn():
             return bound_text(name, column, clustering)
 
 
-def count_rows(flags: Bools | None, clustering: Clustering) -> pa.Array:
+def count_rows(flags: Flags | None, clustering: Clustering) -> pa.Array:
     """Count the flagged rows of each chunk; None flags all."""
     if flags is None:
         return pa.array(clustering.ends - clustering.starts)
@@ -255,7 +253,7 @@ def bound_numbers(name: str, column: Numbers, clustering: Clustering) -> dict[st
 
 
 def _bounds(
-    values: npt.NDArray[Any], valid: Bools | None, clustering: Clustering
+    values: npt.NDArray[Any], valid: Flags | None, clustering: Clustering
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the lowest and the highest valid value of each chunk; without any, the extremes of the type swapped."""
     found, starts = values[clustering.order], clustering.starts
@@ -273,7 +271,7 @@ def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     return dtype.type(limits.min), dtype.type(limits.max)
 
 
-def bound_codes(column: Words, clustering: Clustering) -> tuple[Codes, Codes]:
+def bound_codes(column: Words, clustering: Clustering) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the lowest and the highest code of each chunk; any code where it has no word, which is never read."""
     low, high = _bounds(column.codes, column.valid, clustering)
     last = len(column.words) - 1
@@ -294,7 +292,7 @@ def _facts_of_words(name: str, column: Words, clustering: Clustering) -> dict[st
     return facts
 
 
-def bound_text(name: str, column: Scattered, clustering: Clustering) -> dict[str, pa.Array]:
+def bound_text(name: str, column: RangesColumn, clustering: Clustering) -> dict[str, pa.Array]:
     """Return the counts and bounds of each chunk; long bounds are cut."""
     bounds = [
         pc.min_max(column.take(clustering.order[start:end])).as_py()
@@ -325,7 +323,7 @@ def _cut_upwards(text: str) -> str:
 
 
 def _pairs(
-    ranks: npt.NDArray[Any], valid: Bools | None, size: int, clustering: Clustering
+    ranks: npt.NDArray[Any], valid: Flags | None, size: int, clustering: Clustering
 ) -> npt.NDArray[np.int64]:
     """Return every distinct (chunk, rank) as chunk * size + rank, ascending."""
     found = clustering.chunk_of_row() * size + ranks[clustering.order]
@@ -420,7 +418,7 @@ def _distinct_hashes(
         case Numbers(values=values):
             distinct, found = np.unique(values, return_inverse=True)
             return found.astype(np.int64), hash_numbers(field, distinct)
-        case Scattered():
+        case RangesColumn():
             coded = column.take(np.arange(len(column.begins))).dictionary_encode()
             found = coded.indices.fill_null(0).to_numpy().astype(np.int64)
             return found, hash_texts(field, coded.dictionary.to_pylist())

@@ -6,7 +6,7 @@ their place. Damaged bytes are kept in files whose names end in `.damaged` or `.
 
 A chunk of a sealed segment is sound when all its columns have the checksums of the footer. If the footer is damaged, the
 chunks are read one after the other as the stream of Arrow messages they are, and the table of checksums is searched for in
-what is left of the footer.
+the rest of the footer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ import pyarrow as pa
 from headgate.clock import now_us
 from headgate.columns import OVERFLOW, BatchColumns, read_overflow
 from headgate.errors import StreamCorrupt
-from headgate.files import map_file, opened, overwrite, read_at, sync_directory, write_durably
+from headgate.files import (
+    map_file,
+    open_for_reading,
+    overwrite,
+    read_at,
+    sync_directory,
+    write_durably,
+)
 from headgate.streams.cold.manifest import locking_tier
 from headgate.streams.cold.segment import ColdSegment, open_sealed
 from headgate.streams.format import CHUNK_HEADER, SegmentFile, log_path, segment_files
@@ -129,7 +136,7 @@ def _entries_at(entries: Entries, position: int, length: int) -> Entries:
 def _put_hole(path: Path, entry: Entries) -> None:
     """Keep the damaged bytes in a file of their own, and overwrite them with a hole."""
     position, length = int(entry["position"]), int(entry["length"])
-    with opened(path) as fd:
+    with open_for_reading(path) as fd:
         damaged = read_at(fd, position, length).to_pybytes()
     write_durably(path.with_name(f"{path.name}.damaged-{position}"), damaged)
     hole = encode_hole(int(entry["first_offset"]), int(entry["count"]), length)

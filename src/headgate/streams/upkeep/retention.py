@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,8 @@ from headgate.streams.cold.manifest import (
     remove_covered_files,
     tidy,
 )
-from headgate.streams.format import SegmentFile, index_path, log_path, sealed_path, segment_files
+from headgate.streams.format import SegmentFile, index_path, log_path, sealed_path
+from headgate.streams.listing import list_segments
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.segments.seal import seal
@@ -50,56 +52,89 @@ class SegmentInfo:
         )
 
 
-def expired(
-    segments: Sequence[SegmentInfo],
+def find_expired(
+    segments: Iterable[SegmentInfo],
     *,
     now_us: int,
     max_age: timedelta | None = None,
     max_bytes: int | None = None,
+    total_bytes: int = 0,
     before_offset: int = 0,
 ) -> list[SegmentInfo]:
-    """Return the expired segments, oldest first. The newest never expires: it is still being written."""
-    left = sum(segment.nbytes for segment in segments)
+    """Return the expired segments, oldest first; `total_bytes` is the size of all, which `max_bytes` limits.
+
+    Segments are asked for as long as they expire. The newest never does: it is still being written.
+    """
+    left = total_bytes
     horizon = None if max_age is None else now_us - max_age // timedelta(microseconds=1)
-    deleted = []
-    for segment in segments[:-1]:
+    candidates = []
+    for segment, _ in pairwise(segments):
         too_old = horizon is not None and segment.newest(now_us) < horizon
         too_much = max_bytes is not None and left > max_bytes
         if not (too_old or too_much or segment.next_offset <= before_offset):
             break  # a younger segment is never deleted before an older one
-        deleted.append(segment)
+        candidates.append(segment)
         left -= segment.nbytes
-    return deleted
+    return candidates
 
 
-def segment_infos(directory: Path) -> list[SegmentInfo]:
-    """Describe the segments of a stream as they are now, oldest first."""
-    catalog = SegmentCatalog(directory)
-    found: list[SegmentInfo] = []
-    following = 0  # when the next segment was begun, or sealed
-    for file in reversed(catalog.files):
-        info, following = _info_of(catalog, directory, file, following)
-        found.append(info)
-    return found[::-1]
+class SegmentSizes:
+    """The sizes of segments on disk. Those of full segments do not change, and are looked up once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._known: dict[SegmentFile, int] = {}
+
+    def of(self, file: SegmentFile) -> int:
+        """Return the bytes of one segment."""
+        found = self._known.get(file)
+        return _bytes_on_disk(self._directory, file) if found is None else found
+
+    def total(self, files: Sequence[SegmentFile]) -> int:
+        """Return the bytes of all these segments, the last of which may be growing."""
+        self._known = {file: self.of(file) for file in files[:-1]}
+        return sum(self._known.values()) + sum(map(self.of, files[-1:]))
+
+
+def segment_infos(
+    directory: Path,
+    files: Sequence[SegmentFile] | None = None,
+    sizes: SegmentSizes | None = None,
+) -> Iterator[SegmentInfo]:
+    """Describe segments as they are now, by default all, oldest first; each is opened when it is asked for."""
+    catalog, sizes = SegmentCatalog(directory), sizes or SegmentSizes(directory)
+    files = catalog.files if files is None else files
+    for at, file in enumerate(files):
+        yield _info_of(catalog, file, sizes, files[at + 1 : at + 2])
 
 
 def _info_of(
-    catalog: SegmentCatalog, directory: Path, file: SegmentFile, following: int
-) -> tuple[SegmentInfo, int]:
-    """Describe a segment and return when it was begun or sealed; `following` is that time of the next segment."""
+    catalog: SegmentCatalog,
+    file: SegmentFile,
+    sizes: SegmentSizes,
+    following: Sequence[SegmentFile],
+) -> SegmentInfo:
+    """Describe a segment; a log was last written before the `following` segment was begun, or sealed."""
     try:
         segment = catalog.open(file)
-        return segment_info(segment, _bytes_on_disk(directory, file), following), _created(segment)
+        ended = 0 if segment.sealed else sum(_created_in(catalog, next) for next in following)
+        return segment_info(segment, sizes.of(file), ended)
     except StreamCorrupt as damage:
         if not damage.offsets:
             raise
         # Its footer cannot be read. No message in it is younger than the file.
         written, (first, last) = file.path.stat(), damage.offsets[0]
-        info = SegmentInfo(first, last + 1, written.st_mtime_ns // 1000, written.st_size)
-        return info, 0
+        return SegmentInfo(first, last + 1, written.st_mtime_ns // 1000, written.st_size)
 
 
-def _created(segment: Segment) -> int:
+def _created_in(catalog: SegmentCatalog, file: SegmentFile) -> int:
+    try:
+        return _creation_time(catalog.open(file))
+    except StreamCorrupt:
+        return 0
+
+
+def _creation_time(segment: Segment) -> int:
     """Return when a log was begun, or a file sealed; 0 when that is unknown."""
     if isinstance(segment, HotSegment):
         return segment.head.created
@@ -111,7 +146,7 @@ def segment_info(segment: Segment, nbytes: int, following: int = 0) -> SegmentIn
     times = segment.facts().fields[_TIMESTAMP].ranges.get("int")
     known = times is not None and times.high is not None and (times.count > 0).any()
     last = int(times.high[times.count > 0].max()) if known else 0  # type: ignore[union-attr, index]
-    written = _created(segment) if segment.sealed else following
+    written = _creation_time(segment) if segment.sealed else following
     return SegmentInfo(segment.first_offset, segment.next_offset, last, nbytes, written)
 
 
@@ -132,7 +167,9 @@ def _bytes_on_disk(directory: Path, file: SegmentFile) -> int:
 
 def delete_segments(directory: Path, segments: Sequence[SegmentInfo]) -> None:
     """Delete segments, oldest first, so that a crash in between leaves no gap. Needs the writer's lock."""
-    cold = {file.first_offset: file.path for file in segment_files(directory) if file.cold}
+    if not segments:
+        return
+    cold = {file.first_offset: file.path for file in list_segments(directory) if file.cold}
     for segment in segments:
         for path in _files_of(directory, segment.first_offset):
             path.unlink(missing_ok=True)
@@ -149,17 +186,20 @@ def trim(
     max_age: timedelta | None = None,
     max_bytes: int | None = None,
     before_offset: int = 0,
+    sizes: SegmentSizes | None = None,
 ) -> list[SegmentInfo]:
     """Delete expired segments before the one being written, and return them. Needs the writer's lock."""
     tidy(directory)
     with locking_tier(directory):  # no segment may become cold between listing and deleting
         remove_covered_files(directory)
-        infos = segment_infos(directory)
-        deleted = expired(
-            [info for info in infos if info.first_offset <= active_first_offset],
+        sizes = sizes or SegmentSizes(directory)
+        files = [f for f in list_segments(directory) if f.first_offset <= active_first_offset]
+        deleted = find_expired(
+            segment_infos(directory, files, sizes),
             now_us=now_us,
             max_age=max_age,
             max_bytes=max_bytes,
+            total_bytes=0 if max_bytes is None else sizes.total(files),
             before_offset=before_offset,
         )
         delete_segments(directory, deleted)
@@ -191,7 +231,7 @@ def seal_segments(writer: Writer, *, all: bool, created_us: int) -> list[Path]:
 def _full_segments(writer: Writer) -> list[SegmentFile]:
     # Read before the directory is listed: a roll may add segments after that.
     active = writer.active_first_offset
-    files = segment_files(writer.directory)
+    files = list_segments(writer.directory)
     return [file for file in files if not file.sealed and file.first_offset < active]
 
 
@@ -209,6 +249,7 @@ def delete_expired(
     max_age: timedelta | None,
     max_bytes: int | None,
     before_offset: int = 0,
+    sizes: SegmentSizes | None = None,
 ) -> list[SegmentInfo]:
     """Delete the oldest segments that exceed one of the limits, and return them."""
     with writer.maintaining:
@@ -219,4 +260,5 @@ def delete_expired(
             max_age=max_age,
             max_bytes=max_bytes,
             before_offset=before_offset,
+            sizes=sizes,
         )

@@ -20,17 +20,17 @@ from headgate.streams.format import (
     SegmentFile,
     cold_bounds,
     index_path,
-    is_followed,
     log_path,
     segment_files,
 )
+from headgate.streams.listing import is_followed, list_segments
 from headgate.streams.options import (
     StreamOptions,
     damaged_options,
     load_options,
     mend_options,
 )
-from headgate.streams.read.catalog import SegmentCatalog, list_segments
+from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.scan import locate_damage
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE
 from headgate.streams.segments.hot_index import Entries, IndexShape, next_offset_of
@@ -108,7 +108,9 @@ def _verify_segments(directory: Path, options: StreamOptions) -> VerifyReport:
         except FileNotFoundError:  # sealed, cold or dropped since it was listed
             files, at = _find_again(directory, files[at].first_offset)
             continue
-        report = report + _gap(directory, expected) + found
+        if expected != files[at].first_offset:
+            report += _gap(directory, expected)
+        report += found
         expected, at = end, at + 1
     return report
 
@@ -272,7 +274,7 @@ def _list_leftovers(directory: Path) -> Iterator[VerifyProblem]:
 
 
 def repair(path: str | Path) -> VerifyReport:
-    """Heal what can be healed, then verify: the report names what is left. Takes the writer's lock."""
+    """Heal what can be healed, then verify: the report names the remaining damage. Takes the writer's lock."""
     directory = Path(path)
     options = load_options(directory)
     with WriterLock(directory, "repair"):

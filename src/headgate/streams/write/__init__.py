@@ -1,4 +1,4 @@
-"""Writing a stream: producers, batches, group commit, the inbox of outsiders."""
+"""Writing a stream: producers, batches, group commit, the inbox for processes without the writer lock."""
 
 from typing import TYPE_CHECKING
 

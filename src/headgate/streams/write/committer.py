@@ -17,11 +17,10 @@ from datetime import timedelta
 from typing import Final
 from weakref import WeakSet
 
-from headgate.clock import now_us
 from headgate.errors import StreamClosed, StreamError, StreamWriteError
 from headgate.file_watch import Watch
 from headgate.streams.format import INBOX
-from headgate.streams.upkeep.retention import delete_expired
+from headgate.streams.write.expiry import Expiry
 from headgate.streams.write.inbox import adopt
 from headgate.streams.write.writer import Writer
 
@@ -36,8 +35,8 @@ class Committer:
     """Runs from construction until it is closed."""
 
     def __init__(self, writer: Writer, on_drop: Callable[[], None] = lambda: None) -> None:
-        """Start the thread; it calls `on_drop` after it has dropped segments."""
-        self._writer, self._on_drop = writer, on_drop
+        """Start the thread; `on_drop` is called after expired segments were dropped."""
+        self._writer, self._expiry = writer, Expiry(writer, on_drop)
         self._linger = writer.options.linger / timedelta(seconds=1)
         self._interval = writer.options.fsync_interval / timedelta(seconds=1)
         self._syncs = writer.options.fsync == "interval"
@@ -56,10 +55,11 @@ class Committer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread; pending messages stay pending. Idempotent."""
+        """Stop the threads; pending messages stay pending. Idempotent."""
         self._closing.set()
         self._watch.wake()
         self._thread.join()
+        self._expiry.close()
         self._writer.on_pending = lambda: None
         self._watch.close()
 
@@ -120,7 +120,8 @@ class Committer:
         if self._has_deposits:
             self._adopt()
         if self._writer.rolled:
-            self._drop_expired()
+            self._writer.rolled = False  # before: another roll meanwhile sets it again
+            self._expiry.begin()
 
     def _adopt(self) -> None:
         self._has_deposits = False  # before: a deposit that arrives meanwhile sets it again
@@ -129,24 +130,6 @@ class Committer:
         except BaseException:
             self._has_deposits = True
             raise
-
-    def _drop_expired(self) -> None:
-        options = self._writer.options
-        self._writer.rolled = False  # before: another roll meanwhile sets it again
-        if options.max_age is None and options.max_bytes is None:
-            return
-        try:
-            dropped = delete_expired(
-                self._writer,
-                now_us=now_us(),
-                max_age=options.max_age,
-                max_bytes=options.max_bytes,
-            )
-        except BaseException:
-            self._writer.rolled = True
-            raise
-        if dropped:
-            self._on_drop()
 
     def _has_lingered(self, now: float) -> bool:
         """Whether to commit: no message came for one linger, or the first has waited for the longest time."""

@@ -1,6 +1,6 @@
-"""The inbox: how outsiders append to a stream whose lock another process holds.
+"""The inbox: how processes without the writer lock append to a stream.
 
-An outsider writes a complete, fsynced file, a *deposit*, and renames it into inbox/ under the name of its producer and a
+Such a process writes a complete, fsynced file, a *deposit*, and renames it into inbox/ under the name of its producer and a
 publishing id. The lock holder adopts the deposits in the order of their ids and remembers the last id of each producer,
 so that a deposit that is made twice is stored once. A deposit is adopted as a whole or not at all.
 
@@ -98,7 +98,7 @@ def write_deposit(
     """Put a complete, durable deposit into the inbox."""
     meta = {"producer": producer, "publishing_id": publishing_id}
     path = deposit_path(directory, producer, publishing_id)
-    with _unfinished(directory) as unfinished:
+    with _new_unfinished_file(directory) as unfinished:
         _write(unfinished, MAGIC, meta, batches)
         os.replace(unfinished, path)
     sync_directory(path.parent)
@@ -118,7 +118,7 @@ def write_reference(
         "staged": list(map(asdict, files)),
     }
     path = deposit_path(directory, producer, publishing_id)
-    with _unfinished(directory) as unfinished:
+    with _new_unfinished_file(directory) as unfinished:
         _write(unfinished, REFERENCE_MAGIC, meta, ())
         try:
             os.link(unfinished, path)
@@ -129,7 +129,7 @@ def write_reference(
 
 
 @contextmanager
-def _unfinished(directory: Path) -> Iterator[Path]:
+def _new_unfinished_file(directory: Path) -> Iterator[Path]:
     """Yield the path of a new file in the inbox that readers ignore; remove it afterwards."""
     inbox = directory / INBOX
     if not inbox.exists():

@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from itertools import repeat
-from typing import NamedTuple, cast
+from typing import TypeAlias, cast
 
 from headgate.errors import InvalidMessage
 from headgate.message import Message, validate
-from headgate.streams.write.publishing_ids import Mark
+
+# A message of a named producer behind its mark: one tuple, because one is made for each message.
+Marked: TypeAlias = tuple[str, int, Message]
+Item: TypeAlias = Message | Marked
 
 
-class Drained(NamedTuple):
-    """Messages taken out of the queue together. Plain ones have only topic, headers and payload, and no marks."""
+def messages_of(items: Sequence[Item]) -> Sequence[Message]:
+    """Return the messages of these items; the items themselves when no message has a mark."""
+    if tuple not in map(type, items):
+        return cast(Sequence[Message], items)
+    return [item[2] if type(item) is tuple else item for item in items]  # type: ignore[misc]
 
-    messages: list[Message]
-    marks: Sequence[Mark | None]
-    plain: bool = False
 
-    def after(self, written: int) -> Drained:
-        """Return the messages behind the first `written` ones."""
-        return Drained(self.messages[written:], self.marks[written:], self.plain)
-
-    def valid(self) -> Drained:
-        """Return the valid messages: the headers of a message may have been changed after it was published."""
-        kept = [i for i, message in enumerate(self.messages) if _is_valid(message)]
-        marks = [self.marks[i] for i in kept] if self.marks else ()
-        return Drained([self.messages[i] for i in kept], marks, self.plain)
+def valid_items(items: Sequence[Item]) -> list[Item]:
+    """Return the items with valid messages: the headers of a message may have been changed after it was published."""
+    pairs = zip(items, messages_of(items), strict=True)
+    return [item for item, message in pairs if _is_valid(message)]
 
 
 class PendingMessages:
     """A queue without a lock: any thread adds at the end, one thread at a time takes out at the front.
 
-    Each of these is one step of the interpreter on a list, so no other thread can come between. An item is a plain
-    message, or a pair of any message and its mark. A producer appends a plain message to `items` itself, without a
-    call, because this runs once a message. When there are then `attend_at` items, or the payload is longer than
-    `small`, it asks `weigh` whether the writer has to attend.
+    Each of these is one step of the interpreter on a list, so no other thread can come between. A producer appends a
+    message to `items` itself, without a call, because this runs once a message. When there are then `attend_at` items,
+    or the payload is longer than `small`, it asks `count_payload` whether the writer has to commit, or to wake the committer.
     """
 
     __slots__ = (
@@ -53,10 +49,10 @@ class PendingMessages:
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         """Make a queue that is full at this number of messages, or of bytes of payload."""
         self._max_messages, self._max_bytes = max_messages, max_bytes
-        self.items: list[Message | tuple[Message, Mark | None]] = []  # this list for ever
+        self.items: list[Item] = []  # this list for ever
         self.attend_at = 0  # the number that makes it full; 0 while the committer has to be woken
         # Messages that were taken out and may not be stored yet: an interrupted commit does not lose them.
-        self.taken: Drained | None = None
+        self.taken: Sequence[Item] | None = None
         # Payloads this short fill the queue by their number before they do by their bytes: they are not counted.
         self.small = max_bytes // max_messages
         # Threads that add at once may lose a few bytes: it is only a hint when to commit.
@@ -70,18 +66,18 @@ class PendingMessages:
     def full(self) -> bool:
         return self._nbytes >= self._max_bytes or len(self.items) >= self._max_messages
 
-    def weigh(self, message: Message) -> bool:
-        """Count the payload of an added message; whether to commit, or to wake the committer."""
+    def count_payload(self, message: Message) -> bool:
+        """Count the payload of an added message; return whether to commit, or to wake the committer."""
         self._nbytes += len(message.payload)
         return not self.attend_at or self.full
 
-    def add(self, message: Message, mark: Mark | None) -> bool:
-        """Add any message; whether to commit, or to wake the committer."""
-        self.items.append((message, mark))
-        return self.weigh(message)
+    def add_many(self, items: Sequence[Item]) -> None:
+        """Add messages, and count their payloads."""
+        self.items.extend(items)
+        self._nbytes += _payload_bytes(items)
 
-    def notice(self) -> bool:
-        """Whether the committer has to be woken, because these are the first messages since it looked."""
+    def start_waiting(self) -> bool:
+        """Start to measure how long messages wait; return whether the committer must be woken: it saw an empty queue last."""
         if self.attend_at:
             return False
         self._since, self.attend_at = time.monotonic(), self._max_messages
@@ -96,31 +92,28 @@ class PendingMessages:
         self.attend_at = self._max_messages
         return self._since
 
-    def drain(self) -> Drained:
+    def drain(self) -> list[Item]:
         """Take out all messages; they are in `taken` until they are stored or put back."""
         items, number = self.items, len(self.items)
         self._nbytes = 0
         self._since = time.monotonic()
         front = items[:number]
-        if tuple not in map(type, front):
-            drained = Drained(cast(list[Message], front), (), plain=True)
-        else:
-            pairs = [item if type(item) is tuple else (item, None) for item in front]
-            drained = Drained([pair[0] for pair in pairs], [pair[1] for pair in pairs])  # type: ignore[misc]
         # In one step: an interruption finds the messages in one of the two lists.
-        self.taken, items[:number] = drained if number else None, ()
-        return drained
+        self.taken, items[:number] = front or None, ()
+        return front
 
-    def put_back(self, drained: Drained) -> None:
+    def put_back(self, items: Sequence[Item]) -> None:
         """Put messages back at the front, instead of those that were taken out."""
-        messages, marks, plain = drained
-        items = messages if plain else list(zip(messages, marks or repeat(None), strict=False))
-        self._nbytes += sum(len(message.payload) for message in messages)
+        self._nbytes += _payload_bytes(items)
         self.items[:0], self.taken = items, None
 
     def clear(self) -> None:
         self.items.clear()
         self.taken = None
+
+
+def _payload_bytes(items: Sequence[Item]) -> int:
+    return sum(len(message.payload) for message in messages_of(items))
 
 
 def _is_valid(message: Message) -> bool:

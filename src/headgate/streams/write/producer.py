@@ -6,25 +6,25 @@ written as the stream's `fsync` asks, when `flush` returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import count, repeat
 from threading import Lock
 from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeGuard, Unpack, cast
 
 from headgate.clock import now_us
-from headgate.columns import shred_chunk, shred_valid, validate_batch
+from headgate.columns import shred_chunk, validate_batch, validate_transposed
 from headgate.errors import InvalidMessage, StreamClosed
 from headgate.message import (
     INT64_MAX,
     INT64_MIN,
     MAX_NAME_BYTES,
     MAX_PRIORITY,
+    HeaderValue,
     Message,
     MessageFields,
     as_message,
+    message_of_fields,
     validate,
 )
 from headgate.streams.write.batching import (
@@ -38,7 +38,7 @@ from headgate.streams.write.writer import Writer
 
 FilterValue: TypeAlias = Callable[[Message], str | None]
 
-MAX_REMEMBERED: Final = 4096  # names, and topics
+MAX_REMEMBERED: Final = 1 << 14  # names, and topics
 ZERO: Final = 0  # compared by identity: False is another object
 SHORT_TEXT: Final = MAX_NAME_BYTES // 4  # a code point has at most four bytes
 
@@ -55,10 +55,9 @@ class Producer:
     ) -> None:
         self._writer, self.name = writer, name
         self._pending, self._items = writer.pending, writer.pending.items
-        self._small = writer.pending.small
+        self._small, self._accepted = writer.pending.small, writer.producers.accepted
         self._filter_value, self._on_close = filter_value, on_close
         self._closed = False
-        self._simple = name is None and filter_value is None  # and open
         self._numbering = Lock()  # two threads never get one publishing id
         # Names and topics repeat: those that were checked once are not checked again.
         self._good_names: set[str] = set()
@@ -87,22 +86,21 @@ class Producer:
         False when its publishing id was seen before, so that it is stored already.
         """
         # A parameter for each field would make every call a twentieth slower.
-        if fields or type(message) is not Message:
-            message = as_message(message, fields)
-        # The quick check: whether topic, payload, properties and headers are surely valid. What it does not know,
-        # `validate` decides. It is written out here because it runs once a message: a call for each part of it
-        # would make publishing a third slower.
-        sound, names = False, self._good_names
+        if fields or type(message) is not Message or self._filter_value is not None:
+            message = self._complete(message, fields)
+        # The quick check: whether the message is surely valid. What it does not know, `validate` decides. It is written
+        # out here because it runs once a message: a call for each part of it would make publishing a third slower.
+        sound, names, topics = False, self._good_names, self._good_topics
         try:
             if (
-                (message.topic in self._good_topics or self._learn_topic(message.topic))
+                (message.topic in topics or _learn(message.topic, topics))
                 and type(payload := message.payload) is bytes
-                and (size := len(payload)) <= MAX_MESSAGE_BYTES
+                and len(payload) <= MAX_MESSAGE_BYTES
                 and not message.properties
             ):
                 value: Any
                 for name, value in message.headers.items():
-                    if name not in names:
+                    if name not in names and not _learn(name, names):
                         break
                     kind = type(value)
                     if kind is str:
@@ -115,39 +113,72 @@ class Producer:
                     elif kind is not bool and (kind is not float or value - value != 0):
                         break
                 else:
-                    sound = True
+                    sound = (
+                        ((stamp := message.timestamp) is None or _is_int64(stamp))
+                        and ((key := message.key) is None or _is_short_text(key))
+                        and ((id_ := message.id) is None or _is_short_text(id_))
+                        and ((word := message.filter_value) is None or _is_short_text(word))
+                        and ((level := message.priority) is ZERO or _is_priority(level))
+                    )
         except (AttributeError, TypeError):
             sound = False  # `validate` says what is wrong
-        if (  # the message is plain: it has no other field
-            sound
-            and self._simple
-            and publishing_id is None
-            and message.timestamp is None
-            and message.key is None
-            and message.id is None
-            and message.filter_value is None
-            and message.priority is ZERO
-            and not self._writer.troubled
-        ):
-            items = self._items
-            items.append(message)
-            if len(items) >= self._pending.attend_at or size > self._small:
-                self._attend(message)
-            return True
-        return self._publish_checked(message, sound, publishing_id)
+        if not sound or self._closed or self._writer.troubled:
+            self._prepare(message, sound)
+        if self.name is not None or publishing_id is not None:
+            return self._publish_marked(message, publishing_id)
+        items = self._items
+        items.append(message)
+        if len(items) >= self._pending.attend_at or len(message.payload) > self._small:
+            self._attend(message)
+        return True
 
-    def _publish_checked(self, message: Message, sound: bool, publishing_id: int | None) -> bool:
-        """Check the fields that the quick check leaves, and accept the message."""
-        message = self._with_filter_value(message)
-        if not (sound and _has_sound_fields(message)):
+    def _publish_marked(self, message: Message, publishing_id: int | None) -> bool:
+        """Accept a valid message under its publishing id, or the next one; False when the id was seen before."""
+        name, accepted, items = self.name, self._accepted, self._items
+        if name is None:
+            raise _unnamed_error()
+        if publishing_id is not None:
+            check_publishing_id(publishing_id)
+        with self._numbering:
+            last = accepted.get(name, -1)
+            if publishing_id is None:
+                publishing_id = last + 1
+            elif publishing_id <= last:
+                return False
+            accepted[name] = publishing_id
+            items.append((name, publishing_id, message))
+        if len(items) >= self._pending.attend_at or len(message.payload) > self._small:
+            self._attend(message)
+        return True
+
+    def _complete(self, message: Message | bytes, fields: MessageFields) -> Message:
+        """Build the message of a payload; set the filter value that this producer computes, unless there is one."""
+        message = as_message(message, fields)
+        if self._filter_value is None or message.filter_value is not None:
+            return message
+        return message_of_fields(
+            message.payload,
+            message.topic,
+            cast(dict[str, HeaderValue], message.headers),
+            message.priority,
+            message.timestamp,
+            message.id,
+            self._filter_value(message),
+            message.key,
+            cast(dict[str, HeaderValue], message.properties),
+        )
+
+    def _prepare(self, message: Message, sound: bool) -> None:
+        """Refuse an invalid message; raise what keeps this producer from accepting any."""
+        self._check_open()
+        if not sound:
             validate(message)
             check_sizes([message])
-            self._remember(message)
-        with self._numbering:
-            return self._writer.accept(message, self._mark(publishing_id))
+        if self._writer.troubled:
+            self._writer.retry()
 
     def _attend(self, message: Message) -> None:
-        if self._pending.weigh(message):
+        if self._pending.count_payload(message):
             self._writer.attend()
 
     def publish_many(
@@ -157,19 +188,18 @@ class Producer:
         self._check_open()
         batch = _as_messages(messages)
         if self._filter_value is not None:
-            batch = [self._with_filter_value(message) for message in batch]
+            batch = [self._complete(message, {}) for message in batch]
         options, chunks = self._writer.options, list[PreparedChunk]()
         if len(batch) < options.chunk_messages:
             validate_batch(batch)
             check_sizes(batch)
         else:
             columns = partial(
-                shred_chunk, indexed=options.indexed, now_us=now_us(), shred=shred_valid
+                shred_chunk, indexed=options.indexed, now_us=now_us(), check=validate_transposed
             )
             chunks = list(prepare_chunks(batch, options, columns))
         with self._numbering:
-            marks = self._marks(first_publishing_id, len(batch))
-            return self._writer.accept_many(batch, marks, chunks)
+            return self._writer.accept(batch, self._mark(first_publishing_id), chunks)
 
     def flush(self) -> None:
         """Wait until every published message is confirmed."""
@@ -184,7 +214,7 @@ class Producer:
             if not self._writer.closed:
                 self._writer.commit()
         finally:
-            self._closed, self._simple = True, False
+            self._closed = True
             self._on_close(self)
 
     def __enter__(self) -> Producer:
@@ -198,50 +228,15 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _with_filter_value(self, message: Message) -> Message:
-        """Set the filter value that this producer computes, unless the message has one."""
-        self._check_open()
-        if self._filter_value is None or message.filter_value is not None:
-            return message
-        return replace(message, filter_value=self._filter_value(message))
-
-    def _learn_topic(self, topic: object) -> bool:
-        """Remember a topic that is surely valid; False when that is not sure."""
-        if not _is_short_text(topic):
-            return False
-        self._remember_topic(topic)
-        return True
-
-    def _remember_topic(self, topic: str) -> None:
-        if len(self._good_topics) > MAX_REMEMBERED:
-            self._good_topics.clear()
-        self._good_topics.add(topic)
-
-    def _remember(self, message: Message) -> None:
-        """Remember the topic and the header names of a valid message."""
-        self._remember_topic(message.topic)
-        if len(self._good_names) > MAX_REMEMBERED:
-            self._good_names.clear()
-        self._good_names.update(message.headers)
-
     def _mark(self, publishing_id: int | None) -> Mark | None:
         if self.name is None:
             if publishing_id is not None:
-                raise InvalidMessage(
-                    "publishing_id", "only a named producer can give publishing ids"
-                )
+                raise _unnamed_error()
             return None
         if publishing_id is None:
-            publishing_id = self._writer.producers.last(self.name) + 1
-        else:
-            check_publishing_id(publishing_id)
+            return self.name, self._writer.producers.last(self.name) + 1
+        check_publishing_id(publishing_id)
         return self.name, publishing_id
-
-    def _marks(self, first: int | None, number: int) -> Sequence[Mark | None]:
-        mark = self._mark(first)
-        if mark is None:
-            return ()
-        return list(zip(repeat(mark[0], number), count(mark[1]), strict=False))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -255,19 +250,21 @@ def _as_messages(messages: Iterable[Message | bytes]) -> list[Message]:
     return [as_message(message, {}) for message in batch]
 
 
+def _unnamed_error() -> InvalidMessage:
+    return InvalidMessage("publishing_id", "only a named producer can give publishing ids")
+
+
 # ---- the rest of the quick check ---------------------------------------------------------------------
 
 
-def _has_sound_fields(message: Message) -> bool:
-    """Whether the fields besides topic, payload, properties and headers are surely valid."""
-    return (
-        (message.timestamp is None or _is_int64(message.timestamp))
-        and (message.key is None or _is_short_text(message.key))
-        and (message.id is None or _is_short_text(message.id))
-        and (message.filter_value is None or _is_short_text(message.filter_value))
-        and type(message.priority) is int
-        and 0 <= message.priority <= MAX_PRIORITY
-    )
+def _learn(text: object, known: set[str]) -> bool:
+    """Remember a name or topic that is surely valid; False when that is not sure."""
+    if not _is_short_text(text):
+        return False
+    if len(known) >= MAX_REMEMBERED:
+        known.clear()
+    known.add(text)
+    return True
 
 
 def _is_short_text(value: object) -> TypeGuard[str]:
@@ -276,3 +273,7 @@ def _is_short_text(value: object) -> TypeGuard[str]:
 
 def _is_int64(value: object) -> bool:
     return type(value) is int and INT64_MIN <= value <= INT64_MAX
+
+
+def _is_priority(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_PRIORITY

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from headgate.errors import InvalidMessage
 from headgate.message import CONTROL, INT64_MAX, MAX_NAME_BYTES
 
-# The name of a producer and the publishing id of a message. A plain tuple: one is made for each message.
+# The name of a producer and the publishing id of a message.
 Mark: TypeAlias = tuple[str, int]
 
 
@@ -34,33 +34,32 @@ def check_publishing_id(publishing_id: object) -> None:
         )
 
 
-def last_ids(marks: Sequence[Mark | None]) -> dict[str, int]:
-    """Return the last publishing id of each producer among the marks."""
-    if not any(marks):
-        return {}
-    return dict(mark for mark in marks if mark is not None)
+def last_ids(marks: Sequence[object]) -> dict[str, int]:
+    """Return the last publishing id of each producer: of tuples that begin with a mark, among anything else."""
+    return {mark[0]: mark[1] for mark in marks if type(mark) is tuple}
 
 
 class ProducerTable:
     """The last publishing id of every named producer: accepted, appended to the log, and committed there."""
 
-    __slots__ = ("_accepted", "_appended", "committed")
+    __slots__ = ("_appended", "accepted", "committed")
 
     def __init__(self, committed: Mapping[str, int]) -> None:
         self.committed = dict(committed)
-        self._accepted = dict(committed)
+        self.accepted = dict(committed)
         self._appended: dict[str, int] = {}
 
     def last(self, name: str) -> int:
         """Return the last accepted id of a producer; -1 before the first."""
-        return self._accepted.get(name, -1)
+        return self.accepted.get(name, -1)
 
-    def accept(self, name: str, publishing_id: int) -> bool:
-        """Accept a new id; False for a repeated or older one, whose message is stored already."""
-        if publishing_id <= self._accepted.get(name, -1):
-            return False
-        self._accepted[name] = publishing_id
-        return True
+    def accept(self, mark: Mark, number: int = 1) -> int:
+        """Accept consecutive ids from this one on; return the number of repeated ones, whose messages are stored already."""
+        name, first = mark
+        repeated = min(max(self.last(name) + 1 - first, 0), number)
+        if repeated < number:
+            self.accepted[name] = first + number - 1
+        return repeated
 
     def append(self, ids: Mapping[str, int]) -> None:
         """Note ids whose chunk is in the log and not committed yet."""
@@ -70,7 +69,7 @@ class ProducerTable:
         """Note that the appended ids are committed."""
         for name, publishing_id in self._appended.items():
             self.committed[name] = max(publishing_id, self.committed.get(name, -1))
-            self._accepted[name] = max(publishing_id, self._accepted.get(name, -1))
+            self.accepted[name] = max(publishing_id, self.accepted.get(name, -1))
         self._appended.clear()
 
     def rollback(self) -> None:

@@ -1,4 +1,4 @@
-"""Staged files: rows that outsiders have written into inbox/staged/ before a deposit names them.
+"""Staged files: rows that processes without the writer lock write into inbox/staged/ before a deposit names them.
 
 A task of a job that may be retried does not know yet whether its rows will count. It writes them here, and one small
 deposit decides later which of the files are appended. A staged file holds one or more Arrow IPC streams, one behind the

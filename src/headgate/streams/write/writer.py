@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count, repeat
 from pathlib import Path
 from threading import Lock, RLock
 
@@ -22,7 +23,6 @@ from headgate.columns import (
     count_rows,
     cut_rows,
     shred_chunk,
-    shred_plain_chunk,
 )
 from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamWriteError
 from headgate.files import remove_files
@@ -36,7 +36,7 @@ from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.upkeep.recovery import open_last_segment
 from headgate.streams.write.batching import PreparedChunk, cut_columns, prepare_chunks
 from headgate.streams.write.lock import WriterLock
-from headgate.streams.write.pending import Drained, PendingMessages
+from headgate.streams.write.pending import Item, PendingMessages, messages_of, valid_items
 from headgate.streams.write.publishing_ids import Mark, ProducerTable, last_ids
 
 
@@ -108,16 +108,6 @@ class Writer:
 
     # ---- accepting -----------------------------------------------------------------------------------
 
-    def accept(self, message: Message, mark: Mark | None = None) -> bool:
-        """Accept a valid message, to be committed soon. False when its publishing id was seen before."""
-        if self.troubled:
-            self.retry()
-        if mark is not None and not self.producers.accept(*mark):
-            return False
-        if self.pending.add(message, mark):
-            self.attend()
-        return True
-
     def retry(self) -> None:
         """After a failed commit: when a chunk's worth of messages is pending, commit before accepting more."""
         self._check_open()
@@ -137,43 +127,46 @@ class Writer:
 
     def attend(self) -> None:
         """Wake the committer for the first pending messages; commit when they fill a chunk."""
-        if self.pending.notice():
+        if self.pending.start_waiting():
             self.on_pending()
         if self.pending.full:
             # The messages are accepted already: when the disk refuses them, the next call raises that.
             with suppress(StreamWriteError):
                 self.commit()
 
-    def accept_many(
+    def accept(
         self,
         messages: Sequence[Message],
-        marks: Sequence[Mark | None],
-        chunks: Sequence[PreparedChunk],
+        mark: Mark | None = None,
+        chunks: Sequence[PreparedChunk] = (),
     ) -> int:
-        """Accept valid messages, written at once where they come as chunks; return how many were new."""
+        """Accept valid messages, written at once where they come as chunks; return how many were new.
+
+        `mark` is that of the first message; the publishing ids of the others follow.
+        """
         with self._committing:
             if chunks or self.pending.full:
                 self.commit()
             self._check_open()
-            new = self._accept_marks(marks, len(messages))
-            if chunks and len(new) == len(messages):
+            items = self._accept_marks(messages, mark)
+            if chunks and len(items) == len(messages):
                 # They are accepted now: when the disk refuses them, the next call raises that.
                 with suppress(StreamWriteError):
                     self._taken_at = self._log.next_offset
-                    self.pending.taken = Drained(list(messages), marks)
-                    self._write(self.pending.taken, chunks)
+                    self.pending.taken = items
+                    self._write(items, chunks)
             else:
-                for i in new:
-                    self.pending.add(messages[i], marks[i] if marks else None)
+                self.pending.add_many(items)
         self.attend()
-        return len(new)
+        return len(items)
 
-    def _accept_marks(self, marks: Sequence[Mark | None], number: int) -> Sequence[int]:
-        """Accept new publishing ids; return the positions of the messages that have one, or none at all."""
-        if not any(marks):
-            return range(number)
-        accept = self.producers.accept
-        return [i for i, mark in enumerate(marks) if mark is None or accept(*mark)]
+    def _accept_marks(self, messages: Sequence[Message], mark: Mark | None) -> Sequence[Item]:
+        """Accept the publishing ids of the messages; return those that are new, with their marks."""
+        if mark is None:
+            return messages
+        repeated = self.producers.accept(mark, len(messages))
+        name, first = mark
+        return list(zip(repeat(name), count(first + repeated), messages[repeated:], strict=False))
 
     # ---- committing ----------------------------------------------------------------------------------
 
@@ -198,36 +191,36 @@ class Writer:
             self._check_open()
             if self.pending.taken is not None:  # writing them was interrupted
                 self._rollback()
-                self.pending.put_back(self._unwritten(self.pending.taken).valid())
+                self.pending.put_back(valid_items(self._unwritten(self.pending.taken)))
             self._taken_at = self._log.next_offset
-            drained = self.pending.drain()
-            if drained.messages:
+            if drained := self.pending.drain():
                 self._write(drained)
 
-    def _write(self, drained: Drained, chunks: Iterable[PreparedChunk] = ()) -> None:
+    def _write(self, items: Sequence[Item], chunks: Iterable[PreparedChunk] = ()) -> None:
         """Write accepted messages; those that could not be written are pending again."""
+        messages = messages_of(items)
+        marks = () if messages is items else items
         try:
             with self._rollback_on_error():
-                for chunk in chunks or self._prepare(drained):
-                    self._append(chunk.arrays, chunk.code, drained.marks[chunk.start : chunk.end])
+                for chunk in chunks or self._prepare(messages):
+                    self._append(chunk.arrays, chunk.code, marks[chunk.start : chunk.end])
                 self._commit_appended()
         except BaseException as problem:
-            rest = self._unwritten(drained)
+            rest = self._unwritten(items)
             if not isinstance(problem, StreamError):
-                rest = rest.valid()  # an invalid message would make every later commit fail
+                rest = valid_items(rest)  # an invalid message would make every later commit fail
             self.pending.put_back(rest)
             self.troubled = True
             raise
         self.pending.taken = None
         self.troubled = False
 
-    def _unwritten(self, taken: Drained) -> Drained:
-        return taken.after(self._log.next_offset - self._taken_at)
+    def _unwritten(self, taken: Sequence[Item]) -> Sequence[Item]:
+        return taken[self._log.next_offset - self._taken_at :]
 
-    def _prepare(self, drained: Drained) -> Iterator[PreparedChunk]:
-        make = shred_plain_chunk if drained.plain else shred_chunk
-        columns = partial(make, indexed=self.options.indexed, now_us=self._clock())
-        return prepare_chunks(drained.messages, self.options, columns)
+    def _prepare(self, messages: Sequence[Message]) -> Iterator[PreparedChunk]:
+        columns = partial(shred_chunk, indexed=self.options.indexed, now_us=self._clock())
+        return prepare_chunks(messages, self.options, columns)
 
     def append_columns(
         self, batches: Iterable[Arrays], mark: Mark | None = None, nbytes: int = 0
@@ -270,21 +263,21 @@ class Writer:
         self,
         arrays: Arrays,
         code: int,
-        marks: Sequence[Mark | None] = (),
+        marks: Sequence[Item | Mark] = (),
         *,
         whole: bool = False,
         flags: int = 0,
     ) -> None:
         """Append one chunk; two when headers make it far larger than it should be."""
-        ids = last_ids(marks)
-        meta = ChunkMeta(ids, self._shape.restriction.properties(code))
-        chunk = encode_chunk(arrays, self._log.next_offset, meta, flags)
-        rows = count_rows(arrays)
-        if chunk.length > 2 * self.options.chunk_bytes and rows > 1 and len(marks) in (0, rows):
+        rows, nbytes = count_rows(arrays), sum(array.nbytes for array in arrays.values())
+        if nbytes > 2 * self.options.chunk_bytes and rows > 1 and len(marks) in (0, rows):
             half = rows // 2
             self._append(cut_rows(arrays, 0, half), code, marks[:half], whole=whole, flags=flags)
             rest = cut_rows(arrays, half, rows - half)
             return self._append(rest, code, marks[half:], whole=whole, flags=flags)
+        ids = last_ids(marks)
+        meta = ChunkMeta(ids, self._shape.restriction.properties(code))
+        chunk = encode_chunk(arrays, self._log.next_offset, meta, flags)
         if not whole:
             self._make_room(chunk.length)
         entry = index_entry(self._shape, chunk.head, self._log.end, code, arrays.get)

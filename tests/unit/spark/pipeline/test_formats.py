@@ -10,7 +10,7 @@ import pytest
 from headgate.errors import InvalidMessage
 from headgate.pipelines.account import Counters
 from headgate.pipelines.definition import FormatSource
-from headgate.spark.pipeline.formats import RECORD, Sieve, keeps_records
+from headgate.spark.pipeline.formats import RECORD, RecordValidator, keeps_records
 from headgate.spark.schema import SchemaColumn, writing_columns
 from tests.unit.spark.ddl import struct
 
@@ -34,10 +34,10 @@ def ratios_in(batches: list[pa.RecordBatch]) -> list[float]:
 
 def test_rows_that_are_valid_pass_as_one_batch() -> None:
     counters = Counters()
-    sieve = Sieve(columns(), "fail", counters)
-    [batch] = sieve.messages([rows(0.5, 1.5, records=[None, None]), rows()])
+    validator = RecordValidator(columns(), "fail", counters)
+    [batch] = validator.messages([rows(0.5, 1.5, records=[None, None]), rows()])
     assert ratios_in([batch]) == [0.5, 1.5]
-    assert (counters.scanned, counters.malformed, sieve.letters) == (2, 0, [])
+    assert (counters.scanned, counters.malformed, validator.letters) == (2, 0, [])
 
 
 def test_every_valid_row_passes_in_order_whichever_others_are_malformed(seed: int) -> None:
@@ -46,26 +46,26 @@ def test_every_valid_row_passes_in_order_whichever_others_are_malformed(seed: in
         ratios = [rng.choice((NAN, float(n))) for n in range(rng.randrange(1, 40))]
         records = [rng.choice((None, None, b"broken \xff")) for _ in ratios]
         counters = Counters()
-        sieve = Sieve(columns(), "dead-letter", counters)
-        passed = ratios_in(list(sieve.messages([rows(*ratios, records=records)])))
+        validator = RecordValidator(columns(), "dead-letter", counters)
+        passed = ratios_in(list(validator.messages([rows(*ratios, records=records)])))
         pairs = list(zip(ratios, records, strict=True))
         assert passed == [ratio for ratio, record in pairs if ratio == ratio and record is None]
-        letters = [p for letter in sieve.letters for p in letter.column("payload").to_pylist()]
+        letters = [p for letter in validator.letters for p in letter.column("payload").to_pylist()]
         assert letters.count(b"broken \xff") == sum(record is not None for record in records)
         assert len(letters) == counters.malformed == len(ratios) - len(passed)
 
 
 def test_dropped_records_are_counted_and_not_kept() -> None:
     counters = Counters()
-    sieve = Sieve(columns(), "drop", counters)
-    assert ratios_in(list(sieve.messages([rows(NAN, 1.0)]))) == [1.0]
-    assert (counters.malformed, sieve.letters) == (1, [])
+    validator = RecordValidator(columns(), "drop", counters)
+    assert ratios_in(list(validator.messages([rows(NAN, 1.0)]))) == [1.0]
+    assert (counters.malformed, validator.letters) == (1, [])
 
 
 def test_the_error_that_ends_a_run_shows_the_record_and_the_remedy() -> None:
-    sieve = Sieve(columns(), "fail", Counters())
+    validator = RecordValidator(columns(), "fail", Counters())
     with pytest.raises(InvalidMessage, match=r"cannot be parsed .*b'\{a'; .*malformed = "):
-        list(sieve.messages([rows(1.0, records=[b"{a"])]))
+        list(validator.messages([rows(1.0, records=[b"{a"])]))
 
 
 def test_text_that_is_no_utf_8_is_kept_in_a_form_that_can_be_read() -> None:
@@ -74,18 +74,18 @@ def test_text_that_is_no_utf_8_is_kept_in_a_form_that_can_be_read() -> None:
         pa.string(), 2, pa.array([b"good", b"caf\xe9"], pa.binary()).buffers()
     )
     counters = Counters()
-    sieve = Sieve(writing_columns(struct("topic string")), "dead-letter", counters)
-    [batch] = sieve.messages([pa.record_batch({"topic": topics})])
+    validator = RecordValidator(writing_columns(struct("topic string")), "dead-letter", counters)
+    [batch] = validator.messages([pa.record_batch({"topic": topics})])
     assert batch.column("topic").to_pylist() == ["good"]
-    [letters] = sieve.letters
+    [letters] = validator.letters
     assert letters.column("payload").to_pylist() == [rb'{"topic": "caf\\xe9"}']
     assert "UTF-8" in letters.column("h.s.malformed").to_pylist()[0]
 
 
 def test_records_of_one_batch_are_one_batch_of_letters() -> None:
-    sieve = Sieve(columns(), "dead-letter", Counters())
-    list(sieve.messages([rows(NAN, 1.0, NAN, records=[None, None, b"broken"]), rows(NAN)]))
-    assert [len(letters) for letters in sieve.letters] == [2, 1]
+    validator = RecordValidator(columns(), "dead-letter", Counters())
+    list(validator.messages([rows(NAN, 1.0, NAN, records=[None, None, b"broken"]), rows(NAN)]))
+    assert [len(letters) for letters in validator.letters] == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from headgate.spark.pipeline.router import (
     save_plan,
     windows,
 )
-from headgate.spark.sink.staging import Staged
+from headgate.spark.sink.staging import StagedPart
 from headgate.streams.write.staged import read_staged
 from tests import generate
 from tests.wide import LAYOUTS
@@ -74,7 +74,7 @@ def plan(tmp_path: Path, topology: Topology, **more: object) -> RoutingPlan:
     return made
 
 
-def staged_messages(staged: list[Staged], place: int) -> list[str]:
+def staged_messages(staged: list[StagedPart], place: int) -> list[str]:
     chosen = [one for one in staged if one.destination == place]
     batches = [b for one in chosen for b in read_staged(Path(one.file), one.nbytes, one.crc)]
     return [message.payload.decode() for batch in batches for message in decode_messages(batch)]
@@ -155,7 +155,7 @@ def test_a_plan_is_read_from_its_file_and_built_once(tmp_path: Path, topology: T
 
 def test_descriptors_name_every_file_and_end_with_the_counters() -> None:
     counters = Counters(read=3, queues={"q": 2})
-    staged = Staged(1, "f", 2, 30, 4)
+    staged = StagedPart(1, "f", 2, 30, 4)
     rows = descriptors([staged], counters).to_pylist()
     assert rows[0] == {
         "destination": 1, "file": "f", "rows": 2, "nbytes": 30, "crc": 4, "counters": None,

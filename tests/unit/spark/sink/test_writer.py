@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headgate.errors import HeadgateError
 from headgate.spark.datasource import HeadgateSource
 from headgate.spark.sink.destination import BatchMark
-from headgate.spark.sink.staging import Staged
+from headgate.spark.sink.staging import StagedPart
 from headgate.spark.sink.writer import (
     DESCRIPTOR_NAMES,
     batch_writer,
@@ -94,7 +94,7 @@ def test_a_table_is_refused_with_the_reason_when_it_is_created_and_when_it_is_us
 
 
 def test_descriptors_give_back_their_staged_files():
-    staged = [Staged(0, "a", 1, 2, 3), Staged(4, "b", 5, 6, 7)]
+    staged = [StagedPart(0, "a", 1, 2, 3), StagedPart(4, "b", 5, 6, 7)]
     counters = pa.record_batch({name: [None] for name in DESCRIPTOR_NAMES})
     files = pa.record_batch({n: [getattr(one, n) for one in staged] for n in DESCRIPTOR_NAMES})
     assert list(read_descriptors([files, counters])) == staged

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
@@ -8,7 +9,7 @@ import pytest
 
 from headgate.errors import StreamCorrupt
 from headgate.message import Message
-from headgate.streams.format import index_path, log_path, sealed_path
+from headgate.streams.format import SegmentFile, index_path, log_path, sealed_path
 from headgate.streams.options import StreamOptions
 from headgate.streams.read import scan as reader
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
@@ -163,11 +164,11 @@ def test_a_gap_in_one_listing_is_checked_by_another(
     three_segments: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory that is read while a segment is sealed may show neither of its forms."""
-    from headgate.streams.read import catalog as module
+    from headgate.streams import listing as module
 
     real, misses = module.segment_files, iter([True, False, False, True, False])
 
-    def racing(directory: Path) -> list:
+    def racing(directory: Path, known: Mapping[str, SegmentFile]) -> list[SegmentFile]:
         found = real(directory)
         return found[1:] if next(misses, False) else found
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.columns.shred import shred_chunk, shred_messages
+from headgate.columns.shred import shred_chunk
 from headgate.errors import InvalidMessage, StreamCorrupt
 from headgate.filters.nodes import Field
 from headgate.message import OPAQUE, Message, validate
@@ -25,7 +25,7 @@ NOW = 1_750_000_000_000_000
 
 def chunk_of(messages, *, first_offset=0, meta=NO_META, indexed=()):
     encoded = encode_chunk(
-        shred_chunk(messages, [m.payload for m in messages], indexed, NOW, shred_messages),
+        shred_chunk(messages, [m.payload for m in messages], indexed, NOW),
         first_offset,
         meta,
     )

@@ -5,7 +5,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headgate.streams.segments.hot_framing import Framed, frame, rebuild
+from headgate.streams.segments.hot_framing import StoredColumn, frame, rebuild
 
 KINDS = {
     "int": ([None, 1, -5, 2**62], pa.int64()),
@@ -22,7 +22,7 @@ KINDS = {
 def through(array):
     framed = frame(array)
     stored = tuple(pa.py_buffer(bytes(memoryview(buffer))) for buffer in framed.buffers)
-    found = rebuild(Framed(*framed[:4], stored), len(array))
+    found = rebuild(StoredColumn(*framed[:4], stored), len(array))
     found.validate(full=True)
     return found
 

@@ -11,7 +11,7 @@ from headgate.streams.format import index_path, segment_files
 from headgate.streams.upkeep.retention import (
     SegmentInfo,
     delete_segments,
-    expired,
+    find_expired,
     segment_infos,
     trim,
 )
@@ -23,7 +23,7 @@ NOW = CLOCK + 5 * DAY
 
 
 def kept(**limits: object) -> list[int]:
-    dropped = expired(SEGMENTS, now_us=NOW, **limits)  # type: ignore[arg-type]
+    dropped = find_expired(SEGMENTS, now_us=NOW, total_bytes=500, **limits)  # type: ignore[arg-type]
     assert dropped == SEGMENTS[: len(dropped)]
     return [s.first_offset for s in SEGMENTS[len(dropped) :]]
 
@@ -47,8 +47,8 @@ def test_the_oldest_segments_expire_until_the_rest_is_small_enough(limit: int, l
 
 def test_the_newest_segment_never_expires() -> None:
     assert kept(max_age=timedelta(microseconds=1), max_bytes=1, before_offset=10**6) == [40]
-    assert expired([], now_us=NOW, max_bytes=1) == []
-    assert expired(SEGMENTS[:1], now_us=NOW, max_bytes=1) == []
+    assert find_expired([], now_us=NOW, max_bytes=1, total_bytes=100) == []
+    assert find_expired(SEGMENTS[:1], now_us=NOW, max_bytes=1, total_bytes=100) == []
 
 
 def test_only_whole_segments_before_an_offset_expire() -> None:
@@ -58,7 +58,7 @@ def test_only_whole_segments_before_an_offset_expire() -> None:
 
 def test_a_young_segment_protects_the_older_ones_behind_it_from_leaving_a_hole() -> None:
     late = [SegmentInfo(0, 10, NOW, 1), SegmentInfo(10, 20, CLOCK, 1), SegmentInfo(20, 30, NOW, 1)]
-    assert expired(late, now_us=NOW, max_age=timedelta(days=1)) == []
+    assert find_expired(late, now_us=NOW, max_age=timedelta(days=1)) == []
 
 
 def test_a_timestamp_that_is_yet_to_come_counts_as_the_time_of_writing() -> None:
@@ -66,10 +66,10 @@ def test_a_timestamp_that_is_yet_to_come_counts_as_the_time_of_writing() -> None
         replace(s, last_timestamp=NOW + 1000 * DAY, written=s.last_timestamp) for s in SEGMENTS
     ]
     for days, left in ((10, 5), (3, 3), (1, 1)):
-        dropped = expired(future, now_us=NOW, max_age=timedelta(days=days))
+        dropped = find_expired(future, now_us=NOW, max_age=timedelta(days=days))
         assert len(future) - len(dropped) == left
     unknown = [replace(s, written=0) for s in future]
-    assert expired(unknown, now_us=NOW, max_age=timedelta(days=1)) == []
+    assert find_expired(unknown, now_us=NOW, max_age=timedelta(days=1)) == []
 
 
 def test_one_message_of_2099_does_not_stop_retention_by_age(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def four_segments(tmp_path: Path) -> Path:
 
 
 def test_segments_are_described_from_their_summaries(four_segments: Path) -> None:
-    found = segment_infos(four_segments)
+    found = list(segment_infos(four_segments))
     assert [s.first_offset for s in found] == [0, 10, 20, 30]
     assert [s.last_timestamp for s in found] == [CLOCK + i * DAY for i in range(4)]
     assert all(s.nbytes > 1000 for s in found)
@@ -112,7 +112,7 @@ def test_trimming_deletes_the_files_of_hot_and_sealed_segments(four_segments: Pa
 
 
 def test_deleting_a_deleted_segment_is_no_error(four_segments: Path) -> None:
-    infos = segment_infos(four_segments)[:1]
+    infos = list(segment_infos(four_segments))[:1]
     delete_segments(four_segments, infos)
     left = segment_files(four_segments)
     delete_segments(four_segments, infos)

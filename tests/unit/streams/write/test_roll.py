@@ -35,7 +35,7 @@ def writer(tmp_path: Path) -> Iterator[Writer]:
 
 def write(writer: Writer, *payloads: bytes) -> None:
     for payload in payloads:
-        writer.accept(Message(payload))
+        writer.accept([Message(payload)])
         writer.commit()
 
 
@@ -99,5 +99,5 @@ def test_a_roll_that_can_neither_succeed_nor_be_undone_ends_the_writer(
         with pytest.raises(StreamWriteError):
             writer.roll()
     with pytest.raises(StreamWriteError, match="Input/output error"):
-        writer.accept(Message(b"second"))
+        writer.accept([Message(b"second")])
     assert log_path(writer.directory, 0).exists()

@@ -309,7 +309,7 @@ PICKING_PER_ROW_PICKED: Final = 2.0
 
 
 def least_saving(count: int) -> float:
-    """Return what picking must save in a batch of so many rows, however few are picked."""
+    """Return the cost that picking must save in a batch of `count` rows, however few are picked."""
     return PICKING + PICKING_PER_ROW * count
 
 
@@ -335,16 +335,16 @@ def weight_of(node: Filter) -> Weight:
         case TopicMatch():
             return _text_weight(TOPIC, SEARCHED)
         case Compare(right=right) if not isinstance(right, Literal):
-            return _always(COMPUTED)
+            return _constant_weight(COMPUTED)
         case Compare(left=left) | In(value=left) if not isinstance(left, Field):
-            return _always(COMPUTED)
+            return _constant_weight(COMPUTED)
         case In(items=items):
-            return _always(PLAIN * len(items))
+            return _constant_weight(PLAIN * len(items))
         case _:
-            return _always(PLAIN)
+            return _constant_weight(PLAIN)
 
 
-def _always(cost: float) -> Weight:
+def _constant_weight(cost: float) -> Weight:
     return Weight(cost, lambda rows: cost)
 
 

@@ -47,7 +47,7 @@ UFUNC: Final[dict[CompareOp, np.ufunc]] = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
-FEW: Final = 8  # constants: so many comparisons cost less than one lookup in a hash table
+FEW: Final = 8  # constants: up to this number, comparisons cost less than a lookup in a hash table
 
 
 class OperandValues(NamedTuple):
@@ -328,7 +328,7 @@ def int_arithmetic(op: ArithOp, left: Vector, right: Vector) -> Vector:
             return _remainder(a, b, valid)
     if _always_fits(op, a, b):
         return Vector(result, valid)
-    return Vector(result, join_valid(valid, ~_overflowed(op, a, b, result)))
+    return Vector(result, join_valid(valid, ~_find_overflows(op, a, b, result)))
 
 
 def _remainder(a: Array, b: Array, valid: Bools | None) -> Vector:
@@ -352,7 +352,7 @@ def _extremes(values: Array) -> tuple[int, int]:
     return (int(values.min()), int(values.max())) if values.size else (0, 0)
 
 
-def _overflowed(op: ArithOp, a: Array, b: Array, result: Array) -> Bools:
+def _find_overflows(op: ArithOp, a: Array, b: Array, result: Array) -> Bools:
     if op == "+":
         wrapped: Bools = ((a ^ result) & (b ^ result)) < 0
     elif op == "-":

@@ -52,7 +52,7 @@ from headgate.filters.nodes import (
     Operand,
     Or,
     TopicMatch,
-    joined,
+    join_terms,
     walk,
 )
 from headgate.filters.normal import EXACT_AS_DOUBLE, NormalFilter, conjuncts, normalize
@@ -110,7 +110,7 @@ def compile_sql(
         wheres.append(answer.where)
         if answer.reasons:
             uncertain[term] = "; ".join(answer.reasons)
-    residual = joined(And, uncertain) if uncertain else None
+    residual = join_terms(And, uncertain) if uncertain else None
     where = writer.finish(all_of(wheres), first_parameter)
     return SqlPlan(where, residual, tuple(uncertain.values()))
 

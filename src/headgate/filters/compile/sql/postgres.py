@@ -2,7 +2,7 @@
 
 Headers are `jsonb`, whose numbers keep their point, so `1` and `1.0` stay an int and a float. PostgreSQL types
 expressions, not values, and a cast that fails ends the query, so every cast stands inside a CASE: AND promises
-no order of evaluation. TextFacet is compared under COLLATE "C", which is the order of code points.
+no order of evaluation. Text is compared under COLLATE "C", which is the order of code points.
 
 Numbers are computed so that no row can end the query with an error. An operand is an int on one row and a float on the
 next, so it is written twice: exactly, as `numeric`, for rows where everything in it is an int, and as a double.
@@ -136,14 +136,14 @@ class PostgresWriter(SqlWriter[PostgresNumber]):
         # As doubles, all ints keep their order to a small number.
         small = constant is not None and abs(constant) < EXACT_AS_DOUBLE
         compared = doubles if small and integral != ALWAYS else choose(integral, ints, doubles)
-        return _settle(compared, left.doubts + right.doubts)
+        return _add_doubts(compared, left.doubts + right.doubts)
 
     def number_in(
         self, number: PostgresNumber, values: Sequence[int | float], *, negated: bool
     ) -> SqlAnswer:
         word = "NOT IN" if negated else "IN"
         constants = list_fragments(bind(float(value), DOUBLE_HOLE) for value in values)
-        return _settle(write(f"{{0}} {word} ({{1}})", number.double, constants), number.doubts)
+        return _add_doubts(write(f"{{0}} {word} ({{1}})", number.double, constants), number.doubts)
 
     # -- text ---------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ def _like_part(part: str | None) -> str:
     return "_" if part is None else part.translate(_LIKE_ESCAPED)
 
 
-def _settle(compared: Sql, doubts: tuple[Sql, ...]) -> SqlAnswer:
+def _add_doubts(compared: Sql, doubts: tuple[Sql, ...]) -> SqlAnswer:
     if not doubts:
         return SqlAnswer(compared)
     # In this order: a doubt is safe to compute once those before it are excluded.
@@ -194,10 +194,10 @@ def int_number(column: Sql) -> PostgresNumber:
 
 def json_number(json: Sql, scalar: Sql) -> PostgresNumber:
     number = write("jsonb_typeof{0} = 'number'", json)
-    pointless = write("strpos({0}, '.') = 0", scalar)
+    has_no_point = write("strpos({0}, '.') = 0", scalar)
     return PostgresNumber(
-        pointless,
-        write("CASE WHEN {0} AND {1} THEN {2}::numeric END", number, pointless, json),
+        has_no_point,
+        write("CASE WHEN {0} AND {1} THEN {2}::numeric END", number, has_no_point, json),
         write("CASE WHEN {0} THEN {1}::float8 END", number, json),
     )
 
@@ -267,7 +267,7 @@ def _sum(op: ArithOp, left: PostgresNumber, right: PostgresNumber) -> _Double:
     value = write(f"({{0}} {op} {{1}})", left.double, right.double)
     if math.isfinite(left.high + right.high):
         return _Double(value, _LEAST, left.high + right.high)
-    doubts = [_beyond(side, _LEAST, _SAFE_TERM) for side in (left, right)]
+    doubts = [_is_out_of_range(side, _LEAST, _SAFE_TERM) for side in (left, right)]
     return _Double(value, _LEAST, 2 * _SAFE_TERM, (any_of(doubts),))
 
 
@@ -280,7 +280,7 @@ def _product(left: PostgresNumber, right: PostgresNumber) -> _Double:
         return _Double(value, low, high)
     if right.constant is not None:
         factor = abs(float(right.constant))
-        return _rising(value, left, lambda x: x * factor)
+        return _guard_product(value, left, lambda x: x * factor)
     return _doubtful(value, left, right)
 
 
@@ -293,20 +293,22 @@ def _quotient(left: PostgresNumber, right: PostgresNumber) -> _Double:
         return _Double(value, low, high)
     if right.constant is not None:
         divisor = abs(float(right.constant))
-        return _rising(value, left, lambda x: x / divisor)
+        return _guard_product(value, left, lambda x: x / divisor)
     if left.constant is not None:
-        return _falling(value, right, abs(float(left.constant)))
+        return _guard_quotient(value, right, abs(float(left.constant)))
     return _doubtful(value, left, right)
 
 
-def _rising(value: Sql, side: PostgresNumber, magnitude: Callable[[float], float]) -> _Double:
+def _guard_product(
+    value: Sql, side: PostgresNumber, magnitude: Callable[[float], float]
+) -> _Double:
     """Write `value` where it is finite; 0 where `side` is too small for it, NULL where it is too large."""
     underflow = _first(lambda x: magnitude(x) > 0)
     overflow = _first(lambda x: not math.isfinite(magnitude(x)))
     return _between(value, side, (underflow, Sql("0::float8")), (overflow, _NO_DOUBLE))
 
 
-def _falling(value: Sql, divisor: PostgresNumber, dividend: float) -> _Double:
+def _guard_quotient(value: Sql, divisor: PostgresNumber, dividend: float) -> _Double:
     """Write a constant divided by a field: NULL where the field is too small, 0 where it is too large."""
     overflow = _first(lambda x: math.isfinite(dividend / x))
     underflow = _first(lambda x: dividend / x == 0)
@@ -331,11 +333,13 @@ def _between(
 
 
 def _doubtful(value: Sql, left: PostgresNumber, right: PostgresNumber) -> _Double:
-    doubts = any_of(_beyond(side, 1 / _SAFE_FACTOR, _SAFE_FACTOR) for side in (left, right))
+    doubts = any_of(
+        _is_out_of_range(side, 1 / _SAFE_FACTOR, _SAFE_FACTOR) for side in (left, right)
+    )
     return _Double(value, _SAFE_FACTOR**-2, _SAFE_FACTOR**2, (doubts,))
 
 
-def _beyond(side: PostgresNumber, low: float, high: float) -> Sql:
+def _is_out_of_range(side: PostgresNumber, low: float, high: float) -> Sql:
     parts = []
     if side.high > high:
         parts.append(write("abs({0}) > {1}", side.double, bind(high, DOUBLE_HOLE)))

@@ -46,7 +46,7 @@ REMAINDER: Final = (
     "SQLite has no remainder of floats: where one side of % is a float, Python checks the message"
 )
 PATTERN: Final = "SQLite accepts no pattern longer than 50,000 bytes"
-TOPIC: Final = "SQLite has no regular expressions: with wildcards on both sides of a word, one of them #, Python checks the message"
+NO_REGEX: Final = "SQLite has no regular expressions: with wildcards on both sides of a word, one of them #, Python checks the message"
 LONGEST_GLOB: Final = 50_000  # bytes, SQLITE_MAX_LIKE_PATTERN_LENGTH
 
 _GLOB_SPECIAL: Final = re.compile(r"[*?\[]")
@@ -142,20 +142,20 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
         if (constant is not None and abs(constant) < EXACT_AS_DOUBLE) or (
             left.integral and right.integral
         ):
-            return _settle(exact, left, right)
+            return _add_doubts(exact, left, right)
         as_doubles = write(f"{{0}} {op} {{1}}", _as_double(left), _as_double(right))
         if False in (left.integral, right.integral):
-            return _settle(as_doubles, left, right)
+            return _add_doubts(as_doubles, left, right)
         ints = all_of([_is_integer(left), _is_integer(right)])
         compared = write("CASE WHEN {0} THEN {1} ELSE {2} END", ints, exact, as_doubles)
-        return _settle(compared, left, right)
+        return _add_doubts(compared, left, right)
 
     def number_in(
         self, number: SqliteNumber, values: Sequence[int | float], *, negated: bool
     ) -> SqlAnswer:
         word = "NOT IN" if negated else "IN"
         found = write(f"{{0}} {word} ({{1}})", number.value, list_fragments(map(bind, values)))
-        return _settle(found, number)
+        return _add_doubts(found, number)
 
     # -- text ---------------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
         # Between two words, # may stand for no word: the dots around it are then one dot.
         least = sum(word != MANY for word in words) - 1
         loose = "".join(_loose_word(words, at) for at in range(len(words)))
-        return SqlAnswer(all_of([self._topic("GLOB", loose), self._dots(">=", least)]), (TOPIC,))
+        return SqlAnswer(all_of([self._topic("GLOB", loose), self._dots(">=", least)]), (NO_REGEX,))
 
     def _topic_around(self, words: tuple[str, ...]) -> Sql:
         """Write one run of wildcards with # in it: as many words as it has *, or more."""
@@ -207,7 +207,7 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
         return Sql(f"length({topic}) - length(replace({topic}, '.', '')) {op} {count}")
 
 
-def _settle(compared: Sql, *numbers: SqliteNumber) -> SqlAnswer:
+def _add_doubts(compared: Sql, *numbers: SqliteNumber) -> SqlAnswer:
     checks = [check for number in numbers for check in number.checks]
     doubts = [doubt for number in numbers for doubt in number.doubts]
     return SqlAnswer(all_of([any_of([*doubts, compared]), *checks]), (REMAINDER,) if doubts else ())

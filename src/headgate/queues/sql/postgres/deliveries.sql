@@ -1,3 +1,5 @@
+-- States of a delivery, as in engine.State: 0 READY, 1 DELAYED, 2 LEASED, 3 DEAD.
+
 -- name: promote
 -- Queue, now. Due deliveries become ready; after the last attempt, dead. A delivery that was leased together with others
 -- gets its attempt back, and is claimed alone from now on.
@@ -55,7 +57,7 @@ WITH queue_state AS MATERIALIZED (
         (random() * 9007199254740991)::bigint AS token,
         $8::boolean AND NOT q.paused AND EXISTS (SELECT 1 FROM delivery d WHERE d.queue = $1 AND d.state IN (1, 2)
             AND d.visible_at >= 0 AND d.visible_at <= coalesce($4::bigint, now_us())) AS due,
-        CASE WHEN cardinality($5::bigint[]) = 0 THEN set_config('synchronous_commit', 'off', true) END AS lasting,
+        CASE WHEN cardinality($5::bigint[]) = 0 THEN set_config('synchronous_commit', 'off', true) END AS relaxed,
         (SELECT version FROM catalog) AS version
     FROM (SELECT) one LEFT JOIN queue q ON q.id = $1
 ), acked AS (
@@ -147,6 +149,50 @@ ORDER BY d.rank, d.message LIMIT $2
 -- LATERAL, with a limit: PostgreSQL reads the deliveries first, in order, and then their messages.
 CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
 
+-- name: first_candidates
+-- As candidates, among the first {most} ready deliveries.
+SELECT d.message, d.rank, d.grp, d.doubt FROM (
+    SELECT message, rank, grp, doubt, keys FROM delivery WHERE queue = $1 AND state = 0 AND rank <= 0
+    ORDER BY rank, message LIMIT {most}) d{join}
+WHERE {where}
+    AND (d.grp IS NULL OR (
+        SELECT b.message FROM delivery b
+        WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
+ORDER BY d.rank, d.message LIMIT $2
+
+-- name: key_range
+{key} >= {first} AND {key} < {end}
+
+-- name: range_candidates
+-- Queue, limit, then the parameters of the gap. As candidates, but unordered, so that the index on the header can be used.
+SELECT d.message, d.rank, d.grp, d.doubt FROM delivery d{join}
+WHERE d.queue = $1 AND d.state = 0 AND {where}
+    AND (d.grp IS NULL OR (
+        SELECT b.message FROM delivery b
+        WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
+LIMIT $2
+
+-- name: range_by_key
+-- Queue, limit, then the parameters of the gaps. The number of keys in the range, up to {most}; then, if they are fewer, the
+-- first candidates of each. The recursion jumps from key to key in the index on the header.
+WITH RECURSIVE found (key) AS (
+    (SELECT {key} FROM delivery d WHERE d.queue = $1 AND d.state = 0 AND {key} >= {first} AND {key} < {end}
+     ORDER BY {key} LIMIT 1)
+    UNION ALL
+    SELECT (SELECT {key} FROM delivery d WHERE d.queue = $1 AND d.state = 0 AND {key} > f.key AND {key} < {end}
+        ORDER BY {key} LIMIT 1)
+    FROM found f WHERE f.key IS NOT NULL
+), keys AS MATERIALIZED (SELECT key FROM found WHERE key IS NOT NULL LIMIT {most})
+SELECT count(*), 0, NULL::text, 0 FROM keys
+UNION ALL
+SELECT x.message, x.rank, x.grp, x.doubt FROM keys k CROSS JOIN LATERAL (
+    SELECT d.message, d.rank, d.grp, d.doubt FROM delivery d{join}
+    WHERE (SELECT count(*) FROM keys) < {most} AND d.queue = $1 AND d.state = 0 AND {key} = k.key AND {where}
+        AND (d.grp IS NULL OR (
+            SELECT b.message FROM delivery b
+            WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
+    ORDER BY d.rank, d.message LIMIT $2) x
+
 -- name: scan_page
 -- Queue, limit, after which message, then the parameters of the gaps. The next deliveries by id, in all states: their
 -- number and the last id; then those that match.
@@ -154,20 +200,41 @@ WITH page AS MATERIALIZED (
     SELECT message, rank, keys FROM delivery WHERE queue = $1 AND message > $3 ORDER BY message LIMIT $2
 )
 SELECT count(*), max(message) FROM page
-UNION ALL (SELECT 0, d.message FROM page d{join} WHERE {where} LIMIT {most})
+UNION ALL (SELECT 0, d.message FROM page d WHERE {where} LIMIT {most})
+
+-- name: scan_messages
+-- As scan_page, for a condition on messages. Where at least one message in four of this range of ids is in the queue, the
+-- range is read: a lookup of each message takes five times as long. Of a small queue in a large database, each is
+-- looked up.
+WITH page AS MATERIALIZED (
+    SELECT count(*) AS n, max(message) AS last, max(message) - min(message) < 4 * count(*) AS is_dense
+    FROM (SELECT message FROM delivery WHERE queue = $1 AND message > $3 ORDER BY message LIMIT $2) p
+)
+SELECT n, last FROM page
+UNION ALL (
+    SELECT 0, d.message FROM message m CROSS JOIN LATERAL (
+        SELECT message, rank, keys FROM delivery WHERE queue = $1 AND message = m.id LIMIT 1) d
+    WHERE (SELECT is_dense FROM page) AND m.id > $3 AND m.id <= (SELECT last FROM page) AND {where} LIMIT {most})
+UNION ALL (
+    SELECT 0, d.message FROM delivery d{join}
+    WHERE NOT (SELECT is_dense FROM page) AND d.queue = $1 AND d.message > $3 AND d.message <= (SELECT last FROM page)
+        AND {where} LIMIT {most})
 
 -- name: running_transactions
 -- The oldest running transaction, and the next one; equal when none is running.
 SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s
 
 -- name: claimable_among
--- Queue, limit, messages.
-SELECT d.message, d.rank, d.grp, d.doubt FROM delivery d
-WHERE d.queue = $1 AND d.message = ANY ($3::bigint[]) AND d.state = 0
-    AND (d.grp IS NULL OR (
-        SELECT b.message FROM delivery b
-        WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
-ORDER BY d.rank, d.message LIMIT $2
+-- Queue, limit, messages. Sorted apart: in one step with the lookups, the planner would rather read the whole queue in
+-- order than sort.
+WITH known AS MATERIALIZED (
+    SELECT d.message, d.rank, d.grp, d.doubt FROM delivery d
+    WHERE d.queue = $1 AND d.message = ANY ($3::bigint[]) AND d.state = 0
+        AND (d.grp IS NULL OR (
+            SELECT b.message FROM delivery b
+            WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
+)
+SELECT message, rank, grp, doubt FROM known ORDER BY rank, message LIMIT $2
 
 -- name: after_position
 (d.rank, d.message) > ({rank}, {message})
@@ -176,14 +243,15 @@ ORDER BY d.rank, d.message LIMIT $2
 d.message <> ALL ({ids}::bigint[])
 
 -- name: lease
--- Queue, messages, now, lease, doubt. Deliveries that are no longer ready, or whose group is busy now, are left out.
+-- Queue, messages, now, lease, doubt. Deliveries that are no longer ready, or whose group is busy now, are left out. Locked
+-- in no order: nobody waits for a lock that is skipped, and with an order the planner would read the whole queue.
 WITH locked AS MATERIALIZED (
     SELECT d.message FROM delivery d
     WHERE d.queue = $1 AND d.message = ANY ($2::bigint[]) AND d.state = 0
         AND (d.grp IS NULL OR (
             SELECT b.message FROM delivery b
             WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
-    ORDER BY d.message FOR UPDATE OF d SKIP LOCKED
+    FOR UPDATE OF d SKIP LOCKED
 )
 UPDATE delivery d
 SET state = 2, visible_at = coalesce($3::bigint, now_us()) + $4::bigint,
@@ -193,10 +261,13 @@ WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM locked))
 RETURNING d.message
 
 -- name: leased
--- Queue, messages.
+-- Queue, messages. Sorted apart, see claimable_among.
+WITH known AS MATERIALIZED (
+    SELECT message, rank, token, attempts, grp FROM delivery WHERE queue = $1 AND message = ANY ($2::bigint[])
+)
 SELECT d.message, d.token, d.attempts, d.grp, {columns}
-FROM delivery d CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
-WHERE d.queue = $1 AND d.message = ANY ($2::bigint[])
+FROM (SELECT * FROM known ORDER BY rank, message) d
+CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
 ORDER BY d.rank, d.message
 
 -- name: ack

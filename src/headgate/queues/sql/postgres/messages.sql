@@ -97,22 +97,3 @@ FROM unrouted u JOIN message m ON m.id = u.message ORDER BY u.message LIMIT $1 F
 
 -- name: delete_unrouted
 DELETE FROM unrouted WHERE message = ANY ($1::bigint[])
-
--- name: share_stored
--- For a subscription that starts with the stored messages, which will share them.
-UPDATE delivery SET shared = true WHERE NOT shared
-
--- name: share_stored_in
--- As share_stored, for the messages of one queue.
-UPDATE delivery SET shared = true WHERE NOT shared AND queue = $1
-
--- name: stored_messages
--- After which message, limit, source or NULL, now: for a subscription that starts with the stored messages. They keep the
--- rest of their delay, and their group. Unrouted messages are routed to it later.
-SELECT m.id, s.delay, s.grp, {columns} FROM message m CROSS JOIN LATERAL (
-    SELECT count(*) AS count, max(d.grp) AS grp, min(CASE WHEN d.state = 1 AND d.attempts = 0
-        THEN greatest(d.visible_at - coalesce($4::bigint, now_us()), 0) ELSE 0 END) AS delay
-    FROM delivery d WHERE d.message = m.id AND d.shared AND ($3::bigint IS NULL OR d.queue = $3::bigint)) s
-WHERE m.id > $1 AND s.count > 0
-    AND NOT EXISTS (SELECT 1 FROM unrouted u WHERE u.message = m.id)
-ORDER BY m.id LIMIT $2

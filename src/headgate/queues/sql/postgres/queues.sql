@@ -40,9 +40,6 @@ WITH changed AS (UPDATE queue SET paused = $2::int::boolean WHERE id = $1 RETURN
 -- queue, now, lease
 UPDATE queue SET expires_at = coalesce($2::bigint, now_us()) + $3::bigint WHERE id = $1 RETURNING id
 
--- name: expired_queues
-SELECT id, name FROM queue WHERE kind = 'push' AND expires_at <= coalesce($1::bigint, now_us())
-
 -- name: delete_deliveries
 -- In pieces. Not IN (SELECT …), for which the planner may compare every delivery with each of them.
 DELETE FROM delivery WHERE queue = $1 AND message = ANY (ARRAY(

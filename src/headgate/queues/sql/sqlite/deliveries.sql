@@ -1,3 +1,5 @@
+-- States of a delivery, as in engine.State: 0 READY, 1 DELAYED, 2 LEASED, 3 DEAD.
+
 -- name: promote
 -- Queue, now. Due deliveries become ready; after the last attempt, dead. A delivery that was leased together with others
 -- gets its attempt back, and is claimed alone from now on.
@@ -33,6 +35,17 @@ FROM headgate_queue q WHERE q.id = ?1
 -- another member is leased, or delayed after a nack.
 SELECT d.message, d.rank, d.grp, d.doubt{columns} FROM headgate_delivery d {index}{join}
 WHERE d.queue = ?1 AND d.state = 0 AND {where}
+    AND (d.grp IS NULL OR NOT EXISTS (
+        SELECT 1 FROM headgate_delivery b
+        WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))
+ORDER BY d.rank, d.message LIMIT ?2
+
+-- name: first_candidates
+-- As candidates, among the first {most} ready deliveries.
+SELECT d.message, d.rank, d.grp, d.doubt FROM (
+    SELECT message, rank, grp, doubt, keys FROM headgate_delivery {index} WHERE queue = ?1 AND state = 0
+    ORDER BY rank, message LIMIT {most}) d{join}
+WHERE {where}
     AND (d.grp IS NULL OR NOT EXISTS (
         SELECT 1 FROM headgate_delivery b
         WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))

@@ -40,11 +40,3 @@ FROM headgate_unrouted u JOIN headgate_message m ON m.id = u.message ORDER BY u.
 
 -- name: delete_unrouted
 DELETE FROM headgate_unrouted WHERE message IN (SELECT value FROM json_each(?1))
-
--- name: stored_messages
--- After which message, limit, source or NULL, now: for a subscription that starts with the stored messages. They keep the
--- rest of their delay, and their group. Messages without a delivery are routed to it later, see unrouted_messages.
-SELECT m.id, min(CASE WHEN d.state = 1 AND d.attempts = 0 THEN max(d.visible_at - ?4, 0) ELSE 0 END), max(d.grp), {columns}
-FROM headgate_message m CROSS JOIN headgate_delivery d ON d.message = m.id
-WHERE m.id > ?1 AND (?3 IS NULL OR d.queue = ?3)
-GROUP BY m.id ORDER BY m.id LIMIT ?2

@@ -31,9 +31,6 @@ UPDATE headgate_queue SET paused = ?2 WHERE id = ?1
 -- queue, now, lease
 UPDATE headgate_queue SET expires_at = ?2 + ?3 WHERE id = ?1 RETURNING id
 
--- name: expired_queues
-SELECT id, name FROM headgate_queue WHERE kind = 'push' AND expires_at <= ?1
-
 -- name: delete_deliveries
 -- In pieces, so that other writers do not wait long for the lock.
 DELETE FROM headgate_delivery WHERE queue = ?1 AND message IN

@@ -1,4 +1,4 @@
-"""What may be said of a consumer: its members and which of them gets a message, how it waits, how it retries."""
+"""The options of a consumer: its members and which of them gets a message, how it waits, how it retries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from headgate.errors import QueueOptionsError
-from headgate.filters import Filter, FilterLike, Or, as_filter, joined
+from headgate.filters import Filter, FilterLike, Or, as_filter, join_terms
 from headgate.filters.compile import compile_predicate
 from headgate.message import Message
 
@@ -35,7 +35,7 @@ class Retry:
     most: timedelta = timedelta(minutes=5)
 
     def delay(self, attempts: int) -> timedelta:
-        """The delay before the next attempt, after so many."""
+        """The delay before the next attempt, after this number of attempts."""
         grown = self.first.total_seconds() * self.factor ** min(max(attempts - 1, 0), 64)
         return min(timedelta(seconds=min(grown, 1e9)), self.most)
 
@@ -71,6 +71,8 @@ class ConsumerGroup(Generic[D]):
         self._members = [(member, _acceptance(member)) for member in members]
         self._turn = itertools.count()
         self.filter = _union([member.filter for member in members])
+        # Whether it takes everything that the filter matches.
+        self.is_exact = all(member.predicate is None for member in members)
 
     def choose(self, message: Message) -> Member[D] | None:
         """The member to call; None when no member accepts the message. A predicate that raises rejects it."""
@@ -117,4 +119,4 @@ def _union(filters: Sequence[FilterLike | None]) -> Filter | None:
     trees = [as_filter(filter) for filter in filters if filter is not None]
     if len(trees) < len(filters):
         return None
-    return trees[0] if len(trees) == 1 else joined(Or, trees)
+    return trees[0] if len(trees) == 1 else join_terms(Or, trees)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from headgate.filters.printer import to_text
 from headgate.message import Message
 from headgate.queues import Member, Retry
-from headgate.queues.consumer_group import ConsumerGroup
+from headgate.queues.consumer_options import ConsumerGroup
 
 
 def test_a_retry_waits_longer_each_time_up_to_a_limit():

@@ -1,0 +1,94 @@
+"""What must not grow: a subscription from the first message, waking among many consumers, a change among many queues."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from typing import Any
+
+from figures import TIMES, Recorder, at_most
+
+from headgate.message import Message
+from headgate.queues.database import Database, connect
+
+REGIONS = ("EU", "US")
+
+
+def growth(bench: Recorder, engine: str, url: str, sizes: tuple[int, int, int]) -> None:
+    with connect(url) as db:
+        start_first(bench, engine, db, sizes)
+        herd(bench, engine, db)
+
+
+def start_first(bench: Recorder, engine: str, db: Database, sizes: tuple[int, int, int]) -> None:
+    """A subscription that starts with the stored messages, while another thread publishes."""
+    bench.part(f"{engine}: a subscription that starts with the first of many stored messages")
+    spent = {}
+    for size in sizes:
+        orders = db.queue("orders")
+        for at in range(0, size, 5_000):
+            made = range(at, min(at + 5_000, size))
+            orders.publish_many(Message(headers={"region": REGIONS[n % 2]}) for n in made)
+        with Publishing(db) as other:
+            began = time.perf_counter()
+            db.subscription("early", "region = 'EU'", start="first")
+            spent[size] = time.perf_counter() - began
+        name = f"{engine}, start='first' over {size:,} messages"
+        bench.add(name, spent[size] * 1000, "ms")
+        bench.add(f"{name}: longest publish meanwhile", other.longest_ms, "ms")
+        for queue in ("early", "orders"):
+            db.delete(queue)
+    small, *_, large = sizes
+    grown = (spent[large] / large) / (spent[small] / small)
+    name = f"{engine}, start='first', a message of {large:,} / of {small:,}"
+    bench.add(name, grown, TIMES, at_most(1.5))
+
+
+class Publishing:
+    """A thread that publishes to another queue, and how long its longest publish took."""
+
+    def __init__(self, db: Database) -> None:
+        self._queue = db.queue("other")
+        self.longest_ms, self._stopping = 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._publish)
+
+    def __enter__(self) -> Publishing:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._queue.delete()
+
+    def _publish(self) -> None:
+        while not self._stopping.wait(0.002):
+            began = time.perf_counter()
+            self._queue.publish(b"")
+            self.longest_ms = max(self.longest_ms, (time.perf_counter() - began) * 1000)
+
+
+def herd(bench: Recorder, engine: str, db: Database, messages: int = 50) -> None:
+    """Empty claims for each message, published one at a time to consumers without work."""
+    bench.part(f"{engine}: one message at a time for many idle threads")
+    for threads in (1, 10, 100):
+        queue, handled = db.queue(f"herd {threads}"), threading.Semaphore(0)
+
+        def handle(delivery: Any, handled: threading.Semaphore = handled) -> None:
+            handled.release()
+
+        late = []
+        with queue.consumer(handle, mode="notify", threads=threads) as consumer:
+            time.sleep(1)
+            consumer._ledger.report()  # begin to count here
+            for _ in range(messages):
+                began = time.perf_counter()
+                queue.publish(b"")
+                handled.acquire()
+                late.append((time.perf_counter() - began) * 1000)
+                time.sleep(0.02)
+            made = consumer._ledger.report().empty_claims / messages
+        bench.add(f"{engine}, empty claims a message, {threads} threads", made, "", at_most(2))
+        bench.add(f"{engine}, publish to handler, {threads} threads", statistics.median(late), "ms")
+        queue.delete()

@@ -1,0 +1,142 @@
+"""What a stream's history costs those at its end: a wake-up, the next offset and a new segment, at several lengths."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from figures import CPU_RATE, Recorder, at_least, at_most
+
+from headgate.message import Message
+from headgate.streams.stream import Stream
+from headgate.streams.superstream import SuperStream
+
+ROUNDS = 50
+FLAT = 2.0  # times the cost with the shortest history
+
+
+def bench_history(bench: Recorder, place: Path, quick: bool) -> None:
+    """Measure with more and more segments, then with more and more chunks in the last one."""
+    bench.part("History: what a consumer at the end, and its writer, pay for what is behind them")
+    for unit, sizes in (
+        ("segments", (1, 100, 1_000) if quick else (1, 100, 1_000, 10_000)),
+        ("chunks", (1, 100, 4_000) if quick else (1, 400, 4_000, 40_000)),
+    ):
+        first: dict[str, float] = {}
+        for size in sizes:
+            path = place / f"{unit}-{size}"
+            _write(path, size, unit)
+            for name, seconds in _measure(path).items():
+                flat = at_most(FLAT * 1e3 * first[name]) if name in first else None
+                first.setdefault(name, seconds)
+                bench.add(f"{name}, {size:,} {unit}", seconds * 1e3, "ms CPU", flat)
+            shutil.rmtree(path)
+
+
+def _write(path: Path, size: int, unit: str) -> None:
+    segment_bytes = 4096 if unit == "segments" else 1 << 30
+    stream = Stream.create(
+        path, fsync="never", segment_bytes=segment_bytes, max_bytes=1 << 40, chunk_messages=1
+    )
+    with stream, stream.producer() as producer:
+        payload = bytes(segment_bytes if unit == "segments" else 1)
+        for start in range(0, size, 1000):
+            producer.publish_many([payload] * min(1000, size - start))
+            producer.flush()
+    stream = Stream.open(path)
+    stream.reconfigure(segment_bytes=1 << 30)
+
+
+def _measure(path: Path) -> dict[str, float]:
+    with Stream.open(path) as stream, stream.producer() as producer:
+        consumer = stream.consume(start="next", follow=True)
+
+        def publish() -> None:
+            producer.publish(b"x")
+            producer.flush()
+
+        def wake() -> None:
+            assert consumer.poll() is not None
+            assert consumer.poll() is None
+
+        time.sleep(0.2)  # so that opening the stream is no longer a recent change
+        publish(), wake()
+        found = {
+            "a tail's wake-up": _median(wake, before=publish),
+            "next_offset": _median(lambda: stream.next_offset, before=publish),
+        }
+        consumer.close()
+    with Stream.open(path) as stream:
+        stream.reconfigure(segment_bytes=4096)
+        with stream.producer() as producer:
+
+            def publish_large() -> None:
+                producer.publish(bytes(4096))
+                producer.flush()
+
+            publish_large()
+            found["publish into a new segment"] = _median(publish_large)
+    return found
+
+
+def bench_partitions(bench: Recorder, place: Path, quick: bool) -> None:
+    """Follow one busy partition beside more and more idle ones."""
+    count = 20_000 if quick else 200_000
+    bench.part(f"A super stream: {count:,} messages of one partition, followed beside idle ones")
+    for partitions in (1, 8, 64):
+        path = place / f"super-{partitions}"
+        with SuperStream.create(path, partitions, fsync="never") as stream:
+            consumer = stream.consume(follow=True)
+            with stream.producer() as producer:
+                messages = [Message(bytes(50), headers={"n": n}) for n in range(count)]
+                producer.producers[-1].publish_many(messages)
+                producer.flush()
+            start = time.thread_time()
+            for _ in range(count):
+                next(consumer)
+            rate = count / (time.thread_time() - start)
+            consumer.close()
+        bench.add(f"one of {partitions} partitions, followed", rate, CPU_RATE, at_least(100_000))
+        shutil.rmtree(path)
+
+
+def bench_consume(bench: Recorder, place: Path, quick: bool) -> None:
+    """Consume the same stream as messages and as batches, in turns."""
+    count = 100_000 if quick else 1_000_000
+    bench.part(f"{count:,} messages, consumed to the end")
+    with Stream.create(place / "consumed", fsync="never") as stream:
+        with stream.producer() as producer:
+            headers = [{"region": f"r{n % 50}", "n": n} for n in range(count)]
+            producer.publish_many([Message(bytes(50), headers=found) for found in headers])
+        rates: dict[str, list[float]] = {"messages": [], "batches": []}
+        for _ in range(3):
+            for name, found in rates.items():
+                gc.collect()
+                start = time.thread_time()
+                if name == "messages":
+                    rows = sum(1 for _ in stream.consume())
+                else:
+                    rows = sum(batch.num_rows for batch in stream.consume().batches())
+                assert rows == count
+                found.append(count / (time.thread_time() - start))
+    messages, batches = (statistics.median(found) for found in rates.values())
+    bench.add("consume(): messages", messages, CPU_RATE, at_least(400_000))
+    figure = bench.add("consume().batches(): rows", batches, CPU_RATE)
+    bench.versus(figure, "the same as messages", messages)
+    shutil.rmtree(place / "consumed")
+
+
+def _median(work: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
+    """Return the seconds of this thread's CPU that `work` takes."""
+    gc.collect()
+    spent = []
+    for _ in range(ROUNDS):
+        before()
+        start = time.thread_time()
+        work()
+        spent.append(time.thread_time() - start)
+    return statistics.median(spent)

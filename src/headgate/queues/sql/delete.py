@@ -1,0 +1,43 @@
+"""Deleting queues with everything in them, in short transactions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.queues.engine import Notify, Operation
+from headgate.queues.sql.dialect import QueueDialect
+
+# Statements that delete the other rows of a queue. The last deletes the entry that says that the queue was deleted.
+_LEFTOVERS: Final = (
+    "delete_dedup_keys",
+    "delete_batches",
+    "delete_archive",
+    "delete_usage",
+    "delete_backlog",
+    "forget_deleted_queue",
+)
+
+
+class QueueDeletion:
+    """Deletes queues with everything in them, in pieces."""
+
+    def __init__(self, dialect: QueueDialect) -> None:
+        self._dialect = dialect
+
+    def delete(self, id: int) -> Operation[None]:
+        """Delete the queue, so that no more messages arrive; then everything that it holds."""
+        yield self._dialect.statement("delete_queue", id)
+        yield Notify((id,))  # its consumers find out that it was deleted
+        yield from self.finish()
+
+    def finish(self) -> Operation[None]:
+        """Delete what deleted queues hold, also where a process was killed before it was done.
+
+        Messages from the `inbox` view that are not yet routed stay: the subscriptions get them although their queue was
+        deleted.
+        """
+        for (id,) in (yield self._dialect.statement("deleted_queues")):
+            while (yield self._dialect.statement("delete_deliveries", id)):
+                pass
+            for name in _LEFTOVERS:
+                yield self._dialect.statement(name, id)

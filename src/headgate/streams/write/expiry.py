@@ -1,0 +1,95 @@
+"""Retention behind a writer: a thread that runs while there are full segments to look at, so that no message waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from headgate.clock import now_us
+from headgate.errors import StreamClosed, StreamError
+from headgate.streams.upkeep.retention import SegmentSizes, delete_expired
+from headgate.streams.write.writer import Writer
+
+_log = logging.getLogger(__name__)
+
+_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # before each retry
+
+
+class Expiry:
+    """Drops expired segments in the background."""
+
+    def __init__(self, writer: Writer, on_drop: Callable[[], None]) -> None:
+        """`on_drop` is called after segments were dropped."""
+        self._writer, self._on_drop = writer, on_drop
+        self._sizes = SegmentSizes(writer.directory)
+        self._changing = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._wanted = False
+
+    def begin(self) -> None:
+        """Look for expired segments, at once or after the look that is under way."""
+        options = self._writer.options
+        if options.max_age is None and options.max_bytes is None:
+            return
+        with self._changing:
+            self._wanted = True
+            if self._thread is None and not self._closing.is_set():
+                name = f"headgate retention {self._writer.directory.name}"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Wait for the look that is under way; there is no other after it."""
+        self._closing.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        failures = 0
+        while self._take_up():
+            try:
+                self._drop()
+                failures = 0
+            except StreamClosed:
+                self._closing.set()
+            except Exception as problem:
+                pause = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
+                failures += 1
+                self._note_failure(problem, pause)
+                self._wanted = True
+                self._closing.wait(pause)
+
+    def _take_up(self) -> bool:
+        """Tell whether there is work; when there is none, the thread ends."""
+        with self._changing:
+            go_on = self._wanted and not self._closing.is_set()
+            self._wanted = False
+            if not go_on:
+                self._thread = None
+            return go_on
+
+    def _drop(self) -> None:
+        options = self._writer.options
+        dropped = delete_expired(
+            self._writer,
+            now_us=now_us(),
+            max_age=options.max_age,
+            max_bytes=options.max_bytes,
+            sizes=self._sizes,
+        )
+        if dropped:
+            self._on_drop()
+
+    def _note_failure(self, problem: Exception, pause: float) -> None:
+        expected = isinstance(problem, StreamError | OSError)
+        _log.warning(
+            "stream %s: cannot drop expired segments, retrying in %.2f s: %s",
+            self._writer.directory,
+            pause,
+            problem,
+            exc_info=None if expected else problem,
+        )
