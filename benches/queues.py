@@ -349,6 +349,7 @@ class Size(NamedTuple):
     wakes: int
     backlog: int
     stored: tuple[int, int, int]  # before a subscription begins
+    subscriptions: tuple[int, int, int]  # beside the one that changes
 
 
 FULL = Size(
@@ -360,6 +361,7 @@ FULL = Size(
     wakes=200,
     backlog=20_000,
     stored=(10_000, 50_000, 200_000),
+    subscriptions=(1_000, 5_000, 10_000),
 )
 QUICK = Size(
     rows=30_000,
@@ -370,6 +372,7 @@ QUICK = Size(
     wakes=40,
     backlog=1_000,
     stored=(1_000, 2_000, 5_000),
+    subscriptions=(100, 500, 1_000),
 )
 
 
@@ -389,7 +392,7 @@ def run(
     if "cliffs" in parts:
         cliffs(bench, engine, url, size.rows)
     if "growth" in parts:
-        growth(bench, engine, _apart(url, "growth"), size.stored)
+        growth(bench, engine, _apart(url, "growth"), size.stored, size.subscriptions)
 
 
 def main() -> None:
