@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import asdict
@@ -138,7 +139,14 @@ def runner(tmp_path):
             (place / f"{group}.py").write_text(BENCH.format(group=group, then=then))
         only = [text for group in groups for text in ("--only", group)]
         command = [sys.executable, place, "--json", found, *only]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # A job in the background ignores SIGINT, and what it starts inherits that.
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
         return done.stdout, done.returncode, found
 
     return run_groups

@@ -37,7 +37,8 @@ class BatchColumns:
         """Return the values of that kind, null elsewhere; None when no row holds one."""
         if field.scope == "sys" and SYS_KINDS[field.name] != view:
             return None
-        array = self.column(column_name(field, view))
+        at = self._schema.get_field_index(column_name(field, view))
+        array = None if at < 0 else self.batch.column(at)
         if self.overflow is None or field.scope != "header":
             return array
         return self.overflow.complete_view(array, field.name, view)

@@ -128,12 +128,89 @@ def _finder(piece: Piece) -> Callable[[str, int, int], int]:
     if all(part is None for part in piece):
         count = len(piece)
         return lambda value, start, end: start + count if start + count <= end else -1
-    return _shift_and_finder(piece)
+    return _mixed_finder(piece)
+
+
+# ---- pieces of literals and `_` ----------------------------------------------------------------------
+
+NEAR: Final = (
+    64  # characters: up to here, a step for each costs less than finding the places of a literal
+)
+FAR: Final = (
+    65_536  # characters: in longer texts, the places of a literal would take too much memory
+)
+MAX_CHARACTERS: Final = 1024  # whose places are kept for one text
+
+
+def _mixed_finder(piece: Piece) -> Callable[[str, int, int], int]:
+    find_near, find_far = _shift_and_finder(piece), _places_finder(piece)
+
+    def find(value: str, start: int, end: int) -> int:
+        if end - start <= NEAR or len(value) > FAR:
+            return find_near(value, start, end)
+        at = find_near(value, start, start + NEAR)
+        return find_far(value, start, end) if at < 0 else at
+
+    return find
+
+
+def _places_finder(piece: Piece) -> Callable[[str, int, int], int]:
+    # A number holds one bit for each character of the text, so one AND tests all places at once. Where a character
+    # stands does not depend on the pattern: all patterns that are asked of one text share it.
+    characters = [c for part in piece for c in (part or (None,))]
+    literals = [(at, c) for at, c in enumerate(characters) if c is not None]
+    size = len(characters)
+
+    def find(value: str, start: int, end: int) -> int:
+        known, found = _places_in(value), -1
+        for at, character in literals:
+            places = known.get(character)
+            if places is None:
+                places = _learn_places(known, value, character)
+            found &= places >> (start + at)
+            if not found:
+                return -1
+        match_end = start + (found & -found).bit_length() - 1 + size
+        return match_end if match_end <= end else -1
+
+    return find
+
+
+@lru_cache(maxsize=4)
+def _places_in(text: str) -> dict[str, int]:
+    """Return the places found so far: bit i of a character's number says whether text[i] is that character."""
+    return {}
+
+
+def _learn_places(known: dict[str, int], text: str, character: str) -> int:
+    if len(known) >= MAX_CHARACTERS:
+        known.clear()
+    places = known[character] = find_places(text, character)
+    return places
+
+
+def find_places(text: str, character: str) -> int:
+    """Return a number whose bit i says whether text[i] is the character."""
+    if character not in text:
+        return 0
+    if text.isascii():
+        return _places_of_byte(text.encode(), ord(character))
+    planes, wanted = (t.encode("utf-32-le", "surrogatepass") for t in (text, character))
+    places = -1
+    for plane, byte in enumerate(wanted[:3]):  # the fourth byte of a code point is always zero
+        places &= _places_of_byte(planes[plane::4], byte)
+    return places
+
+
+def _places_of_byte(data: bytes, byte: int) -> int:
+    ones = bytearray(b"0" * 256)
+    ones[byte] = ord("1")
+    return int(data[::-1].translate(ones), 2)
 
 
 def _shift_and_finder(piece: Piece) -> Callable[[str, int, int], int]:
-    # Bit-parallel: bit i of the state says that the piece's first i+1 characters end here. One step per
-    # character of the text whatever the pattern, so a hostile mix of literals and `_` stays linear.
+    # Bit i of the state says that the piece's first i+1 characters end here. One step per character of the text
+    # whatever the pattern, so a hostile mix of literals and `_` stays linear.
     everywhere = 0
     places: dict[str, int] = {}
     position = 0

@@ -1,6 +1,7 @@
 """The Arrow mask: TRUE exactly where the reference says so, however the columns are laid out."""
 
 import random
+import sys
 import time
 
 import numpy as np
@@ -489,6 +490,62 @@ def test_the_clock_is_read_once_for_a_batch():
     ask = compile_mask(parse("n > UTC() AND UTC() + 0 < n"), ticks.__next__)
     assert ask(BatchColumns(batch)).tolist() == [False, True, True]
     assert ask(BatchColumns(batch)).tolist() == [False, False, True]
+
+
+def calls_inside_headgate(work):
+    """The number of our own functions that are called."""
+    calls = 0
+
+    def count(frame, event, arg):
+        nonlocal calls
+        calls += event == "call" and frame.f_globals["__name__"].startswith("headgate.")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_term_over_a_new_dictionary_costs_few_calls():
+    """In small batches the layers between the filter and the kernels cost more than the kernels."""
+    forget_dictionaries()
+    terms = ["a = 'x'", "b IN ('1', '2', '3')", "c LIKE 'value%'", "n > 10"]
+    for count in range(1, len(terms) + 1):
+        rows = range(4_096)
+        headers = (
+            {"a": "xyz"[i % 3], "b": str(i % 9), "c": f"value {i % 500}", "n": i} for i in rows
+        )
+        batch = shred_messages([Message(headers=values) for values in headers])
+        mask, columns = compile_mask(parse(" AND ".join(terms[:count]))), BatchColumns(batch)
+        assert (
+            calls_inside_headgate(lambda mask=mask, columns=columns: mask(columns))
+            <= 4 + 15 * count
+        )
+
+
+def test_codes_of_every_width_are_compared_as_they_are_stored():
+    for type_, words in (
+        (pa.int8(), 127),
+        (pa.uint8(), 255),
+        (pa.int16(), 300),
+        (pa.uint64(), 300),
+    ):
+        values = [f"value {i:03}" for i in range(words)]
+        codes = pa.array([*range(words), None], type_)
+        batch = pa.RecordBatch.from_pydict(
+            {"h.s.s": pa.DictionaryArray.from_arrays(codes, pa.array(values))}
+        )
+        for text, passes in (
+            (f"s = 'value {words - 1:03}'", lambda v, last=values[-1]: v == last),
+            (f"s <> 'value {words - 1:03}'", lambda v, last=values[-1]: v != last),
+            ("s >= 'value 100'", lambda v: v >= "value 100"),
+            ("s LIKE '%7'", lambda v: v.endswith("7")),
+        ):
+            for _ in range(3):  # the third time, the answers of the words are kept
+                assert mask_of(text, batch) == [*map(passes, values), False]
+        assert mask_of("s = s", batch) == [True] * words + [False]
 
 
 def test_a_mask_is_the_callers_own():

@@ -309,7 +309,7 @@ PICKING_PER_ROW_PICKED: Final = 2.0
 
 
 def least_saving(count: int) -> float:
-    """Return what picking must save in a batch of so many rows, however few are picked."""
+    """Return the cost that picking must save in a batch of `count` rows, however few are picked."""
     return PICKING + PICKING_PER_ROW * count
 
 

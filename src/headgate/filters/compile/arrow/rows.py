@@ -28,6 +28,13 @@ _DTYPES: Final[dict[int, np.dtype[Any]]] = {
         *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float64()),
     )
 }
+# By the bits of a code. No valid code is negative, and none is beyond what a signed one of 64 bits holds.
+CODE_DTYPES: Final[dict[int, np.dtype[Any]]] = {
+    8: np.dtype(np.uint8),
+    16: np.dtype(np.uint16),
+    32: np.dtype(np.uint32),
+    64: np.dtype(np.int64),
+}
 _MISSING: Final[Any] = object()
 _BOOL: Final = pa.bool_().id
 _KERNELS_READ: Final = frozenset({pa.string().id, pa.large_string().id})
@@ -133,11 +140,11 @@ class BatchRows:
 
     def _decode(self, source: FieldView) -> Any:
         field, view, name, decode = source
-        found: Any = None
-        if self._parent is not None:
+        if self._parent is None:
+            array = self._columns.view(field, view)
+            found: Any = None if array is None else decode(array)
+        else:
             found = self._take(self._parent, source)
-        elif (array := self._columns.view(field, view)) is not None:
-            found = decode(array)
         self._decoded[name] = found
         return found
 
@@ -158,7 +165,8 @@ def decode_vector(array: pa.Array) -> Vector | None:
     type_id, buffer = array.type.id, array.buffers()[1]
     if type_id == _BOOL:
         return Vector(unpack_bits(buffer, array.offset, count), valid)
-    return Vector(_numbers(buffer, type_id, array.offset, count), valid)
+    dtype = _DTYPES[type_id]
+    return Vector(np.frombuffer(buffer, dtype, count, array.offset * dtype.itemsize), valid)
 
 
 def decode_text(array: pa.Array) -> Codes | Strings | None:
@@ -169,13 +177,15 @@ def decode_text(array: pa.Array) -> Codes | Strings | None:
     valid = validity(array) if nulls else None
     if not isinstance(array, pa.DictionaryArray):
         return Strings(readable(array), valid)
-    dictionary, codes_id = readable(array.dictionary), array.type.index_type.id
-    codes = _numbers(array.buffers()[1], codes_id, array.offset, count)
+    dictionary, dtype = array.dictionary, CODE_DTYPES[array.type.bit_width]
+    codes = np.frombuffer(array.buffers()[1], dtype, count, array.offset * dtype.itemsize)
     if nulls := dictionary.null_count:  # a code may also stand for null
         if nulls == len(dictionary):
             return None
         present: Bools = validity(dictionary).take(codes, mode="clip")  # type: ignore[union-attr]
         valid = present if valid is None else valid & present
+    if dictionary.type.id not in _KERNELS_READ:
+        dictionary = readable(dictionary)
     return Codes(codes, valid, dictionary)
 
 
@@ -209,16 +219,12 @@ def truths(answers: pa.BooleanArray) -> Bools:
 
 def unpack_bits(bitmap: pa.Buffer, offset: int, count: int) -> Bools:
     """Unpack a bitmap of Arrow."""
+    if not offset:
+        packed = np.frombuffer(bitmap, np.uint8)
+        return np.unpackbits(packed, None, count, "little").view(np.bool_)
     first, skipped = divmod(offset, 8)
-    end = skipped + count
-    packed = np.frombuffer(bitmap, np.uint8, (end + 7) // 8, first)
-    bits = np.unpackbits(packed, None, end, "little").view(np.bool_)
-    return bits[skipped:] if skipped else bits
-
-
-def _numbers(buffer: pa.Buffer, type_id: int, offset: int, count: int) -> Array:
-    dtype = _DTYPES[type_id]
-    return np.frombuffer(buffer, dtype, count, offset * dtype.itemsize)
+    packed = np.frombuffer(bitmap, np.uint8, -1, first)
+    return np.unpackbits(packed, None, skipped + count, "little").view(np.bool_)[skipped:]
 
 
 def _take_valid(valid: Bools | None, at: Indices) -> Bools | None:

@@ -7,19 +7,18 @@ neither a batch nor a mapped file is kept alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Final, NamedTuple, TypeAlias
-from typing import Literal as OneOf
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.checksum import crc32
 from headgate.filters import logic
 from headgate.filters.compile.arrow.rows import (
+    CODE_DTYPES,
     Array,
     Bools,
     Codes,
@@ -34,7 +33,7 @@ from headgate.filters.nodes import CompareOp
 from headgate.filters.topics import compile_pattern, matches, regex_of_words
 from headgate.forks import call_in_child
 
-Holds: TypeAlias = Callable[[str], bool]
+TextPredicate: TypeAlias = Callable[[str], bool]
 Kernel: TypeAlias = Callable[[pa.Array], pa.Array]
 
 # RE2 is linear in the text, but its programs grow with the pattern; beyond this our own matcher is better.
@@ -55,8 +54,8 @@ class TextTest:
 
     __slots__ = ("_kernel", "_negated", "holds")
 
-    def __init__(self, holds: Holds, kernel: Kernel, negated: bool) -> None:
-        self.holds: Holds = (lambda value: not holds(value)) if negated else holds
+    def __init__(self, holds: TextPredicate, kernel: Kernel, negated: bool) -> None:
+        self.holds: TextPredicate = (lambda value: not holds(value)) if negated else holds
         self._kernel, self._negated = kernel, negated
 
     def answers(self, strings: pa.Array) -> Bools:
@@ -170,7 +169,7 @@ def _quote(character: str) -> str:
     return character if literal else f"\\x{{{ord(character):02x}}}"
 
 
-def _python_kernel(holds: Holds) -> Kernel:
+def _python_kernel(holds: TextPredicate) -> Kernel:
     def test(strings: pa.Array) -> pa.Array:
         values = strings.to_pylist()
         return pa.array(np.array([v is not None and holds(v) for v in values], np.bool_))
@@ -188,19 +187,17 @@ LARGE: Final = 16_384  # rows: from here on, it pays to search for something che
 MAX_BYTES_OF_ONE: Final = 1 << 20
 MAX_BYTES: Final = 32 << 20
 MAX_SEEN: Final = 4096
-END: Final = 4096  # bytes at each end of a dictionary's text that are part of its key
+END: Final = 256  # bytes at each end of a dictionary's text that are part of its key
 
 
-class CodeTest(NamedTuple):
-    """The codes that pass, in the form that is cheapest to apply."""
+# The first codes as arrays without dimensions: numpy compares with those faster than with Python's numbers.
+_CONSTANTS: Final = {
+    dtype.itemsize: [np.array(code, dtype) for code in range(SMALL)]
+    for dtype in CODE_DTYPES.values()
+}
 
-    form: OneOf["none", "all", "few", "all but", "run", "table"]
-    codes: tuple[int, ...] = ()
-    table: Bools | None = None
-
-
-NONE: Final = CodeTest("none")
-ALL: Final = CodeTest("all")
+# Finds the rows whose code passes, as if all were valid, in a fresh array.
+CodeTest: TypeAlias = Callable[[Array], Bools]
 
 
 def match_strings(test: TextTest, text: Codes | Strings) -> Bools:
@@ -210,82 +207,76 @@ def match_strings(test: TextTest, text: Codes | Strings) -> Bools:
     codes, valid, dictionary = text
     words = len(dictionary)
     if words <= SMALL:
-        return where_valid(match_codes(_match_words(test, dictionary), codes), valid)
-    cached = _cache.find(dictionary)
-    if cached is not None:
-        return where_valid(match_codes(_cached_answer(test, cached), codes), valid)
-    if words > MANY + 4 * len(codes):
+        found = _match_few_words(test, codes, dictionary)
+    elif (cached := _cache.find(dictionary)) is not None:
+        found = _cached_test(test, cached)(codes)
+    elif words > MANY + 4 * len(codes):
         return test.answers(text.decode())
-    table = test.answers(dictionary)
-    code_test = CodeTest("table", table=table) if len(codes) < LARGE else _cheapest_form(table)
-    return where_valid(match_codes(code_test, codes), valid)
-
-
-def match_codes(test: CodeTest, codes: Array) -> Bools:
-    """Return where the code passes, as if all were valid."""
-    form, passing, table = test
-    if form == "few":
-        found: Bools = codes == passing[0]
-        for code in passing[1:]:
-            found |= codes == code
-    elif table is not None:
-        found = table.take(codes.astype(np.intp, copy=False), mode="clip")
-    elif form == "run":
-        found = codes >= passing[0]
-        found &= codes < passing[1]
-    elif form == "all but":
-        found = codes != passing[0]
-        for code in passing[1:]:
-            found &= codes != code
     else:
-        found = np.full(len(codes), form == "all")
+        table = test.answers(dictionary)
+        of_codes = _look_up(table) if len(codes) < LARGE else _cheapest_test(table)
+        found = of_codes(codes)
+    return found if valid is None else where_valid(found, valid)
+
+
+def _match_few_words(test: TextTest, codes: Array, dictionary: pa.Array) -> Bools:
+    holds, words = test.holds, dictionary.to_pylist()
+    passing = [code for code, word in enumerate(words) if word is not None and holds(word)]
+    if 0 < len(passing) <= FEW:
+        return _is_any(codes, passing)
+    table = np.zeros(len(words), np.bool_)
+    table[passing] = True
+    return _cheapest_test(table)(codes)
+
+
+def _cheapest_test(table: Bools) -> CodeTest:
+    """Make the test of the codes that are True in the table, in the form that is cheapest to apply."""
+    count = int(np.count_nonzero(table))
+    if count in (0, len(table)):
+        return lambda codes: np.full(len(codes), count > 0)
+    if count <= FEW:
+        passing = table.nonzero()[0].tolist()
+        return lambda codes: _is_any(codes, passing)
+    if len(table) - count <= FEW:
+        others = (~table).nonzero()[0].tolist()
+        return lambda codes: ~_is_any(codes, others)
+    first = int(table.argmax())
+    end = first + count
+    if table[first:end].all():
+        return lambda codes: (codes >= first) & (codes < end)
+    return _look_up(table)
+
+
+def _is_any(codes: Array, passing: Sequence[int]) -> Bools:
+    constants: Sequence[int | Array] = passing
+    if passing[-1] < SMALL:
+        by_code = _CONSTANTS[codes.itemsize]
+        constants = [by_code[code] for code in passing]
+    found: Bools = codes == constants[0]
+    for constant in constants[1:]:
+        found |= codes == constant
     return found
 
 
-def _match_words(test: TextTest, dictionary: pa.Array) -> CodeTest:
-    holds, values = test.holds, dictionary.to_pylist()
-    passing = [code for code, value in enumerate(values) if value is not None and holds(value)]
-    if 0 < len(passing) <= FEW:
-        return CodeTest("few", tuple(passing))
-    table = np.zeros(len(values), np.bool_)
-    table[passing] = True
-    return _cheapest_form(table)
-
-
-def _cheapest_form(table: Bools) -> CodeTest:
-    count = int(np.count_nonzero(table))
-    if count == 0:
-        return NONE
-    if count == len(table):
-        return ALL
-    if count <= FEW:
-        return CodeTest("few", tuple(np.flatnonzero(table).tolist()))
-    if len(table) - count <= FEW:
-        return CodeTest("all but", tuple(np.flatnonzero(~table).tolist()))
-    first = int(table.argmax())
-    if table[first : first + count].all():
-        return CodeTest("run", (first, first + count))
-    return CodeTest("table", table=table)
+def _look_up(table: Bools) -> CodeTest:
+    return lambda codes: table.take(codes.astype(np.intp), mode="clip")
 
 
 # ---- the cache of dictionaries -----------------------------------------------------------------------
-
-# Type, number of words, bytes, a checksum of both ends: enough to find a dictionary, not to prove it equal.
-_Key: TypeAlias = tuple[int, int, int, int]
 
 
 class _CachedDictionary(NamedTuple):
     words: pa.Array
     size: int
-    answers: dict[TextTest, CodeTest]
+    tests: dict[TextTest, CodeTest]
 
 
 class _DictionaryCache:
     """Dictionaries that occurred twice with the answers for their words, and the keys of those seen once."""
 
     def __init__(self) -> None:
-        self._seen: dict[_Key, None] = {}
-        self._cached: dict[_Key, _CachedDictionary] = {}
+        self._seen: dict[int, None] = {}
+        self._cached: dict[int, _CachedDictionary] = {}
         self._size = 0
         self._lock = Lock()
         call_in_child(self, _DictionaryCache._replace_lock)
@@ -300,15 +291,15 @@ class _DictionaryCache:
         cached = self._cached.get(key)
         if cached is not None and cached.words.equals(dictionary):
             return cached
-        if key in self._seen and dictionary.nbytes <= MAX_BYTES_OF_ONE:
-            return self._keep(key, dictionary)
+        if key in self._seen:
+            return self._keep(key, dictionary) if dictionary.nbytes <= MAX_BYTES_OF_ONE else None
         with self._lock:
             self._seen[key] = None
             if len(self._seen) > MAX_SEEN:
                 del self._seen[next(iter(self._seen))]
         return None
 
-    def _keep(self, key: _Key, dictionary: pa.Array) -> _CachedDictionary:
+    def _keep(self, key: int, dictionary: pa.Array) -> _CachedDictionary:
         copy = dictionary.take(pa.array(np.arange(len(dictionary))))
         cached = _CachedDictionary(copy, copy.nbytes, {})
         with self._lock:
@@ -319,7 +310,7 @@ class _DictionaryCache:
                 self._drop(next(iter(self._cached)))
         return cached
 
-    def _drop(self, key: _Key) -> None:
+    def _drop(self, key: int) -> None:
         dropped = self._cached.pop(key, None)
         self._size -= 0 if dropped is None else dropped.size
 
@@ -333,19 +324,20 @@ def forget_dictionaries() -> None:
     _cache = _DictionaryCache()
 
 
-def _cached_answer(test: TextTest, cached: _CachedDictionary) -> CodeTest:
-    found = cached.answers.get(test)
+def _cached_test(test: TextTest, cached: _CachedDictionary) -> CodeTest:
+    words, _, tests = cached
+    found = tests.get(test)
     if found is None:
-        if len(cached.answers) * len(cached.words) > MAX_BYTES_OF_ONE:
-            cached.answers.clear()
-        found = cached.answers[test] = _cheapest_form(test.answers(cached.words))
+        if len(tests) * len(words) > MAX_BYTES_OF_ONE:
+            tests.clear()
+        found = tests[test] = _cheapest_test(test.answers(words))
     return found
 
 
-def _key(dictionary: pa.Array) -> _Key:
-    buffer = dictionary.buffers()[-1]
+def _key(dictionary: pa.Array) -> int:
+    """Hash the type, the sizes and both ends of the text: enough to find a dictionary, not to prove it equal."""
+    buffer, words = dictionary.buffers()[-1], len(dictionary)
     if buffer is None:
-        return dictionary.type.id, len(dictionary), 0, 0
+        return hash((dictionary.type.id, words))
     text = memoryview(buffer)
-    ends = crc32(text[-END:], crc32(text[:END]))
-    return dictionary.type.id, len(dictionary), len(text), ends
+    return hash((dictionary.type.id, words, len(text), bytes(text[:END]), bytes(text[-END:])))
