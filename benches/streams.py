@@ -26,7 +26,7 @@ import pyarrow as pa
 from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
-from stream_history import bench_history, bench_partitions
+from stream_history import bench_consume, bench_history, bench_partitions
 
 from headgate.filters.compile.python import compile_predicate
 from headgate.filters.parser import parse
@@ -448,6 +448,7 @@ def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
 def bench_growth(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench_history(bench, place, quick)
     bench_partitions(bench, place, quick)
+    bench_consume(bench, place, quick)
 
 
 def bench_memory(bench: Bench, data: Data, place: Path, quick: bool) -> None:
