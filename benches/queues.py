@@ -350,6 +350,7 @@ class Size(NamedTuple):
     wakes: int
     backlog: int
     stored: tuple[int, int, int]  # before a subscription begins
+    subscriptions: tuple[int, int, int]  # beside the one that changes
     ready: tuple[int, int, int]  # while filters claim
 
 
@@ -362,6 +363,7 @@ FULL = Size(
     wakes=200,
     backlog=20_000,
     stored=(10_000, 50_000, 200_000),
+    subscriptions=(1_000, 5_000, 10_000),
     ready=(10_000, 100_000, 1_000_000),
 )
 QUICK = Size(
@@ -373,6 +375,7 @@ QUICK = Size(
     wakes=40,
     backlog=1_000,
     stored=(1_000, 2_000, 5_000),
+    subscriptions=(100, 500, 1_000),
     ready=(2_000, 10_000, 30_000),
 )
 
@@ -393,7 +396,7 @@ def run(
     if "cliffs" in parts:
         cliffs(bench, engine, url, size.rows)
     if "growth" in parts:
-        growth(bench, engine, _apart(url, "growth"), size.stored)
+        growth(bench, engine, _apart(url, "growth"), size.stored, size.subscriptions)
     if "filters" in parts:
         filters_by_size(bench, engine, _apart(url, "filters"), size.ready, fill, give_back)
         if engine == "postgres":  # whose planner differs
