@@ -104,6 +104,32 @@ def bench_partitions(bench: Recorder, place: Path, quick: bool) -> None:
         shutil.rmtree(path)
 
 
+def bench_consume(bench: Recorder, place: Path, quick: bool) -> None:
+    """Consume the same stream as messages and as batches, in turns."""
+    count = 100_000 if quick else 1_000_000
+    bench.part(f"{count:,} messages, consumed to the end")
+    with Stream.create(place / "consumed", fsync="never") as stream:
+        with stream.producer() as producer:
+            headers = [{"region": f"r{n % 50}", "n": n} for n in range(count)]
+            producer.publish_many([Message(bytes(50), headers=found) for found in headers])
+        rates: dict[str, list[float]] = {"messages": [], "batches": []}
+        for _ in range(3):
+            for name, found in rates.items():
+                gc.collect()
+                start = time.thread_time()
+                if name == "messages":
+                    rows = sum(1 for _ in stream.consume())
+                else:
+                    rows = sum(batch.num_rows for batch in stream.consume().batches())
+                assert rows == count
+                found.append(count / (time.thread_time() - start))
+    messages, batches = (statistics.median(found) for found in rates.values())
+    bench.add("consume(): messages", messages, CPU_RATE, at_least(400_000))
+    figure = bench.add("consume().batches(): rows", batches, CPU_RATE)
+    bench.versus(figure, "the same as messages", messages)
+    shutil.rmtree(place / "consumed")
+
+
 def _median(work: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
     """Return the seconds of this thread's CPU that `work` takes."""
     gc.collect()

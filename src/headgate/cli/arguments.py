@@ -32,7 +32,7 @@ DatabaseUrl: TypeAlias = Annotated[
         metavar="URL",
     ),
 ]
-FilterText: TypeAlias = Annotated[
+FilterOption: TypeAlias = Annotated[
     str,
     typer.Option("--filter", "-f", help="Only messages that match this filter.", metavar="FILTER"),
 ]
@@ -44,7 +44,7 @@ From: TypeAlias = Annotated[
         metavar="START",
     ),
 ]
-OnLost: TypeAlias = Annotated[
+OnLostOption: TypeAlias = Annotated[
     str,
     typer.Option(
         help="If retention has deleted the offset to begin at, or it is past the end: error, first or next.",

@@ -158,7 +158,7 @@ def _print_advice(queue: str, advice: IndexAdvice) -> None:
 
 # ---- the outbox ----------------------------------------------------------------------------------------
 
-OutboxFile = Annotated[
+OutboxFileOption = Annotated[
     Path | None,
     typer.Option("--file", help="The SQLite file of the application that has the outbox."),
 ]
@@ -166,7 +166,7 @@ OutboxFile = Annotated[
 
 @outbox_app.command(name="ls")
 def list_outbox(
-    db: DatabaseUrl = None, file: OutboxFile = None, as_json: AsJsonLines = False
+    db: DatabaseUrl = None, file: OutboxFileOption = None, as_json: AsJsonLines = False
 ) -> None:
     """List the entries that relays could not move, and why."""
     with open_database(db) as database:
@@ -184,7 +184,7 @@ def list_outbox(
 def retry_outbox(
     ids: Annotated[list[int] | None, typer.Argument(help="The entries; without any, all.")] = None,
     db: DatabaseUrl = None,
-    file: OutboxFile = None,
+    file: OutboxFileOption = None,
 ) -> None:
     """Let relays try again to move the entries they could not."""
     with open_database(db) as database:

@@ -16,7 +16,7 @@ import typer
 from headgate.cli.arguments import (
     AsJsonLines,
     DatabaseUrl,
-    FilterText,
+    FilterOption,
     Headers,
     HeadersOnly,
     Limit,
@@ -104,7 +104,7 @@ def claim(
     db: DatabaseUrl = None,
     limit: Limit = 1,
     lease: Annotated[str, typer.Option(help="How long the claim lasts.")] = "30s",
-    filter: FilterText = "",
+    filter: FilterOption = "",
     ack: Annotated[
         bool, typer.Option("--ack", help="Acknowledge each message after printing it.")
     ] = False,
@@ -132,7 +132,7 @@ def peek(
     queue: QueueName,
     db: DatabaseUrl = None,
     limit: Limit = 10,
-    filter: FilterText = "",
+    filter: FilterOption = "",
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
@@ -153,7 +153,7 @@ def browse(
         int | None,
         typer.Option("-n", "--limit", min=0, max=2**31 - 1, help="The largest number of messages."),
     ] = None,
-    filter: FilterText = "",
+    filter: FilterOption = "",
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
@@ -189,7 +189,7 @@ def _print_snapshots(found: Iterable[DeliverySnapshot], printer: Printer) -> Non
 def tail(
     queue: QueueName,
     db: DatabaseUrl = None,
-    filter: FilterText = "",
+    filter: FilterOption = "",
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:
@@ -230,7 +230,7 @@ def purge(
 def list_dead(
     queue: QueueName,
     db: DatabaseUrl = None,
-    filter: FilterText = "",
+    filter: FilterOption = "",
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headgate.cli.arguments import AsJson, Conf, FilterText, From, Master, StreamPath
+from headgate.cli.arguments import AsJson, Conf, FilterOption, From, Master, StreamPath
 from headgate.cli.output import print_json, print_table, spark_with_progress, write_text
 from headgate.errors import HeadgateError
 from headgate.insights import describe_advice, describe_stats
@@ -102,7 +102,7 @@ def replay(
             help="stream:PATH, queue:sqlite:///FILE#NAME, queue:postgresql://…#NAME or parquet:PATH."
         ),
     ],
-    filter: FilterText = "",
+    filter: FilterOption = "",
     start: From = "first",
     until: Annotated[
         str,

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from headgate.cli.arguments import (
     AsJsonLines,
-    FilterText,
+    FilterOption,
     From,
     Headers,
     HeadersOnly,
-    OnLost,
+    OnLostOption,
     Priority,
     SkipCorrupt,
     StreamPath,
@@ -97,7 +97,7 @@ def publish(
 @app.command()
 def tail(
     stream: StreamPath,
-    filter: FilterText = "",
+    filter: FilterOption = "",
     start: From = "",
     number: Annotated[
         int, typer.Option("-n", "--number", help="How many of the last messages to show.")
@@ -105,7 +105,7 @@ def tail(
     follow: Annotated[
         bool, typer.Option("--follow", "-F", help="Continue with messages as they are published.")
     ] = False,
-    on_lost: OnLost = "error",
+    on_lost: OnLostOption = "error",
     skip_corrupt: SkipCorrupt = False,
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,
@@ -132,7 +132,7 @@ def _report_skipped(damage: StreamCorrupt) -> None:
 @app.command()
 def scan(
     stream: StreamPath,
-    filter: FilterText = "",
+    filter: FilterOption = "",
     start: From = "first",
     limit: Annotated[
         int | None, typer.Option(min=0, max=2**31 - 1, help="Stop after this number of messages.")
@@ -143,7 +143,7 @@ def scan(
     stats: Annotated[
         bool, typer.Option("--stats", help="Print what was skipped and read.")
     ] = False,
-    on_lost: OnLost = "error",
+    on_lost: OnLostOption = "error",
     skip_corrupt: SkipCorrupt = False,
     as_json: AsJsonLines = False,
     headers_only: HeadersOnly = False,

@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True)
 SubscriptionName: TypeAlias = Annotated[
     str, typer.Argument(help="The subscription's name.", metavar="SUBSCRIPTION")
 ]
-Filter: TypeAlias = Annotated[
+SubscriptionFilter: TypeAlias = Annotated[
     str | None, typer.Argument(help="The filter, in quotes.", metavar="FILTER")
 ]
 Pattern: TypeAlias = Annotated[
@@ -45,7 +45,7 @@ def list_all(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
 @app.command()
 def add(
     subscription: SubscriptionName,
-    filter: Filter = None,
+    filter: SubscriptionFilter = None,
     db: DatabaseUrl = None,
     pattern: Pattern = None,
     queue: Annotated[
@@ -73,7 +73,7 @@ def add(
 @app.command(name="set-filter")
 def set_filter(
     subscription: SubscriptionName,
-    filter: Filter = None,
+    filter: SubscriptionFilter = None,
     db: DatabaseUrl = None,
     pattern: Pattern = None,
 ) -> None:

@@ -36,7 +36,7 @@ from headgate.filters import KIND_OF, Scope, View
 from headgate.message import HeaderValue, Message, validate
 
 Arrays: TypeAlias = dict[str, pa.Array]  # columns by name
-Check: TypeAlias = Callable[
+BatchCheck: TypeAlias = Callable[
     [MessageColumns, Sequence[Message]], None
 ]  # raises what is wrong with messages
 
@@ -135,7 +135,7 @@ def shred_chunk(
     payloads: Sequence[bytes],
     indexed: Collection[str],
     now_us: int,
-    check: Check | None = None,
+    check: BatchCheck | None = None,
 ) -> Arrays:
     """Make the columns of a chunk; a message without a timestamp gets `now_us`."""
     columns = transpose(messages)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from headgate.filters.explanation import DIALECTS as DIALECTS
     from headgate.filters.explanation import Explanation as Explanation
     from headgate.filters.explanation import explain as explain
-    from headgate.filters.facts import Chunks as Chunks
+    from headgate.filters.facts import ChunkNumbers as ChunkNumbers
     from headgate.filters.facts import Counts as Counts
     from headgate.filters.facts import DistinctSets as DistinctSets
     from headgate.filters.facts import Facts as Facts
     from headgate.filters.facts import FieldFacts as FieldFacts
     from headgate.filters.facts import Flags as Flags
-    from headgate.filters.facts import Probe as Probe
+    from headgate.filters.facts import ValueProbe as ValueProbe
     from headgate.filters.facts import ValueRange as ValueRange
     from headgate.filters.like import literal_prefix as literal_prefix
     from headgate.filters.like import pieces_of as pieces_of
@@ -99,13 +99,13 @@ else:
             "cost": ["cheapest_first"],
             "explanation": ["DIALECTS", "Explanation", "explain"],
             "facts": [
-                "Chunks",
+                "ChunkNumbers",
                 "Counts",
                 "DistinctSets",
                 "Facts",
                 "FieldFacts",
                 "Flags",
-                "Probe",
+                "ValueProbe",
                 "ValueRange",
             ],
             "like": ["literal_prefix", "pieces_of"],

@@ -20,10 +20,10 @@ from headgate.message import Scalar
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Counts: TypeAlias = npt.NDArray[np.int64]
 Bounds: TypeAlias = npt.NDArray[Any]  # int64, float64, bool or, for strings, object
-Chunks: TypeAlias = npt.NDArray[np.intp]  # positions of chunks
+ChunkNumbers: TypeAlias = npt.NDArray[np.intp]  # positions of chunks
 
 # Whether each of these chunks may hold a message whose field has this value. A False is a promise.
-Probe: TypeAlias = Callable[[Field, Scalar, Chunks], Flags | None]
+ValueProbe: TypeAlias = Callable[[Field, Scalar, ChunkNumbers], Flags | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ValueRange:
     low: Bounds | None = None
     high: Bounds | None = None
 
-    def at(self, chunks: Chunks) -> ValueRange:
+    def at(self, chunks: ChunkNumbers) -> ValueRange:
         """Select some chunks."""
         low = None if self.low is None else self.low[chunks]
         high = None if self.high is None else self.high[chunks]
@@ -67,7 +67,7 @@ class DistinctSets:
             np.array(complete, np.bool_),
         )
 
-    def any_and_all(self, truth: Flags, chunks: Chunks) -> tuple[Flags, Flags]:
+    def any_and_all(self, truth: Flags, chunks: ChunkNumbers) -> tuple[Flags, Flags]:
         """Return for each chunk whether any, and whether every, value in it is true in `truth`."""
         true_before = np.concatenate(([0], np.cumsum(truth[self.codes])))
         starts, ends = self.starts[chunks], self.starts[chunks + 1]
@@ -91,7 +91,7 @@ class Facts:
 
     rows: Counts
     fields: Mapping[Field, FieldFacts] = member(default_factory=dict)
-    probe: Probe = lambda field, value, chunks: None
+    probe: ValueProbe = lambda field, value, chunks: None
 
     def __len__(self) -> int:
         return len(self.rows)

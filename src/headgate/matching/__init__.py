@@ -6,7 +6,6 @@ from headgate.lazy import front_door
 
 if TYPE_CHECKING:
     from headgate.matching.batch import BatchChecks as BatchChecks
-    from headgate.matching.batch import Bools as Bools
     from headgate.matching.batch import CodedAnswers as CodedAnswers
     from headgate.matching.batch import Ints as Ints
     from headgate.matching.batch import RowNumbers as RowNumbers
@@ -38,7 +37,6 @@ else:
         {
             "batch": [
                 "BatchChecks",
-                "Bools",
                 "CodedAnswers",
                 "Ints",
                 "RowNumbers",

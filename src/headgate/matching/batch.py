@@ -13,19 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.filters import VIEWS, Columns, Field, View, fields_read
+from headgate.filters import VIEWS, Columns, Field, Flags, View, fields_read
 from headgate.filters.compile.arrow import UFUNC, compile_mask
 from headgate.matching.groups import MemberGroup, parts_of
 from headgate.matching.index import PRESENT, EqualityIndex, Presence
 from headgate.matching.residuals import Check, CheckedEntries, OpenChecks, Residuals, bound_of
-from headgate.matching.tree import Column
+from headgate.matching.tree import IndexColumn
 from headgate.message import OPAQUE, HeaderValue, Message
 
 Answer = TypeVar("Answer")
-Member = TypeVar("Member")
+MemberT = TypeVar("MemberT")
 Ints: TypeAlias = npt.NDArray[np.int64]
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
 TOPIC: Final = Field("sys", "topic")
 WORTH_A_MASK: Final = 256  # rows; for fewer, a mask costs more than asking one by one
@@ -40,7 +39,7 @@ class CodedAnswers(NamedTuple, Generic[Answer]):
     answers: list[Answer]
 
 
-def field_of(column: Column) -> Field:
+def field_of(column: IndexColumn) -> Field:
     """The field that a column of an index stands for."""
     if isinstance(column, Presence):
         return field_of(column.column)
@@ -109,7 +108,7 @@ def _number(codes: Ints) -> tuple[Ints, int]:
 
 
 def _encode_keys(
-    index: EqualityIndex[Any], column: Column, columns: Columns
+    index: EqualityIndex[Any], column: IndexColumn, columns: Columns
 ) -> tuple[Ints, list[Any]] | None:
     """A code for each row, and the key of each code, None where no entry asks for it; None if no row has a value."""
     field = field_of(column)
@@ -127,7 +126,7 @@ def _encode_keys(
 
 
 def _keys_asked_for(
-    index: EqualityIndex[Any], column: Column, view: View, values: list[Any]
+    index: EqualityIndex[Any], column: IndexColumn, view: View, values: list[Any]
 ) -> list[Any]:
     """The key of each value, None where no entry asks for it."""
     if view == "opaque":
@@ -261,49 +260,49 @@ def _values(columns: Columns, field: Field, rows: RowNumbers) -> list[HeaderValu
 # ---- the result ------------------------------------------------------------------------------------------
 
 
-class Selections(Generic[Member]):
+class Selections(Generic[MemberT]):
     """Which rows of a batch each member gets: kept by groups of rows and of members, spelled out on demand."""
 
     def __init__(self, num_rows: int) -> None:
         self.num_rows = num_rows
         # For each row, whether any member gets it.
-        self.reached: Bools = np.zeros(num_rows, np.bool_)
-        self._pending: list[tuple[RowNumbers, Ints, Sequence[Set[Member]]]] = []
-        self._groups: dict[int, tuple[frozenset[Member], list[RowNumbers]]] = {}
+        self.reached: Flags = np.zeros(num_rows, np.bool_)
+        self._pending: list[tuple[RowNumbers, Ints, Sequence[Set[MemberT]]]] = []
+        self._groups: dict[int, tuple[frozenset[MemberT], list[RowNumbers]]] = {}
 
-    def add(self, rows: RowNumbers, codes: Ints, members: Sequence[Set[Member]]) -> None:
+    def add(self, rows: RowNumbers, codes: Ints, members: Sequence[Set[MemberT]]) -> None:
         """Give each of the rows to the members of its code."""
         has_members = np.fromiter(map(bool, members), np.bool_, len(members))
         self.reached[rows[has_members[codes]]] = True
         self._pending.append((rows, codes, members))
 
-    def add_rows(self, members: Set[Member], rows: RowNumbers) -> None:
+    def add_rows(self, members: Set[MemberT], rows: RowNumbers) -> None:
         """Give all of the rows to all of the members."""
         if not len(rows) or not members:
             return
         self.reached[rows] = True
         self._add_group(members, rows)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[MemberT]:
         """Every member that gets a row."""
-        return iter(frozenset[Member]().union(*(members for members, _ in self._spell_out())))
+        return iter(frozenset[MemberT]().union(*(members for members, _ in self._spell_out())))
 
-    def rows_of(self, member: Member) -> RowNumbers:
+    def rows_of(self, member: MemberT) -> RowNumbers:
         """The rows the member gets, in order, each once."""
         return _sort_rows(
             rows for members, parts in self._spell_out() if member in members for rows in parts
         )
 
-    def all(self) -> dict[Member, RowNumbers]:
+    def all(self) -> dict[MemberT, RowNumbers]:
         """The rows of every member that gets one."""
-        rows_of: dict[Member, list[RowNumbers]] = {}
+        rows_of: dict[MemberT, list[RowNumbers]] = {}
         for members, parts in self._spell_out():
             joint = parts if len(parts) == 1 else [np.concatenate(parts)]
             for member in members:
                 rows_of.setdefault(member, []).extend(joint)
         return {member: _sort_rows(parts) for member, parts in rows_of.items()}
 
-    def _spell_out(self) -> Iterable[tuple[frozenset[Member], list[RowNumbers]]]:
+    def _spell_out(self) -> Iterable[tuple[frozenset[MemberT], list[RowNumbers]]]:
         for rows, codes, members in self._pending:
             for some, together in zip(
                 rows_by_code(rows, codes, len(members)), members, strict=True
@@ -313,7 +312,7 @@ class Selections(Generic[Member]):
         self._pending.clear()
         return self._groups.values()
 
-    def _add_group(self, members: Set[Member], rows: RowNumbers) -> None:
+    def _add_group(self, members: Set[MemberT], rows: RowNumbers) -> None:
         for part in parts_of(members):
             # The set is kept beside its rows: no other set can get its id.
             self._groups.setdefault(id(part), (part, []))[1].append(rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Iterator, Set
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-Member = TypeVar("Member", bound=Hashable)
+MemberT = TypeVar("MemberT", bound=Hashable)
 Slot: TypeAlias = (
     Any  # None | member | MemberGroup[member]; a member is never None nor a MemberGroup
 )
@@ -19,25 +19,25 @@ SMALL: Final = 16  # members; up to here, a copy is cheaper than one more part o
 MERGED: Final = 256  # members; up to here, a union that was iterated keeps them in one set
 
 
-class MemberGroup(Generic[Member]):
+class MemberGroup(Generic[MemberT]):
     """Members, and how often each was added."""
 
     __slots__ = ("_counts", "_frozen")
 
-    def __init__(self, *members: Member) -> None:
-        self._counts: dict[Member, int] = {}
-        self._frozen: frozenset[Member] | None = None
+    def __init__(self, *members: MemberT) -> None:
+        self._counts: dict[MemberT, int] = {}
+        self._frozen: frozenset[MemberT] | None = None
         for member in members:
             self.add(member)
 
     def __len__(self) -> int:
         return len(self._counts)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: MemberT) -> None:
         self._counts[member] = self._counts.get(member, 0) + 1
         self._frozen = None
 
-    def discard(self, member: Member) -> bool:
+    def discard(self, member: MemberT) -> bool:
         """Undo one `add` of the member; whether there was one."""
         left = self._counts.get(member, 0) - 1
         if left < 0:
@@ -50,7 +50,7 @@ class MemberGroup(Generic[Member]):
         return True
 
     @property
-    def members(self) -> frozenset[Member]:
+    def members(self) -> frozenset[MemberT]:
         """The members as they are now; one object until a member is added or discarded."""
         if self._frozen is None:
             self._frozen = frozenset(self._counts)
@@ -81,19 +81,19 @@ def size(slot: Slot) -> int:
     return len(slot) if isinstance(slot, MemberGroup) else int(slot is not None)
 
 
-class MemberUnion(Set[Member]):
+class MemberUnion(Set[MemberT]):
     """Several shared sets as one; a member of two is in it once."""
 
     __slots__ = ("_merged", "parts")
 
-    def __init__(self, parts: tuple[frozenset[Member], ...]) -> None:
+    def __init__(self, parts: tuple[frozenset[MemberT], ...]) -> None:
         self.parts = parts
-        self._merged: frozenset[Member] | None = None
+        self._merged: frozenset[MemberT] | None = None
 
     def __contains__(self, member: object) -> bool:
         return any(member in part for part in self.parts)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[MemberT]:
         return iter(self._all())
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class MemberUnion(Set[Member]):
     def _from_iterable(cls, members: Iterable[Any]) -> frozenset[Any]:
         return frozenset(members)
 
-    def _all(self) -> frozenset[Member]:
+    def _all(self) -> frozenset[MemberT]:
         if self._merged is not None:
             return self._merged
         merged = self.parts[0].union(*self.parts[1:])
@@ -118,7 +118,7 @@ class MemberUnion(Set[Member]):
         return merged
 
 
-def unite(singles: Collection[Member], parts: list[frozenset[Member]]) -> Set[Member]:
+def unite(singles: Collection[MemberT], parts: list[frozenset[MemberT]]) -> Set[MemberT]:
     """One set of all members: copied where they are few, side by side where a part is large."""
     large = [part for part in parts if len(part) > SMALL]
     small = parts if not large else [part for part in parts if len(part) <= SMALL]
@@ -135,14 +135,14 @@ def weight(members: Set[Any]) -> int:
     return min(len(members), MERGED) if isinstance(members, frozenset) else MERGED // 2
 
 
-def parts_of(members: Set[Member]) -> tuple[frozenset[Member], ...]:
+def parts_of(members: Set[MemberT]) -> tuple[frozenset[MemberT], ...]:
     """The shared sets that a set of members is made of."""
     if isinstance(members, MemberUnion):
         return members.parts
     return (members if isinstance(members, frozenset) else frozenset(members),)
 
 
-def merge(left: Set[Member], right: Set[Member]) -> Set[Member]:
+def merge(left: Set[MemberT], right: Set[MemberT]) -> Set[MemberT]:
     """One set of both, which shares large parts."""
     if not right:
         return left

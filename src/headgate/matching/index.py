@@ -26,8 +26,8 @@ from headgate.matching.residuals import Check, Entry, OpenChecks
 from headgate.matching.tree import (
     FIRST_PAIR,
     NOTHING,
-    Column,
     Found,
+    IndexColumn,
     TreeNode,
     Values,
     collect,
@@ -47,7 +47,7 @@ PRESENT: Final = object()  # the key of a `Presence`
 class Presence(NamedTuple):
     """The column that says whether there is any value in another column."""
 
-    column: Column
+    column: IndexColumn
 
 
 class HasHeaders(Protocol):
@@ -60,7 +60,7 @@ class HasHeaders(Protocol):
 class PairCount(NamedTuple):
     """One value of one column, how many entries ask for it, and how many of them have only a check left."""
 
-    column: Column
+    column: IndexColumn
     key: Hashable
     asked: int
     waiting: int
@@ -78,7 +78,9 @@ class EqualityIndex(Generic[Answer]):
         finish: Callable[[Set[Any], OpenChecks], Answer],
         key: Callable[[Any], Hashable],
         plain: Iterable[type],
-        read: Callable[[Column, Any], Any] = lambda column, message: message.headers.get(column),
+        read: Callable[[IndexColumn, Any], Any] = lambda column, message: message.headers.get(
+            column
+        ),
     ) -> None:
         self._finish = finish
         self._nothing = finish(*NOTHING)
@@ -87,16 +89,18 @@ class EqualityIndex(Generic[Answer]):
         self._read = read
         self._few: list[Entry] = []  # all that have a pair, until there are more than FEW
         self._root = TreeNode(FIRST_PAIR)
-        self._counts: dict[Column, dict[Hashable, int]] = {}  # how many entries ask for each key
+        self._counts: dict[
+            IndexColumn, dict[Hashable, int]
+        ] = {}  # how many entries ask for each key
         # The columns that no header holds as they are, and how many keys each has.
-        self._derived: dict[Column, int] = {}
+        self._derived: dict[IndexColumn, int] = {}
         self._wide = False
         # The tables of the root by column: every message goes through them, and a list is faster.
-        self._probes: list[tuple[Column, dict[Hashable, Any]]] = []
+        self._probes: list[tuple[IndexColumn, dict[Hashable, Any]]] = []
         self._remembers = False  # whether answers are kept: not while looking for them is cheaper
         self._cache: AnswerCache[Answer] = AnswerCache()
         self._row_cache: AnswerCache[Answer] = AnswerCache()
-        self._row_columns: tuple[Column, ...] = ()
+        self._row_columns: tuple[IndexColumn, ...] = ()
 
     # ---- changing
 
@@ -171,7 +175,7 @@ class EqualityIndex(Generic[Answer]):
         return answer
 
     def match_rows(
-        self, columns: tuple[Column, ...], rows: Iterable[tuple[Any, ...]]
+        self, columns: tuple[IndexColumn, ...], rows: Iterable[tuple[Any, ...]]
     ) -> list[Answer]:
         """The answer to each row of keys; a key is None where the row has none that is asked for."""
         cache = self._row_cache
@@ -194,11 +198,11 @@ class EqualityIndex(Generic[Answer]):
     # ---- looking
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[IndexColumn, ...]:
         """Every column an entry asks for."""
         return tuple(self._counts)
 
-    def keys_asked_for(self, column: Column) -> Set[Hashable]:
+    def keys_asked_for(self, column: IndexColumn) -> Set[Hashable]:
         """The keys entries ask for in the column."""
         return self._counts[column].keys()
 
@@ -218,7 +222,7 @@ class EqualityIndex(Generic[Answer]):
 
     # ---- inside
 
-    def _project(self, message: HasHeaders, columns: Iterable[Column]) -> Values:
+    def _project(self, message: HasHeaders, columns: Iterable[IndexColumn]) -> Values:
         """The headers of the message, and the keys of its values in these columns."""
         values = dict(message.headers)
         for column in columns:
@@ -275,14 +279,14 @@ class EqualityIndex(Generic[Answer]):
             cache.keep(question, answer, weight(members))
         return answer
 
-    def _count_keys(self, column: Column, key: Any) -> None:
+    def _count_keys(self, column: IndexColumn, key: Any) -> None:
         counts = self._counts.setdefault(column, {})
         for one in keys_of(key):
             counts[one] = counts.get(one, 0) + 1
             if counts[one] == 1 and (type(one) is not str or type(column) is not str):
                 self._derived[column] = self._derived.get(column, 0) + 1
 
-    def _release(self, column: Column, key: Any) -> None:
+    def _release(self, column: IndexColumn, key: Any) -> None:
         counts = self._counts[column]
         for one in keys_of(key):
             counts[one] -= 1

@@ -41,7 +41,7 @@ from headgate.matching.residuals import (
     OpenChecks,
     add_passing,
 )
-from headgate.matching.tree import Column, Found
+from headgate.matching.tree import Found, IndexColumn
 from headgate.matching.trie import TopicTrie
 from headgate.message import OPAQUE, Message
 
@@ -196,7 +196,7 @@ def _member(handle: Any, check: Check | None) -> Any:
     return handle if check is None else ConditionalSlot(check, handle)
 
 
-def read(column: Column, message: Message) -> Any:
+def read(column: IndexColumn, message: Message) -> Any:
     """The message's value in a column."""
     if not isinstance(column, tuple):
         return message.headers.get(column)  # type: ignore[call-overload]

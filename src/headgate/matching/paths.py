@@ -34,9 +34,9 @@ from headgate.filters import (
     words_of,
 )
 from headgate.matching.index import PRESENT, Presence
-from headgate.matching.tree import AnyOf, Column
+from headgate.matching.tree import AnyOf, IndexColumn
 
-Pair: TypeAlias = tuple[Column, Any]  # a column, and the key its value must have
+Pair: TypeAlias = tuple[IndexColumn, Any]  # a column, and the key its value must have
 
 MAX_PATHS: Final = 64  # of one filter; beyond that it is tested whole
 TRUE_KEY: Final = ("bool", True)
@@ -62,7 +62,7 @@ class Path(NamedTuple):
         return bool(self.pairs) or self.pattern is not None
 
 
-def column_of(field: Field) -> Column:
+def column_of(field: Field) -> IndexColumn:
     """The column of a field: a header's name, anything else by scope and name."""
     return field.name if field.scope == "header" else (field.scope, field.name)
 
@@ -164,7 +164,7 @@ def _weak_path(terms: list[Filter]) -> Path:
     return Path(pairs, None, _all_of(terms))
 
 
-def _required_columns(term: Filter) -> Iterator[Column]:
+def _required_columns(term: Filter) -> Iterator[IndexColumn]:
     """Columns without which the term is never TRUE."""
     match term:
         case Compare() | Like() | In():

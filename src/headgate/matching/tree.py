@@ -12,7 +12,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from headgate.matching.groups import MemberGroup, Slot, exclude, include, unite
 from headgate.matching.residuals import Check, CheckedEntries, Entry, OpenChecks, Residuals
 
-Column: TypeAlias = Hashable  # a header by its name, anything else by something that is no text
+IndexColumn: TypeAlias = (
+    Hashable  # a header by its name, anything else by something that is no text
+)
 Values: TypeAlias = Mapping[Any, Any]  # by column, compared by hash and equality
 
 CROWDED: Final = 5  # entries; up to here the entries of one pair are scanned
@@ -50,7 +52,7 @@ class TreeNode:
 
     def __init__(self, at: int) -> None:
         self.at = at  # the position in an entry behind the pairs that lead to this node
-        self.tables: dict[Column, dict[Hashable, Any]] = {}
+        self.tables: dict[IndexColumn, dict[Hashable, Any]] = {}
         self.slot: Slot = None
         self.residuals: Residuals | None = None
 
@@ -135,7 +137,7 @@ class TreeNode:
         self.residuals = self.residuals or None
         return removed
 
-    def _delete(self, column: Column, key: Hashable) -> None:
+    def _delete(self, column: IndexColumn, key: Hashable) -> None:
         del self.tables[column][key]
         if not self.tables[column]:
             del self.tables[column]
@@ -156,7 +158,7 @@ class _Step(NamedTuple):
     """The way from the node above to a node."""
 
     node: TreeNode
-    column: Column
+    column: IndexColumn
     key: Hashable
     above: _Step | None
 

@@ -14,7 +14,7 @@ from headgate.queues import State
 from headgate.routing import Topology
 
 Trigger: TypeAlias = timedelta | OneOf["once", "continuous"]
-Pairs: TypeAlias = tuple[tuple[str, str], ...]
+NamePairs: TypeAlias = tuple[tuple[str, str], ...]
 
 DEAD_LETTER: Final = "dead-letter"
 FAIL: Final = "fail"
@@ -58,9 +58,9 @@ class FormatSource:
     format: str
     path: str | None = None
     schema: str | None = None
-    options: Pairs = ()
-    columns: Pairs = ()  # (system column of a message, column of the source)
-    headers: Pairs | None = None  # (header, column of the source)
+    options: NamePairs = ()
+    columns: NamePairs = ()  # (system column of a message, column of the source)
+    headers: NamePairs | None = None  # (header, column of the source)
     filter: str | None = None
     malformed: str | None = None  # one of MALFORMED
 

@@ -13,7 +13,7 @@ from headgate.clock import Clock
 from headgate.filters import FilterLike
 from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, declarations
-from headgate.queues.engine import Access, Engine, Publication, QueueInfo, Start
+from headgate.queues.engine import Access, Engine, Publication, QueueInfo, SubscriptionStart
 from headgate.queues.engines import ConnectOptions, Synchronous, open_engine
 from headgate.queues.outbox import FileSource, Outbox, Relay, TableSource
 from headgate.queues.push import Callbacks
@@ -130,7 +130,7 @@ class Database:
         *,
         pattern: str | None = None,
         queue: str | None = None,
-        start: Start = "next",
+        start: SubscriptionStart = "next",
         filter_headers: Iterable[str] | None = None,
         max_attempts: int | None = None,
         archive: bool | None = None,

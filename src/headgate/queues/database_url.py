@@ -66,10 +66,10 @@ class PostgresTarget:
         return f"headgate.{self.schema}"
 
 
-Target: TypeAlias = MemoryTarget | SqliteTarget | PostgresTarget
+DatabaseTarget: TypeAlias = MemoryTarget | SqliteTarget | PostgresTarget
 
 
-def parse_database_url(url: str) -> Target:
+def parse_database_url(url: str) -> DatabaseTarget:
     """The database that the URL names; QueueOptionsError if it names none."""
     try:
         scheme = urlsplit(url).scheme

@@ -16,7 +16,7 @@ from headgate.queues.engine import (
     Operations,
     QueueInfo,
     QueueOptions,
-    Start,
+    SubscriptionStart,
 )
 
 STARTS: Final = ("next", "first")
@@ -52,7 +52,7 @@ def subscription(
     pattern: str | None,
     *,
     queue: str | None,
-    start: Start,
+    start: SubscriptionStart,
     filter_headers: Iterable[str] | None,
     max_attempts: int | None,
     archive: bool | None,

@@ -276,7 +276,7 @@ class IndexAdvice:
     residual: tuple[str, ...] = ()  # the parts that only Python can evaluate, and why
 
 
-Start: TypeAlias = OneOf["next", "first"]
+SubscriptionStart: TypeAlias = OneOf["next", "first"]
 # Create the database unless it exists, change an existing one, or only read it.
 Access: TypeAlias = OneOf["create", "change", "look"]
 
@@ -325,7 +325,7 @@ class Operations(Protocol):
         *,
         source: str | None = None,
         options: QueueOptions | None = None,
-        start: Start = "next",
+        start: SubscriptionStart = "next",
         lease_us: int | None = None,
     ) -> Operation[QueueInfo]:
         """Create a durable subscription, which gets its own delivery of every message its filter matches.
@@ -404,7 +404,7 @@ class Operations(Protocol):
         ...
 
     def promote(self, queue: QueueInfo) -> Operation[int]:
-        """Make due deliveries READY or DEAD; how many. Claims begin with it."""
+        """Make due deliveries READY or DEAD; return their number. Claims begin with it."""
         ...
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
@@ -439,15 +439,15 @@ class Operations(Protocol):
         ...
 
     def purge(self, queue: QueueInfo, state: State | None = None) -> Operation[int]:
-        """Delete READY and DELAYED deliveries, or those in `state`; how many. LEASED ones only with `state`."""
+        """Delete READY and DELAYED deliveries, or those in `state`; return their number. LEASED ones only with `state`."""
         ...
 
     def prune(self, queue: QueueInfo, older_than_us: int) -> Operation[int]:
-        """Delete READY, DELAYED, DEAD and archived messages that were published longer ago; how many."""
+        """Delete READY, DELAYED, DEAD and archived messages that were published longer ago; return their number."""
         ...
 
     def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> Operation[int]:
-        """Make dead letters READY, with no attempts: those with the ids, or all; how many."""
+        """Make dead letters READY, with no attempts: those with the ids, or all; return their number."""
         ...
 
     # -- statistics and indexes --

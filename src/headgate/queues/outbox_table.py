@@ -55,7 +55,7 @@ COLUMNS: Final = ("delivery_key", "queue", *MESSAGE_COLUMNS, "delay_us", "dedup_
 # The table in an application's own file: as in the database of the queues, and made when it is first used.
 CREATE_TABLE: Final = next(text for number, text in migrations_of("sqlite") if number == 2).replace(
     " TABLE ", " TABLE IF NOT EXISTS ").replace(" INDEX ", " INDEX IF NOT EXISTS ")  # fmt: skip
-Values = tuple[Any, ...]
+EntryValues = tuple[Any, ...]
 
 
 def require_outbox(operations: Operations) -> SqlOperations:
@@ -68,13 +68,13 @@ def require_outbox(operations: Operations) -> SqlOperations:
 # ---- inserting through the caller's connection ---------------------------------------------------------
 
 
-def entry_values(queue: str, publication: Publication) -> Values:
+def entry_values(queue: str, publication: Publication) -> EntryValues:
     """The row of a publication in the outbox: COLUMNS. Its first value is the delivery key."""
     extra = (publication.delay_us, publication.dedup_key, publication.group)
     return (uuid.uuid4().hex, queue, *row_of(publication.message, None), *extra)
 
 
-def inserter(engine: Any, connection: Any) -> Callable[[Values], Any]:
+def inserter(engine: Any, connection: Any) -> Callable[[EntryValues], Any]:
     """A function that inserts a row into the outbox through a connection of psycopg, sqlite3, apsw or SQLAlchemy."""
     library = library_of(connection)
     if library == "psycopg":
@@ -105,7 +105,7 @@ def _insertion(table: str, holes: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({', '.join(COLUMNS)}) VALUES ({', '.join(holes)})"
 
 
-def _sqlalchemy_inserter(engine: Any, connection: Any) -> Callable[[Values], Any]:
+def _sqlalchemy_inserter(engine: Any, connection: Any) -> Callable[[EntryValues], Any]:
     """The inserter of a Connection or a Session, sync or asyncio."""
     from sqlalchemy import text
 
@@ -318,7 +318,7 @@ def _decode(text: str | bytes) -> str:
 
 
 def retry_parked(dialect: QueueDialect, ids: Iterable[int] | None) -> Operation[int]:
-    """Let relays try parked entries again, those named or all; how many."""
+    """Let relays try parked entries again, those named or all; return their number."""
     listed: list[SqlValue] | None = None if ids is None else [*arguments.message_ids(ids)]
     rows = yield dialect.statement("outbox_retry", listed)
     yield Notify((OUTBOX_QUEUE,))

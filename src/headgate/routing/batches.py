@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.columns import BatchColumns
+from headgate.filters import Flags
 from headgate.matching import (
     BatchChecks,
-    Bools,
     Ints,
     Matcher,
     OpenChecks,
@@ -71,7 +71,7 @@ class _BatchWalk:
         self._columns = BatchColumns(batch)
         self._checks = BatchChecks(self._columns)
         self._selections: Selections[str] = Selections(batch.num_rows)
-        self._seen: dict[str, Bools] = {}
+        self._seen: dict[str, Flags] = {}
         self._work: deque[tuple[str, RowNumbers]] = deque()
         self._combinations = 0
 
@@ -110,7 +110,7 @@ class _BatchWalk:
         if index.exchange.alternate is not None:
             self.send(index.exchange.alternate, rows[~reached[rows]])
 
-    def _enter(self, gate: Matcher[Target], rows: RowNumbers, reached: Bools) -> None:
+    def _enter(self, gate: Matcher[Target], rows: RowNumbers, reached: Flags) -> None:
         codes, found = gate.match_rows(self._columns, rows)
         grouped = rows_by_code(rows, codes, len(found))
         for (members, _), together in zip(found, grouped, strict=True):
@@ -118,12 +118,12 @@ class _BatchWalk:
         self._ask([open_checks for _, open_checks in found], rows, codes, reached)
 
     def _ask(
-        self, checks: Sequence[OpenChecks], rows: RowNumbers, codes: Ints, reached: Bools
+        self, checks: Sequence[OpenChecks], rows: RowNumbers, codes: Ints, reached: Flags
     ) -> None:
         for members, passed in passing_rows(self._checks, rows, codes, checks):
             self._deliver(members, passed, reached)
 
-    def _deliver(self, members: Set[Target], rows: RowNumbers, reached: Bools) -> None:
+    def _deliver(self, members: Set[Target], rows: RowNumbers, reached: Flags) -> None:
         if not members or not len(rows):
             return
         reached[rows] = True

@@ -21,7 +21,7 @@ from headgate.routing.values import (
     value_of,
 )
 
-Kind: TypeAlias = OneOf["queue", "exchange"]
+DestinationKind: TypeAlias = OneOf["queue", "exchange"]
 FilterText: TypeAlias = str | Filter | Condition
 
 X_MATCH: Final = "x-match"
@@ -43,7 +43,7 @@ class Binding(NamedTuple):
 
     source: str
     destination: str
-    kind: Kind
+    kind: DestinationKind
     key: str
     frozen: Arguments = ()
 

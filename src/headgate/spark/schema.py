@@ -51,7 +51,9 @@ _FIELDS: Final = ", ".join(f"{name} {types[0]}" for name, types in FIELD_TYPES.i
 LOSSLESS: Final = f"offset bigint, {_FIELDS}, headers {VALUES}, properties {VALUES}, payload binary"
 TEXTUAL: Final = f"offset bigint, {_FIELDS}, headers {TEXTS}, properties {TEXTS}, payload binary"
 
-Holds: TypeAlias = Literal["offset", "stream", "standing", "system", "field", "values", "texts"]
+ColumnContent: TypeAlias = Literal[
+    "offset", "stream", "standing", "system", "field", "values", "texts"
+]
 
 _SYSTEM_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "offset": ("bigint",),
@@ -95,7 +97,7 @@ class SchemaColumn:
     """One column of a Spark schema and what it means."""
 
     name: str
-    holds: Holds
+    holds: ColumnContent
     type: str  # as Spark writes it
     nullable: bool = True
     field: Field | None = None  # what a filter calls it
@@ -152,12 +154,12 @@ def _column(field: StructField, system: dict[str, tuple[str, ...]]) -> SchemaCol
         return SchemaColumn(name, _holds(name), type_, field.nullable, known)
     if name in _MAPS:
         _require_type(name, type_, (VALUES, TEXTS))
-        holds: Holds = "values" if type_ == VALUES else "texts"
+        holds: ColumnContent = "values" if type_ == VALUES else "texts"
         return SchemaColumn(name, holds, type_, field.nullable, scope=_MAPS[name])
     return _field_column(name, type_, field.nullable)
 
 
-def _holds(name: str) -> Holds:
+def _holds(name: str) -> ColumnContent:
     if name in STANDING:
         return "standing"
     return "offset" if name == "offset" else "stream" if name == STREAM else "system"

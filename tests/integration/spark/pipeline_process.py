@@ -130,7 +130,9 @@ class Pipelines:
         """The pipeline at work until all is read; none of its processes is left afterwards."""
         command = ["-c", "from headgate.cli import main; main()", "pipeline", "run"]
         command += [str(self.folder / "pipeline.toml"), "--once", "--json", "--master", master]
-        environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        environ = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+        if not master.startswith("local["):  # a cluster has no fork server
+            environ["PYSPARK_PYTHON"] = sys.executable
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, *command],

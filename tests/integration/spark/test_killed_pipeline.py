@@ -33,7 +33,8 @@ from tests.integration.spark.pipeline_process import (
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-WORKER, EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"
+# The fork server, Spark's daemons and their workers, which are all forks of it; or one of a cluster's executors.
+WORKER, EXECUTOR = "headgate.spark.fork_server", "CoarseGrainedExecutorBackend"
 # Only the lines that `said` waits for: the pipe is not read further, and a full pipe blocks its writer.
 LOGGING = """
 rootLogger.level = error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,16 +12,18 @@ import pytest
 
 from headgate.errors import JavaNotFound, SettingsError
 from headgate.spark.java import (
+    ARCHIVE,
     UNWANTED_FLAG,
     Java,
+    archiving_script,
     cache_directory,
     choose,
     install_launcher,
     java_setting,
     launcher_name,
-    launcher_script,
     parse_settings,
     probe,
+    remove_old_archives,
     system_candidates,
 )
 
@@ -142,6 +145,8 @@ def echoing_java(tmp_path: Path) -> Java:
     """A Java, in a place that needs quoting, that prints its arguments one to a line."""
     home = tmp_path / "it's $HOME"
     write_program(home / "bin" / "java", "printf '%s\\n' \"$@\"\n")
+    (home / "lib" / "server").mkdir(parents=True)
+    (home / "lib" / "server" / "classes.jsa").write_bytes(b"Java's own classes")
     return Java(home, 17, "system")
 
 
@@ -161,7 +166,12 @@ def test_the_launcher_drops_one_flag_and_passes_on_the_rest_untouched(tmp_path, 
 
 
 def test_two_homes_with_one_version_have_two_launchers():
-    assert launcher_name(JAVA_17) != launcher_name(JAVA_17._replace(home=Path("/opt/other")))
+    names = {
+        launcher_name(JAVA_17, "spark 4.3"),
+        launcher_name(JAVA_17._replace(home=Path("/opt/other")), "spark 4.3"),
+        launcher_name(JAVA_17, "spark 4.4"),
+    }
+    assert len(names) == 3
 
 
 def test_programs_that_start_at_once_share_one_complete_launcher(tmp_path, echoing_java):
@@ -172,7 +182,7 @@ def test_programs_that_start_at_once_share_one_complete_launcher(tmp_path, echoi
 
     with ThreadPoolExecutor(8) as pool:
         seen = set(pool.map(install_and_look, range(32)))
-    assert seen == {(True, launcher_script(echoing_java))}
+    assert seen == {(True, archiving_script(echoing_java))}
     home = install_launcher(echoing_java, tmp_path / "cache")
     assert arguments_seen(home, "-version") == ["-version"]
     assert [f.name for f in (tmp_path / "cache").rglob("*") if f.is_file()] == ["java"]
@@ -187,3 +197,73 @@ def test_without_a_writable_cache_the_launcher_goes_to_a_temporary_folder(
     home = install_launcher(echoing_java, no_folder)
     assert home.parent == tmp_path
     assert arguments_seen(home, "-version") == ["-version"]
+    assert not any(argument.startswith("-XX") for argument in arguments_seen(home, *SUBMIT))
+
+
+SUBMIT = ["-cp", "jars", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
+
+
+def test_the_first_jvm_of_spark_writes_the_archive_that_the_next_ones_use(tmp_path, echoing_java):
+    home = install_launcher(echoing_java, tmp_path / "cache")
+    archive = home / ARCHIVE
+    [writes, *_] = arguments_seen(home, *SUBMIT)
+    assert re.fullmatch(rf"-XX:ArchiveClassesAtExit={re.escape(str(archive))}\.\d+", writes)
+    Path(writes.partition("=")[2]).write_bytes(b"classes")
+    [uses, *rest] = arguments_seen(home, *SUBMIT)
+    assert uses == f"-XX:SharedArchiveFile={archive}"
+    assert rest[-len(SUBMIT) :] == SUBMIT
+    assert archive.read_bytes() == b"classes"
+
+
+def test_an_archive_that_is_being_written_is_left_alone(tmp_path, echoing_java):
+    home = install_launcher(echoing_java, tmp_path / "cache")
+    (home / f"{ARCHIVE}.{os.getpid()}").write_bytes(b"\0\0\0\0half")
+    assert arguments_seen(home, *SUBMIT) == SUBMIT
+
+
+def test_an_archive_whose_writer_was_killed_is_written_again(tmp_path, echoing_java):
+    home = install_launcher(echoing_java, tmp_path / "cache")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    half = home / f"{ARCHIVE}.{ended.pid}"
+    half.write_bytes(b"\0\0\0\0classes")
+    assert arguments_seen(home, *SUBMIT)[0].startswith("-XX:ArchiveClassesAtExit=")
+    assert not half.exists()
+    assert not (home / ARCHIVE).exists()
+
+
+def test_options_about_archives_of_the_user_stand_alone(tmp_path, echoing_java):
+    home = install_launcher(echoing_java, tmp_path / "cache")
+    own = ["-XX:SharedArchiveFile=mine.jsa", *SUBMIT]
+    assert arguments_seen(home, *own) == own
+
+
+def test_there_is_no_archive_without_javas_own_or_where_it_is_switched_off(tmp_path, echoing_java):
+    plain = install_launcher(echoing_java, tmp_path / "cache", archiving=False)
+    assert arguments_seen(plain, *SUBMIT) == SUBMIT
+    (echoing_java.home / "lib" / "server" / "classes.jsa").unlink()
+    plain = install_launcher(echoing_java, tmp_path / "cache")
+    assert arguments_seen(plain, *SUBMIT) == SUBMIT
+
+
+def test_a_java_that_was_upgraded_in_its_place_has_an_archive_of_its_own(tmp_path, echoing_java):
+    before = install_launcher(echoing_java, tmp_path / "cache")
+    os.utime(echoing_java.home / "lib" / "server" / "classes.jsa", (1, 1))
+    assert install_launcher(echoing_java, tmp_path / "cache") != before
+
+
+def test_other_programs_than_spark_start_as_always(tmp_path, echoing_java):
+    home = install_launcher(echoing_java, tmp_path / "cache")
+    assert arguments_seen(home, "-version") == ["-version"]
+    builder = ["-cp", "jars", "org.apache.spark.launcher.Main", *SUBMIT[2:]]
+    assert arguments_seen(home, *builder) == ["-XX:TieredStopAtLevel=1", *builder]
+
+
+def test_an_archive_that_was_not_used_for_a_month_is_removed(tmp_path, echoing_java):
+    home = install_launcher(echoing_java, tmp_path / "cache")
+    (home / ARCHIVE).write_bytes(b"classes")
+    used = (home / ARCHIVE).stat().st_mtime
+    remove_old_archives(tmp_path / "cache", used + 29 * 86_400)
+    assert (home / ARCHIVE).exists()
+    remove_old_archives(tmp_path / "cache", used + 31 * 86_400)
+    assert not home.exists()

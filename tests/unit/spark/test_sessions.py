@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -22,6 +24,7 @@ from headgate.spark.sessions import (
     check_python,
     choose_master,
     cores_of,
+    may_fork,
     settings,
     with_tries,
 )
@@ -73,6 +76,59 @@ def test_the_master_of_spark_submit_is_kept():
     place = choose_master(None, {}, {"PYSPARK_GATEWAY_PORT": "4242"})
     assert place is None
     assert all(key.startswith("spark.sql.") for key in built_with(place))
+
+
+def test_workers_are_forked_on_linux_unless_it_is_switched_off_or_spark_is_another(tmp_path):
+    assert may_fork({}, "linux")
+    assert not may_fork({}, "darwin")
+    assert not may_fork({"HEADGATE_SPARK_FAST_START": "0"}, "linux")
+    assert not may_fork({"SPARK_HOME": "/opt/spark"}, "linux")
+
+
+@pytest.mark.parametrize(
+    ("master", "wanted"),
+    [
+        (None, {}),  # spark-submit
+        (SparkMaster("spark.remote", "sc://host"), {}),
+        (SparkMaster("spark.master", "spark://host:7077"), {"JAVA_HOME"}),
+        (SparkMaster("spark.master", "local-cluster[2,1,1024]"), {"JAVA_HOME", "PYSPARK_PYTHON"}),
+        (HERE, {"JAVA_HOME", "PYSPARK_PYTHON", "SERVER"}),
+    ],
+)
+def test_only_a_jvm_on_this_machine_knows_a_fork_server(monkeypatch, master, wanted):
+    assert set(launched_with(monkeypatch, master, gateway=None)) == set(wanted)
+
+
+def test_a_python_that_is_named_by_the_user_is_kept(monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert set(launched_with(monkeypatch, HERE, gateway=None)) == {"JAVA_HOME"}
+
+
+def test_a_jvm_that_is_running_gets_no_fork_server(monkeypatch):
+    assert launched_with(monkeypatch, HERE, gateway=object()) == {"PYSPARK_PYTHON": sys.executable}
+
+
+def test_a_session_starts_where_no_fork_server_can_be_started(monkeypatch):
+    def fail() -> None:
+        raise OSError("AF_UNIX path too long")
+
+    monkeypatch.setattr(sessions, "ForkServer", fail)
+    sessions._fork_server_variables.cache_clear()
+    assert sessions._fork_server_variables() == {}
+    sessions._fork_server_variables.cache_clear()
+
+
+def launched_with(monkeypatch, master: SparkMaster | None, gateway: object) -> dict[str, str]:
+    from pyspark import SparkContext
+
+    @cache
+    def started() -> dict[str, str]:
+        return {"SERVER": "socket"}
+
+    monkeypatch.setattr(SparkContext, "_gateway", gateway)
+    monkeypatch.setattr(sessions, "java_home", lambda: Path("/opt/java"))
+    monkeypatch.setattr(sessions, "_fork_server_variables", started)
+    return sessions._launch_variables(master)
 
 
 def test_a_cluster_is_not_bound_to_loopback():

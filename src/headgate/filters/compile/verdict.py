@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, assert_never
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from headgate.clock import now_us
 from headgate.filters import logic
 from headgate.filters.cost import cost
-from headgate.filters.facts import Chunks, Counts, Facts, FieldFacts, Flags, ValueRange
+from headgate.filters.facts import ChunkNumbers, Counts, Facts, FieldFacts, Flags, ValueRange
 from headgate.filters.like import literal_prefix
 from headgate.filters.nodes import (
     And,
@@ -47,6 +48,7 @@ from headgate.message import Message, Scalar
 
 _TOPIC: Final = Field("sys", "topic")
 _NUMBERS: Final[tuple[Kind, ...]] = ("int", "float")
+_MOST_TRUTHS: Final = 1 << 14  # values of one leaf that are remembered
 
 
 class Verdict(IntEnum):
@@ -83,7 +85,7 @@ def _bound_tree(node: Filter | NormalFilter, now: Callable[[], int]) -> Filter:
     return normal.at(now()).tree if normal.depends_on_time else normal.tree
 
 
-def _judge(node: Filter, facts: Facts, chunks: Chunks) -> Verdicts:
+def _judge(node: Filter, facts: Facts, chunks: ChunkNumbers) -> Verdicts:
     match node:
         case And(terms=terms):
             return _all_of(_facts_before_probes(terms, facts), facts, chunks)
@@ -102,7 +104,7 @@ def _facts_before_probes(terms: tuple[Filter, ...], facts: Facts) -> list[Filter
     return [term for _, _, term in ranked]
 
 
-def _all_of(terms: list[Filter], facts: Facts, chunks: Chunks) -> Verdicts:
+def _all_of(terms: list[Filter], facts: Facts, chunks: ChunkNumbers) -> Verdicts:
     some, every = np.ones(len(chunks), np.bool_), np.ones(len(chunks), np.bool_)
     # Later terms judge only the chunks that earlier ones let through.
     left = np.arange(len(chunks))
@@ -113,7 +115,7 @@ def _all_of(terms: list[Filter], facts: Facts, chunks: Chunks) -> Verdicts:
     return Verdicts(some, every & some)
 
 
-def _any_of(terms: list[Filter], facts: Facts, chunks: Chunks) -> Verdicts:
+def _any_of(terms: list[Filter], facts: Facts, chunks: ChunkNumbers) -> Verdicts:
     some, every = np.zeros(len(chunks), np.bool_), np.zeros(len(chunks), np.bool_)
     left = np.arange(len(chunks))
     for term in terms:
@@ -126,7 +128,7 @@ def _any_of(terms: list[Filter], facts: Facts, chunks: Chunks) -> Verdicts:
 # ---- leaves ------------------------------------------------------------------------------------------
 
 
-def _judge_leaf(leaf: Leaf, facts: Facts, chunks: Chunks) -> Verdicts:
+def _judge_leaf(leaf: Leaf, facts: Facts, chunks: ChunkNumbers) -> Verdicts:
     if isinstance(leaf, Constant):
         return _verdict_of(leaf.value, chunks)
     field = _field_of(leaf)
@@ -153,7 +155,7 @@ def _field_of(leaf: Leaf) -> Field | None:
             assert_never(leaf)
 
 
-def _by_facts(leaf: Leaf, field: Field, facts: Facts, chunks: Chunks) -> Verdicts:
+def _by_facts(leaf: Leaf, field: Field, facts: Facts, chunks: ChunkNumbers) -> Verdicts:
     known = facts.fields.get(field)
     if known is None:
         return _unknown(chunks)
@@ -166,15 +168,39 @@ def _by_facts(leaf: Leaf, field: Field, facts: Facts, chunks: Chunks) -> Verdict
 
 
 def _by_distinct(
-    leaf: Leaf, field: Field, known: FieldFacts, facts: Facts, chunks: Chunks, otherwise: Verdicts
+    leaf: Leaf,
+    field: Field,
+    known: FieldFacts,
+    facts: Facts,
+    chunks: ChunkNumbers,
+    otherwise: Verdicts,
 ) -> Verdicts:
     """Try every value where all are known: exact for every leaf."""
     distinct = known.distinct
     assert distinct is not None
-    truth = np.array([_holds(leaf, field, value) for value in distinct.values], np.bool_)
+    holds = _truths_of(leaf, field)
+    truth = np.array([holds[type(value), value] for value in distinct.values], np.bool_)
     some, every = distinct.any_and_all(truth, chunks)
     every &= _count_comparable(known, chunks) == facts.rows[chunks]
     return _where(distinct.complete[chunks], Verdicts(some, every), otherwise)
+
+
+class _Truths(dict[tuple[type, Scalar], bool]):
+    """Whether a leaf holds for a value of its field. Segments share most values: each is tried once."""
+
+    def __init__(self, leaf: Leaf, field: Field) -> None:
+        self.leaf, self.field = leaf, field
+
+    def __missing__(self, key: tuple[type, Scalar]) -> bool:
+        if len(self) >= _MOST_TRUTHS:
+            self.clear()
+        truth = self[key] = _holds(self.leaf, self.field, key[1])
+        return truth
+
+
+@lru_cache(256)
+def _truths_of(leaf: Leaf, field: Field) -> _Truths:
+    return _Truths(leaf, field)
 
 
 def _holds(leaf: Leaf, field: Field, value: Scalar) -> bool:
@@ -188,7 +214,9 @@ def _holds(leaf: Leaf, field: Field, value: Scalar) -> bool:
     return logic.matches_filter(leaf, message)
 
 
-def _by_probe(leaf: Leaf, field: Field, facts: Facts, chunks: Chunks, judged: Verdicts) -> Verdicts:
+def _by_probe(
+    leaf: Leaf, field: Field, facts: Facts, chunks: ChunkNumbers, judged: Verdicts
+) -> Verdicts:
     """A Bloom hit proves nothing; a miss proves absence. Only a miss may skip."""
     required = list(required_values(leaf))
     if not required:
@@ -214,7 +242,7 @@ def required_values(leaf: Leaf) -> Iterator[Scalar]:
             yield from (item.value for item in items if isinstance(item, Literal))
 
 
-def _judge_computed(leaf: Leaf, facts: Facts, chunks: Chunks) -> Verdicts:
+def _judge_computed(leaf: Leaf, facts: Facts, chunks: ChunkNumbers) -> Verdicts:
     """Judge arithmetic, or field against field: NONE where a field that it needs has no value."""
     some = np.ones(len(chunks), np.bool_)
     for field, kinds in _required_fields(leaf):
@@ -242,7 +270,7 @@ def _required_fields(leaf: Leaf) -> Iterator[tuple[Field, tuple[Kind, ...]]]:
 # ---- ranges ------------------------------------------------------------------------------------------
 
 
-def _by_ranges(leaf: Leaf, known: FieldFacts, rows: Counts, chunks: Chunks) -> Verdicts:
+def _by_ranges(leaf: Leaf, known: FieldFacts, rows: Counts, chunks: ChunkNumbers) -> Verdicts:
     comparable = _count_comparable(known, chunks)
     match leaf:
         case IsNull(negated=negated):
@@ -254,7 +282,9 @@ def _by_ranges(leaf: Leaf, known: FieldFacts, rows: Counts, chunks: Chunks) -> V
             return _by_kinds(leaf, known, comparable == rows, chunks)
 
 
-def _by_kinds(leaf: Leaf, known: FieldFacts, all_comparable: Flags, chunks: Chunks) -> Verdicts:
+def _by_kinds(
+    leaf: Leaf, known: FieldFacts, all_comparable: Flags, chunks: ChunkNumbers
+) -> Verdicts:
     some, every = np.zeros(len(chunks), np.bool_), all_comparable.copy()
     for kind, whole_range in known.ranges.items():
         part = whole_range.at(chunks)
@@ -265,7 +295,7 @@ def _by_kinds(leaf: Leaf, known: FieldFacts, all_comparable: Flags, chunks: Chun
     return Verdicts(some, every & some)
 
 
-def _judge_range(leaf: Leaf, kind: Kind, part: ValueRange, chunks: Chunks) -> Verdicts:
+def _judge_range(leaf: Leaf, kind: Kind, part: ValueRange, chunks: ChunkNumbers) -> Verdicts:
     match leaf:
         case Compare(op=op, right=Literal() as literal):
             return _compare_range(op, literal, kind, part, chunks)
@@ -289,7 +319,7 @@ def _judge_range(leaf: Leaf, kind: Kind, part: ValueRange, chunks: Chunks) -> Ve
 
 
 def _compare_range(
-    op: CompareOp, literal: Literal, kind: Kind, part: ValueRange, chunks: Chunks
+    op: CompareOp, literal: Literal, kind: Kind, part: ValueRange, chunks: ChunkNumbers
 ) -> Verdicts:
     if not _comparable_kinds(kind, literal.kind):
         return _verdict_of(False, chunks)
@@ -318,7 +348,7 @@ def _comparable_kinds(kind: Kind, other: Kind) -> bool:
     return kind == other or (kind in _NUMBERS and other in _NUMBERS)
 
 
-def _prefix_range(prefix: str, negated: bool, part: ValueRange, chunks: Chunks) -> Verdicts:
+def _prefix_range(prefix: str, negated: bool, part: ValueRange, chunks: ChunkNumbers) -> Verdicts:
     """Judge a pattern by its literal prefix: every match begins with it."""
     if negated or not prefix or part.low is None or part.high is None:
         return _unknown(chunks)
@@ -337,7 +367,9 @@ def _topic_prefix(pattern: str) -> str:
 
 
 def _count_comparable(
-    known: FieldFacts, chunks: Chunks, kinds: tuple[Kind, ...] = ("string", "int", "float", "bool")
+    known: FieldFacts,
+    chunks: ChunkNumbers,
+    kinds: tuple[Kind, ...] = ("string", "int", "float", "bool"),
 ) -> Counts:
     """Count the messages of each chunk that hold a value of these kinds."""
     total = np.zeros(len(chunks), np.int64)
@@ -351,11 +383,11 @@ def _verdict_of_counts(true: Counts, rows: Counts) -> Verdicts:
     return Verdicts(true > 0, true == rows)
 
 
-def _verdict_of(value: bool, chunks: Chunks) -> Verdicts:
+def _verdict_of(value: bool, chunks: ChunkNumbers) -> Verdicts:
     return Verdicts(np.full(len(chunks), value), np.full(len(chunks), value))
 
 
-def _unknown(chunks: Chunks) -> Verdicts:
+def _unknown(chunks: ChunkNumbers) -> Verdicts:
     return Verdicts(np.ones(len(chunks), np.bool_), np.zeros(len(chunks), np.bool_))
 
 

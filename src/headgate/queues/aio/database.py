@@ -16,7 +16,7 @@ from headgate.queues.aio.engines import ConnectOptions, Synchronous, open_engine
 from headgate.queues.aio.outbox import AsyncFileSource, AsyncOutbox, AsyncRelay, AsyncTableSource
 from headgate.queues.aio.push import AsyncCallbacks
 from headgate.queues.aio.queue import AsyncQueue, AsyncSubscription
-from headgate.queues.engine import Access, AsyncEngine, Publication, QueueInfo, Start
+from headgate.queues.engine import Access, AsyncEngine, Publication, QueueInfo, SubscriptionStart
 
 
 async def connect(
@@ -129,7 +129,7 @@ class AsyncDatabase:
         *,
         pattern: str | None = None,
         queue: str | None = None,
-        start: Start = "next",
+        start: SubscriptionStart = "next",
         filter_headers: Iterable[str] | None = None,
         max_attempts: int | None = None,
         archive: bool | None = None,

@@ -23,7 +23,7 @@ from headgate.queues.engine import AsyncEngine, Operation, QueueInfo, QueueOptio
 
 _log = logging.getLogger(__name__)
 
-Callback: TypeAlias = Callable[[Message], object]
+AsyncCallback: TypeAlias = Callable[[Message], object]
 
 # How long the messages for a process that died are kept, and how long a process may be stopped and still miss nothing.
 KEPT_US: Final = 3_600_000_000
@@ -46,7 +46,7 @@ class AsyncCallbacks:
         self._stopping = AsyncEvent()
         self._renewer: AsyncWorker | None = None
 
-    async def add(self, pattern: str, callback: Callback, id: str) -> bool:
+    async def add(self, pattern: str, callback: AsyncCallback, id: str) -> bool:
         """Call it for everything published after this returns; False when that id has that pattern already."""
         check_pattern(pattern)
         async with self._lock:
@@ -114,7 +114,7 @@ class AsyncCallbacks:
 class AsyncNotifier:
     """One callback, its subscription, and the task that calls it."""
 
-    def __init__(self, engine: AsyncEngine, pattern: str, id: str, callback: Callback) -> None:
+    def __init__(self, engine: AsyncEngine, pattern: str, id: str, callback: AsyncCallback) -> None:
         self._engine, self._operations = engine, engine.operations
         self._pattern, self._id, self._callback = pattern, id, callback
         self._name = f"push-{uuid.uuid4().hex}"

@@ -24,8 +24,8 @@ from headgate.queues.engine import (
     QueueOptions,
     QueueStats,
     Receipt,
-    Start,
     State,
+    SubscriptionStart,
     Usage,
     Wake,
 )
@@ -92,7 +92,7 @@ class MemoryOperations(MemoryState):
         *,
         source: str | None = None,
         options: QueueOptions | None = None,
-        start: Start = "next",
+        start: SubscriptionStart = "next",
         lease_us: int | None = None,
     ) -> QueueInfo:
         check_queue(name, options)

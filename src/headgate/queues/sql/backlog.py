@@ -1,7 +1,7 @@
 """The stored messages on their way to a subscription that starts with the first.
 
-They are delivered in pages, each a short transaction, so that publishers and consumers of other queues do not wait. How
-far a subscription has come is stored: when the process that created it is killed, whoever routes next continues.
+They are delivered in pages, each a short transaction, so that publishers and consumers of other queues do not wait. The
+position of each subscription is stored: if the process that created it is killed, the next process that routes continues.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Backlogs:
         return read_messages(self._dialect, "backlog_page", info.id, *bounds, info.source, now)
 
     def _insert(self, info: QueueInfo, rows: Sequence[MessageRow]) -> Operation[int]:
-        """Insert deliveries of the messages that match; how many."""
+        """Insert deliveries of the messages that match; return their number."""
         matching = list(self._matching(info, rows))
         if not matching:
             return 0

@@ -16,8 +16,8 @@ from headgate.queues.engine import (
     QueueInfo,
     QueueKind,
     QueueOptions,
-    Start,
     Statement,
+    SubscriptionStart,
     Transaction,
     TransactionMode,
 )
@@ -94,7 +94,7 @@ class Declarations:
         *,
         source: str | None = None,
         options: QueueOptions | None = None,
-        start: Start = "next",
+        start: SubscriptionStart = "next",
         lease_us: int | None = None,
     ) -> Operation[QueueInfo]:
         check_queue(name, options)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from headgate.clock import now_us
+from headgate.spark.jobs.tasks import OnProgress
 from headgate.spark.sessions import DEFAULT_CORES, cores_of
 from headgate.streams.cold import (
     ColdTask,
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Called with the number of written Parquet files, and of all that will be written.
-OnProgress: TypeAlias = Callable[[int, int], None]
 
-TASKS_PER_CORE: Final = 4  # of one wave
+WAVE_TASKS_PER_CORE: Final = 4  # of one wave
 _RESULT: Final = pa.schema(
     [
         ("sources", pa.list_(pa.string())),
@@ -72,7 +72,7 @@ def compact(
 def _write_waves(
     spark: SparkSession, tasks: Sequence[ColdTask], on_progress: OnProgress | None
 ) -> Iterator[WrittenColdFile | str]:
-    size = TASKS_PER_CORE * (cores_of(spark) or DEFAULT_CORES)
+    size = WAVE_TASKS_PER_CORE * (cores_of(spark) or DEFAULT_CORES)
     for start in range(0, len(tasks), size):
         if on_progress is not None:
             on_progress(start, len(tasks))

@@ -16,7 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.columns import parse_column_name
-from headgate.filters import Chunks, Facts, Field, FieldFacts, Filter, Flags, Probe, ValueRange
+from headgate.filters import (
+    ChunkNumbers,
+    Facts,
+    Field,
+    FieldFacts,
+    Filter,
+    Flags,
+    ValueProbe,
+    ValueRange,
+)
 from headgate.filters.compile import judge
 from headgate.filters.compile.arrow import Mask, compile_mask
 from headgate.message import Scalar
@@ -245,7 +254,7 @@ def _ranges(columns: Mapping[str, SegmentColumn], chunks: Clustering) -> dict[Fi
     return found
 
 
-def _hot_facts(chunks: Clustering, known: Mapping[Field, FieldFacts], probe: Probe) -> Facts:
+def _hot_facts(chunks: Clustering, known: Mapping[Field, FieldFacts], probe: ValueProbe) -> Facts:
     return Facts(chunks.ends - chunks.starts, known, probe)
 
 
@@ -261,7 +270,7 @@ def _hashes_in(
 
 def _bloom_probe(
     shape: IndexShape, hashes: Mapping[Field, Sequence[Hashes]], starts: Starts
-) -> Probe:
+) -> ValueProbe:
     """A probe with the Bloom filters of a hot segment; the salt of a chunk is the number of its first row."""
     built = [
         _build_bloom(shape, {f: hashes[f][i] for f in shape.fields}, s)
@@ -269,7 +278,7 @@ def _bloom_probe(
     ]
     filters, salts = np.stack([bits for bits, _ in built]), bloom.salts(starts.astype(np.int64))
 
-    def probe(field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def probe(field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         if field not in shape.fields:
             return None
         covered = np.array([field in built[chunk][1] for chunk in chunks], np.bool_)

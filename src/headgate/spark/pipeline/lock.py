@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOCK_FILE: Final = "lock"
-JAVA_TIMEOUT_S: Final = 30.0  # for the Java process of a killed driver
+JAVA_TIMEOUT_S: Final = (
+    120.0  # for the Java process of a killed driver, which may write an archive of its classes
+)
 _HELD_BY_ANOTHER: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _log: Final = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from headgate.routing import RoutedBatch, Topology, from_toml, to_toml
 from headgate.spark.sink.destination import Destination, destination_of, owner_of
 from headgate.spark.sink.staging import StagedPart, stage
 
-RowNumbers = npt.NDArray[np.intp]
+_RowNumbers = npt.NDArray[np.intp]
 
 FOLDER: Final = "headgate"  # Headgate's folder in the checkpoint
 HELD_BYTES: Final = 128 << 20  # of rows that wait to be written: fewer and larger files
@@ -179,9 +179,9 @@ class PipelineRouter:
             )
             return [one for one in staged if one is not None]
 
-    def rows_by_place(self, routed: RoutedBatch) -> list[RowNumbers]:
+    def rows_by_place(self, routed: RoutedBatch) -> list[_RowNumbers]:
         """For each place its rows in order; a row that two queues send there occurs twice."""
-        parts: list[list[RowNumbers]] = [[] for _ in self.folders]
+        parts: list[list[_RowNumbers]] = [[] for _ in self.folders]
         for queue, rows in routed.selections().items():
             for number in self.plan.outlets.get(queue, ()):
                 parts[number].append(rows)
@@ -199,14 +199,14 @@ class PipelineRouter:
             yield batch.filter(pa.array(mask(BatchColumns(batch))))
 
 
-def merge_rows(parts: Sequence[RowNumbers]) -> RowNumbers:
+def merge_rows(parts: Sequence[_RowNumbers]) -> _RowNumbers:
     """All row numbers of the parts, sorted."""
     if len(parts) == 1:
         return parts[0]
     return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.intp)
 
 
-def _take(window: pa.RecordBatch, rows: RowNumbers) -> pa.RecordBatch:
+def _take(window: pa.RecordBatch, rows: _RowNumbers) -> pa.RecordBatch:
     return window if len(rows) == window.num_rows else window.take(pa.array(rows))
 
 

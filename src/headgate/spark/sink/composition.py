@@ -21,8 +21,8 @@ from headgate.spark.schema import SchemaColumn, writing_columns
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-Arrays = dict[str, pa.Array]
-RowNumbers = npt.NDArray[np.int64]
+_Arrays = dict[str, pa.Array]
+_RowNumbers = npt.NDArray[np.int64]
 
 _STORED: Final[dict[View, pa.DataType]] = {
     "string": pa.string(),
@@ -39,7 +39,7 @@ def to_stream_columns(
 ) -> pa.RecordBatch:
     """Convert the batch to columns of a stream: h.s.region, topic, …; empty columns are left out."""
     columns = _parse_schema(schema)
-    composed: Arrays = {}
+    composed: _Arrays = {}
     for column, array in zip(columns, batch.columns, strict=True):
         composed.update(_system(column, array))
     plain = _plain_fields(columns, batch)
@@ -73,8 +73,8 @@ def _system(column: SchemaColumn, array: pa.Array) -> Iterator[tuple[str, pa.Arr
 # ---- headers and properties --------------------------------------------------------------------------
 
 
-def _plain_fields(columns: Sequence[SchemaColumn], batch: pa.RecordBatch) -> Arrays:
-    plain: Arrays = {}
+def _plain_fields(columns: Sequence[SchemaColumn], batch: pa.RecordBatch) -> _Arrays:
+    plain: _Arrays = {}
     for column, array in zip(columns, batch.columns, strict=True):
         if column.holds != "field" or column.field is None:
             continue
@@ -118,7 +118,7 @@ def _value_fields(scope: Scope, array: pa.MapArray) -> Iterator[tuple[str, pa.Ar
                 yield column_name(field, view), column
 
 
-def _entries(array: pa.MapArray) -> tuple[RowNumbers, pa.Array, pa.Array]:
+def _entries(array: pa.MapArray) -> tuple[_RowNumbers, pa.Array, pa.Array]:
     """Every entry of every map: the row it is in, its key and its value."""
     starts = array.offsets.to_numpy()
     valid = _flags(pc.is_valid(array))
@@ -132,7 +132,7 @@ def _entries(array: pa.MapArray) -> tuple[RowNumbers, pa.Array, pa.Array]:
     return rows[valid[rows]], keys.take(kept), values.take(kept)
 
 
-def _by_key(keys: pa.Array) -> Iterator[tuple[str, RowNumbers]]:
+def _by_key(keys: pa.Array) -> Iterator[tuple[str, _RowNumbers]]:
     """Every distinct key with its entries."""
     encoded = keys.dictionary_encode()
     codes = encoded.indices.to_numpy()
@@ -142,14 +142,16 @@ def _by_key(keys: pa.Array) -> Iterator[tuple[str, RowNumbers]]:
         yield key, order[borders[code] : borders[code + 1]]
 
 
-def _place_values(values: pa.Array, rows: RowNumbers, entries: RowNumbers, count: int) -> pa.Array:
+def _place_values(
+    values: pa.Array, rows: _RowNumbers, entries: _RowNumbers, count: int
+) -> pa.Array:
     """A column with the entries' values in their rows, and null in the others."""
     at = np.full(count, -1)
     at[rows[entries]] = entries
     return values.take(pa.array(at, mask=at < 0))
 
 
-def _overridden(plain: Arrays, name: str) -> pa.Array | None:
+def _overridden(plain: _Arrays, name: str) -> pa.Array | None:
     """The rows in which a plain column of any kind sets this header; None when there is no such column."""
     field = parse_column_name(name)[0]
     others = [array for other, array in plain.items() if parse_column_name(other)[0] == field]

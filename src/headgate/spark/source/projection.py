@@ -17,7 +17,7 @@ from headgate.spark.schema import SchemaColumn
 BATCH_ROWS: Final = 1 << 14
 _SMALL: Final = 1 << 12
 
-RowNumbers = npt.NDArray[np.int64]
+_RowNumbers = npt.NDArray[np.int64]
 _LIMITS: Final = {"int": 31, "smallint": 15, "tinyint": 7}
 _STRUCT: Final[tuple[tuple[View, pa.DataType], ...]] = (
     ("string", pa.string()),
@@ -153,7 +153,7 @@ class HeaderPart(NamedTuple):
 
     name: str
     view: View
-    rows: RowNumbers
+    rows: _RowNumbers
     values: pa.Array
 
 

@@ -40,7 +40,7 @@ LOSS_HINT: Final = (
     "skip them with failOnDataLoss=false, or fail_on_data_loss = false in a pipeline's [source]"
 )
 
-Numbers = npt.NDArray[np.int64]
+_Ints = npt.NDArray[np.int64]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -58,9 +58,9 @@ class Run(NamedTuple):
     """Chunks of one segment that may hold matches; it can be cut between any two of them."""
 
     path: str
-    lows: Numbers
-    highs: Numbers
-    weights: Numbers  # bytes
+    lows: _Ints
+    highs: _Ints
+    weights: _Ints  # bytes
 
 
 class WeightedRange(NamedTuple):

@@ -25,7 +25,7 @@ from headgate.errors import StreamCorrupt, StreamError
 from headgate.streams.cold.location import cold_file
 from headgate.streams.cold.manifest import LENGTH, read_manifest
 from headgate.streams.format import COLD_SUFFIX
-from headgate.streams.segments.gather import Rows
+from headgate.streams.segments.gather import RowIndices
 from headgate.streams.segments.sealed import SealedSegment
 from headgate.streams.segments.summarized import SummarizedChunk, SummarizedSegment
 from headgate.streams.segments.summary import Summary
@@ -161,7 +161,7 @@ class ColdChunk(SummarizedChunk):
             self._arrays |= self._segment.read(self.at, [name])
         return self._arrays[name]
 
-    def take(self, rows: Rows | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def take(self, rows: RowIndices | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         names = [n for n in self._segment.names if columns is None or n in (*columns, "offset")]
         missing = [name for name in names if name not in self._arrays]
         if missing:

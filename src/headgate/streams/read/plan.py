@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headgate.filters import TRUE, Chunks, Flags, NormalFilter
+from headgate.filters import TRUE, ChunkNumbers, Flags, NormalFilter
 from headgate.filters.compile import judge
 from headgate.streams.read.entry_filters import EntryFilter, accepts
 from headgate.streams.segments.segment import Segment
@@ -62,7 +62,9 @@ def survivors(
         yield Survivor(at, all_match, bool(first[at] >= low and last[at] < high))
 
 
-def _verdicts(segment: Segment, filter: NormalFilter, candidates: Chunks) -> tuple[Flags, Flags]:
+def _verdicts(
+    segment: Segment, filter: NormalFilter, candidates: ChunkNumbers
+) -> tuple[Flags, Flags]:
     start, end = int(candidates[0]), int(candidates[-1]) + 1
     facts = segment.facts(start, end)
     if filter.tree == TRUE:

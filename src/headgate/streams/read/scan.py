@@ -28,7 +28,7 @@ from headgate.streams.cold.segment import ColdSegment, unify_dictionaries
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.plan import ScanStats, Survivor, survivors
 from headgate.streams.read.query import StreamQuery, make_query
-from headgate.streams.segments.gather import Rows
+from headgate.streams.segments.gather import RowIndices
 from headgate.streams.segments.sealed import GatheredChunks, SealedChunk, SealedSegment
 from headgate.streams.segments.segment import Chunk, Segment
 
@@ -212,7 +212,7 @@ class _SegmentScan:
         rows = self.match_rows(chunk, survivor)
         return chunk.take(rows, self.columns) if rows is None or len(rows) else None
 
-    def match_rows(self, chunk: Chunk, survivor: Survivor) -> Rows | None:
+    def match_rows(self, chunk: Chunk, survivor: Survivor) -> RowIndices | None:
         """Return the matching rows of a chunk; None for all of them."""
         stats = self.stats
         stats.bytes_read += chunk.nbytes
@@ -251,7 +251,7 @@ class _SegmentScan:
 def _gather_sealed(segment: SealedSegment, scan: _SegmentScan) -> Iterator[pa.RecordBatch]:
     """Bring the matches of a clustered sealed segment back into offset order."""
 
-    def take(survivor: Survivor) -> tuple[SealedChunk, npt.NDArray[np.int64], Rows] | None:
+    def take(survivor: Survivor) -> tuple[SealedChunk, npt.NDArray[np.int64], RowIndices] | None:
         chunk = segment.chunk(survivor.at)
         matches = scan.match_rows(chunk, survivor)
         if matches is not None and not len(matches):

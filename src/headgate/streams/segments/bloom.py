@@ -23,7 +23,7 @@ from headgate.message import Scalar
 
 Hashes = npt.NDArray[np.uint64]  # one row a value: h1, h2
 Filters = npt.NDArray[np.uint8]  # one row a chunk
-Positions = npt.NDArray[np.int64]
+_Ints = npt.NDArray[np.int64]
 
 HASHED_BYTES: Final = 256  # only the first bytes of a text are hashed, and its length
 # Chunks probed at a time: their filters stay in the cache of the processor.
@@ -72,13 +72,13 @@ def hash_texts(field: Field, texts: pa.StringArray | Sequence[str]) -> Hashes:
     return mix(sums(content, starts, lengths, bases) + lengths.astype(np.uint64)[:, None] + seeds)
 
 
-def _one_length(lengths: Positions) -> bool:
+def _one_length(lengths: _Ints) -> bool:
     shortest, longest = int(lengths.min(initial=HASHED_BYTES)), int(lengths.max(initial=0))
     return 0 < shortest == longest <= HASHED_BYTES
 
 
 def _sums_of_table(
-    content: npt.NDArray[np.uint8], starts: Positions, lengths: Positions, bases: Hashes
+    content: npt.NDArray[np.uint8], starts: _Ints, lengths: _Ints, bases: Hashes
 ) -> Hashes:
     """Sum texts of one length (codes, dates): their bytes are the rows of a table already."""
     rows, width = len(lengths), int(lengths[0])
@@ -88,7 +88,7 @@ def _sums_of_table(
 
 
 def _sums_of_ranges(
-    content: npt.NDArray[np.uint8], starts: Positions, lengths: Positions, bases: Hashes
+    content: npt.NDArray[np.uint8], starts: _Ints, lengths: _Ints, bases: Hashes
 ) -> Hashes:
     hashed = np.minimum(lengths, HASHED_BYTES)
     before = np.cumsum(hashed) - hashed

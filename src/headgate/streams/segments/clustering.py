@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from headgate.columns import parse_column_name
 from headgate.filters import Field
-from headgate.streams.segments.gather import Positions, Rows
+from headgate.streams.segments.gather import Positions, RowIndices
 from headgate.streams.segments.segment import FILTER_VALUE
 from headgate.streams.segments.segment_rows import (
     Ranks,
@@ -45,7 +45,7 @@ class SortKey:
 class Clustering:
     """The order of the rows, and the positions in it where chunks begin."""
 
-    order: Rows
+    order: RowIndices
     starts: npt.NDArray[np.intp]
 
     @property
@@ -78,7 +78,7 @@ def _distinct(found: Ranks, size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSize:
-    """Rows of a full chunk, up to twice as many to end where a key changes; fewer when they have so many bytes."""
+    """Rows of a full chunk, up to twice as many to end where a key changes; fewer when they reach `nbytes`."""
 
     rows: int
     nbytes: int
@@ -99,7 +99,7 @@ def cluster(
     return Clustering(order, _starts(depth, np.cumsum(row_bytes[order]), size))
 
 
-def _sorted_rows(levels: Sequence[SortKey], count: int) -> Rows:
+def _sorted_rows(levels: Sequence[SortKey], count: int) -> RowIndices:
     """Sort by all levels at once, as one number for each row where 64 bits are enough. The sort is stable."""
     total = 1
     for level in levels:
@@ -118,7 +118,7 @@ def _sorted_rows(levels: Sequence[SortKey], count: int) -> Rows:
     return combined % count
 
 
-def _depth_of_change(levels: Sequence[SortKey], order: Rows) -> npt.NDArray[np.int8]:
+def _depth_of_change(levels: Sequence[SortKey], order: RowIndices) -> npt.NDArray[np.int8]:
     """Return for each row the first level at which it differs from the row before; `len(levels)` if at none."""
     depth = np.full(len(order), len(levels), np.int8)
     for at, level in reversed(list(enumerate(levels))):

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Rows: TypeAlias = npt.NDArray[np.signedinteger[Any]]
+from headgate.filters import Flags
+
+RowIndices: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 Positions: TypeAlias = npt.NDArray[np.int64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _INT32_MAX: Final = 2**31 - 1
 _BOOL: Final = pa.bool_().id
@@ -25,7 +26,7 @@ _BINARY: Final = frozenset({pa.string().id, pa.binary().id})
 class ColumnOfChunks(Protocol):
     """One column of many chunks."""
 
-    def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+    def take(self, chunks: RowIndices, rows: RowIndices) -> pa.Array:
         """Return the values at `rows[i]` of chunk `chunks[i]`."""
         ...
 
@@ -48,7 +49,7 @@ class _Fixed:
         self._valid = _Validity(arrays)
         self._same = _one_byte_of_all(arrays)
 
-    def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+    def take(self, chunks: RowIndices, rows: RowIndices) -> pa.Array:
         if self._same is not None:
             return _array(self.type, len(rows), None, np.full(len(rows), self._same, self._dtype))
         values = self._values.take(chunks, rows)
@@ -73,7 +74,7 @@ class _Bits:
         self._values = _Bitmaps(arrays, 1)
         self._valid = _Validity(arrays)
 
-    def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+    def take(self, chunks: RowIndices, rows: RowIndices) -> pa.Array:
         values = np.packbits(self._values.take(chunks, rows), bitorder="little")
         return _array(pa.bool_(), len(rows), self._valid.take(chunks, rows), values)
 
@@ -83,7 +84,7 @@ class _Coded:
         self._codes = _Fixed([array.indices for array in arrays])
         self._dictionary = arrays[0].dictionary
 
-    def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+    def take(self, chunks: RowIndices, rows: RowIndices) -> pa.Array:
         codes = self._codes.take(chunks, rows)
         return pa.DictionaryArray.from_arrays(codes, self._dictionary, safe=False)
 
@@ -97,17 +98,17 @@ class BytesOfChunks:
         self._valid = _Validity(arrays)
         self.memory, self._bases = _enclosing(arrays, 2)
 
-    def ranges(self, chunks: Rows, rows: Rows) -> tuple[Positions, Positions]:
+    def ranges(self, chunks: RowIndices, rows: RowIndices) -> tuple[Positions, Positions]:
         """Return where each value begins and ends in `memory`."""
         begins, ends = self._ends.take_pairs(chunks, rows)
         bases = self._bases.take(chunks)
         return begins + bases, ends + bases
 
-    def valid(self, chunks: Rows, rows: Rows) -> Bools | None:
+    def valid(self, chunks: RowIndices, rows: RowIndices) -> Flags | None:
         """Return which of the values are not null; None when none is."""
         return self._valid.take(chunks, rows)
 
-    def take(self, chunks: Rows, rows: Rows) -> pa.Array:
+    def take(self, chunks: RowIndices, rows: RowIndices) -> pa.Array:
         begins, ends = self.ranges(chunks, rows)
         found = copy_ranges(self.memory, begins, ends, self.type)
         return with_validity(found, self.valid(chunks, rows))
@@ -136,7 +137,7 @@ def copy_ranges(
     return taken if narrow else taken.cast(kind)
 
 
-def with_validity(array: pa.Array, valid: Bools | None) -> pa.Array:
+def with_validity(array: pa.Array, valid: Flags | None) -> pa.Array:
     """Return the array with nulls where `valid` is false."""
     if valid is None or valid.all():
         return array
@@ -157,10 +158,12 @@ class _Numbers:
         starts = np.array([array.offset for array in arrays], np.int64)
         self._starts = bases // dtype.itemsize + starts
 
-    def take(self, chunks: Rows, rows: Rows) -> npt.NDArray[Any]:
+    def take(self, chunks: RowIndices, rows: RowIndices) -> npt.NDArray[Any]:
         return self._flat.take(self._starts.take(chunks) + rows)
 
-    def take_pairs(self, chunks: Rows, rows: Rows) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def take_pairs(
+        self, chunks: RowIndices, rows: RowIndices
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return each number and the one behind it."""
         at = self._starts.take(chunks) + rows
         return self._flat.take(at), self._flat.take(at + 1)
@@ -172,7 +175,7 @@ class _Bitmaps:
         self._flat = np.frombuffer(memory, np.uint8)
         self._starts = bases * 8 + np.array([array.offset for array in arrays], np.int64)
 
-    def take(self, chunks: Rows, rows: Rows) -> Bools:
+    def take(self, chunks: RowIndices, rows: RowIndices) -> Flags:
         bits = self._starts.take(chunks) + rows
         set_ = self._flat.take(bits >> 3) >> (bits & 7).astype(np.uint8)
         return (set_ & 1).view(np.bool_)
@@ -187,7 +190,7 @@ class _Validity:
         self._at = np.full(len(arrays), -1)
         self._at[with_nulls] = np.arange(len(with_nulls))
 
-    def take(self, chunks: Rows, rows: Rows) -> Bools | None:
+    def take(self, chunks: RowIndices, rows: RowIndices) -> Flags | None:
         """Return which rows are valid; None when all are."""
         if self._bitmaps is None:
             return None
@@ -217,7 +220,7 @@ def _enclosing(arrays: Sequence[pa.Array], at: int) -> tuple[pa.Buffer, Position
 
 
 def _array(
-    kind: pa.DataType, count: int, valid: Bools | None, values: npt.NDArray[Any]
+    kind: pa.DataType, count: int, valid: Flags | None, values: npt.NDArray[Any]
 ) -> pa.Array:
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, count, [bitmap, pa.py_buffer(values)])

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headgate.errors import StreamCorrupt
 from headgate.files import map_beginning, read_at
-from headgate.filters import Chunks, Facts, Field, FieldFacts, Flags, Probe, ValueRange
+from headgate.filters import ChunkNumbers, Facts, Field, FieldFacts, Flags, ValueProbe, ValueRange
 from headgate.message import Scalar
 from headgate.streams.format import index_path
 from headgate.streams.listing import is_followed
@@ -219,14 +219,14 @@ class HotSegment:
             )
         return Facts(rows, fields, _weak_probe(self._probe, start))
 
-    def _probe(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def _probe(self, field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         by_bloom = self._probe_bloom(field, value, chunks)
         by_tuple = self._probe_restricted(field, value, chunks)
         if by_bloom is None or by_tuple is None:
             return by_tuple if by_bloom is None else by_bloom
         return by_bloom & by_tuple
 
-    def _probe_bloom(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def _probe_bloom(self, field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         if field not in self.shape.fields:
             return None
         bit = np.uint64(self.shape.fields.index(field))
@@ -241,7 +241,7 @@ class HotSegment:
         )
         return answer
 
-    def _probe_restricted(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def _probe_restricted(self, field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         """Ask the tuples: a chunk whose tuple has another value, or none, holds no message with this listed value."""
         listed = (
             self.shape.restriction.values.get(field.name, ()) if field.scope == "header" else ()
@@ -256,21 +256,21 @@ class HotSegment:
         return answer
 
 
-def _run_of(chunks: Chunks) -> Chunks | slice:
+def _run_of(chunks: ChunkNumbers) -> ChunkNumbers | slice:
     """Return the chunks as a slice where they are one run: an array sliced by it is not copied."""
     if len(chunks) and chunks[-1] - chunks[0] + 1 == len(chunks):
         return slice(int(chunks[0]), int(chunks[-1]) + 1)
     return chunks
 
 
-def _weak_probe(probe: Probe, start: int) -> Probe:
+def _weak_probe(probe: ValueProbe, start: int) -> ValueProbe:
     """Wrap a probe so that facts do not keep their segment alive: a dropped log would stay mapped.
 
     The facts count chunks from `start` on.
     """
     reference = WeakMethod(probe)
 
-    def ask(field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def ask(field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         bound = reference()
         return None if bound is None else bound(field, value, chunks + start)
 

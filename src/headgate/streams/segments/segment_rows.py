@@ -28,18 +28,18 @@ from headgate.columns import (
     overflow_names,
     read_overflow,
 )
+from headgate.filters import Flags
 from headgate.message import Scalar
 from headgate.streams.segments.gather import (
-    Bools,
     BytesOfChunks,
     Positions,
-    Rows,
+    RowIndices,
     copy_ranges,
     with_validity,
 )
 from headgate.streams.segments.segment import Chunks
 
-Codes: TypeAlias = npt.NDArray[np.signedinteger[Any]]
+_Codes: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 Ranks: TypeAlias = npt.NDArray[np.int64]
 _Part: TypeAlias = dict[str, pa.Array]  # the columns of a chunk
 
@@ -59,9 +59,9 @@ _ALWAYS: Final = {
 class Numbers:
     type: pa.DataType
     values: npt.NDArray[Any]
-    valid: Bools | None
+    valid: Flags | None
 
-    def take(self, rows: Rows) -> pa.Array:
+    def take(self, rows: RowIndices) -> pa.Array:
         values = self.values[rows]
         if values.dtype == np.bool_:
             values = np.packbits(values, bitorder="little")
@@ -71,15 +71,15 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    codes: Codes  # as narrow as they can be; 0 where a row has no word
+    codes: _Codes  # as narrow as they can be; 0 where a row has no word
     words: pa.StringArray  # sorted, so that the order of codes is the order of words
-    valid: Bools | None
+    valid: Flags | None
 
     @property
     def type(self) -> pa.DataType:
         return pa.dictionary(pa.from_numpy_dtype(self.codes.dtype), pa.string())
 
-    def take(self, rows: Rows) -> pa.Array:
+    def take(self, rows: RowIndices) -> pa.Array:
         codes = Numbers(self.type.index_type, self.codes, self.valid).take(rows)
         return pa.DictionaryArray.from_arrays(codes, self.words, safe=False)
 
@@ -92,9 +92,9 @@ class RangesColumn:
     memory: pa.Buffer
     begins: Positions
     ends: Positions
-    valid: Bools | None
+    valid: Flags | None
 
-    def take(self, rows: Rows) -> pa.Array:
+    def take(self, rows: RowIndices) -> pa.Array:
         found = copy_ranges(self.memory, self.begins[rows], self.ends[rows], self.type)
         return with_validity(found, None if self.valid is None else self.valid[rows])
 
@@ -196,7 +196,7 @@ def _sorted_words(coded: pa.DictionaryArray) -> Words:
 # ---- ranks: values as numbers in the order of the values ---------------------------------------------
 
 
-def ranks(column: SegmentColumn) -> tuple[Ranks, Bools | None, int]:
+def ranks(column: SegmentColumn) -> tuple[Ranks, Flags | None, int]:
     """Return the rank of each row's value (meaningless where it is null), which are valid, and the number of ranks."""
     match column:
         case Words(codes=codes, words=words, valid=valid):
@@ -306,7 +306,7 @@ def _names(parts: Sequence[_Part]) -> list[str]:
 
 
 def _cap_headers(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
-    """Move the rarest header columns to the overflow, until a chunk may have so many."""
+    """Move the rarest header columns to the overflow, until a chunk may hold the others."""
     filled: dict[str, int] = {}
     for part in parts:
         for name, array in part.items():

@@ -20,7 +20,7 @@ from headgate.columns import OVERFLOW, column_name, join_views, overflow_view, r
 from headgate.filters import SYS_KINDS, Facts, Field, View
 from headgate.message import Scalar
 from headgate.streams.format import FORMAT_VERSION
-from headgate.streams.segments.gather import Rows
+from headgate.streams.segments.gather import RowIndices
 from headgate.streams.segments.segment import ChunkMetadata
 from headgate.streams.segments.sliced_facts import slice_facts
 from headgate.streams.segments.summary import Summary
@@ -145,7 +145,7 @@ class SummarizedChunk(ABC):
             return join_views(array, overflow_view(self._read_overflow(), field.name, view), view)
         return array
 
-    def take(self, rows: Rows | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def take(self, rows: RowIndices | None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         names = [n for n in self._segment.names if columns is None or n in (*columns, "offset")]
         arrays = [self.column(name) for name in names]
         batch = pa.RecordBatch.from_arrays(arrays, names)

@@ -29,7 +29,7 @@ from headgate.columns import column_name, field_key, parse_column_name
 from headgate.filters import (
     KINDS,
     SYS_KINDS,
-    Chunks,
+    ChunkNumbers,
     Counts,
     DistinctSets,
     Facts,
@@ -50,7 +50,6 @@ from headgate.streams.segments.bloom import (
     salts,
 )
 from headgate.streams.segments.clustering import Clustering
-from headgate.streams.segments.gather import Bools
 from headgate.streams.segments.segment_rows import Numbers, RangesColumn, SegmentColumn, Words
 
 MAX_SET: Final = 64  # values of one chunk
@@ -168,7 +167,7 @@ class Summary(Mapping[Field, FieldFacts]):
 
     # ---- Bloom filters -------------------------------------------------------------------------------
 
-    def probe(self, field: Field, value: Scalar, chunks: Chunks) -> Flags | None:
+    def probe(self, field: Field, value: Scalar, chunks: ChunkNumbers) -> Flags | None:
         """Return for each chunk whether it may hold the value; None when the field has no Bloom filters."""
         name = f"bloom:{field_key(field)}"
         if self.batch.schema.get_field_index(name) < 0:
@@ -221,7 +220,7 @@ def _facts_of_column(
             return _facts_of_text(name, column, clustering)
 
 
-def _count(flags: Bools | None, clustering: Clustering) -> pa.Array:
+def _count(flags: Flags | None, clustering: Clustering) -> pa.Array:
     """Count the flagged rows of each chunk; None flags all."""
     if flags is None:
         return pa.array(clustering.ends - clustering.starts)
@@ -248,7 +247,7 @@ def _facts_of_numbers(name: str, column: Numbers, clustering: Clustering) -> dic
 
 
 def _bounds(
-    values: npt.NDArray[Any], valid: Bools | None, clustering: Clustering
+    values: npt.NDArray[Any], valid: Flags | None, clustering: Clustering
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the lowest and the highest valid value of each chunk; without any, the extremes of the type swapped."""
     found, starts = values[clustering.order], clustering.starts
@@ -309,7 +308,7 @@ def _cut_upwards(text: str) -> str:
 
 
 def _pairs(
-    ranks: npt.NDArray[Any], valid: Bools | None, size: int, clustering: Clustering
+    ranks: npt.NDArray[Any], valid: Flags | None, size: int, clustering: Clustering
 ) -> npt.NDArray[np.int64]:
     """Return every distinct (chunk, rank) as chunk * size + rank, ascending."""
     found = clustering.chunk_of_row() * size + ranks[clustering.order]

@@ -6,7 +6,7 @@ their place. Damaged bytes are kept in files whose names end in `.damaged` or `.
 
 A chunk of a sealed segment is sound when all its columns have the checksums of the footer. If the footer is damaged, the
 chunks are read one after the other as the stream of Arrow messages they are, and the table of checksums is searched for in
-what is left of the footer.
+the rest of the footer.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ UFUNC: Final[dict[CompareOp, np.ufunc]] = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
-FEW: Final = 8  # constants: so many comparisons cost less than one lookup in a hash table
+FEW: Final = 8  # constants: up to this number, comparisons cost less than a lookup in a hash table
 
 
 class OperandValues(NamedTuple):

@@ -33,7 +33,7 @@ from headgate.filters.nodes import CompareOp
 from headgate.filters.topics import compile_pattern, matches, regex_of_words
 from headgate.forks import call_in_child
 
-Holds: TypeAlias = Callable[[str], bool]
+TextPredicate: TypeAlias = Callable[[str], bool]
 Kernel: TypeAlias = Callable[[pa.Array], pa.Array]
 
 # RE2 is linear in the text, but its programs grow with the pattern; beyond this our own matcher is better.
@@ -54,8 +54,8 @@ class TextTest:
 
     __slots__ = ("_kernel", "_negated", "holds")
 
-    def __init__(self, holds: Holds, kernel: Kernel, negated: bool) -> None:
-        self.holds: Holds = (lambda value: not holds(value)) if negated else holds
+    def __init__(self, holds: TextPredicate, kernel: Kernel, negated: bool) -> None:
+        self.holds: TextPredicate = (lambda value: not holds(value)) if negated else holds
         self._kernel, self._negated = kernel, negated
 
     def answers(self, strings: pa.Array) -> Bools:
@@ -169,7 +169,7 @@ def _quote(character: str) -> str:
     return character if literal else f"\\x{{{ord(character):02x}}}"
 
 
-def _python_kernel(holds: Holds) -> Kernel:
+def _python_kernel(holds: TextPredicate) -> Kernel:
     def test(strings: pa.Array) -> pa.Array:
         values = strings.to_pylist()
         return pa.array(np.array([v is not None and holds(v) for v in values], np.bool_))

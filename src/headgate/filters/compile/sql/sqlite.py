@@ -46,7 +46,7 @@ REMAINDER: Final = (
     "SQLite has no remainder of floats: where one side of % is a float, Python checks the message"
 )
 PATTERN: Final = "SQLite accepts no pattern longer than 50,000 bytes"
-TOPIC: Final = "SQLite has no regular expressions: with wildcards on both sides of a word, one of them #, Python checks the message"
+NO_REGEX: Final = "SQLite has no regular expressions: with wildcards on both sides of a word, one of them #, Python checks the message"
 LONGEST_GLOB: Final = 50_000  # bytes, SQLITE_MAX_LIKE_PATTERN_LENGTH
 
 _GLOB_SPECIAL: Final = re.compile(r"[*?\[]")
@@ -180,7 +180,7 @@ class SqliteWriter(SqlWriter[SqliteNumber]):
         # Between two words, # may stand for no word: the dots around it are then one dot.
         least = sum(word != MANY for word in words) - 1
         loose = "".join(_loose_word(words, at) for at in range(len(words)))
-        return SqlAnswer(all_of([self._topic("GLOB", loose), self._dots(">=", least)]), (TOPIC,))
+        return SqlAnswer(all_of([self._topic("GLOB", loose), self._dots(">=", least)]), (NO_REGEX,))
 
     def _topic_around(self, words: tuple[str, ...]) -> Sql:
         """Write one run of wildcards with # in it: as many words as it has *, or more."""
