@@ -136,9 +136,8 @@ def text_array(column: Column) -> pa.Array:
 
 def plain_text_array(column: Column) -> pa.Array:
     """Store strings without a dictionary."""
-    if not all(
-        issubclass(kind, str | NoneType) for kind in column.types
-    ):  # Arrow would accept bytes
+    # Arrow would accept bytes.
+    if not all(issubclass(kind, str | NoneType) for kind in column.types):
         found = ", ".join(sorted(kind.__name__ for kind in column.types))
         raise TypeError(f"a text column holds values of type {found}, not only str")
     return pa.array(column.values, pa.string())

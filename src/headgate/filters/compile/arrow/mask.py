@@ -44,6 +44,7 @@ from headgate.filters.compile.arrow.text import (
 from headgate.filters.cost import cheapest_first
 from headgate.filters.like import pieces_of
 from headgate.filters.nodes import (
+    TOPIC,
     And,
     Compare,
     CompareOp,
@@ -65,8 +66,6 @@ from headgate.message import Scalar
 
 Mask: TypeAlias = Callable[[Columns], Bools]
 Test: TypeAlias = Callable[[BatchRows], Bools]  # returns a fresh array, which the caller may change
-
-TOPIC: Final = Field("sys", "topic")
 
 
 @lru_cache(maxsize=1024)
