@@ -256,6 +256,23 @@ def bench_pruning(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench.add("sealed, one value: time", wall * 1000, "ms")
     stream.close()
     shutil.rmtree(place / "prune")
+    prune_unique_ids(bench, place, 200_000 if quick else rows)
+
+
+def prune_unique_ids(bench: Bench, place: Path, rows: int) -> None:
+    """Ids that occur once, in rows sorted by another id: only the Bloom filters know where they are not."""
+    with Stream.create(place / "ids", fsync="never", indexed=["customer", "order"]) as stream:
+        for first in range(0, rows, 10_000):
+            numbers = range(first, first + 10_000)
+            ids = pa.array([f"order-{n * 7919 % rows:08}" for n in numbers])
+            customers = pa.array([n // 2 for n in numbers])
+            stream.append(pa.table({"customer": customers, "order": ids}))
+        stream.seal(all=True)
+        absent = [_passed(stream, f"\"order\" = 'order-{n:08}x'") for n in range(200)]
+    bench.add(
+        "sealed, unique ids absent: chunks passed", 100 * float(np.mean(absent)), "%", at_most(3)
+    )
+    shutil.rmtree(place / "ids")
 
 
 def bloom_of_hot_chunks(bench: Bench, stream: Stream) -> None:
