@@ -28,7 +28,7 @@ import pyarrow as pa
 from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
-from stream_history import bench_consume, bench_history, bench_partitions
+from stream_history import bench_absent, bench_consume, bench_history, bench_partitions
 
 from headgate.filters.compile.python import compile_predicate
 from headgate.filters.parser import parse
@@ -265,6 +265,23 @@ def bench_pruning(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench.add("sealed, one value: time", wall * 1000, "ms")
     stream.close()
     shutil.rmtree(place / "prune")
+    prune_unique_ids(bench, place, 200_000 if quick else rows)
+
+
+def prune_unique_ids(bench: Bench, place: Path, rows: int) -> None:
+    """Ids that occur once, in rows sorted by another id: only the Bloom filters know where they are not."""
+    with Stream.create(place / "ids", fsync="never", indexed=["customer", "order"]) as stream:
+        for first in range(0, rows, 10_000):
+            numbers = range(first, first + 10_000)
+            ids = pa.array([f"order-{n * 7919 % rows:08}" for n in numbers])
+            customers = pa.array([n // 2 for n in numbers])
+            stream.append(pa.table({"customer": customers, "order": ids}))
+        stream.seal(all=True)
+        absent = [_passed(stream, f"\"order\" = 'order-{n:08}x'") for n in range(200)]
+    bench.add(
+        "sealed, unique ids absent: chunks passed", 100 * float(np.mean(absent)), "%", at_most(3)
+    )
+    shutil.rmtree(place / "ids")
 
 
 def bench_pages(bench: Bench, data: Data, place: Path, quick: bool) -> None:
@@ -508,6 +525,7 @@ def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
 
 def bench_growth(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench_history(bench, place, quick)
+    bench_absent(bench, place, quick)
     bench_partitions(bench, place, quick)
     bench_consume(bench, place, quick)
 

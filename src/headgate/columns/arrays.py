@@ -20,7 +20,7 @@ from headgate.filters import KIND_OF, Kind
 from headgate.message import HeaderValue, Message
 
 ABSENT: Final = frozenset({NoneType})
-Rows: TypeAlias = npt.NDArray[np.intp]
+_RowPositions: TypeAlias = npt.NDArray[np.intp]
 
 _SAMPLE: Final = 256
 _INDEX_TYPES: Final = ((1 << 7, pa.int8()), (1 << 15, pa.int16()))
@@ -136,9 +136,8 @@ def text_array(column: Column) -> pa.Array:
 
 def plain_text_array(column: Column) -> pa.Array:
     """Store strings without a dictionary."""
-    if not all(
-        issubclass(kind, str | NoneType) for kind in column.types
-    ):  # Arrow would accept bytes
+    # Arrow would accept bytes.
+    if not all(issubclass(kind, str | NoneType) for kind in column.types):
         found = ", ".join(sorted(kind.__name__ for kind in column.types))
         raise TypeError(f"a text column holds values of type {found}, not only str")
     return pa.array(column.values, pa.string())
@@ -212,7 +211,7 @@ def spread(array: pa.Array, column: Column) -> pa.Array:
     return array.take(pa.array(positions, mask=absent))
 
 
-def _scatter(array: pa.Array, rows: Rows, absent: npt.NDArray[np.bool_]) -> pa.Array:
+def _scatter(array: pa.Array, rows: _RowPositions, absent: npt.NDArray[np.bool_]) -> pa.Array:
     """Put numbers into these rows; several times faster than `take`."""
     values = array.to_numpy()
     spaced = np.zeros(len(absent), values.dtype)

@@ -20,6 +20,7 @@ from headgate.filters.cost import cost
 from headgate.filters.facts import ChunkNumbers, Counts, Facts, FieldFacts, Flags, ValueRange
 from headgate.filters.like import literal_prefix
 from headgate.filters.nodes import (
+    TOPIC,
     And,
     Arith,
     Compare,
@@ -46,7 +47,6 @@ from headgate.filters.normal import NormalFilter, normalize
 from headgate.filters.topics import MANY, ONE, canonical
 from headgate.message import Message, Scalar
 
-_TOPIC: Final = Field("sys", "topic")
 _NUMBERS: Final[tuple[Kind, ...]] = ("int", "float")
 _MOST_TRUTHS: Final = 1 << 14  # values of one leaf that are remembered
 
@@ -148,7 +148,7 @@ def _field_of(leaf: Leaf) -> Field | None:
         case IsNull(field=field) | Exists(field=field):
             return field
         case TopicMatch():
-            return _TOPIC
+            return TOPIC
         case Compare() | In() | Like() | Constant():
             return None
         case _:

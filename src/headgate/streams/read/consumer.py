@@ -87,9 +87,8 @@ class StreamConsumer(Iterator[Message]):
         self._catalog = SegmentCatalog(directory, sealed)
         self._name = f"{directory}: " + ("the reader" if cursor is None else f"cursor {cursor!r}")
         self._last: Record | None = None  # returned last
-        self._passed = self._first_position(
-            start
-        )  # the offset before which every match was returned
+        # The offset before which every match was returned.
+        self._passed = self._first_position(start)
         self._buffer: Iterator[Record] = iter(())
         self._decoded: pa.RecordBatch | None = None  # what the buffer was made of
         self._rest: pa.RecordBatch | None = None  # was read, and is not decoded yet
