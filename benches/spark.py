@@ -388,12 +388,13 @@ def bench_floor(bench: Bench) -> None:
     with source.producer() as producer:
         _send(producer, rate, 5)  # until everything that is compiled when it is first used is
         query.processAllAvailable()
+        warm = query.lastProgress.batchId
         tail = threading.Thread(target=_delays, args=(out / "all", late), daemon=True)
         tail.start()
         cpu, begun = tree_cpu(), time.monotonic()
         _send(producer, rate, seconds)
         used, took = tree_cpu() - cpu, time.monotonic() - begun
-    reports = query.recentProgress[-60:]
+    reports = [report for report in query.recentProgress if report.batchId > warm]
     tail.join()
     query.stop()
     source.close()
