@@ -26,7 +26,7 @@ import pyarrow as pa
 from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
-from stream_history import bench_history, bench_partitions
+from stream_history import bench_absent, bench_consume, bench_history, bench_partitions
 
 from headgate.filters.compile.python import compile_predicate
 from headgate.filters.parser import parse
@@ -34,6 +34,7 @@ from headgate.message import Message
 from headgate.streams.read.scan import Scan
 from headgate.streams.segments.bloom import BloomShape
 from headgate.streams.stream import Stream
+from headgate.streams.upkeep.verification import verify
 
 
 class Bench(Recorder):
@@ -255,6 +256,23 @@ def bench_pruning(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench.add("sealed, one value: time", wall * 1000, "ms")
     stream.close()
     shutil.rmtree(place / "prune")
+    prune_unique_ids(bench, place, 200_000 if quick else rows)
+
+
+def prune_unique_ids(bench: Bench, place: Path, rows: int) -> None:
+    """Ids that occur once, in rows sorted by another id: only the Bloom filters know where they are not."""
+    with Stream.create(place / "ids", fsync="never", indexed=["customer", "order"]) as stream:
+        for first in range(0, rows, 10_000):
+            numbers = range(first, first + 10_000)
+            ids = pa.array([f"order-{n * 7919 % rows:08}" for n in numbers])
+            customers = pa.array([n // 2 for n in numbers])
+            stream.append(pa.table({"customer": customers, "order": ids}))
+        stream.seal(all=True)
+        absent = [_passed(stream, f"\"order\" = 'order-{n:08}x'") for n in range(200)]
+    bench.add(
+        "sealed, unique ids absent: chunks passed", 100 * float(np.mean(absent)), "%", at_most(3)
+    )
+    shutil.rmtree(place / "ids")
 
 
 def bloom_of_hot_chunks(bench: Bench, stream: Stream) -> None:
@@ -319,6 +337,48 @@ def bench_single(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench.versus(sealed, "the same, hot", hot.value, at_least(50))
     stream.close()
     shutil.rmtree(place / "single")
+
+
+def bench_upkeep(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    sizes = (1_000, 4_000, 16_000) if quick else (2_500, 10_000, 40_000)
+    bench.part("Upkeep: chunks of one message, verified and recovered; many names of headers")
+    for count in sizes:
+        verify_and_recover(bench, data, place / "upkeep", count)
+    messages = 20_000
+    for names in (3, 120, 10_000):
+        wide = [
+            replace(m, headers={f"n{data.rng.randrange(names)}": i % 1000 for _ in range(3)})
+            for i, m in enumerate(data.messages(messages))
+        ]
+
+        def publish(wide: list[Message] = wide) -> None:
+            with Stream.create(place / "wide") as stream, stream.producer() as producer:
+                for message in wide:
+                    producer.publish(message)
+            shutil.rmtree(place / "wide")
+
+        bench.rate(f"publish, 3 of {names:,} header names a message", publish, messages)
+
+
+def verify_and_recover(bench: Bench, data: Data, path: Path, count: int) -> None:
+    with (
+        Stream.create(path, fsync="never", chunk_messages=1) as stream,
+        stream.producer() as producer,
+    ):
+        producer.publish_many(data.messages(count))
+    _, cpu = bench.time(lambda: verify(path))
+    bench.add(f"verify, {count:,} chunks of one message", 1e6 * cpu / count, "µs/chunk")
+
+    def recover() -> None:
+        for index in path.glob("*.idx"):
+            index.unlink()
+        with Stream.open(path) as stream, stream.producer():
+            pass
+
+    _, cpu = bench.time(recover)
+    name = f"recover without an index, {count:,} chunks of one message"
+    bench.add(name, 1e6 * cpu / count, "µs/chunk")
+    shutil.rmtree(path)
 
 
 # ---- other processes ---------------------------------------------------------------------------------
@@ -404,7 +464,9 @@ def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
 
 def bench_growth(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench_history(bench, place, quick)
+    bench_absent(bench, place, quick)
     bench_partitions(bench, place, quick)
+    bench_consume(bench, place, quick)
 
 
 def bench_memory(bench: Bench, data: Data, place: Path, quick: bool) -> None:
@@ -445,6 +507,7 @@ PARTS: dict[str, Callable[[Bench, Data, Path, bool], None]] = {
     "pruning": bench_pruning,
     "rabbitmq": bench_rabbitmq,
     "single": bench_single,
+    "upkeep": bench_upkeep,
     "wake": bench_wake,
     "history": bench_growth,
     "memory": bench_memory,

@@ -232,6 +232,46 @@ def test_a_filter_that_many_match_is_answered_by_the_first_deliveries(db, orders
     assert not [node for node in found if "Sort" in node["Node Type"]]
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("filter", "header", "keys"),
+    [
+        ("type LIKE 't7%'", "type", 11),
+        ("type LIKE 'nothing%'", "type", 0),
+        ("region LIKE '%' AND region LIKE 'E%' AND n > 0", "region", 1),
+        ("region IS NOT NULL AND n > 0", "region", 3),
+    ],
+)
+def test_a_prefix_or_the_existence_of_a_declared_header_is_looked_up(
+    db, orders, filter, header, keys
+):
+    operations = db.engine.operations
+    search = Search(orders.info, operations.planner.plan(orders.info, parse(filter)))
+    find = operations.scan_memory.find(search, 10)
+    _, by_key, few = statements_of(find, [[], [(200, 0, None, 0)]])
+    for statement, most in ((by_key, 40 * (keys + 1)), (few, 500)):
+        found = explained(db, statement)
+        used = {node["Index Name"] for node in found if node.get("Relation Name") == "delivery"}
+        assert used - {"delivery_at_work"} == {index_name(header)}
+        assert rows_read(found, "delivery") <= most
+    [[count, *_], *rows] = db.engine.run(_run_statement(by_key))
+    assert (count, len(rows)) == (keys, 10 * keys)
+
+
+@pytest.mark.postgres
+def test_claims_by_a_prefix_come_in_the_order_of_the_queue(db):
+    queue = db.queue("prefixes", filter_headers=["name"])
+    names = [f"a{at % 7}" for at in range(30)] + [f"b{at}" for at in range(250)]
+    for at, name in enumerate(names):
+        queue.publish(str(at).encode(), headers={"name": name}, priority=at % 3)
+    in_order = sorted(range(len(names)), key=lambda at: (-(at % 3), at))
+    for prefix in ("a", "b"):
+        expected = [str(at).encode() for at in in_order if names[at].startswith(prefix)]
+        claimed = queue.claim(1_000, filter=f"name LIKE '{prefix}%'")
+        assert [delivery.message.payload for delivery in claimed] == expected
+    db.delete("prefixes")
+
+
 def statements_of(operation: Any, replies: list[Any]) -> list[Statement]:
     """The statements of an operation that gets these replies."""
     asked = [next(operation)]
@@ -272,7 +312,11 @@ def test_advice_tells_that_a_filter_scans_and_which_header_to_declare(orders):
     assert advice.scans
     assert advice.suggestions == ("n",)
     assert any(IN_ORDER in line for line in advice.plan)
+    assert orders.index_advise("m LIKE 'a%'").suggestions == ("m",)
+    assert orders.index_advise("m IS NOT NULL").suggestions == ("m",)
+    assert orders.index_advise("m IS NULL").suggestions == ()
     assert not orders.index_advise("type = 't1'").scans
+    assert not orders.index_advise("type LIKE 't%'").scans
 
 
 @pytest.mark.postgres

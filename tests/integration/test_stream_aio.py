@@ -340,6 +340,25 @@ def test_a_consumer_gives_what_the_filter_selects(tmp_path: Path) -> None:
     with_stream(test, tmp_path / "s")
 
 
+def test_batches_hold_what_the_consumer_would_deliver(tmp_path: Path) -> None:
+    async def test(stream: AsyncStream) -> None:
+        await publish(stream, *(b"%d" % number for number in range(10)))
+        async with stream.consume(cursor="c", follow=True, timeout=timedelta(0)) as consumer:
+            assert (await anext(consumer)).payload == b"0"
+            found = [batch async for batch in consumer.batches()]
+            assert [n for batch in found for n in batch.column("offset").to_pylist()] == [
+                *range(1, 10)
+            ]
+            assert (consumer.position, consumer.offset) == (10, 9)
+            await consumer.commit()
+        assert await payloads_of(stream.consume(cursor="c")) == []
+        async with stream.consume(post_filter=lambda message: True) as consumer:
+            with pytest.raises(StreamOptionsError, match="post_filter"):
+                await anext(consumer.batches())
+
+    with_stream(test, tmp_path / "s")
+
+
 def test_a_bad_filter_is_refused_where_it_is_given(tmp_path: Path) -> None:
     async def test(stream: AsyncStream) -> None:
         with pytest.raises(FilterSyntaxError):

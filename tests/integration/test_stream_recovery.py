@@ -13,6 +13,7 @@ from headgate.message import Message
 from headgate.streams.format import index_path, log_path, segment_files
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.stream import Stream
+from headgate.streams.upkeep import recovery
 from headgate.streams.upkeep.verification import repair, verify
 
 MESSAGES = [
@@ -425,3 +426,33 @@ def test_an_open_reader_sees_the_chunks_that_recovery_and_the_next_writer_add(pa
     assert segment.next_offset == 61
     assert not segment.refresh()
     assert np.array_equal(segment.chunk(12).offsets(), [60])
+
+
+def test_verify_keeps_the_entries_it_finds_and_recovery_makes_each_missing_one_once(
+    path, monkeypatch
+):
+    made = []
+    real = recovery.index_entry
+    monkeypatch.setattr(
+        recovery, "index_entry", lambda *given: [made.append(given[2]), real(*given)][1]
+    )
+    assert verify(path).fine
+    assert made == []
+    index_of(path).unlink()
+    write_more(path, b"more")
+    assert len(made) == len(set(made)) == 12
+    assert verify(path).fine
+
+
+def test_every_damaged_chunk_costs_its_own_messages_only(path):
+    segment = HotSegment(log_of(path))
+    positions = [int(position) for position in segment.entries["position"]]
+    segment.close()
+    with log_of(path).open("r+b") as log:
+        for position in positions[1::2]:
+            log.seek(position)
+            log.write(b"????")
+    index_of(path).unlink()
+    found = verify(path)
+    assert found.messages == 30
+    assert len([p for p in found.problems if p.position in positions[1::2]]) == 6

@@ -35,7 +35,9 @@ def route(
     ] = None,
     limit: Annotated[
         int,
-        typer.Option(help="Print at most so many bindings that did not match; 0 for all.", min=0),
+        typer.Option(
+            help="Print at most this number of bindings that did not match; 0 for all.", min=0
+        ),
     ] = 50,
     as_json: AsJson = False,
 ) -> None:

@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from types import NoneType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.filters import KIND_OF, Kind
 from headgate.message import HeaderValue, Message
 
 ABSENT: Final = frozenset({NoneType})
+_RowPositions: TypeAlias = npt.NDArray[np.intp]
+
 _SAMPLE: Final = 256
 _INDEX_TYPES: Final = ((1 << 7, pa.int8()), (1 << 15, pa.int16()))
 
@@ -133,9 +136,8 @@ def text_array(column: Column) -> pa.Array:
 
 def plain_text_array(column: Column) -> pa.Array:
     """Store strings without a dictionary."""
-    if not all(
-        issubclass(kind, str | NoneType) for kind in column.types
-    ):  # Arrow would accept bytes
+    # Arrow would accept bytes.
+    if not all(issubclass(kind, str | NoneType) for kind in column.types):
         found = ", ".join(sorted(kind.__name__ for kind in column.types))
         raise TypeError(f"a text column holds values of type {found}, not only str")
     return pa.array(column.values, pa.string())
@@ -196,10 +198,25 @@ def spread(array: pa.Array, column: Column) -> pa.Array:
     """Put the values of a column into their rows, null between them."""
     if column.rows is None:
         return array
-    positions = np.zeros(column.messages, np.int32)
+    rows = np.array(column.rows)
     absent = np.ones(column.messages, np.bool_)
-    positions[column.rows], absent[column.rows] = np.arange(len(column.rows)), False
+    absent[rows] = False
+    if array.null_count == 0 and isinstance(array, pa.DictionaryArray):
+        codes = _scatter(array.indices, rows, absent)
+        return pa.DictionaryArray.from_arrays(codes, array.dictionary, safe=False)
+    if array.null_count == 0 and array.type in (pa.int64(), pa.float64()):
+        return _scatter(array, rows, absent)
+    positions = np.zeros(column.messages, np.int32)
+    positions[rows] = np.arange(len(rows))
     return array.take(pa.array(positions, mask=absent))
+
+
+def _scatter(array: pa.Array, rows: _RowPositions, absent: npt.NDArray[np.bool_]) -> pa.Array:
+    """Put numbers into these rows; several times faster than `take`."""
+    values = array.to_numpy()
+    spaced = np.zeros(len(absent), values.dtype)
+    spaced[rows] = values
+    return pa.array(spaced, mask=absent)
 
 
 def opaque_array(column: Column) -> pa.BooleanArray:

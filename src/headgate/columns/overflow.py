@@ -27,6 +27,9 @@ from headgate.message import OPAQUE, HeaderValue
 
 OVERFLOW: Final = "overflow"
 
+# Made once: `json.dumps` makes one for each call that has arguments.
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
 Rest = list[dict[str, HeaderValue] | None]  # what overflows, for each row
 
 
@@ -106,14 +109,12 @@ def _move_column(name: str, array: pa.Array, rows: Rest) -> None:
 
 
 def _to_json(row: Mapping[str, HeaderValue] | None) -> bytes | None:
-    present = {name: value for name, value in (row or {}).items() if value is not None}
-    if not present:
-        return None
-    text = json.dumps(
-        {name: [] if value is OPAQUE else value for name, value in present.items()},
-        sort_keys=True, ensure_ascii=False, separators=(",", ":"),
-    )  # fmt: skip
-    return text.encode()
+    present: dict[str, Any] = {
+        name: [] if value is OPAQUE else value
+        for name, value in (row or {}).items()
+        if value is not None
+    }
+    return _ENCODER.encode(present).encode() if present else None
 
 
 # ---- reading -----------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ _TYPE_OF: Final[dict[View, pa.DataType]] = {
     "opaque": pa.bool_(),
 }
 SMALL_BATCH: Final = 4096  # rows; many smaller batches of a table are combined first
-# Small batches are joined until they have so many rows or bytes.
+# Small batches are joined until they have this number of rows or bytes.
 ENOUGH_ROWS: Final = 8192
 ENOUGH_BYTES: Final = 8 << 20
 

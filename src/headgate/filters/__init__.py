@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headgate.filters.nodes import KINDS as KINDS
     from headgate.filters.nodes import MAX_IN_ITEMS as MAX_IN_ITEMS
     from headgate.filters.nodes import SYS_KINDS as SYS_KINDS
+    from headgate.filters.nodes import TOPIC as TOPIC
     from headgate.filters.nodes import TRUE as TRUE
     from headgate.filters.nodes import VIEWS as VIEWS
     from headgate.filters.nodes import And as And
@@ -137,6 +138,7 @@ else:
                 "Or",
                 "SYS_KINDS",
                 "Scope",
+                "TOPIC",
                 "TRUE",
                 "TopicMatch",
                 "VIEWS",

@@ -1,7 +1,7 @@
 """Explain which layer answers which part of a filter.
 
 `explain` reads the filter alone. It names, term by term, what the routing index, each SQL dialect and the summary of a
-chunk can decide, what is left for the exact mask, and what the author may not have meant.
+chunk can decide, what the exact mask must test, and what the author may not have meant.
 """
 
 from __future__ import annotations

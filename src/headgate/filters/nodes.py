@@ -271,6 +271,7 @@ Node: TypeAlias = Filter | Operand
 
 TRUE: Final = Constant(True)
 FALSE: Final = Constant(False)
+TOPIC: Final = Field("sys", "topic")
 
 OPERAND_TYPES: Final = (Literal, Field, Now, Negate, Arith)
 FILTER_TYPES: Final = (Constant, Compare, In, Like, IsNull, Exists, TopicMatch, Not, And, Or)
@@ -325,7 +326,7 @@ def fields_read(node: Node) -> frozenset[Field]:
     """Collect every field that the filter reads."""
     found = {n for n in walk(node) if isinstance(n, Field)}
     if any(isinstance(n, TopicMatch) for n in walk(node)):
-        found.add(Field("sys", "topic"))
+        found.add(TOPIC)
     return frozenset(found)
 
 

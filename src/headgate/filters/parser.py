@@ -17,6 +17,7 @@ from headgate.filters.nodes import (
     MAX_DEPTH,
     OPERAND_TYPES,
     SYS_KINDS,
+    TOPIC,
     TRUE,
     And,
     Arith,
@@ -66,9 +67,8 @@ def _parse(text: str) -> Filter:
         raise _syntax_error(unexpected, text) from None
     except _Problem as problem:
         raise problem.in_text(text) from None
-    if (
-        len(lexemes) >= MAX_DEPTH
-    ):  # a level takes one lexeme at least, but for the `= TRUE` of a bare name
+    # A level takes one lexeme at least, but for the `= TRUE` of a bare name.
+    if len(lexemes) >= MAX_DEPTH:
         check_depth(tree)
     return tree
 
@@ -168,7 +168,7 @@ class _TreeBuilder(Transformer[Lexeme, _Located]):
 
     def topic_match(self, children: list[Any], negated: bool = False) -> _Located:
         value, pattern = children
-        if value.node != Field("sys", "topic"):
+        if value.node != TOPIC:
             raise _Problem(
                 "MATCHES compares sys.topic with a topic pattern; use LIKE for other text", value.at
             )

@@ -13,11 +13,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
 import headgate
@@ -124,6 +124,22 @@ def _start_spark(installed: str) -> Finding:
     return Finding("Spark", "fine", f"pyspark {installed} counted to {total} in {took:.1f} s")
 
 
+# What an open transaction could still see is kept: acked messages stay in the tables and indexes, and every claim passes
+# them. Prepared transactions and replication slots hold back as much, and have no process.
+LONG_TRANSACTION_S: Final = 300
+_LONG_TRANSACTIONS: Final = """
+    SELECT pid, application_name, coalesce(state, backend_type), extract(epoch FROM now() - xact_start)::float8
+    FROM pg_stat_activity
+    WHERE pid <> pg_backend_pid() AND (datname IS NULL OR datname = current_database())
+        AND coalesce(backend_xid, backend_xmin) IS NOT NULL AND now() - xact_start > make_interval(secs => $1::float8)
+    ORDER BY xact_start LIMIT 3
+"""
+_LONG_ADVICE: Final = (
+    "claims become slower while they last: end them (SELECT pg_terminate_backend(pid)), "
+    "and set idle_in_transaction_session_timeout"
+)
+
+
 def check_postgres(url: str | None) -> Finding:
     """Check the client library and, with a URL, the server and the rights on it. Nothing is written."""
     if _installed_version("psycopg") is None:
@@ -141,6 +157,7 @@ def check_postgres(url: str | None) -> Finding:
                 "SELECT current_setting('server_version'), current_setting('server_version_num')::int >= 140000,"
                 " has_database_privilege(current_database(), 'CREATE')"
             ).fetchone()
+            longest = connection.execute(_LONG_TRANSACTIONS, (LONG_TRANSACTION_S,)).fetchall()
     except HeadgateError as problem:
         advice = "is the server running, and are host, name, user and password right?"
         return Finding("PostgreSQL", "missing", str(problem), advice)
@@ -153,7 +170,20 @@ def check_postgres(url: str | None) -> Finding:
         return Finding(
             "PostgreSQL", "weak", f"server {server}, this role may not create schemas", advice
         )
+    if longest:
+        return Finding(
+            "PostgreSQL", "weak", f"server {server}, {_tell_long(longest)}", _LONG_ADVICE
+        )
     return Finding("PostgreSQL", "fine", f"server {server}")
+
+
+def _tell_long(longest: Sequence[tuple[Any, ...]]) -> str:
+    """The transactions that have been open for long, the oldest first."""
+    each = (
+        f"{pid} ({name or 'no application name'}, {state}) for {int(seconds):,} s"
+        for pid, name, state, seconds in longest
+    )
+    return f"open transactions: process {', '.join(each)}"
 
 
 # ---- the machine -------------------------------------------------------------------------------------

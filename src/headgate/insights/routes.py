@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.message import HeaderValue, Message
-from headgate.routing import X_FILTER, X_MATCH, Envelope, Reason, Topology
+from headgate.message import HeaderValue, Message, project_headers
+from headgate.routing import Envelope, Reason, Topology, describe_condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,8 @@ class BindingFacts:
 
     @property
     def condition(self) -> str:
-        """What the binding asks for, in one line."""
-        arguments = dict(self.arguments)
-        match, text = arguments.pop(X_MATCH, None), arguments.pop(X_FILTER, None)
-        pairs = [f"{k} is present" if v is None else f"{k} = {v!r}" for k, v in arguments.items()]
-        terms = [f"key {self.key!r}"] if self.key else []
-        terms += [(f"{match} of " if match else "") + ", ".join(pairs)] if pairs else []
-        terms += [f"filter {text}"] if text else []
-        return "; ".join(terms) or "everything"
+        """The condition of the binding in one line."""
+        return describe_condition(self.key, self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +48,8 @@ def explain_route(
     priority: int = 0,
 ) -> RouteFacts:
     """Route one message without publishing it, and give the reason for every binding."""
-    given = dict(headers or {})
-    envelope = Envelope(topic, given)
     message = Envelope(
-        topic, given, lambda: Message(b"", topic, envelope.message.headers, priority)
+        topic, headers, lambda: Message(b"", topic, project_headers(message.headers), priority)
     )
     explained = topology.explain(exchange, message)
     routed = explained.routed

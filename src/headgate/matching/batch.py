@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.filters import VIEWS, Columns, Field, Flags, View, fields_read
+from headgate.filters import TOPIC, VIEWS, Columns, Field, Flags, View, fields_read
 from headgate.filters.compile.arrow import UFUNC, compile_mask
 from headgate.matching.groups import MemberGroup, parts_of
 from headgate.matching.index import PRESENT, EqualityIndex, Presence
@@ -26,7 +26,6 @@ MemberT = TypeVar("MemberT")
 Ints: TypeAlias = npt.NDArray[np.int64]
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
 
-TOPIC: Final = Field("sys", "topic")
 WORTH_A_MASK: Final = 256  # rows; for fewer, a mask costs more than asking one by one
 _NUMBER_VIEWS: Final[tuple[View, ...]] = ("int", "float")
 _ROOM: Final = 1 << 62  # combinations one integer can tell apart
@@ -88,9 +87,8 @@ def combine_codes(columns: Sequence[Ints], count: int) -> tuple[Ints, Ints]:
         room *= size
     total, room = _number(total)
     first = np.zeros(room, np.int64)
-    first[total[::-1]] = np.arange(
-        count - 1, -1, -1
-    )  # descending, so that the first row of a code is written last
+    # Descending, so that the first row of a code is written last.
+    first[total[::-1]] = np.arange(count - 1, -1, -1)
     return total, first
 
 

@@ -89,9 +89,8 @@ class EqualityIndex(Generic[Answer]):
         self._read = read
         self._few: list[Entry] = []  # all that have a pair, until there are more than FEW
         self._root = TreeNode(FIRST_PAIR)
-        self._counts: dict[
-            IndexColumn, dict[Hashable, int]
-        ] = {}  # how many entries ask for each key
+        # The number of entries that ask for each key of a column.
+        self._counts: dict[IndexColumn, dict[Hashable, int]] = {}
         # The columns that no header holds as they are, and how many keys each has.
         self._derived: dict[IndexColumn, int] = {}
         self._wide = False

@@ -11,7 +11,7 @@ from typing import Literal as OneOf
 
 from headgate.pipelines.definition import FormatSource, Pipeline, QueueSource
 from headgate.pipelines.places import is_queue, queue_place
-from headgate.routing import X_FILTER, X_MATCH, Binding
+from headgate.routing import Binding, describe_condition
 
 NodeKind: TypeAlias = OneOf["source", "exchange", "queue", "place", "unroutable"]
 
@@ -89,7 +89,7 @@ def _binding_edges(pipeline: Pipeline) -> Iterator[Edge]:
         by_target: dict[FigureNode, list[str]] = {}
         for binding in pipeline.topology.bindings(name):
             end = _target(binding, pipeline)
-            by_target.setdefault(end, []).append(condition(binding))
+            by_target.setdefault(end, []).append(describe_condition(binding.key, binding.arguments))
         alternate = exchanges[name].alternate
         if alternate in exchanges:
             by_target.setdefault(_exchange(str(alternate), pipeline), []).append("unroutable")
@@ -118,18 +118,6 @@ def _target(binding: Binding, pipeline: Pipeline) -> FigureNode:
     if binding.kind == "queue":
         return FigureNode("queue", binding.destination)
     return _exchange(binding.destination, pipeline)
-
-
-def condition(binding: Binding) -> str:
-    """The condition of a binding in one line."""
-    arguments = binding.arguments
-    match, text = arguments.pop(X_MATCH, None), arguments.pop(X_FILTER, None)
-    pairs = [f"{k} exists" if v is None else f"{k} = {v!r}" for k, v in arguments.items()]
-    joint = " or " if str(match).startswith("any") else " and "
-    parts = [f"key {binding.key}"] if binding.key else []
-    parts += [joint.join(pairs)] if pairs else []
-    parts += [str(text)] if text else []
-    return "; ".join(parts) or "everything"
 
 
 def _relative_place(place: str, pipeline: Pipeline) -> str:

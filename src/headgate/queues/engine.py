@@ -404,7 +404,7 @@ class Operations(Protocol):
         ...
 
     def promote(self, queue: QueueInfo) -> Operation[int]:
-        """Make due deliveries READY or DEAD; how many. Claims begin with it."""
+        """Make due deliveries READY or DEAD; return their number. Claims begin with it."""
         ...
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
@@ -439,15 +439,15 @@ class Operations(Protocol):
         ...
 
     def purge(self, queue: QueueInfo, state: State | None = None) -> Operation[int]:
-        """Delete READY and DELAYED deliveries, or those in `state`; how many. LEASED ones only with `state`."""
+        """Delete READY and DELAYED deliveries, or those in `state`; return their number. LEASED ones only with `state`."""
         ...
 
     def prune(self, queue: QueueInfo, older_than_us: int) -> Operation[int]:
-        """Delete READY, DELAYED, DEAD and archived messages that were published longer ago; how many."""
+        """Delete READY, DELAYED, DEAD and archived messages that were published longer ago; return their number."""
         ...
 
     def requeue(self, queue: QueueInfo, ids: Sequence[int] | None = None) -> Operation[int]:
-        """Make dead letters READY, with no attempts: those with the ids, or all; how many."""
+        """Make dead letters READY, with no attempts: those with the ids, or all; return their number."""
         ...
 
     # -- statistics and indexes --
@@ -494,7 +494,8 @@ class Engine(Protocol):
 
     def watch(self, wake: Wake) -> CommitWatch:
         """Call `wake` after every commit, of any connection or process, also of plain SQL, that may have made something
-        claimable, and when a lost connection is up again; never after a rollback."""
+        claimable, and when a lost connection is up again; never after a rollback. Of commits by other processes, it may
+        be told only of the queues that this engine's consumers wait for, and of the outbox, which is queue 0."""
         ...
 
     def join(

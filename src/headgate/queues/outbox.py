@@ -111,7 +111,7 @@ class Relay:
         return self._source.parked()
 
     def retry(self, ids: Iterable[int] | None = None) -> int:
-        """Let parked entries be moved again, those named or all; how many. A running relay moves them."""
+        """Let parked entries be moved again, those named or all; return their number. A running relay moves them."""
         return self._source.retry(ids)
 
     def start(self) -> Relay:

@@ -62,7 +62,7 @@ class OutboxFile:
         return [decode_parked(row) for row in self._ask("outbox_parked", MOST_LISTED)]
 
     def retry(self, ids: Iterable[int] | None) -> int:
-        """Let relays try parked entries again, those named or all; how many."""
+        """Let relays try parked entries again, those named or all; return their number."""
         listed = None if ids is None else json.dumps(message_ids(ids))
         return len(self._ask("outbox_retry", listed))
 

@@ -318,7 +318,7 @@ def _decode(text: str | bytes) -> str:
 
 
 def retry_parked(dialect: QueueDialect, ids: Iterable[int] | None) -> Operation[int]:
-    """Let relays try parked entries again, those named or all; how many."""
+    """Let relays try parked entries again, those named or all; return their number."""
     listed: list[SqlValue] | None = None if ids is None else [*arguments.message_ids(ids)]
     rows = yield dialect.statement("outbox_retry", listed)
     yield Notify((OUTBOX_QUEUE,))

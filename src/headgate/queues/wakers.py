@@ -1,7 +1,7 @@
 """The callbacks in this process that an engine calls after commits.
 
 Consumers that would claim the same messages stand in one line, and a commit wakes one of them. Nothing is missed, because
-whoever leaves the line with messages, or for good, wakes the next; so does the end of a consumer that was woken and has not
+a consumer that leaves the line with messages, or for good, wakes the next; so does the end of a consumer that was woken and has not
 claimed. A claim that finds nothing ends the chain: then there is nothing for the others either.
 """
 
@@ -89,6 +89,12 @@ class Wakers:
             joined.members += 1
             return Waiter(self, line, joined, wake)
 
+    def queues(self) -> set[int]:
+        """The queues that the lines are for."""
+        with self._lock:
+            lines = list(self._lines.values())
+        return {line.queue_id() for line in lines}
+
     def wake(self, queues: frozenset[int] | None) -> None:
         """Call all callbacks, and one of each line for these queues, or with None of every line; they must not block."""
         if not self._wakes and not self._lines:
@@ -169,7 +175,7 @@ class Waiter:
         self._wakers._wake_one(self._line, Line.take)
 
     def call(self) -> None:
-        """Wake this one, whoever's turn it is."""
+        """Wake this one, out of turn."""
         with self._wakers._lock:
             self.is_called = True
             self._line.waiting.pop(self, None)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headgate.routing.bindings import X_FILTER as X_FILTER
     from headgate.routing.bindings import X_MATCH as X_MATCH
     from headgate.routing.bindings import Binding as Binding
+    from headgate.routing.bindings import describe_condition as describe_condition
     from headgate.routing.declarations import Exchange as Exchange
     from headgate.routing.declarations import ExchangeType as ExchangeType
     from headgate.routing.declarations import QueueDeclaration as QueueDeclaration
@@ -31,7 +32,7 @@ else:
             "advice": ["BindingAdvice", "TopologyProblem"],
             "answers": ["Routed"],
             "batches": ["RoutedBatch"],
-            "bindings": ["Binding", "X_FILTER", "X_MATCH"],
+            "bindings": ["Binding", "X_FILTER", "X_MATCH", "describe_condition"],
             "declarations": ["Exchange", "ExchangeType", "QueueDeclaration"],
             "definitions.toml": [
                 "EXCHANGE_KEYS",

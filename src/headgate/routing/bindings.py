@@ -78,6 +78,19 @@ class Binding(NamedTuple):
         return f"{self.source!r} to {self.kind} {self.destination!r}"
 
 
+def describe_condition(key: str, arguments: Mapping[str, Any]) -> str:
+    """The condition of a binding with this key and these arguments, in one line."""
+    own = (X_MATCH, X_FILTER)
+    pairs = [
+        f"{name} exists" if value is None else f"{name} = {value!r}"
+        for name, value in arguments.items()
+        if name not in own
+    ]
+    joint = " or " if str(arguments.get(X_MATCH)).startswith("any") else " and "
+    parts = [f"key {key}" if key else "", joint.join(pairs), arguments.get(X_FILTER) or ""]
+    return "; ".join(filter(None, parts)) or "everything"
+
+
 # ---- from the arguments of a bind
 
 

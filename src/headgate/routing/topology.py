@@ -63,9 +63,8 @@ class Topology:
         self._changes = ChangeLock()
         self._lock = self._changes.lock
         self._queues: dict[str, Incoming] = {}  # every queue, and the bindings to it
-        self._uncommon: dict[
-            str, QueueDeclaration
-        ] = {}  # the queues with other than default options
+        # The queues with other than default options.
+        self._uncommon: dict[str, QueueDeclaration] = {}
         default = DefaultIndex(Exchange(DEFAULT), self._queues)
         self._indexes: dict[str, ExchangeIndex] = {DEFAULT: default}
         self._public = dict(self._indexes)  # the exchanges one may publish to

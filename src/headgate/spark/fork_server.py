@@ -269,7 +269,7 @@ def become(files: list[int], environment: dict[str, str], directory: str) -> Non
 def silence_closed_sockets() -> None:
     """Keep Spark's daemon from printing that the JVM has closed the socket of an idle worker.
 
-    The worker sends a last answer, which succeeds over TCP, even if nobody reads it, and fails over a Unix socket.
+    The worker sends a last answer, which succeeds over TCP, even if no process reads it, and fails over a Unix socket.
     """
     print_exc = traceback.print_exc
 

@@ -24,6 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
+import pyarrow as pa
+
 from headgate.columns import Record
 from headgate.errors import StreamBusy, StreamClosed, StreamError
 from headgate.filters import FilterLike, as_filter
@@ -375,15 +377,35 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         if self._in_a_row >= MESSAGES_IN_A_ROW:  # buffered messages are returned without waiting
             self._in_a_row = 0
             await asyncio.sleep(0)
+        return await self._next(StreamConsumer.next_buffered, StreamConsumer.fill_buffer)
+
+    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """Yield the messages as Arrow record batches with an `offset` column, as `Stream.scan` returns them.
+
+        `commit` then stores the position behind the last batch.
+        """
+        if self._consumer is None:
+            await self._reading.run(self._open)
+        self._require_open().check_batches()
+        with suppress(StopAsyncIteration):
+            while True:
+                yield await self._next(StreamConsumer.take_batch, StreamConsumer.fill_batch)
+
+    async def _next(
+        self,
+        take: Callable[[StreamConsumer], Result | None],
+        fill: Callable[[StreamConsumer], bool],
+    ) -> Result:
+        """Return what `take` gives, after `fill` has read it; StopAsyncIteration at the end."""
         deadline: float | None = None
         while self._closing is None:
             if self._consumer is None:
                 await self._reading.run(self._open)
             consumer = self._require_open()
-            # Only the event loop takes messages out of the buffer, so no cancelled call can lose one.
-            if (record := consumer.next_buffered()) is not None:
-                return record
-            if await self._reading.run(consumer.fill_buffer):
+            # Only the event loop takes what was read, so no cancelled call can lose any.
+            if (taken := take(consumer)) is not None:
+                return taken
+            if await self._reading.run(partial(fill, consumer)):
                 continue
             if not self._follow:
                 break

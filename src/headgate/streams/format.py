@@ -157,9 +157,8 @@ INDEX_MAGIC: Final = b"HEADGIDX"
 # magic, version, meta length, entry width, Bloom bytes, hashes, CRC-32 of the log's header, first offset,
 # CRC-32 of the header without it and of the meta
 INDEX_HEADER: Final = struct.Struct("<8sIIIIIIq4xI")
-SETTLED: Final = struct.Struct(
-    "<QQ"
-)  # the position up to which the log is settled, and its bits inverted
+# The position up to which the log is settled, and its bits inverted.
+SETTLED: Final = struct.Struct("<QQ")
 
 
 @lru_cache(64)

@@ -18,7 +18,7 @@ Fsync: TypeAlias = Literal["always", "interval", "never"]
 MAX_INDEXED: Final = 63  # the coverage bitmap has 64 bits, one is filter_value's
 MAX_TUPLES: Final = 2**63  # combinations of restricted values; a chunk's is kept in 64 bits
 SEED_BLOOM: Final = range(16, 256)  # bytes; RabbitMQ's range
-INDEXED_BLOOM: Final = range(16, 4097)
+INDEXED_BLOOM: Final = range(16, (16 << 10) + 1)
 DEFAULT_SEED_BYTES: Final = 16
 DEFAULT_INDEXED_BYTES: Final = 1024
 
@@ -51,7 +51,7 @@ class StreamOptions:
     `max_age` counts from a segment's latest timestamp; if that is in the future, from when the segment was written.
 
     `filter_size` is the Bloom filter's bytes in each chunk's index entry: 16 to 255 when only filter values are
-    in it, up to 4096 when headers are `indexed`.
+    in it, up to 16384 when headers are `indexed`.
     """
 
     indexed: tuple[str, ...] = ()

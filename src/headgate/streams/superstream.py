@@ -258,9 +258,8 @@ class SuperConsumer(Iterator[Message]):
         self.partition: int | None = None  # of the message returned last
         self._tail = Tail(*directories, follow=follow, timeout=timeout)
         self._at = {os.path.abspath(directory): i for i, directory in enumerate(directories)}
-        self._ready: dict[int, None] = dict.fromkeys(
-            range(len(consumers))
-        )  # may have more; the next turn is first
+        # The consumers that may have more messages; the first is the next.
+        self._ready: dict[int, None] = dict.fromkeys(range(len(consumers)))
         self._current = consumers[0]  # whose turn it is
         self._committed: list[int | None] = [None] * len(consumers)
         self._running = RLock()

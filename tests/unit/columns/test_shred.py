@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.columns import column_name
+from headgate.columns.arrays import transpose_headers
 from headgate.columns.decode import BatchColumns
 from headgate.columns.shred import shred_headers, shred_messages, shred_valid
 from headgate.columns.validate import validate_batch
@@ -303,3 +304,24 @@ def test_one_bad_value_among_many_is_found(at, seed):
 
 def test_every_kind_has_a_view():
     assert {*KIND_OF.values(), "opaque"} == set(VIEWS)
+
+
+def test_headers_that_few_messages_have_are_kept_by_value_and_read_as_by_row():
+    values = ["x", 7, 0.5, True, OPAQUE, None, "y", -0.0, 2**62]
+    rows = [{f"h{i % 50}": values[i % 9], "all": i} for i in range(500)]
+    columns = transpose_headers(rows)
+    assert sum(len(column.values) for column in columns.values()) == 1000
+    arrays = shred_headers(rows)
+    kinds = {str: "s", int: "i", float: "f", bool: "b"}
+    for i, row in enumerate(rows):
+        for name, value in row.items():
+            if type(value) in kinds:
+                assert arrays[f"h.{kinds[type(value)]}.{name}"][i].as_py() == value
+            elif value is OPAQUE:
+                assert arrays[f"h.o.{name}"][i].as_py()
+    marks = [sum(a.to_pylist()) for n, a in arrays.items() if n.startswith("h.o.")]
+    assert sum(marks) == sum(row[name] is OPAQUE for row in rows for name in row)
+    others = [a for n, a in arrays.items() if not n.startswith("h.o.")]
+    filled = sum(len(a) - a.null_count for a in others)
+    assert filled == sum(type(v) in kinds for row in rows for v in row.values())
+    assert {len(array) for array in arrays.values()} == {500}

@@ -35,7 +35,7 @@ def test_the_filter_size_follows_what_is_in_the_filter():
     [
         ({"filter_size": 15}, "16 to 255"),
         ({"filter_size": 256}, "16 to 255"),
-        ({"filter_size": 4097, "indexed": ["a"]}, "16 to 4096"),
+        ({"filter_size": 16385, "indexed": ["a"]}, "16 to 16384"),
         ({"indexed": ["a", "a"]}, "twice"),
         ({"indexed": ["a\x00"]}, "control characters"),
         ({"indexed": [str(i) for i in range(64)]}, "at most 63"),

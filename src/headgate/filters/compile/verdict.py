@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, assert_never
 
 import numpy as np
@@ -19,6 +20,7 @@ from headgate.filters.cost import cost
 from headgate.filters.facts import ChunkNumbers, Counts, Facts, FieldFacts, Flags, ValueRange
 from headgate.filters.like import literal_prefix
 from headgate.filters.nodes import (
+    TOPIC,
     And,
     Arith,
     Compare,
@@ -45,8 +47,8 @@ from headgate.filters.normal import NormalFilter, normalize
 from headgate.filters.topics import MANY, ONE, canonical
 from headgate.message import Message, Scalar
 
-_TOPIC: Final = Field("sys", "topic")
 _NUMBERS: Final[tuple[Kind, ...]] = ("int", "float")
+_MOST_TRUTHS: Final = 1 << 14  # values of one leaf that are remembered
 
 
 class Verdict(IntEnum):
@@ -146,7 +148,7 @@ def _field_of(leaf: Leaf) -> Field | None:
         case IsNull(field=field) | Exists(field=field):
             return field
         case TopicMatch():
-            return _TOPIC
+            return TOPIC
         case Compare() | In() | Like() | Constant():
             return None
         case _:
@@ -176,10 +178,29 @@ def _by_distinct(
     """Try every value where all are known: exact for every leaf."""
     distinct = known.distinct
     assert distinct is not None
-    truth = np.array([_holds(leaf, field, value) for value in distinct.values], np.bool_)
+    holds = _truths_of(leaf, field)
+    truth = np.array([holds[type(value), value] for value in distinct.values], np.bool_)
     some, every = distinct.any_and_all(truth, chunks)
     every &= _count_comparable(known, chunks) == facts.rows[chunks]
     return _where(distinct.complete[chunks], Verdicts(some, every), otherwise)
+
+
+class _Truths(dict[tuple[type, Scalar], bool]):
+    """Whether a leaf holds for a value of its field. Segments share most values: each is tried once."""
+
+    def __init__(self, leaf: Leaf, field: Field) -> None:
+        self.leaf, self.field = leaf, field
+
+    def __missing__(self, key: tuple[type, Scalar]) -> bool:
+        if len(self) >= _MOST_TRUTHS:
+            self.clear()
+        truth = self[key] = _holds(self.leaf, self.field, key[1])
+        return truth
+
+
+@lru_cache(256)
+def _truths_of(leaf: Leaf, field: Field) -> _Truths:
+    return _Truths(leaf, field)
 
 
 def _holds(leaf: Leaf, field: Field, value: Scalar) -> bool:

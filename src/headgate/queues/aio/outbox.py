@@ -110,7 +110,7 @@ class AsyncRelay:
         return await self._source.parked()
 
     async def retry(self, ids: Iterable[int] | None = None) -> int:
-        """Let parked entries be moved again, those named or all; how many. A running relay moves them."""
+        """Let parked entries be moved again, those named or all; return their number. A running relay moves them."""
         return await self._source.retry(ids)
 
     async def start(self) -> AsyncRelay:

@@ -253,16 +253,16 @@ class AsyncQueue:
     # -- tidying --
 
     async def requeue(self, ids: Iterable[int] | None = None) -> int:
-        """Make dead letters claimable again, those named or all; how many."""
+        """Make dead letters claimable again, those named or all; return their number."""
         listed = None if ids is None else arguments.message_ids(ids)
         return await self._engine.run(self._operations.requeue(self.info, listed))
 
     async def purge(self, state: State | None = None) -> int:
-        """Delete the messages that are ready or delayed, or all in one state; how many."""
+        """Delete the messages that are ready or delayed, or all in one state; return their number."""
         return await self._engine.run(self._operations.purge(self.info, state))
 
     async def prune(self, older_than: timedelta) -> int:
-        """Delete what was published longer ago, except what is leased; how many."""
+        """Delete messages that were published longer ago, except leased ones; return their number."""
         span_us = arguments.microseconds(older_than)
         return await self._engine.run(self._operations.prune(self.info, span_us))
 

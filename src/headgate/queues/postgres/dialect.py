@@ -11,11 +11,11 @@ from typing import Final
 
 from headgate.clock import Clock, now_us
 from headgate.filters import EXACT_AS_DOUBLE
-from headgate.filters.compile.sql import Sql, SqlDialect
+from headgate.filters.compile.sql import Sql, SqlDialect, after_prefix
 from headgate.message import Scalar
 from headgate.queues.engine import SqlValue
-from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
-from headgate.queues.sql.plan import Branch, Probe
+from headgate.queues.sql.dialect import ClaimCondition, InRange, QueueDialect
+from headgate.queues.sql.plan import Branch, Probe, key_prefix
 
 # Claims must read the indexes in the order of the queue and stop early. The planner, which estimates from statistics that
 # lag behind, would now and then rather sort or read everything. These connections are used for nothing else, so it is
@@ -35,6 +35,7 @@ SESSION: Final = {
 }
 # The first characters of a text header that its index holds; as probe_key in the schema.
 LONGEST_KEY: Final = 200
+_AFTER_ALL: Final = "t"  # greater than every key: those begin with b, n or s
 _PLACEHOLDER: Final = re.compile(r"\$(\d+)")
 # Always true, and a condition of the index in the order of the queue. A claim that looks something up does not have it,
 # and so cannot be answered by reading the whole queue.
@@ -68,6 +69,18 @@ class PostgresDialect(QueueDialect):
         if key is None:
             return None
         return Sql(f"{key_expression(probe.header, 'd.')} = ${first_parameter}::text", (key,))
+
+    def range_of(self, branch: Branch, where: Sql) -> InRange | None:
+        found = key_prefix(branch)
+        if found is None:
+            return None
+        header, prefix = found
+        first = "s" + prefix[:LONGEST_KEY]
+        keys = (first, after_prefix(first) or _AFTER_ALL) if prefix else ("", _AFTER_ALL)
+        return InRange(header, where, keys)
+
+    def key_expression(self, header: str) -> str:
+        return key_expression(header, "d.")
 
     def condition(self, branch: Branch, first_parameter: int) -> ClaimCondition:
         condition = super().condition(branch, first_parameter)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from headgate.filters import Filter, to_text
 from headgate.filters.compile import compile_predicate
+from headgate.filters.compile.sql import ALWAYS, Sql, compile_sql
+from headgate.message import Message
 from headgate.queues.engine import (
     DeliverySnapshot,
     IndexAdvice,
@@ -20,14 +22,22 @@ from headgate.queues.engine import (
     Usage,
 )
 from headgate.queues.sql.catalog import CatalogCache
-from headgate.queues.sql.dialect import QueueDialect
-from headgate.queues.sql.message_rows import columns_of, message_of, read_messages, snapshot_of
-from headgate.queues.sql.plan import probed_headers
+from headgate.queues.sql.dialect import ON_MESSAGE, QueueDialect
+from headgate.queues.sql.message_rows import (
+    MessageRow,
+    columns_of,
+    message_of,
+    read_messages,
+    snapshot_of,
+)
+from headgate.queues.sql.plan import branches_of, headers_in, probed_headers
 from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.search import Candidates, ClaimPlan, Search, merged_select
 
 _SHORTEST_PAGE: Final = 100
 _ADVISED_LIMIT: Final = 10
+_AFTER: Final = 3  # the parameter after which message to continue
+_READ_AT_ONCE: Final = 20_000  # deliveries whose messages a filter is asked about by one statement
 
 
 class ChoosePlan(Protocol):
@@ -80,24 +90,63 @@ class Browser:
         filter: Filter | None = None,
     ) -> Operation[list[DeliverySnapshot]]:
         queue = yield from self._find_routed(queue)
-        matches = (
-            (lambda _: True) if filter is None else compile_predicate(filter, self._dialect.wall_us)
-        )
-        where = f"d.message > {self._dialect.placeholder(3)}"
         # As a number in the text, so that the planner uses the index of that state.
-        if state is not None:
-            where += f" AND d.state = {int(state)}"
-        found: list[DeliverySnapshot] = []
-        page = max(limit, _SHORTEST_PAGE)
-        while len(found) < limit:
-            rows = yield from read_messages(
-                self._dialect, "snapshots", queue.id, page, after, where=where, order="d.message"
+        in_state = "" if state is None else f" AND d.state = {int(state)}"
+        if filter is None:
+            pages = self._read_pages(queue, limit, after, in_state)
+        else:
+            pages = self._read_matches(queue, limit, after, in_state, filter)
+        return [snapshot_of(row) for row in (yield from pages)]
+
+    def _read_pages(
+        self, queue: QueueInfo, limit: int, after: int, in_state: str
+    ) -> Operation[list[MessageRow]]:
+        where = f"d.message > {self._dialect.placeholder(_AFTER)}{in_state}"
+        return (
+            yield from read_messages(
+                self._dialect, "snapshots", queue.id, limit, after, where=where, order="d.message"
             )
-            found += [snapshot_of(row) for row in rows if matches(row.message)]
-            if len(rows) < page:
+        )
+
+    def _read_matches(
+        self, queue: QueueInfo, limit: int, after: int, in_state: str, filter: Filter
+    ) -> Operation[list[MessageRow]]:
+        """The next deliveries whose message matches: from range to range of ids, each read by the cheaper side."""
+        condition, matches = self._condition(filter)
+        first, last = (self._dialect.placeholder(_AFTER + at) for at in (0, 1))
+        where = f"d.message > {first} AND d.message <= {last} AND {condition.text}{in_state}"
+        size = limit if matches is None else max(limit, _SHORTEST_PAGE)
+        found: list[MessageRow] = []
+        while len(found) < limit:
+            [(count, end, is_dense)] = yield self._dialect.statement(
+                "next_deliveries", queue.id, _READ_AT_ONCE, after, in_state=in_state
+            )
+            name = "snapshots_in_range" if is_dense else "snapshots"
+            params = (queue.id, size, after, end, *condition.params)
+            rows = yield from read_messages(
+                self._dialect, name, *params, where=where, order="d.message"
+            )
+            found += [row for row in rows if matches is None or matches(row.message)]
+            if len(rows) < size and count < _READ_AT_ONCE:
                 break
-            after = rows[-1].prefix[0]
+            after = rows[-1].prefix[0] if len(rows) == size else end
         return found[:limit]
+
+    def _condition(self, filter: Filter) -> tuple[Sql, Callable[[Message], bool] | None]:
+        """The filter as a condition on messages, and what Python must check of it, if anything.
+
+        Rows that the condition cannot read are left to Python.
+        """
+        now, first = self._dialect.wall_us(), _AFTER + 2
+        plan = compile_sql(
+            filter, self._dialect.name, first_parameter=first, layout=ON_MESSAGE, now_us=now
+        )
+        where = self._dialect.number_placeholders(plan.where, first)
+        if plan.residual is None and not self._dialect.has("readable"):
+            return where, None
+        if self._dialect.has("readable"):
+            where = Sql(self._dialect.text("readable", where=where.text), where.params)
+        return where, compile_predicate(filter, self._dialect.wall_us)
 
     def archived(
         self, queue: QueueInfo, limit: int, *, after: int = 0
@@ -162,14 +211,22 @@ class Browser:
         rows = yield Statement(explain, (info.id, _ADVISED_LIMIT, *params))
         return IndexAdvice(
             tuple(str(row[-1]) for row in rows),
-            any(condition.scans for condition in plan.conditions),
-            tuple(name for name in probed_headers(filter) if name not in info.indexed),
+            any(each.scans and each.ranged is None for each in plan.conditions),
+            tuple(name for name in self._helpful_headers(filter) if name not in info.indexed),
             tuple(
                 f"{to_text(condition.residual)}: {'; '.join(condition.reasons)}"
                 for condition in plan.conditions
                 if condition.residual is not None
             ),
         )
+
+    def _helpful_headers(self, filter: Filter) -> tuple[str, ...]:
+        """The headers to declare, so that the filter is answered by lookups, or by a range in one index."""
+        if probed := probed_headers(filter):
+            return probed
+        [branch, *others] = branches_of(filter, headers_in(filter))
+        ranged = None if others else self._dialect.range_of(branch, ALWAYS)
+        return () if ranged is None else (ranged.header,)
 
 
 class BulkChanges:

@@ -25,7 +25,7 @@ from headgate.filters import TRUE, And, Filter, join_terms
 from headgate.filters.compile.sql import Layout, Sql, SqlDialect, all_of, compile_sql
 from headgate.queues.engine import ForEach, SqlValue, Statement
 from headgate.queues.sql.message_rows import columns_of
-from headgate.queues.sql.plan import Branch, Probe, ranged_header
+from headgate.queues.sql.plan import Branch, Probe
 
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
@@ -40,6 +40,17 @@ ON_MESSAGE: Final = Layout(
 
 
 @dataclass(frozen=True, slots=True)
+class InRange:
+    """A range of an indexed header that holds all that match; `where` is the exact condition."""
+
+    header: str
+    where: Sql
+    keys: tuple[str, str] | None = (
+        None  # the first key, and the one after the last, where `where` has no such range
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimCondition:
     """A branch of a claim's filter as SQL. `residual`, if any, is for Python to check on the message."""
 
@@ -49,14 +60,13 @@ class ClaimCondition:
     residual: Filter | None = None
     reasons: tuple[str, ...] = ()  # why the residual is not in the SQL
     probe: Probe | None = None
-    ranged: str | None = None  # an indexed header that must lie in a range, where indexes help
+    ranged: InRange | None = None
 
 
 class QueueDialect(ABC):
     """The statements of one database, and how it writes placeholders, index hints and conditions."""
 
     name: SqlDialect
-    has_ranges = False  # whether the index on a header is ordered by its value
 
     def __init__(self, *, wall_us: Callable[[], int] = now_us) -> None:
         self._statements = statements_of(self.name)
@@ -78,6 +88,14 @@ class QueueDialect(ABC):
     def hint(self, probe: Probe, first_parameter: int) -> Sql | None:
         """A condition that the probe implies and the index answers, where the filter's own condition does not."""
         return None
+
+    @abstractmethod
+    def range_of(self, branch: Branch, where: Sql) -> InRange | None:
+        """The range of an indexed header to which the branch is restricted, if there is one."""
+
+    def key_expression(self, header: str) -> str:
+        """What the index on a declared header holds of a delivery `d`, where ranges are ranges of it."""
+        raise NotImplementedError
 
     def index_hint(self, condition: ClaimCondition) -> str:
         """The index that candidates are to be read from, where the planner does not find it by itself."""
@@ -127,14 +145,15 @@ class QueueDialect(ABC):
             plans.append(plan)
             parts.append(self.number_placeholders(plan.where, first))
         residual = [plan.residual for plan in plans if plan.residual is not None]
+        where = all_of(parts)
         return ClaimCondition(
-            all_of(parts),
+            where,
             bool(residual) or branch.on_message != TRUE,
             branch.probe is None and (branch.on_delivery, branch.on_message) != (TRUE, TRUE),
             join_terms(And, residual) if residual else None,
             tuple(reason for plan in plans for reason in plan.reasons),
             branch.probe,
-            ranged_header(branch) if self.has_ranges else None,
+            self.range_of(branch, where) if branch.probe is None else None,
         )
 
     def shifted(self, sql: Sql, by: int) -> Sql:

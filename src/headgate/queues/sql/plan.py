@@ -19,6 +19,7 @@ from headgate.filters import (
     Field,
     Filter,
     In,
+    IsNull,
     Like,
     Literal,
     Or,
@@ -94,11 +95,31 @@ def ranged_header(branch: Branch) -> str | None:
     return None
 
 
+def key_prefix(branch: Branch) -> tuple[str, str] | None:
+    """An indexed header that must begin with a text, and the text; that must merely exist, and no text."""
+    for term in conjuncts(branch.on_delivery):
+        match term:
+            case Like(value=Field(scope="header", name=name), negated=False) if prefix := (
+                literal_prefix(term.pattern, term.escape)
+            ):
+                return name, prefix
+            case IsNull(field=Field(scope="header", name=name), negated=True):
+                return name, ""
+            case _:
+                continue
+    return None
+
+
+def headers_in(filter: Filter) -> frozenset[str]:
+    """The headers that the filter reads."""
+    tree = normalize(filter).tree
+    return frozenset(field.name for field in fields_read(tree) if field.scope == "header")
+
+
 def probed_headers(filter: Filter) -> tuple[str, ...]:
     """The headers to declare, so that a claim with this filter is answered by lookups instead of a scan; sorted."""
     tree = normalize(filter).tree
-    everything = frozenset(field.name for field in fields_read(tree) if field.scope == "header")
-    branches = _alternatives(tree, everything)
+    branches = _alternatives(tree, headers_in(filter))
     if branches is None or len(branches) > MOST_BRANCHES:
         return ()
     return tuple(sorted({probe.header for probe, _ in branches if probe is not None}))

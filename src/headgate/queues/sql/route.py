@@ -45,7 +45,7 @@ class SubscriptionRouter:
         self._backlogs, self._lock = backlogs, lock
 
     def route(self) -> Operation[int]:
-        """Make deliveries of all unrouted messages for the subscriptions that match them; how many.
+        """Make deliveries of all unrouted messages for the subscriptions that match them; return their number.
 
         Also continues with stored messages that no process is delivering any more.
         """

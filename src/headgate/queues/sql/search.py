@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from headgate.filters import Filter, depends_on_time
 from headgate.filters.compile import compile_predicate
 from headgate.queues.engine import Operation, QueueInfo, Row, SqlValue, Statement
-from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
+from headgate.queues.sql.dialect import ClaimCondition, InRange, QueueDialect
 from headgate.queues.sql.message_rows import filterable_columns_of, message_of
-from headgate.queues.sql.plan import Branch, branches_of
+from headgate.queues.sql.plan import MOST_BRANCHES, Branch, branches_of, choices_of
 
 IN_DOUBT: Final = 2  # a delivery that may have stopped its consumer, see 0006_doubt.sql
 FIRST_GAP: Final = 3  # the first parameter of a condition: after the queue and the limit
@@ -127,35 +127,51 @@ class Search(NamedTuple):
         return self._replace(skip=skip_of((*self.skip, *ids)))
 
 
+_PlanKey: TypeAlias = tuple[bool, tuple[str, ...], Filter | None]
+
+
 class Planner:
-    """Turns filters into plans, and caches them."""
+    """Turns filters into plans, and keeps them: all queues of one kind with the same indexed headers share a plan."""
 
     def __init__(self, dialect: QueueDialect) -> None:
         self._dialect = dialect
-        self._plans: dict[tuple[int, tuple[str, ...], Filter | None], ClaimPlan] = {}
+        self._plans: dict[_PlanKey, ClaimPlan] = {}
+        self._choices: dict[_PlanKey, tuple[ClaimPlan, ...]] = {}
 
     def plan(self, queue: QueueInfo, filter: Filter | None) -> ClaimPlan:
         """The plan of a claim on this queue."""
-        key = (queue.id, queue.indexed, filter)
+        key = (queue.kind == "queue", queue.indexed, filter)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self.plan_branches(queue, filter, branches_of(filter, queue.indexed))
+            plan = self._plan_branches(queue, filter, branches_of(filter, queue.indexed))
             if filter is None or not depends_on_time(filter):
                 keep(self._plans, key, plan)
         return plan
+
+    def choices(self, queue: QueueInfo, filter: Filter) -> tuple[ClaimPlan, ...]:
+        """A plan for each set of lookups that answers the filter; the first is `plan`."""
+        key = (queue.kind == "queue", queue.indexed, filter)
+        plans = self._choices.get(key)
+        if plans is None:
+            _, *others = choices_of(filter, queue.indexed)
+            more = (self._plan_branches(queue, filter, branches) for branches in others)
+            plans = (self.plan(queue, filter), *more)
+            if not depends_on_time(filter):
+                keep(self._choices, key, plans)
+        return plans
 
     def choose(self, queue: QueueInfo, filter: Filter | None) -> Operation[ClaimPlan]:
         """The plan, as an operation: for databases that choose among their indexes themselves."""
         return self.plan(queue, filter)
         yield
 
-    def plan_branches(
+    def _plan_branches(
         self, queue: QueueInfo, filter: Filter | None, branches: Sequence[Branch]
     ) -> ClaimPlan:
         """The plan with these branches, which together match what the filter matches."""
         conditions = tuple(self._dialect.condition(branch, FIRST_GAP) for branch in branches)
         [first, *others] = conditions
-        scans_alone = not others and first.scans and first.residual is None and not first.ranged
+        scans_alone = not others and first.scans and first.residual is None and first.ranged is None
         is_lasting = filter is not None and not depends_on_time(filter) and queue.kind == "queue"
         return ClaimPlan(
             filter,
@@ -190,10 +206,10 @@ class Candidates:
         selects = tuple(_selects(self._dialect, plan.conditions, skip)) if skip else plan.selects
         if len(plan.conditions) == 1:
             [condition] = plan.conditions
-            if condition.ranged and condition.scans:
-                few = yield from self._find_few_in_range(search, condition)
-                if few is not None and (condition.residual is None or not few):
-                    return few[:limit]
+            if condition.ranged is not None and condition.scans:
+                found = yield from self._find_in_range(search, condition, condition.ranged, limit)
+                if found is not None and (condition.residual is None or not found):
+                    return found[:limit]
             if condition.residual is None:
                 [(text, params)] = selects
                 rows = yield Statement(text, (queue.id, limit, *params))
@@ -288,14 +304,53 @@ class Candidates:
         text = _select(self._dialect, where, params, skip, condition, columns)
         return Statement(text, tuple(params))
 
+    def _find_in_range(
+        self, search: Search, condition: ClaimCondition, ranged: InRange, limit: int
+    ) -> Operation[list[Candidate] | None]:
+        """The first deliveries in the range, sorted; None if its index does not help: the range is too wide."""
+        if ranged.keys is not None:
+            looked = yield from self.look(search, limit)
+            if len(looked) >= limit:
+                return looked
+            by_key = yield from self._find_by_key(search, condition, ranged, ranged.keys, limit)
+            if by_key is not None:
+                return by_key
+        return (yield from self._find_few_in_range(search, condition, ranged))
+
+    def _find_by_key(
+        self,
+        search: Search,
+        condition: ClaimCondition,
+        ranged: InRange,
+        keys: tuple[str, str],
+        limit: int,
+    ) -> Operation[list[Candidate] | None]:
+        """The first deliveries of each key in the range; None if there are too many keys."""
+        params: list[SqlValue] = [search.queue.id, limit, *ranged.where.params]
+        first, end = (_bind(self._dialect, params, key) for key in keys)
+        gaps = {"key": self._dialect.key_expression(ranged.header), "first": first, "end": end}
+        where = _skipping(self._dialect, ranged.where.text, params, search.skip)
+        text = self._dialect.text(
+            "range_by_key", where=where, join=join_of(self._dialect, condition), **gaps
+        )
+        text = text.replace("{most}", str(MOST_BRANCHES))
+        [(count, *_), *rows] = yield Statement(text, tuple(params))
+        return None if count >= MOST_BRANCHES else _first([Candidate(*row) for row in rows], limit)
+
     def _find_few_in_range(
-        self, search: Search, condition: ClaimCondition
+        self, search: Search, condition: ClaimCondition, ranged: InRange
     ) -> Operation[list[Candidate] | None]:
         """All deliveries in the range, sorted; None if they are too many to sort."""
+        params: list[SqlValue] = [search.queue.id, _FEW_IN_RANGE, *ranged.where.params]
+        where = ranged.where.text
+        if ranged.keys is not None:
+            first, end = (_bind(self._dialect, params, key) for key in ranged.keys)
+            key = self._dialect.key_expression(ranged.header)
+            where = self._dialect.text("key_range", key=key, first=first, end=end) + " AND " + where
         text = self._dialect.text(
-            "range_candidates", where=condition.where.text, join=join_of(self._dialect, condition)
+            "range_candidates", where=where, join=join_of(self._dialect, condition)
         )
-        rows = yield Statement(text, (search.queue.id, _FEW_IN_RANGE, *condition.where.params))
+        rows = yield Statement(text, tuple(params))
         if len(rows) >= _FEW_IN_RANGE:
             return None
         candidates = [Candidate(*row) for row in rows if row[0] not in search.skip]
@@ -361,14 +416,19 @@ def _select(
     columns: str = "",
     most: str | None = None,
 ) -> str:
-    if skip:
-        ids = _bind(dialect, params, list(skip))
-        where += " AND " + dialect.text("not_skipped", ids=ids)
+    where = _skipping(dialect, where, params, skip)
     gaps = {"where": where, "join": join_of(dialect, condition), "columns": columns}
     gaps["index"] = dialect.index_hint(condition)
     if most is not None:
         return dialect.text("first_candidates", most=most, **gaps)
     return dialect.text("candidates", **gaps)
+
+
+def _skipping(dialect: QueueDialect, where: str, params: list[SqlValue], skip: Skip) -> str:
+    """The condition for all but those that are skipped."""
+    if not skip:
+        return where
+    return f"{where} AND {dialect.text('not_skipped', ids=_bind(dialect, params, list(skip)))}"
 
 
 def join_of(dialect: QueueDialect, condition: ClaimCondition) -> str:

@@ -16,9 +16,9 @@ from headgate.filters import Filter
 from headgate.filters.compile.sql import NEVER, Layout, Sql, SqlDialect, index_expression
 from headgate.message import Scalar
 from headgate.queues.engine import Operation, QueueInfo
-from headgate.queues.sql.dialect import ClaimCondition, QueueDialect
+from headgate.queues.sql.dialect import ClaimCondition, InRange, QueueDialect
 from headgate.queues.sql.message_rows import raw_columns_of
-from headgate.queues.sql.plan import Probe, choices_of
+from headgate.queues.sql.plan import Branch, Probe, ranged_header
 from headgate.queues.sql.search import ClaimPlan, Planner
 
 _MOST_COUNTED: Final = 20_000
@@ -30,7 +30,6 @@ _DELIVERY: Final = Layout(headers="d.keys")
 
 class SqliteDialect(QueueDialect):
     name: SqlDialect = "sqlite"
-    has_ranges = True
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(wall_us=clock.wall_us)
@@ -51,6 +50,10 @@ class SqliteDialect(QueueDialect):
     def hint(self, probe: Probe, first_parameter: int) -> Sql | None:
         # Also where the filter has this condition: the index must be usable in whatever form the filter is compiled.
         return Sql(f"{key_expression(probe.header)} = ?{first_parameter}", (_key(probe.value),))
+
+    def range_of(self, branch: Branch, where: Sql) -> InRange | None:
+        header = ranged_header(branch)
+        return None if header is None else InRange(header, where)
 
     def index_hint(self, condition: ClaimCondition) -> str:
         if condition.where == NEVER:
@@ -84,20 +87,17 @@ class IndexChoice:
         plan = self._planner.plan(queue, filter)
         if filter is None or plan.conditions[0].probe is None:
             return plan
-        choices = choices_of(filter, queue.indexed)
+        choices = self._planner.choices(queue, filter)
         if len(choices) == 1:
             return plan
         costs = []
-        for branches in choices:
+        for choice in choices:
             count = 0
-            for branch in branches:
-                assert branch.probe is not None
-                count += yield from self._count(queue, branch.probe)
+            for condition in choice.conditions:
+                assert condition.probe is not None
+                count += yield from self._count(queue, condition.probe)
             costs.append(count)
-        best = costs.index(min(costs))
-        if not best:
-            return plan
-        return self._planner.plan_branches(queue, filter, choices[best])
+        return choices[costs.index(min(costs))]
 
     def _count(self, queue: QueueInfo, probe: Probe) -> Operation[int]:
         """How many deliveries are READY with that value, up to a bound; a count is valid for some seconds."""

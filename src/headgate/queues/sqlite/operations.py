@@ -244,9 +244,8 @@ class SqliteClaimer:
             if round is None:
                 return None
             outcomes += round.outcomes
-            if (
-                round.claimed or not round.promoted
-            ):  # else what was promoted is dead or does not match
+            # Otherwise the promoted deliveries are dead or do not match: try again.
+            if round.claimed or not round.promoted:
                 return round.claimed, outcomes
             acks = ()
 

@@ -5,6 +5,8 @@
             book(message)
             consumer.commit()
 
+`consumer.batches()` gives the same messages as Arrow record batches.
+
 A consumer that follows the stream sleeps until a file of the stream changes (`file_watch`). It also polls
 every 5 seconds, in case the kernel misses a change.
 """
@@ -45,7 +47,7 @@ from headgate.streams.read.start import (
 PostFilter = Callable[[Message], bool]
 Result = TypeVar("Result")
 
-# Messages decoded at a time. The garbage collector looks at all that are alive again and again: with the 32,768 of a
+# Messages decoded at a time. The garbage collector traverses all live ones many times: with the 32,768 of a
 # batch it takes as long as decoding itself.
 DECODED_ROWS: Final = 1024
 SLOWEST_LOOK: Final = (
@@ -85,11 +87,12 @@ class StreamConsumer(Iterator[Message]):
         self._catalog = SegmentCatalog(directory, sealed)
         self._name = f"{directory}: " + ("the reader" if cursor is None else f"cursor {cursor!r}")
         self._last: Record | None = None  # returned last
-        self._passed = self._first_position(
-            start
-        )  # the offset before which every match was returned
+        # The offset before which every match was returned.
+        self._passed = self._first_position(start)
         self._buffer: Iterator[Record] = iter(())
-        self._rest: pa.RecordBatch | None = None  # of the batch that is being decoded
+        self._decoded: pa.RecordBatch | None = None  # what the buffer was made of
+        self._rest: pa.RecordBatch | None = None  # was read, and is not decoded yet
+        self._last_in_batch: int | None = None  # the last offset that was returned in a batch
         self._scan: Scan | None = self._scan_until(self._catalog.next_offset())
 
     @property
@@ -101,7 +104,9 @@ class StreamConsumer(Iterator[Message]):
     @property
     def offset(self) -> int | None:
         """The offset of the message returned last; None before the first one."""
-        return None if self._last is None else self._last.offset
+        if self._last is None:
+            return self._last_in_batch
+        return max(self._last.offset, self._last_in_batch or 0)
 
     def _first_position(self, start: Start) -> int:
         stored = None if self._cursor is None else self._cursors.get(self._cursor)
@@ -182,16 +187,22 @@ class StreamConsumer(Iterator[Message]):
 
     def _decode_more(self) -> bool:
         """Decode the next messages of the scan; False at its end."""
-        if self._scan is None:
+        if not self._read_more() or self._rest is None:
             return False
-        batch = next(self._scan, None) if self._rest is None else self._rest
-        if batch is None:
-            self._passed = max(self.position, self._scan.position)
-            self._scan = None
-            return False
-        self._buffer = iter(decode_records(batch.slice(0, DECODED_ROWS)))
+        batch = self._rest
+        self._decoded = batch.slice(0, DECODED_ROWS)
+        self._buffer = iter(decode_records(self._decoded))
         self._rest = batch.slice(DECODED_ROWS) if batch.num_rows > DECODED_ROWS else None
         return True
+
+    def _read_more(self) -> bool:
+        """Read the next batch of the scan, unless there is one; False at its end."""
+        if self._rest is None and self._scan is not None:
+            self._rest = next(self._scan, None)
+            if self._rest is None:
+                self._passed = max(self.position, self._scan.position)
+                self._scan = None
+        return self._rest is not None
 
     def _find_more(self) -> bool:
         """Begin a scan of what was published since the last one; False when nothing was."""
@@ -207,6 +218,61 @@ class StreamConsumer(Iterator[Message]):
             return False
         self._scan = self._scan_until(end)
         return True
+
+    # ---- batches -------------------------------------------------------------------------------------
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the messages as Arrow record batches with an `offset` column, as `Stream.scan` returns them.
+
+        `commit` then stores the position behind the last batch.
+        """
+        self.check_batches()
+        while True:
+            try:
+                batch = self.next_batch()
+            except StopIteration:
+                return
+            yield batch
+
+    def next_batch(self) -> pa.RecordBatch:
+        """Return the next batch, waiting for it if the consumer follows; StopIteration at the end."""
+        with self._running:
+            return self._tail.next(self.poll_batch)
+
+    def check_batches(self) -> None:
+        """Refuse batches where every message has to be tested by a function."""
+        if self._post_filter is not None:
+            raise StreamOptionsError(
+                "post_filter tests messages, and batches hold none: filter the batches instead"
+            )
+
+    def poll_batch(self) -> pa.RecordBatch | None:
+        """Return the next messages that are in the stream by now as a batch, or None; never wait."""
+        while not self._closed:
+            batch = self.take_batch()
+            if batch is not None:
+                return batch
+            if not self.fill_batch():
+                break
+        return None
+
+    def take_batch(self) -> pa.RecordBatch | None:
+        """Return what was read and not yet returned, or None; never read from disk."""
+        left = length_hint(self._buffer)
+        if left and self._decoded is not None:
+            batch = self._decoded.slice(self._decoded.num_rows - left)
+            self._buffer = iter(())
+        elif self._rest is not None:
+            batch, self._rest = self._rest, None
+        else:
+            return None
+        self._last_in_batch = batch.column("offset")[-1].as_py()
+        self._passed = self._last_in_batch + 1
+        return batch
+
+    def fill_batch(self) -> bool:
+        """Read if there is no batch to take; False when the stream has no more by now."""
+        return length_hint(self._buffer) > 0 or self._read_more() or self._find_more()
 
     # ---- cursors -------------------------------------------------------------------------------------
 
@@ -227,7 +293,7 @@ class StreamConsumer(Iterator[Message]):
         self._closed = True
         self._tail.stop()
         with self._running:  # the waiting thread has let go of the watch
-            self._buffer = iter(())
+            self._buffer, self._rest = iter(()), None
             self._tail.close()
             self._cursors.close()
 

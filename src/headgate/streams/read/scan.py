@@ -26,6 +26,7 @@ from headgate.filters import FilterLike
 from headgate.filters.compile.arrow import compile_mask
 from headgate.streams.cold.segment import ColdSegment, unify_dictionaries
 from headgate.streams.read.catalog import SegmentCatalog
+from headgate.streams.read.exclusion import Excluded
 from headgate.streams.read.plan import ScanStats, Survivor, survivors
 from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.segments.gather import RowIndices
@@ -89,7 +90,12 @@ class Scan(Iterator[pa.RecordBatch]):
         return pa.concat_tables(tables, promote_options="default")
 
     def _scan_segments(self) -> Iterator[pa.RecordBatch]:
+        excluded = self._catalog.exclude(self._query.filter, self.position, self._end)
         while self.position < self._end:
+            known = excluded.get(self.position)
+            if known is not None and known.next_offset <= self._end:
+                self._skip_excluded(known)
+                continue
             try:
                 segment = self._catalog.covering(self.position)
             except StreamCorrupt as damage:
@@ -109,6 +115,11 @@ class Scan(Iterator[pa.RecordBatch]):
             self.stats.rows_matched += batch.num_rows
             yield batch
         self.position = max(self.position, high)
+
+    def _skip_excluded(self, segment: Excluded) -> None:
+        self.stats.chunks_none += segment.chunks
+        self.stats.bytes_total += segment.nbytes
+        self.position = segment.next_offset
 
     def _skip_segment(self, damage: StreamCorrupt) -> None:
         """Go on behind a segment that is missing or cannot be opened."""

@@ -78,7 +78,7 @@ def _distinct(found: Ranks, size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSize:
-    """Rows of a full chunk, up to twice as many to end where a key changes; fewer when they have so many bytes."""
+    """Rows of a full chunk, up to twice as many to end where a key changes; fewer when they reach `nbytes`."""
 
     rows: int
     nbytes: int

@@ -348,15 +348,24 @@ def next_offset_of(entries: Entries, head: LogHead) -> int:
 def entries_of(places: list[LogPlace], shape: IndexShape, expected: int) -> list[Entries]:
     """Build bare entries for places of a log; an unreadable place gets an entry that says so."""
     found = []
-    for at, place in enumerate(places):
+    for place, next_first in zip(places, next_first_offsets(places), strict=True):
         if place.chunk is not None:
             head = place.chunk.head
             restricted = shape.restriction.code(place.chunk.meta.properties)
             found.append(bare_entry(shape, head, place.position, restricted))
             expected = head.first_offset + head.messages
             continue
-        following = (p.chunk.first_offset for p in places[at + 1 :] if p.chunk is not None)
-        count = next(following, expected) - expected
+        count = 0 if next_first is None else next_first - expected
         found.append(damaged_entry(shape, expected, count, place.position, place.length))
         expected += count
     return found
+
+
+def next_first_offsets(places: list[LogPlace]) -> list[int | None]:
+    """Return for each place the first offset of the next chunk behind it; None behind the last."""
+    found: list[int | None] = []
+    following = None
+    for place in reversed(places):
+        found.append(following)
+        following = following if place.chunk is None else place.chunk.first_offset
+    return found[::-1]

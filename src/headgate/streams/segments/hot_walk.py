@@ -7,6 +7,7 @@ an append that never finished.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from headgate.streams.format import (
 )
 from headgate.streams.segments.hot_chunk import MORE, HotChunk, read_header
 
+_MAGIC: Final = re.compile(re.escape(CHUNK_MAGIC))  # searches a buffer without a copy
 _FIRST_READ: Final = 1 << 16  # bytes; a header is hardly ever longer
 
 
@@ -162,12 +164,10 @@ def _place_at(data: pa.Buffer, at: int, file: str, base: int) -> LogPlace:
 
 def _next_chunk(data: pa.Buffer, start: int, first_offset: int) -> int:
     """Return the position of the next readable header, or the end of the data."""
-    left = memoryview(data)[start:].tobytes()
-    at = left.find(CHUNK_MAGIC)
-    while at >= 0:
-        if (start + at) % ALIGNMENT == 0:
-            header = read_header(data, start + at)
+    for found in _MAGIC.finditer(memoryview(data), start):
+        at = found.start()
+        if at % ALIGNMENT == 0:
+            header = read_header(data, at)
             if not isinstance(header, str) and header[0].first_offset > first_offset:
-                return start + at
-        at = left.find(CHUNK_MAGIC, at + 1)
+                return at
     return int(data.size)

@@ -306,7 +306,7 @@ def _names(parts: Sequence[_Part]) -> list[str]:
 
 
 def _cap_headers(parts: list[_Part], indexed: Collection[str]) -> list[_Part]:
-    """Move the rarest header columns to the overflow, until a chunk may have so many."""
+    """Move the rarest header columns to the overflow, until a chunk may hold the others."""
     filled: dict[str, int] = {}
     for part in parts:
         for name, array in part.items():

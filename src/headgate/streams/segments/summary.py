@@ -56,7 +56,7 @@ MAX_SET: Final = 64  # values of one chunk
 MAX_SETS: Final = 256  # distinct values of a column in all chunks: a filter tries every one of them
 MAX_BOUND: Final = 64  # code points of a bound
 LAST: Final = "\U0010ffff"
-BLOOM_BYTES: Final = range(16, 4097)
+BLOOM_BYTES: Final = range(16, (16 << 10) + 1)  # the largest gives 16,384 ids 8 bits each
 BLOOM_HASHES: Final = 7
 BITS_PER_VALUE: Final = 9.6  # 1 % false positives with seven hashes
 

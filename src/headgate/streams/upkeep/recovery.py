@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from headgate.streams.format import (
     segment_files,
 )
 from headgate.streams.options import mend_options
-from headgate.streams.segments.hot_chunk import HotChunk
+from headgate.streams.segments.hot_chunk import DAMAGED, HotChunk
 from headgate.streams.segments.hot_index import (
     ColumnOf,
     Entries,
@@ -36,6 +36,7 @@ from headgate.streams.segments.hot_index import (
     damaged_entry,
     end_of,
     index_entry,
+    next_first_offsets,
     next_offset_of,
     read_index,
 )
@@ -211,40 +212,46 @@ def _same_chunks(entries: Entries, known: Entries) -> bool:
 def _entries(
     places: list[LogPlace], shape: IndexShape, expected: int, known: Entries
 ) -> list[Entries]:
-    """Make the index entries of the places; a damaged one keeps its old entry."""
+    """Make the index entries of the places; a chunk or damage that the index knows keeps its old entry."""
     found: list[Entries] = []
-    for i, place in enumerate(places):
-        old = _within(known, place)
+    following = next_first_offsets(places)
+    for place, old, next_first in zip(places, _known_at(known, places), following, strict=True):
         if place.chunk is not None:
             entry = _entry(place, place.chunk, shape, old)
         elif len(old):
             entry = old
         else:
-            following = (p.chunk.first_offset for p in places[i + 1 :] if p.chunk is not None)
-            lost = next(following, expected) - expected
+            lost = 0 if next_first is None else next_first - expected
             entry = damaged_entry(shape, expected, lost, place.position, place.length)
         found.append(entry)
         expected = int(entry["first_offset"][-1]) + int(entry["count"][-1])
     return found
 
 
-def _within(known: Entries, place: LogPlace) -> Entries:
-    """Return the entries that cover exactly this place."""
-    ends = known["position"] + known["length"]
-    end = place.position + place.length
-    inside: Entries = known[(known["position"] >= place.position) & (ends <= end)]
-    if not len(inside):
-        return inside
-    fits = inside["position"][0] == place.position and inside["length"].sum() == place.length
-    return inside if fits else known[:0]
+def _known_at(known: Entries, places: list[LogPlace]) -> Iterator[Entries]:
+    """Yield for each place the entries that cover exactly it."""
+    starts = np.ascontiguousarray(known["position"])
+    ends = starts + known["length"]
+    firsts = np.searchsorted(starts, [place.position for place in places]).tolist()
+    lasts = np.searchsorted(ends, [p.position + p.length for p in places], "right").tolist()
+    for place, first, last in zip(places, firsts, lasts, strict=True):
+        fits = (
+            first < last
+            and starts[first] == place.position
+            and known["length"][first:last].sum() == place.length
+        )
+        yield known[first:last] if fits else known[:0]
 
 
 def _entry(place: LogPlace, chunk: HotChunk, shape: IndexShape, old: Entries) -> Entries:
+    head = chunk.head
+    if len(old) == 1 and old["header_crc"][0] == head.crc and not old["flags"][0] & DAMAGED:
+        return old
     restricted = shape.restriction.code(chunk.meta.properties)
     try:
-        return index_entry(shape, chunk.head, place.position, restricted, _column_lookup(chunk))
+        return index_entry(shape, head, place.position, restricted, _column_lookup(chunk))
     except StreamCorrupt:  # a column of the Bloom filter is damaged
-        return old if len(old) == 1 else bare_entry(shape, chunk.head, place.position, restricted)
+        return old if len(old) == 1 else bare_entry(shape, head, place.position, restricted)
 
 
 def _column_lookup(chunk: HotChunk) -> ColumnOf:

@@ -6,7 +6,7 @@ their place. Damaged bytes are kept in files whose names end in `.damaged` or `.
 
 A chunk of a sealed segment is sound when all its columns have the checksums of the footer. If the footer is damaged, the
 chunks are read one after the other as the stream of Arrow messages they are, and the table of checksums is searched for in
-what is left of the footer.
+the rest of the footer.
 """
 
 from __future__ import annotations
@@ -102,9 +102,8 @@ def _heal_cold(segment: ColdSegment) -> None:
         segment.check_file()
     except StreamCorrupt:
         found = salvage(segment)
-        if len(
-            found
-        ):  # else the footer of the Parquet file is damaged, and the data stays where it is
+        # Without chunks, the footer of the Parquet file is damaged, and the data stays where it is.
+        if len(found):
             with locking_tier(segment.path.parent):
                 replace_cold(segment, found, now_us())
 
@@ -386,9 +385,8 @@ def replace_cold(segment: ColdSegment, found: SalvagedSegment, created_us: int) 
     _log.warning("%s: %s; its damaged files are kept", segment.path, _count_salvaged(found))
     seal(found, segment.path.parent, segment.note.indexed, created_us)
     data = segment.file.at(segment.file.path + DAMAGED_SUFFIX)
-    if (
-        "://" not in segment.known.file
-    ):  # out of the folder where compaction deletes files without a manifest
+    # Out of the folder where compaction deletes files without a manifest.
+    if "://" not in segment.known.file:
         data = segment.file.at(str(segment.path.parent / Path(data.path).name))
     os.replace(segment.path, segment.path.with_name(segment.path.name + DAMAGED_SUFFIX))
     sync_directory(segment.path.parent)

@@ -102,7 +102,9 @@ def _verify_segments(directory: Path, options: StreamOptions) -> VerifyReport:
         except FileNotFoundError:  # sealed, cold or dropped since it was listed
             files, at = _find_again(directory, files[at].first_offset)
             continue
-        report = report + _gap(directory, expected) + found
+        if expected != files[at].first_offset:
+            report += _gap(directory, expected)
+        report += found
         expected, at = end, at + 1
     return report
 
@@ -258,7 +260,7 @@ def _list_leftovers(directory: Path) -> Iterator[VerifyProblem]:
 
 
 def repair(path: str | Path) -> VerifyReport:
-    """Heal what can be healed, then verify: the report names what is left. Takes the writer's lock."""
+    """Heal what can be healed, then verify: the report names the remaining damage. Takes the writer's lock."""
     directory = Path(path)
     options = load_options(directory)
     with WriterLock(directory, "repair"):

@@ -17,7 +17,7 @@ from headgate.streams.format import MAX_BODY_BYTES
 from headgate.streams.options import StreamOptions
 from headgate.streams.segments.restriction import Restriction
 
-TABLE_FACTOR: Final = 4  # chunks of Arrow tables may have so many times more rows
+TABLE_FACTOR: Final = 4  # chunks of Arrow tables may have this many times more rows
 MAX_MESSAGE_BYTES: Final = MAX_BODY_BYTES // 2
 
 
@@ -98,7 +98,7 @@ def _runs_of_messages(
 def cut_by_size(
     sizes: Sequence[int], max_messages: int, max_bytes: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield [start, end) of at most so many messages and bytes; a larger message is alone."""
+    """Yield [start, end) within the limits of messages and bytes; a larger message is alone."""
     start = 0
     while start < len(sizes):
         end = min(start + max_messages, len(sizes))

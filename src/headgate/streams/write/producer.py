@@ -38,7 +38,7 @@ from headgate.streams.write.writer import Writer
 
 FilterValue: TypeAlias = Callable[[Message], str | None]
 
-MAX_REMEMBERED: Final = 4096  # names, and topics
+MAX_REMEMBERED: Final = 1 << 14  # names, and topics
 ZERO: Final = 0  # compared by identity: False is another object
 SHORT_TEXT: Final = MAX_NAME_BYTES // 4  # a code point has at most four bytes
 
@@ -90,17 +90,17 @@ class Producer:
             message = self._complete(message, fields)
         # The quick check: whether the message is surely valid. What it does not know, `validate` decides. It is written
         # out here because it runs once a message: a call for each part of it would make publishing a third slower.
-        sound, names = False, self._good_names
+        sound, names, topics = False, self._good_names, self._good_topics
         try:
             if (
-                (message.topic in self._good_topics or self._learn_topic(message.topic))
+                (message.topic in topics or _learn(message.topic, topics))
                 and type(payload := message.payload) is bytes
                 and len(payload) <= MAX_MESSAGE_BYTES
                 and not message.properties
             ):
                 value: Any
                 for name, value in message.headers.items():
-                    if name not in names:
+                    if name not in names and not _learn(name, names):
                         break
                     kind = type(value)
                     if kind is str:
@@ -174,7 +174,6 @@ class Producer:
         if not sound:
             validate(message)
             check_sizes([message])
-            self._remember(message)
         if self._writer.troubled:
             self._writer.retry()
 
@@ -229,25 +228,6 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _learn_topic(self, topic: object) -> bool:
-        """Remember a topic that is surely valid; False when that is not sure."""
-        if not _is_short_text(topic):
-            return False
-        self._remember_topic(topic)
-        return True
-
-    def _remember_topic(self, topic: str) -> None:
-        if len(self._good_topics) > MAX_REMEMBERED:
-            self._good_topics.clear()
-        self._good_topics.add(topic)
-
-    def _remember(self, message: Message) -> None:
-        """Remember the topic and the header names of a valid message."""
-        self._remember_topic(message.topic)
-        if len(self._good_names) > MAX_REMEMBERED:
-            self._good_names.clear()
-        self._good_names.update(message.headers)
-
     def _mark(self, publishing_id: int | None) -> Mark | None:
         if self.name is None:
             if publishing_id is not None:
@@ -275,6 +255,16 @@ def _unnamed_error() -> InvalidMessage:
 
 
 # ---- the rest of the quick check ---------------------------------------------------------------------
+
+
+def _learn(text: object, known: set[str]) -> bool:
+    """Remember a name or topic that is surely valid; False when that is not sure."""
+    if not _is_short_text(text):
+        return False
+    if len(known) >= MAX_REMEMBERED:
+        known.clear()
+    known.add(text)
+    return True
 
 
 def _is_short_text(value: object) -> TypeGuard[str]:

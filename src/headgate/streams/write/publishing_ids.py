@@ -54,7 +54,7 @@ class ProducerTable:
         return self.accepted.get(name, -1)
 
     def accept(self, mark: Mark, number: int = 1) -> int:
-        """Accept so many consecutive ids from this one on; return how many are repeated, their messages stored already."""
+        """Accept consecutive ids from this one on; return the number of repeated ones, whose messages are stored already."""
         name, first = mark
         repeated = min(max(self.last(name) + 1 - first, 0), number)
         if repeated < number:

@@ -269,15 +269,15 @@ class Writer:
         flags: int = 0,
     ) -> None:
         """Append one chunk; two when headers make it far larger than it should be."""
-        ids = last_ids(marks)
-        meta = ChunkMeta(ids, self._shape.restriction.properties(code))
-        chunk = encode_chunk(arrays, self._log.next_offset, meta, flags)
-        rows = count_rows(arrays)
-        if chunk.length > 2 * self.options.chunk_bytes and rows > 1 and len(marks) in (0, rows):
+        rows, nbytes = count_rows(arrays), sum(array.nbytes for array in arrays.values())
+        if nbytes > 2 * self.options.chunk_bytes and rows > 1 and len(marks) in (0, rows):
             half = rows // 2
             self._append(cut_rows(arrays, 0, half), code, marks[:half], whole=whole, flags=flags)
             rest = cut_rows(arrays, half, rows - half)
             return self._append(rest, code, marks[half:], whole=whole, flags=flags)
+        ids = last_ids(marks)
+        meta = ChunkMeta(ids, self._shape.restriction.properties(code))
+        chunk = encode_chunk(arrays, self._log.next_offset, meta, flags)
         if not whole:
             self._make_room(chunk.length)
         entry = index_entry(self._shape, chunk.head, self._log.end, code, arrays.get)

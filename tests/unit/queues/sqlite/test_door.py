@@ -93,12 +93,20 @@ def test_an_undecodable_message_is_browsed_and_not_routed_to_subscriptions(db, o
     insert_past_the_door(shell, **bad)
     orders.publish(b"good", headers={"type": "created"})
     assert [s.message.payload for s in orders.browse()] == [b"bad", b"good"]
+    assert [s.message.payload for s in orders.browse(filter="type = 'created'")] == [b"good"]
     assert [s.message.payload for s in orders.peek()] == [b"bad", b"good"]
     everything = db.subscription("all", pattern="#", start="first")
     shell.execute(
         "INSERT INTO headgate_unrouted (message, queue) SELECT id, 1 FROM headgate_message"
     )
     assert [d.message.payload for d in everything.claim(10)] == [b"good"]
+
+
+@pytest.mark.parametrize("bad", UNREADABLE[-2:], ids=lambda bad: str(bad)[:40])
+def test_a_message_without_a_document_does_not_stop_browsing_with_a_filter(orders, shell, bad):
+    insert_past_the_door(shell, **bad)
+    orders.publish(b"good", headers={"type": "created"})
+    assert [s.message.payload for s in orders.browse(filter="type = 'created'")] == [b"good"]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from headgate.queues.database import connect
 from headgate.queues.database_url import sqlite_path
 from headgate.queues.engine import Statement, Transaction, TransactionMode
 from headgate.queues.queue import Queue
+from headgate.queues.sql import search as search_module
 from headgate.queues.sql.dialect import migrations_of, split_statements, statements_of
 from headgate.queues.sql.search import Search
 from headgate.queues.sqlite.engine import SqliteEngine
@@ -492,6 +493,50 @@ def test_a_filter_that_matches_nothing_scans_only_new_messages(db, orders):
     assert len(orders.claim(filter=filter)) == 1
     record = memory.record(orders.info, filter)
     assert (record.upto, record.matches) == (51, (51,))
+
+
+def test_a_filter_is_planned_once_whatever_the_number_of_claims_and_queues(db, monkeypatch):
+    planned = []
+    for name in ("branches_of", "choices_of"):
+        original = getattr(search_module, name)
+
+        def count(*args, original=original, name=name):
+            planned.append(name)
+            return original(*args)
+
+        monkeypatch.setattr(search_module, name, count)
+    filter = parse("type IN ('a', 'b') AND region = 'EU' AND n > 5")
+    for name in ("first", "second"):
+        queue = db.queue(name, filter_headers=["type", "region"])
+        queue.publish(b"", headers={"type": "a", "region": "EU", "n": 1})
+        for _ in range(3):
+            assert queue.claim(filter=filter) == []
+    assert planned == ["branches_of", "choices_of"]
+
+
+@pytest.mark.parametrize(("filter", "pages"), [("kind = 'y'", 1), ("kind LIKE 'x%'", 3)])
+def test_browsing_reads_as_many_pages_as_its_matches_fill(db, orders, filter, pages):
+    orders.publish_many(Message(b"", headers={"kind": "x"}) for _ in range(250))
+    read: list[Statement] = []
+
+    def count(operation):
+        reply = None
+        while True:
+            try:
+                statement = operation.send(reply)
+            except StopIteration:
+                return
+            if isinstance(statement, Statement) and "headgate_message" in statement.text:
+                read.append(statement)
+            reply = yield statement
+
+    db.engine.run(count(db.engine.operations.browse(orders.info, 300, filter=parse(filter))))
+    assert len(read) == 1
+    read.clear()
+    for after in (0, 100, 200)[:pages]:
+        browse = db.engine.operations.browse(orders.info, 100, after=after, filter=parse(filter))
+        db.engine.run(count(browse))
+    assert len(read) == pages
 
 
 def test_deliveries_are_scanned_by_their_key_and_not_sorted(db, orders):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from headgate.errors import PositionLost, StreamCorrupt, StreamOptionsError
 from headgate.message import Message
 from headgate.streams.cold.compaction import compact
 from headgate.streams.format import log_path, sealed_path
+from headgate.streams.read import consumer as consumer_module
 from headgate.streams.stream import Stream
 
 
@@ -158,3 +162,68 @@ def test_the_end_of_a_segment_that_is_cut_off_is_a_gap(tmp_path: Path) -> None:
         log.with_suffix(".idx").unlink()
         with pytest.raises(StreamCorrupt, match="are missing; offsets"):
             list(stream.scan())
+
+
+# ---- batches -----------------------------------------------------------------------------------------
+
+
+def offsets(batch: pa.RecordBatch) -> list[int]:
+    return batch.column("offset").to_pylist()
+
+
+def payloads(batches: Iterable[pa.RecordBatch]) -> list[int]:
+    return [int(payload) for batch in batches for payload in batch.column("payload").to_pylist()]
+
+
+def test_batches_hold_what_the_consumer_would_deliver(four_segments: Stream) -> None:
+    with four_segments.consume(start=5) as consumer:
+        assert payloads(consumer.batches()) == list(range(5, 40))
+        assert (consumer.position, consumer.offset) == (40, 39)
+    with four_segments.consume(start=35, follow=True, timeout=timedelta(0)) as consumer:
+        assert payloads(consumer.batches()) == list(range(35, 40))
+
+
+def test_batches_go_on_where_messages_stopped_and_messages_where_batches_did(
+    four_segments: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "DECODED_ROWS", 4)
+    with four_segments.consume() as consumer:
+        assert numbers(islice(consumer, 2)) == [0, 1]
+        assert offsets(consumer.next_batch()) == [2, 3]  # decoded, and not yet returned
+        assert offsets(consumer.next_batch()) == [4, 5, 6, 7, 8, 9]
+        assert numbers(islice(consumer, 1)) == [10]
+        assert consumer.offset == 10
+        assert payloads(consumer.batches()) == list(range(11, 40))
+
+
+def test_a_commit_stores_the_position_behind_the_last_batch(four_segments: Stream) -> None:
+    with four_segments.consume(cursor="c") as consumer:
+        assert offsets(consumer.next_batch()) == list(range(10))
+        consumer.commit()
+        consumer.next_batch()
+    with four_segments.consume(cursor="c") as again:
+        assert again.position == 10
+        assert payloads(again.batches()) == list(range(10, 40))
+
+
+def test_no_message_is_decoded_for_batches(
+    four_segments: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(consumer_module, "decode_records")
+    with four_segments.consume() as consumer:
+        assert sum(batch.num_rows for batch in consumer.batches()) == 40
+
+
+def test_batches_with_a_post_filter_are_refused(four_segments: Stream) -> None:
+    with (
+        four_segments.consume(post_filter=lambda message: True) as consumer,
+        pytest.raises(StreamOptionsError, match="post_filter"),
+    ):
+        next(consumer.batches())
+
+
+def test_a_closed_consumer_has_no_batches(four_segments: Stream) -> None:
+    consumer = four_segments.consume()
+    next(consumer)
+    consumer.close()
+    assert list(consumer.batches()) == []

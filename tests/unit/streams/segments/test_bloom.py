@@ -1,5 +1,7 @@
 """Bloom filters: RabbitMQ's error rates, no false negatives, no false positive that repeats everywhere."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from headgate.streams.segments.bloom import (
     probe,
     salts,
 )
+from headgate.streams.segments.summary import bloom_shape
 
 FILTER_VALUE = Field("sys", "filter_value")
 AMOUNT = Field("header", "amount")
@@ -50,6 +53,13 @@ def test_seven_hashes_and_ten_bits_a_value_give_one_percent():
     absent = [hash_value(FILTER_VALUE, f"absent-{i}") for i in range(100)]
     hits = sum(int(probe(shape, filters, salts(firsts), value).sum()) for value in absent)
     assert hits / (100 * 100) == pytest.approx(0.01, abs=0.005)
+
+
+@pytest.mark.parametrize(("values", "rate"), [(100, 0.01), (8192, 0.01), (16_384, 0.024)])
+def test_a_sealed_chunk_of_unique_ids_has_room_for_all_of_them(values, rate):
+    shape = bloom_shape(values)
+    found = (1 - math.exp(-shape.hashes * values / shape.bits)) ** shape.hashes
+    assert found == pytest.approx(rate, rel=0.1)
 
 
 def test_a_value_in_the_filter_is_always_found():

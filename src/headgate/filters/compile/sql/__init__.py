@@ -1,6 +1,7 @@
 """Filter -> SQL for PostgreSQL and SQLite."""
 
 from headgate.filters.compile.sql.fragment import (
+    ALWAYS,
     NEVER,
     Layout,
     Sql,
@@ -15,13 +16,16 @@ from headgate.filters.compile.sql.plan import (
     index_expression,
     index_statement,
 )
+from headgate.filters.compile.sql.writer import after_prefix
 
 __all__ = [
+    "ALWAYS",
     "NEVER",
     "Layout",
     "Sql",
     "SqlDialect",
     "SqlPlan",
+    "after_prefix",
     "all_of",
     "compile_sql",
     "headers_json",

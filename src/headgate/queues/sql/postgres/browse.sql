@@ -4,6 +4,18 @@ SELECT d.message, d.state, d.attempts, d.visible_at, d.grp, d.reason, {columns}
 FROM delivery d CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
 WHERE d.queue = $1 AND {where} ORDER BY {order} LIMIT $2
 
+-- name: next_deliveries
+-- Queue, limit, after which message: the number of the next deliveries by id, the last of them, and whether at least one
+-- message in four of this range of ids is among them.
+SELECT count(*), coalesce(max(message), $3), coalesce(max(message) - min(message) < 4 * count(*), false) FROM (
+    SELECT d.message FROM delivery d WHERE d.queue = $1 AND d.message > $3{in_state} ORDER BY d.message LIMIT $2) n
+
+-- name: snapshots_in_range
+-- As snapshots, after $3 up to $4. The messages are read first, and the deliveries of those that match.
+SELECT d.message, d.state, d.attempts, d.visible_at, d.grp, d.reason, {columns}
+FROM message m CROSS JOIN LATERAL (SELECT * FROM delivery WHERE queue = $1 AND message = m.id LIMIT 1) d
+WHERE m.id > $3 AND m.id <= $4 AND {where} ORDER BY m.id LIMIT $2
+
 -- name: id_among
 d.message = ANY ({ids}::bigint[])
 

@@ -160,6 +160,39 @@ WHERE {where}
         WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
 ORDER BY d.rank, d.message LIMIT $2
 
+-- name: key_range
+{key} >= {first} AND {key} < {end}
+
+-- name: range_candidates
+-- Queue, limit, then the parameters of the gap. As candidates, but unordered, so that the index on the header can be used.
+SELECT d.message, d.rank, d.grp, d.doubt FROM delivery d{join}
+WHERE d.queue = $1 AND d.state = 0 AND {where}
+    AND (d.grp IS NULL OR (
+        SELECT b.message FROM delivery b
+        WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
+LIMIT $2
+
+-- name: range_by_key
+-- Queue, limit, then the parameters of the gaps. The number of keys in the range, up to {most}; then, if they are fewer, the
+-- first candidates of each. The recursion jumps from key to key in the index on the header.
+WITH RECURSIVE found (key) AS (
+    (SELECT {key} FROM delivery d WHERE d.queue = $1 AND d.state = 0 AND {key} >= {first} AND {key} < {end}
+     ORDER BY {key} LIMIT 1)
+    UNION ALL
+    SELECT (SELECT {key} FROM delivery d WHERE d.queue = $1 AND d.state = 0 AND {key} > f.key AND {key} < {end}
+        ORDER BY {key} LIMIT 1)
+    FROM found f WHERE f.key IS NOT NULL
+), keys AS MATERIALIZED (SELECT key FROM found WHERE key IS NOT NULL LIMIT {most})
+SELECT count(*), 0, NULL::text, 0 FROM keys
+UNION ALL
+SELECT x.message, x.rank, x.grp, x.doubt FROM keys k CROSS JOIN LATERAL (
+    SELECT d.message, d.rank, d.grp, d.doubt FROM delivery d{join}
+    WHERE (SELECT count(*) FROM keys) < {most} AND d.queue = $1 AND d.state = 0 AND {key} = k.key AND {where}
+        AND (d.grp IS NULL OR (
+            SELECT b.message FROM delivery b
+            WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NULL)
+    ORDER BY d.rank, d.message LIMIT $2) x
+
 -- name: scan_page
 -- Queue, limit, after which message, then the parameters of the gaps. The next deliveries by id, in all states: their
 -- number and the last id; then those that match.

@@ -4,6 +4,16 @@ SELECT d.message, d.state, d.attempts, d.visible_at, d.grp, d.reason, {columns}
 FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
 WHERE d.queue = ?1 AND {where} ORDER BY {order} LIMIT ?2
 
+-- name: next_deliveries
+-- Queue, limit, after which message: the number of the next deliveries by id, and the last of them.
+SELECT count(*), coalesce(max(message), ?3), FALSE FROM (
+    SELECT d.message FROM headgate_delivery d WHERE d.queue = ?1 AND d.message > ?3{in_state}
+    ORDER BY d.message LIMIT ?2)
+
+-- name: readable
+-- A condition on messages, true where their headers are no document: an older door let them in.
+CASE WHEN json_valid(m.headers) THEN {where} ELSE TRUE END
+
 -- name: archived
 SELECT a.id, 0, a.attempts, a.acked_at, a.grp, NULL, {columns}
 FROM headgate_archive a WHERE a.queue = ?1 AND a.id > ?2 ORDER BY a.id LIMIT ?3
