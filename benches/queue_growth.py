@@ -5,20 +5,30 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from figures import TIMES, Recorder, at_most
 
 from headgate.message import Message
 from headgate.queues.database import Database, connect
+from headgate.queues.engine import Transaction, TransactionMode
 
 REGIONS = ("EU", "US")
 
 
-def growth(bench: Recorder, engine: str, url: str, sizes: tuple[int, int, int]) -> None:
+def growth(
+    bench: Recorder,
+    engine: str,
+    url: str,
+    sizes: tuple[int, int, int],
+    subscriptions: tuple[int, int, int],
+) -> None:
     with connect(url) as db:
         start_first(bench, engine, db, sizes)
         herd(bench, engine, db)
+    with connect(url) as db, connect(url) as other:
+        changes(bench, engine, db, other, subscriptions)
 
 
 def start_first(bench: Recorder, engine: str, db: Database, sizes: tuple[int, int, int]) -> None:
@@ -92,3 +102,53 @@ def herd(bench: Recorder, engine: str, db: Database, messages: int = 50) -> None
         bench.add(f"{engine}, empty claims a message, {threads} threads", made, "", at_most(2))
         bench.add(f"{engine}, publish to handler, {threads} threads", statistics.median(late), "ms")
         queue.delete()
+
+
+def changes(
+    bench: Recorder, engine: str, db: Database, other: Database, sizes: tuple[int, int, int]
+) -> None:
+    """A change among many subscriptions by another connection, and what the next publish and a waiting consumer cost."""
+    bench.part(f"{engine}: one change among many subscriptions")
+    queue = db.queue("changes")
+    stored = 0
+    with queue.consumer(lambda delivery: None, mode="notify"):
+        for size in sizes:
+            _subscribe_many(db, range(stored, size))
+            stored = size
+            queue.publish(b"", headers={"x": "none"})
+            created, published, spent = [], [], []
+            for n in range(20):
+                created.append(_ms(lambda n=n: other.subscription(f"new {n}", f"x = 'new {n}'")))
+                before = time.process_time()
+                published.append(_ms(lambda n=n: queue.publish(b"", headers={"x": f"new {n}"})))
+                time.sleep(0.02)  # the consumer looks
+                spent.append((time.process_time() - before) * 1000)
+                other.delete(f"new {n}")
+            name = f"{engine}, {size:,} subscriptions"
+            bench.add(f"{name}: create one more", statistics.median(created), "ms")
+            bench.add(f"{name}: the next publish", statistics.median(published), "ms")
+            cpu = statistics.median(spent)
+            bench.add(f"{name}: CPU of both and a consumer", cpu, "ms", at_most(5))
+
+
+def _ms(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return (time.perf_counter() - began) * 1000
+
+
+def _subscribe_many(db: Database, numbers: Iterable[int]) -> None:
+    """Create subscriptions in one transaction."""
+    dialect = db.engine.operations.dialect
+
+    def create() -> Iterator[Any]:
+        for n in numbers:
+            options = (5, 300_000_000, 0, [], [])
+            name, filter = f"many {n}", f"x = 'v{n}'"
+            values = (name, "subscription", *options, filter, None, dialect.now_us(), None)
+            yield dialect.statement("create_queue", *values)
+
+    def in_transaction() -> Iterator[Any]:
+        yield Transaction(TransactionMode.WRITE, create)
+
+    db.engine.run(in_transaction())

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import queue_peers as peers
 from figures import RATE, TIMES, Recorder, at_least, at_most
+from queue_filters import filters_by_size
 from queue_growth import growth
 from reports import options, recorded
 
@@ -55,7 +56,7 @@ FILTERS = {
 }
 FIRST = ("type LIKE 'z%' (none)", "undeclared, none")  # dear the first time only
 FILTERED = "headgate, filter"
-PARTS = ("peers", "wake", "cliffs", "growth")
+PARTS = ("peers", "wake", "cliffs", "growth", "filters")
 
 
 def headers_of(n: int) -> dict[str, Any]:
@@ -349,6 +350,8 @@ class Size(NamedTuple):
     wakes: int
     backlog: int
     stored: tuple[int, int, int]  # before a subscription begins
+    subscriptions: tuple[int, int, int]  # beside the one that changes
+    ready: tuple[int, int, int]  # while filters claim
 
 
 FULL = Size(
@@ -360,6 +363,8 @@ FULL = Size(
     wakes=200,
     backlog=20_000,
     stored=(10_000, 50_000, 200_000),
+    subscriptions=(1_000, 5_000, 10_000),
+    ready=(10_000, 100_000, 1_000_000),
 )
 QUICK = Size(
     rows=30_000,
@@ -370,6 +375,8 @@ QUICK = Size(
     wakes=40,
     backlog=1_000,
     stored=(1_000, 2_000, 5_000),
+    subscriptions=(100, 500, 1_000),
+    ready=(2_000, 10_000, 30_000),
 )
 
 
@@ -389,7 +396,12 @@ def run(
     if "cliffs" in parts:
         cliffs(bench, engine, url, size.rows)
     if "growth" in parts:
-        growth(bench, engine, _apart(url, "growth"), size.stored)
+        growth(bench, engine, _apart(url, "growth"), size.stored, size.subscriptions)
+    if "filters" in parts:
+        filters_by_size(bench, engine, _apart(url, "filters"), size.ready, fill, give_back)
+        if engine == "postgres":  # whose planner differs
+            with private_server(16) as older:
+                filters_by_size(bench, "postgres 16", older, size.ready, fill, give_back)
 
 
 def main() -> None:

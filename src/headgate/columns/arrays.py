@@ -20,7 +20,7 @@ from headgate.filters import KIND_OF, Kind
 from headgate.message import HeaderValue, Message
 
 ABSENT: Final = frozenset({NoneType})
-Rows: TypeAlias = npt.NDArray[np.intp]
+_RowPositions: TypeAlias = npt.NDArray[np.intp]
 
 _SAMPLE: Final = 256
 _INDEX_TYPES: Final = ((1 << 7, pa.int8()), (1 << 15, pa.int16()))
@@ -211,7 +211,7 @@ def spread(array: pa.Array, column: Column) -> pa.Array:
     return array.take(pa.array(positions, mask=absent))
 
 
-def _scatter(array: pa.Array, rows: Rows, absent: npt.NDArray[np.bool_]) -> pa.Array:
+def _scatter(array: pa.Array, rows: _RowPositions, absent: npt.NDArray[np.bool_]) -> pa.Array:
     """Put numbers into these rows; several times faster than `take`."""
     values = array.to_numpy()
     spaced = np.zeros(len(absent), values.dtype)

@@ -82,16 +82,17 @@ def set_filter(
 ) -> Operation[QueueInfo]:
     """Change the filter of a subscription, and keep the queue it receives from."""
     tree = arguments.subscription_filter(filter, pattern)
-    infos = yield from operations.queues()
-    known = next((each for each in infos if each.name == info.name), None)
-    if known is None:
-        raise QueueNotFound(info.name)
-    # A source that was deleted has no name: then the operation refuses.
-    source = next((each.name for each in infos if each.id == known.source), None)
+    known = yield from operations.find(info.name)
+    source = None
+    if known.source is not None:
+        # A source that was deleted has no name: then the operation refuses.
+        infos = yield from operations.queues()
+        source = next((each.name for each in infos if each.id == known.source), None)
     return (yield from operations.subscribe(info.name, tree, source=source))
 
 
 def _options_of(operations: Operations, name: str) -> Operation[QueueOptions]:
-    infos = yield from operations.queues()
-    known = {info.name: info.options for info in infos}
-    return known.get(name, QueueOptions())
+    try:
+        return (yield from operations.find(name)).options
+    except QueueNotFound:
+        return QueueOptions()

@@ -494,7 +494,8 @@ class Engine(Protocol):
 
     def watch(self, wake: Wake) -> CommitWatch:
         """Call `wake` after every commit, of any connection or process, also of plain SQL, that may have made something
-        claimable, and when a lost connection is up again; never after a rollback."""
+        claimable, and when a lost connection is up again; never after a rollback. Of commits by other processes, it may
+        be told only of the queues that this engine's consumers wait for, and of the outbox, which is queue 0."""
         ...
 
     def join(

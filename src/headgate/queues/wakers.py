@@ -89,6 +89,12 @@ class Wakers:
             joined.members += 1
             return Waiter(self, line, joined, wake)
 
+    def queues(self) -> set[int]:
+        """The queues that the lines are for."""
+        with self._lock:
+            lines = list(self._lines.values())
+        return {line.queue_id() for line in lines}
+
     def wake(self, queues: frozenset[int] | None) -> None:
         """Call all callbacks, and one of each line for these queues, or with None of every line; they must not block."""
         if not self._wakes and not self._lines:

@@ -37,8 +37,8 @@ _MASTER: Final = "spark.master"
 _REMOTE: Final = "spark.remote"
 _TRIES: Final = 4  # of a task, as on a cluster; with a local master Spark's default is 1
 _LOCAL: Final = re.compile(r"local(?:\[([^\],]+)\])?")
-# Without a level of its own for the gateway, Spark sets the root's level to WARN and prints that. An expression that is too
-# large for the code generator is interpreted instead, which is no error, but prints megabytes of one.
+# The gateway has its own level: without one, Spark sets the level of the root to WARN and prints a line about it. The code
+# generator is off: Spark interprets an expression that is too large for it, and would log megabytes of errors about that.
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.console.ref = console

@@ -40,10 +40,9 @@ class Backlogs:
     ) -> None:
         self._dialect, self._catalog, self._lock = dialect, catalog, lock
 
-    def begin(self, info: QueueInfo) -> Operation[None]:
+    def begin(self, name: str) -> Operation[None]:
         """Note that the subscription is to get the stored messages; in the transaction that creates it."""
-        now = self._dialect.now_us()
-        yield self._dialect.statement("begin_backlog", info.id, info.source, now, _LEASE_US)
+        yield self._dialect.statement("begin_backlog", name, self._dialect.now_us(), _LEASE_US)
 
     def deliver_all(self, id: int) -> Operation[None]:
         """Deliver all pages that are left."""

@@ -3,34 +3,83 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
+from copy import copy
 from threading import RLock
 from typing import Any
 
 from headgate.clock import now_us
 from headgate.errors import QueueNotFound
-from headgate.filters import parse
+from headgate.filters import Filter, parse
 from headgate.forks import keep_across_forks
 from headgate.matching import Matcher
 from headgate.message import Message
-from headgate.queues.engine import Operation, QueueInfo, QueueOptions, Row
+from headgate.queues.engine import Operation, QueueInfo, QueueOptions, Row, Rows
 from headgate.queues.sql.dialect import QueueDialect
 
 
+class SubscriptionMatcher:
+    """The filters of all subscriptions, built when the first message is matched and then changed in place."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._matcher: Matcher[int] | None = None
+        self._lock = keep_across_forks(RLock())
+
+    def match(self, message: Message, infos: Mapping[int, QueueInfo]) -> Set[int]:
+        """The ids of the subscriptions that match. The matcher is built of `infos`."""
+        with self._lock:  # the first thread builds the matcher
+            if self._matcher is None:
+                self._matcher = Matcher(_filters(infos.values()), self._clock)
+        return self._matcher.match(message)
+
+    def changed(self, old: Iterable[QueueInfo], new: Iterable[QueueInfo]) -> SubscriptionMatcher:
+        """Take these filters out, and others in. Another matcher if none was built: an old catalog may still build it."""
+        with self._lock:
+            if self._matcher is None:
+                return SubscriptionMatcher(self._clock)
+            for id, filter in _filters(old):
+                self._matcher.remove(id, filter)
+            self._matcher.add_all(_filters(new))
+        return self
+
+
 class QueueCatalog:
-    """All queues and subscriptions as they were at `version`. Every change to one of them changes the version."""
+    """All queues and subscriptions as they were at `version`. Every change to one of them changes the version.
+
+    The matcher is shared with later catalogs. So an old catalog may answer as a later one; a publisher that stores a message
+    compares the version in the same transaction, and asks again.
+    """
 
     def __init__(
-        self, version: int, infos: Iterable[QueueInfo], clock: Callable[[], int] = now_us
+        self,
+        version: int,
+        infos: Iterable[QueueInfo],
+        clock: Callable[[], int] = now_us,
     ) -> None:
         self.version = version
         self.by_id = {info.id: info for info in infos}
         self.by_name = {info.name: info for info in self.by_id.values()}
-        self._subscriptions = [info for info in self.by_id.values() if info.kind != "queue"]
-        self.has_subscriptions = bool(self._subscriptions)
-        self._matcher: Matcher[int] | None = None
-        self._clock = clock
-        self._lock = keep_across_forks(RLock())
+        self._subscriptions = _count_subscriptions(self.by_id.values())
+        self._matcher = SubscriptionMatcher(clock)
+
+    @property
+    def has_subscriptions(self) -> bool:
+        return self._subscriptions > 0
+
+    def changed(self, version: int, changes: Mapping[int, QueueInfo | None]) -> QueueCatalog:
+        """The catalog of a later version, in which these queues are as given, or gone."""
+        old = [self.by_id[id] for id in changes if id in self.by_id]
+        new = [info for info in changes.values() if info is not None]
+        later = copy(self)
+        later.version, later._matcher = version, self._matcher.changed(old, new)
+        later.by_id, later.by_name = dict(self.by_id), dict(self.by_name)
+        for info in old:
+            del later.by_id[info.id], later.by_name[info.name]
+        later.by_id.update((info.id, info) for info in new)
+        later.by_name.update((info.name, info) for info in new)
+        later._subscriptions += _count_subscriptions(new) - _count_subscriptions(old)
+        return later
 
     def find(self, name: str) -> QueueInfo:
         """The queue or subscription of that name; QueueNotFound if there is none."""
@@ -41,13 +90,10 @@ class QueueCatalog:
 
     def matching_subscriptions(self, message: Message, source: int | None) -> list[QueueInfo]:
         """The subscriptions that receive a message published to the queue `source`, sorted by id."""
-        if not self._subscriptions:
+        if not self.has_subscriptions:
             return []
-        with self._lock:  # the first thread builds the matcher
-            if self._matcher is None:
-                entries = [(info.id, parse(info.filter)) for info in self._subscriptions]
-                self._matcher = Matcher(entries, self._clock)
-        matches = [self.by_id[id] for id in sorted(self._matcher.match(message))]
+        found = self._matcher.match(message, self.by_id)
+        matches = [self.by_id[id] for id in sorted(found) if id in self.by_id]
         return [info for info in matches if info.source is None or info.source == source]
 
     def receivers(self, queue: QueueInfo | None, message: Message) -> list[QueueInfo]:
@@ -57,26 +103,48 @@ class QueueCatalog:
         return [queue, *self.matching_subscriptions(message, queue.id)]
 
 
+def _filters(infos: Iterable[QueueInfo]) -> list[tuple[int, Filter]]:
+    """The subscriptions among them, each with its filter."""
+    return [(info.id, parse(info.filter)) for info in infos if info.kind != "queue"]
+
+
+def _count_subscriptions(infos: Iterable[QueueInfo]) -> int:
+    return sum(info.kind != "queue" for info in infos)
+
+
 class CatalogCache:
-    """The catalog that was read last; it is read again only when its version has changed."""
+    """The catalog that was read last. When its version has changed, only the changes are read."""
 
     def __init__(self, dialect: QueueDialect) -> None:
         self._dialect = dialect
         self._version_query = dialect.statement("catalog_version")
+        self._lock = keep_across_forks(RLock())
         self.latest = QueueCatalog(-1, ())
 
     def read(self) -> Operation[QueueCatalog]:
         """The catalog as the current transaction sees it."""
-        [(version,)] = yield self._version_query
-        if version != self.latest.version:
-            rows = yield self._dialect.statement("catalog")
-            self.latest = QueueCatalog(version, map(info_of, rows), self._dialect.wall_us)
-        return self.latest
+        while True:
+            [(version,)] = yield self._version_query
+            known = self.latest
+            if version == known.version:
+                return known
+            changes: Rows = ()
+            if 0 <= known.version < version:
+                changes = yield self._dialect.statement("catalog_changes", known.version)
+            if not _are_complete(changes, known.version, version):
+                rows = yield self._dialect.statement("catalog")
+                with self._lock:
+                    self.latest = QueueCatalog(version, map(info_of, rows), self._dialect.wall_us)
+                return self.latest
+            with self._lock:
+                if self.latest is known:  # no other thread was faster
+                    self.latest = known.changed(changes[-1][0], _changes_of(changes))
+                    return self.latest
 
     def queues(self) -> Operation[list[QueueInfo]]:
         """All queues and subscriptions, by name."""
         catalog = yield from self.read()
-        return list(catalog.by_id.values())
+        return [catalog.by_name[name] for name in sorted(catalog.by_name)]
 
     def find(self, name: str) -> Operation[QueueInfo]:
         """The queue or subscription of that name as it is now; QueueNotFound if there is none."""
@@ -91,6 +159,17 @@ class CatalogCache:
     def last_known(self, queue: QueueInfo) -> QueueInfo:
         """The queue of that name in the latest catalog; without asking the database."""
         return self.latest.by_name.get(queue.name) or queue
+
+
+def _are_complete(changes: Rows, after: int, upto: int) -> bool:
+    """Whether there is a row for each version; the oldest ones are deleted."""
+    versions = {row[0] for row in changes}
+    return bool(versions) and max(versions) >= upto and len(versions) == max(versions) - after
+
+
+def _changes_of(rows: Rows) -> dict[int, QueueInfo | None]:
+    """The changed queues as they are now; None where a queue was deleted. Queue 0 is none."""
+    return {row[1]: None if row[2] is None else info_of(row[2:]) for row in rows if row[1]}
 
 
 # The columns of a queue, in this order: id, name, kind, max_attempts, dedup_window_us, archive, filter_headers,

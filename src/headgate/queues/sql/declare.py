@@ -111,7 +111,7 @@ class Declarations:
             given = options or QueueOptions()
             yield from self._create(name, kind, given, to_text(filter), from_queue, lease_us)
             if start == "first":
-                yield from self._backlogs.begin((yield from self._catalog.find(name)))
+                yield from self._backlogs.begin(name)
 
         yield Transaction(TransactionMode.WRITE, subscribe)
         info = yield from self._build_missing_indexes(name)

@@ -7,6 +7,7 @@ data_version` then tells whether it was a commit. A rollback does not change the
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -30,7 +31,7 @@ SELECT q.id,
     EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.queue = q.id AND d.state = 0),
     (SELECT visible_at FROM headgate_delivery d WHERE d.queue = q.id AND d.state IN (1, 2)
      ORDER BY visible_at LIMIT 1)
-FROM headgate_queue q WHERE NOT q.paused
+FROM json_each(?1) w CROSS JOIN headgate_queue q ON q.id = w.value WHERE NOT q.paused
 UNION ALL SELECT 0, EXISTS (SELECT 1 FROM headgate_outbox WHERE problem IS NULL), NULL
 """  # 0 is the outbox, for relays
 
@@ -103,22 +104,21 @@ class Watcher:
         queues, ready, due = self._read_queues()
         never = float("inf")
         earlier = {queue for queue, at in due.items() if at < self._due.get(queue, never)}
-        # After a queue was created or deleted, all consumers look up their queue again.
-        changed, self._queues, self._due = queues != self._queues, queues, due
-        if (
-            changed
-            or self._connection.execute("SELECT 1 FROM headgate_unrouted LIMIT 1").fetchall()
-        ):
+        # After a queue was deleted, paused or resumed, its consumers look it up again.
+        changed, self._queues, self._due = queues ^ self._queues, queues, due
+        if self._connection.execute("SELECT 1 FROM headgate_unrouted LIMIT 1").fetchall():
             self._wakers.wake(None)
         else:
-            if ready:
-                self._wakers.wake(frozenset(ready))
+            if ready | changed:
+                self._wakers.wake(frozenset(ready | changed))
             if earlier:
                 self._wakers.set_due_time(frozenset(earlier))
 
     def _read_queues(self) -> tuple[set[int], set[int], dict[int, int]]:
-        """The ids of all queues, those of queues with READY deliveries, and the next due time of each queue."""
-        rows: list[tuple[Any, ...]] = self._connection.execute(_QUEUE_STATES).fetchall()
+        """The ids of the queues that consumers of this process wait for, those of queues with READY deliveries, and the next
+        due time of each queue."""
+        watched = json.dumps(sorted(self._wakers.queues()))
+        rows: list[tuple[Any, ...]] = self._connection.execute(_QUEUE_STATES, (watched,)).fetchall()
         ready = {id for id, ready, _ in rows if ready}
         return {row[0] for row in rows}, ready, {id: due for id, _, due in rows if due}
 

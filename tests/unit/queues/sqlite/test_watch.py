@@ -50,7 +50,7 @@ class ScriptedDatabase:
         assert name == "data_version"
         return self._versions.pop(0) if len(self._versions) > 1 else self._versions[0]
 
-    def execute(self, text: str) -> "ScriptedDatabase":
+    def execute(self, text: str, params: object = ()) -> "ScriptedDatabase":
         self._asked = text
         return self
 

@@ -1,7 +1,8 @@
 -- name: begin_backlog
--- Subscription, its source or NULL, now, lease. All messages that were published before it are visible: see lock_catalog.
+-- Name of the subscription, now, lease. All messages that were published before it are visible: see lock_catalog.
 INSERT INTO backlog (queue, upto, after_queue, busy_until)
-SELECT $1::bigint, coalesce(max(id), 0), coalesce($2::bigint, 0), coalesce($3::bigint, now_us()) + $4::bigint FROM message
+SELECT id, coalesce((SELECT max(id) FROM message), 0), coalesce(source, 0), coalesce($2::bigint, now_us()) + $3::bigint
+FROM queue WHERE name = $1::text
 
 -- name: backlog
 SELECT upto, after_queue, after_message FROM backlog WHERE queue = $1 FOR UPDATE

@@ -14,6 +14,12 @@ SELECT id, name, kind, max_attempts, dedup_window_us, archive, filter_headers, i
     paused, expires_at
 FROM queue ORDER BY name COLLATE "C"
 
+-- name: catalog_changes
+-- After which version: the changed queues as they are now, NULL where a queue was deleted.
+SELECT c.version, c.queue, q.id, q.name, q.kind, q.max_attempts, q.dedup_window_us, q.archive, q.filter_headers, q.indexed, q.filter,
+    q.source, q.version, q.paused, q.expires_at
+FROM catalog_change c LEFT JOIN queue q ON q.id = c.queue WHERE c.version > $1::bigint ORDER BY c.version
+
 -- name: create_queue
 -- name, kind, max_attempts, dedup window, archive, filter headers, indexed headers, filter, source, now, lease
 INSERT INTO queue (name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, expires_at)

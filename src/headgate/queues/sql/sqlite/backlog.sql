@@ -1,7 +1,8 @@
 -- name: begin_backlog
--- Subscription, its source or NULL, now, lease.
+-- Name of the subscription, now, lease.
 INSERT INTO headgate_backlog (queue, upto, after_queue, busy_until)
-SELECT ?1, coalesce(max(id), 0), coalesce(?2, 0), ?3 + ?4 FROM headgate_message
+SELECT id, coalesce((SELECT max(id) FROM headgate_message), 0), coalesce(source, 0), ?2 + ?3
+FROM headgate_queue WHERE name = ?1
 
 -- name: backlog
 SELECT upto, after_queue, after_message FROM headgate_backlog WHERE queue = ?1
