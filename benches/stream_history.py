@@ -83,6 +83,33 @@ def _measure(path: Path) -> dict[str, float]:
     return found
 
 
+def bench_absent(bench: Recorder, place: Path, quick: bool) -> None:
+    """Ask for a value that no segment has, when all have to be opened and when they are open."""
+    bench.part("An absent value: every segment is excluded")
+    for size in (30, 100, 300) if quick else (36, 360, 3_600):
+        path = place / f"absent-{size}"
+        with Stream.create(path, fsync="never", indexed=["region"], segment_bytes=4096) as stream:
+            with stream.producer() as producer:
+                for n in range(size + 1):  # the last one is not sealed
+                    headers = {"region": f"r{n % 50}", "n": n}
+                    producer.publish(bytes(4096), headers=headers)
+                    producer.flush()
+            stream.seal()
+        spent: dict[str, list[float]] = {"fresh": [], "second": [], "warm": []}
+        for _ in range(3):
+            with Stream.open(path) as stream:
+                for found in spent.values():
+                    gc.collect()
+                    start = time.thread_time()
+                    assert not list(stream.scan("region = 'absent'"))
+                    found.append(time.thread_time() - start)
+        for name, found in spent.items():
+            bound = {"fresh": at_most(1_000), "warm": at_most(100)}.get(name)
+            text = f"an absent value over {size:,} segments, {name}"
+            bench.add(text, statistics.median(found) * 1e3, "ms CPU", bound)
+        shutil.rmtree(path)
+
+
 def bench_partitions(bench: Recorder, place: Path, quick: bool) -> None:
     """Follow one busy partition beside more and more idle ones."""
     count = 20_000 if quick else 200_000

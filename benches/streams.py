@@ -18,23 +18,32 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
-from stream_history import bench_consume, bench_history, bench_partitions
+from stream_history import bench_absent, bench_consume, bench_history, bench_partitions
 
 from headgate.filters.compile.python import compile_predicate
 from headgate.filters.parser import parse
 from headgate.message import Message
+from headgate.spark.source.ranges import plan, sweep
+from headgate.streams.read import plan as planning
+from headgate.streams.read.plan import ScanStats
+from headgate.streams.read.query import make_query
 from headgate.streams.read.scan import Scan
 from headgate.streams.segments.bloom import BloomShape
+from headgate.streams.segments.sealed import SealedSegment
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import verify
+
+ONE = f"region = '{WORDS[7]}'"
 
 
 class Bench(Recorder):
@@ -275,6 +284,58 @@ def prune_unique_ids(bench: Bench, place: Path, rows: int) -> None:
     shutil.rmtree(place / "ids")
 
 
+def bench_pages(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    """Two indexed headers: the values of the second are in a few pages of many chunks."""
+    two = f"region IN ('{WORDS[7]}', '{WORDS[400]}') AND amount >= 2500"
+    for rows in (250_000, 500_000, 1_000_000):
+        bench.part(
+            f"Pages: {rows:,} messages, {VALUES:,} regions and 4 types, both indexed, sealed"
+        )
+        stream = fill(place / "pages", data.orders(rows), indexed=["region", "type"])
+        stream.seal(all=True)
+        goals = (at_most(1), at_most(2)) if rows == 1_000_000 else (None, None)
+        for what, filter, goal in zip(("one value", "two values"), (ONE, two), goals, strict=True):
+            with chunks_read_whole():
+                whole = f"{100 * _share(stream, filter):.2g} % without pages"
+            name = f"{rows:,} messages, {what}"
+            bench.add(f"{name}: bytes read", 100 * _share(stream, filter), "%", goal, note=whole)
+            swept = 100 * _share_of_tasks(stream, filter)
+            bench.add(f"{name}: bytes read by the tasks of Spark", swept, "%", goal)
+        if rows == 1_000_000:
+            cost_of_pages(bench, stream)
+        stream.close()
+        shutil.rmtree(place / "pages")
+
+
+def cost_of_pages(bench: Bench, stream: Stream) -> None:
+    def run_whole() -> None:
+        with chunks_read_whole():
+            run(stream.scan(ONE))
+
+    ratio = bench.ratio(lambda: run(stream.scan(ONE)), run_whole)
+    note = "time of CPU, from a warm page cache"
+    bench.add("one value, pages / whole chunks", ratio, TIMES, note=note)
+    segments = [SealedSegment(path) for path in sorted(stream.path.glob("*.arrow"))]
+    size = sum(len(segment.encoded_pages or b"") for segment in segments)
+    share = 100 * size / sum(segment.nbytes for segment in segments)
+    bench.add("pages, share of the file", share, "%", at_most(0.2))
+
+
+def chunks_read_whole() -> AbstractContextManager[object]:
+    """Plan as if no file had pages."""
+    return patch.object(planning, "find_parts", lambda *known: {})
+
+
+def _share_of_tasks(stream: Stream, filter: str) -> float:
+    """The share of bytes that the tasks of a batch read by Spark read."""
+    query, stats = make_query(filter), ScanStats()
+    for task in plan([str(stream.path)], query, tasks=4):
+        for part in task:
+            for _ in sweep(part, query, stats=stats):
+                pass
+    return stats.bytes_read / stats.bytes_total
+
+
 def bloom_of_hot_chunks(bench: Bench, stream: Stream) -> None:
     """Absent values pass a share of the chunks that follows the formula, each chunk on its own."""
     shape = BloomShape(stream.options.filter_size, stream.options.bloom_hashes)
@@ -464,6 +525,7 @@ def bench_wake(bench: Bench, data: Data, place: Path, quick: bool) -> None:
 
 def bench_growth(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench_history(bench, place, quick)
+    bench_absent(bench, place, quick)
     bench_partitions(bench, place, quick)
     bench_consume(bench, place, quick)
 
@@ -504,6 +566,7 @@ PARTS: dict[str, Callable[[Bench, Data, Path, bool], None]] = {
     "publish": bench_publish,
     "scan": bench_scan,
     "pruning": bench_pruning,
+    "pages": bench_pages,
     "rabbitmq": bench_rabbitmq,
     "single": bench_single,
     "upkeep": bench_upkeep,

@@ -402,6 +402,7 @@ def with_old_tables(file: Path) -> None:
         "DROP TRIGGER headgate_inbox; CREATE TRIGGER headgate_inbox INSTEAD OF INSERT ON inbox BEGIN SELECT 1; END; "
         "ALTER TABLE headgate_unrouted DROP COLUMN visible_at; ALTER TABLE headgate_unrouted DROP COLUMN grp; "
         "DROP TABLE headgate_backlog; DROP INDEX headgate_queue_expiry; DROP TABLE headgate_catalog_change; "
+        "DROP TRIGGER headgate_queue_inserted; DROP TRIGGER headgate_queue_deleted; DROP TRIGGER headgate_queue_updated; "
         "DELETE FROM headgate_migration WHERE version >= 4"
     )
     connection.close()

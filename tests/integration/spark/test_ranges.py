@@ -22,10 +22,12 @@ from headgate.spark.source.ranges import (
     order_tasks,
     plan,
     scan,
+    stream_catalog,
     sweep,
     worthwhile_tasks,
 )
 from headgate.streams.format import sealed_path
+from headgate.streams.read.plan import ScanStats, survivors
 from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.stream import Stream
 from tests import generate
@@ -197,3 +199,20 @@ def test_a_larger_cluster_gets_more_tasks(tmp_path: Path) -> None:
     assert len(plan([path], query, cores=2)) == 2
     assert len(plan([path], query, cores=7)) == 7
     assert len(plan([path], query, tasks=1, cores=7)) == 1
+
+
+def test_a_task_reads_and_weighs_the_pages_that_hold_a_value(tmp_path: Path) -> None:
+    path, rng = tmp_path / "s", Random(8)
+    regions = [f"v{rng.randrange(60):03}" for _ in range(6000)]
+    with Stream.create(path, indexed=["region"]) as stream:
+        publish(stream, [Message(b"x" * 100, headers={"region": region}) for region in regions])
+        stream.seal(all=True)
+    query, stats = make_query("region = 'v030'"), ScanStats()
+    ((one,),) = plan([str(path)], query)
+    found = [o for b in sweep(one, query, stats=stats) for o in b.column("offset").to_pylist()]
+    assert sorted(found) == [i for i, region in enumerate(regions) if region == "v030"]
+    assert stats.bytes_read < 0.2 * stats.bytes_total
+    segment = stream_catalog(str(path)).covering(0)
+    assert segment is not None
+    weight = sum(part.nbytes for part in survivors(segment, query.filter, (), 0, 6000, ScanStats()))
+    assert weight == pytest.approx(stats.bytes_read, rel=0.05)

@@ -47,7 +47,7 @@ class SubscriptionMatcher:
 class QueueCatalog:
     """All queues and subscriptions as they were at `version`. Every change to one of them changes the version.
 
-    The matcher is shared with later catalogs. So an old catalog may answer as a later one; whoever stores a message
+    The matcher is shared with later catalogs. So an old catalog may answer as a later one; a publisher that stores a message
     compares the version in the same transaction, and asks again.
     """
 

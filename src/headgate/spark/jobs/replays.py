@@ -203,8 +203,7 @@ def _borders(
     while position < high and (segment := catalog.covering(position)) is not None:
         position = min(segment.next_offset, high)
         chunks = survivors(segment, query.filter, query.entry_filters, low, high, ScanStats())
-        lengths = segment.lengths()
-        collected += sum(int(lengths[chunk.at]) for chunk in chunks)
+        collected += sum(chunk.nbytes for chunk in chunks)
         if collected >= batch_bytes and position < high:
             yield position
             collected = 0

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from headgate.columns import parse_column_name
 from headgate.filters import (
@@ -25,12 +26,14 @@ from headgate.filters import (
     Flags,
     ValueProbe,
     ValueRange,
+    normalize,
 )
 from headgate.filters.compile import judge
 from headgate.filters.compile.arrow import Mask, compile_mask
 from headgate.message import Scalar
 from headgate.spark.jobs.segment_table import SegmentTable
 from headgate.streams import CHUNK_HEADER, COLUMN
+from headgate.streams.read import find_parts
 from headgate.streams.segments import (
     FILTER_VALUE,
     Chunk,
@@ -38,19 +41,23 @@ from headgate.streams.segments import (
     Hashes,
     IndexShape,
     Numbers,
+    PageFacts,
     Segment,
     SegmentColumn,
     SortKey,
     Summary,
+    Words,
     bloom,
     cluster,
     hashes_of_chunks,
     room_for,
     sort_key,
     summarize,
+    summarize_pages,
 )
 
 Starts: TypeAlias = npt.NDArray[np.intp]
+Shares: TypeAlias = npt.NDArray[np.float64]  # of chunks
 
 _RANGES: Final = (Field("sys", "timestamp"), Field("sys", "priority"))  # known of every hot chunk
 
@@ -87,19 +94,36 @@ def add_tallies(one: Tally, other: Tally) -> Tally:
 
 
 def _tally(
-    facts: Facts, lengths: npt.NDArray[np.int64], filters: Sequence[Filter], summary_bytes: int
+    facts: Facts,
+    lengths: npt.NDArray[np.int64],
+    filters: Sequence[Filter],
+    summary_bytes: int,
+    pages: PageFacts | None = None,
 ) -> Tally:
-    return _tally_of([judge(filter, facts).some for filter in filters], lengths, summary_bytes)
+    return _tally_of([_shares(f, facts, pages) for f in filters], lengths, summary_bytes)
 
 
-def _tally_of(read: Sequence[Flags], lengths: npt.NDArray[np.int64], summary_bytes: int) -> Tally:
-    """The tally of the chunks that each filter reads."""
+def _shares(filter: Filter, facts: Facts, pages: PageFacts | None) -> Shares:
+    """The share of each chunk that the filter reads."""
+    judged = judge(filter, facts)
+    shares = judged.some.astype(np.float64)
+    undecided = np.flatnonzero(judged.some & ~judged.all)
+    if pages is not None and len(undecided):
+        for at, parts in find_parts(pages, normalize(filter), facts, undecided).items():
+            shares[at] = sum(part.share for part in parts)
+    return shares
+
+
+def _tally_of(
+    read: Sequence[Shares | Flags], lengths: npt.NDArray[np.int64], summary_bytes: int
+) -> Tally:
+    """The tally of the shares of chunks that each filter reads."""
     return Tally(
         len(lengths),
         int(lengths.sum()),
         summary_bytes,
-        tuple(int(np.count_nonzero(some)) for some in read),
-        tuple(int(lengths[some].sum()) for some in read),
+        tuple(int(np.count_nonzero(shares)) for shares in read),
+        tuple(int((lengths * shares).sum()) for shares in read),
     )
 
 
@@ -118,7 +142,8 @@ class Simulation:
 
     def as_stored(self, filters: Sequence[Filter]) -> Tally:
         """The verdicts on the segment's chunks as they are stored."""
-        return _tally(self.segment.facts(), self.segment.lengths(), filters, 0)
+        segment = self.segment
+        return _tally(segment.facts(), segment.lengths(), filters, 0, segment.pages)
 
     def matching(self, filters: Sequence[Filter]) -> Tally:
         """A tally of messages instead of chunks: matching messages count as read."""
@@ -146,7 +171,13 @@ class Simulation:
         facts = Summary(summary, self.rows.first_offset, ()).facts()
         blooms = [n for n in summary.schema.names if n.startswith("bloom:")]
         kept = sum(summary.column(name).nbytes for name in blooms)
-        return _tally(facts, self._lengths(clustering), filters, kept)
+        bounds = summarize_pages(self.rows.columns, clustering, fields)
+        pages = None if bounds is None else PageFacts(bounds, facts.rows, self._words)
+        return _tally(facts, self._lengths(clustering), filters, kept, pages)
+
+    def _words(self, name: str) -> pa.Array | None:
+        column = self.rows.columns[name]
+        return column.words if isinstance(column, Words) else None
 
     def _key(self, field: Field) -> SortKey | None:
         if field not in self._keys:

@@ -26,7 +26,7 @@ _COUNTERS: Final = {
     "malformed": "Records of the source that are no messages.",
     "chunks_skipped": "Chunks of streams that were skipped without opening them.",
     "chunks_opened": "Chunks of streams that were opened.",
-    "bytes_read": "Bytes of the chunks that were opened.",
+    "bytes_read": "Bytes of the chunks, or pages of them, that were read.",
     "bytes_total": "Bytes of all chunks, opened or skipped.",
 }
 

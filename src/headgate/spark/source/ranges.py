@@ -60,7 +60,7 @@ class Run(NamedTuple):
     path: str
     lows: _Ints
     highs: _Ints
-    weights: _Ints  # bytes
+    weights: _Ints  # bytes of the pages to read
 
 
 class WeightedRange(NamedTuple):
@@ -114,14 +114,17 @@ def scan(range: OffsetRange, query: StreamQuery, catalog: SegmentCatalog | None 
 
 
 def sweep(
-    range: OffsetRange, query: StreamQuery, catalog: SegmentCatalog | None = None
+    range: OffsetRange,
+    query: StreamQuery,
+    catalog: SegmentCatalog | None = None,
+    stats: ScanStats | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The matches with an offset in the range, in storage order: clustered segments stay clustered."""
     catalog, own = catalog or PlannedCatalog(range.path), own_query(range.path, query)
-    position, bound, stats = range.low, own.at(now_us()), ScanStats()
+    position, bound, counted = range.low, own.at(now_us()), stats or ScanStats()
     while position < range.high and (segment := catalog.covering(position)) is not None:
         low, high = max(position, segment.first_offset), min(segment.next_offset, range.high)
-        yield from sweep_segment(segment, bound, low, high, stats)
+        yield from sweep_segment(segment, bound, low, high, counted)
         position = max(position, high)
 
 
@@ -197,10 +200,15 @@ def _runs(
 def _run(
     path: str, segment: Segment, query: StreamQuery, low: int, high: int, stats: ScanStats
 ) -> Run:
-    found = survivors(segment, query.filter, query.entry_filters, low, high, stats)
-    chunks = np.array([survivor.at for survivor in found], np.intp)
+    weight_of: dict[int, int] = {}
+    for part in survivors(segment, query.filter, query.entry_filters, low, high, stats):
+        weight_of[part.at] = weight_of.get(part.at, 0) + part.nbytes
+    chunks, weights = (
+        np.array(list(weight_of), np.intp),
+        np.array(list(weight_of.values()), np.int64),
+    )
     first, last = (bound[chunks] for bound in segment.offset_bounds())
-    run = Run(path, np.maximum(first, low), np.minimum(last + 1, high), segment.lengths()[chunks])
+    run = Run(path, np.maximum(first, low), np.minimum(last + 1, high), weights)
     return run if (first[1:] > last[:-1]).all() else _merge_chunks(run)
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headgate.streams.read.cursors import Cursors as Cursors
     from headgate.streams.read.entry_filters import resolve_entry_filters as resolve_entry_filters
     from headgate.streams.read.plan import ScanStats as ScanStats
+    from headgate.streams.read.plan import find_parts as find_parts
     from headgate.streams.read.plan import survivors as survivors
     from headgate.streams.read.query import StreamQuery as StreamQuery
     from headgate.streams.read.query import make_query as make_query
@@ -28,7 +29,7 @@ else:
             "catalog": ["SegmentCatalog"],
             "cursors": ["Cursors"],
             "entry_filters": ["resolve_entry_filters"],
-            "plan": ["ScanStats", "survivors"],
+            "plan": ["ScanStats", "find_parts", "survivors"],
             "query": ["StreamQuery", "make_query"],
             "scan": ["Measurement", "OnCorrupt", "Scan", "measure", "sweep_segment"],
             "start": ["OnLost", "Start", "parse_start", "resolve_start"],

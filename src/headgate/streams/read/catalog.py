@@ -8,14 +8,17 @@ from threading import Lock
 from typing import Final
 
 from headgate.errors import StreamCorrupt, StreamError
+from headgate.filters import TRUE, NormalFilter
 from headgate.streams.cold.segment import open_sealed
 from headgate.streams.format import SegmentFile, cold_bounds
 from headgate.streams.listing import Listing, current_listing
+from headgate.streams.read.exclusion import Excluded, SegmentGroup
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.segments.segment import Segment
 from headgate.streams.segments.summarized import SummarizedSegment
 
 MOST_CACHED: Final = 32 << 20  # bytes of the footers of sealed segments
+MANY: Final = 16  # segments that are judged all at once
 _MOST_ATTEMPTS: Final = 1000
 
 
@@ -26,6 +29,7 @@ class SealedSegments:
         self._open: OrderedDict[Path, SummarizedSegment] = OrderedDict()
         self._cached = 0  # bytes
         self._listing: Listing | None = None
+        self._group: SegmentGroup | None = None  # all open segments; None: others than before
         self._changing = Lock()
 
     def open(self, path: Path) -> SummarizedSegment:
@@ -38,6 +42,7 @@ class SealedSegments:
         with self._changing:
             self._close(path)  # another thread may have opened it too
             self._open[path] = segment
+            self._group = None
             self._cached += segment.footer_bytes
             while len(self._open) > 1 and self._cached > MOST_CACHED:
                 self._close(next(iter(self._open)))
@@ -51,7 +56,14 @@ class SealedSegments:
                     self._close(path)
             self._listing = listing
 
+    def exclude(self, filter: NormalFilter) -> dict[int, Excluded]:
+        """Return, by first offset, segments that are open and certainly hold no match."""
+        with self._changing:
+            group = self._group = self._group or SegmentGroup(list(self._open.values()))
+        return group.exclude(filter)
+
     def _close(self, path: Path) -> None:
+        self._group = None
         segment = self._open.pop(path, None)
         self._cached -= 0 if segment is None else segment.footer_bytes
 
@@ -131,6 +143,11 @@ class SegmentCatalog:
         gap = (segment.next_offset, following[0].first_offset - 1)
         what = "the messages before this segment are missing"
         raise StreamCorrupt(str(following[0].path), None, what, [gap])
+
+    def exclude(self, filter: NormalFilter, low: int, high: int) -> dict[int, Excluded]:
+        """Return, by first offset, segments that certainly hold no match; nothing for a few segments."""
+        listed = self._listing.covering(high) - self._listing.covering(low)
+        return self._sealed.exclude(filter) if listed >= MANY and filter.tree != TRUE else {}
 
     def open(self, file: SegmentFile) -> Segment:
         """Open the segment of a listed file, with everything published until now."""

@@ -1,7 +1,7 @@
 """Scan a stream: verdict, mask, gather; exactly the messages the filter selects, in offset order.
 
 A chunk with the verdict NONE is not opened, one with ALL is passed on whole, and of one with SOME only the columns
-the filter reads are looked at before the matching rows are copied. At most one segment's matches are in memory at a
+the filter reads, in the pages that may match, are looked at before the matching rows are copied. At most one segment's matches are in memory at a
 time, and their payloads stay in the memory map until they are returned.
 
 `on_corrupt` decides about messages that cannot be read: "error" raises a StreamCorrupt that names their offsets; "skip"
@@ -26,9 +26,11 @@ from headgate.filters import FilterLike
 from headgate.filters.compile.arrow import compile_mask
 from headgate.streams.cold.segment import ColdSegment, unify_dictionaries
 from headgate.streams.read.catalog import SegmentCatalog
+from headgate.streams.read.exclusion import Excluded
 from headgate.streams.read.plan import ScanStats, Survivor, survivors
 from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.segments.gather import RowIndices
+from headgate.streams.segments.pages import PAGE_ROWS
 from headgate.streams.segments.sealed import GatheredChunks, SealedChunk, SealedSegment
 from headgate.streams.segments.segment import Chunk, Segment
 
@@ -89,7 +91,12 @@ class Scan(Iterator[pa.RecordBatch]):
         return pa.concat_tables(tables, promote_options="default")
 
     def _scan_segments(self) -> Iterator[pa.RecordBatch]:
+        excluded = self._catalog.exclude(self._query.filter, self.position, self._end)
         while self.position < self._end:
+            known = excluded.get(self.position)
+            if known is not None and known.next_offset <= self._end:
+                self._skip_excluded(known)
+                continue
             try:
                 segment = self._catalog.covering(self.position)
             except StreamCorrupt as damage:
@@ -109,6 +116,11 @@ class Scan(Iterator[pa.RecordBatch]):
             self.stats.rows_matched += batch.num_rows
             yield batch
         self.position = max(self.position, high)
+
+    def _skip_excluded(self, segment: Excluded) -> None:
+        self.stats.chunks_none += segment.chunks
+        self.stats.bytes_total += segment.nbytes
+        self.position = segment.next_offset
 
     def _skip_segment(self, damage: StreamCorrupt) -> None:
         """Go on behind a segment that is missing or cannot be opened."""
@@ -179,6 +191,7 @@ class _SegmentScan:
         self.columns, self._on_corrupt = query.columns, on_corrupt
         self.survivors = survivors(segment, query.filter, query.entry_filters, low, high, stats)
         self._mask = compile_mask(query.filter)
+        self._counted = -1  # the chunk that was counted last: its parts follow one another
 
     def take_chunks(self) -> Iterator[pa.RecordBatch]:
         """Yield the matches of each chunk, in the order of the chunks."""
@@ -186,7 +199,7 @@ class _SegmentScan:
             try:
                 batch = self.take(survivor)
             except StreamCorrupt as damage:
-                self.skip(self._locate(survivor.at, damage))
+                self.skip(self._locate(survivor, damage))
                 continue
             if batch is not None:
                 yield batch
@@ -200,7 +213,7 @@ class _SegmentScan:
             try:
                 part = take(survivor)
             except StreamCorrupt as damage:
-                unreadable.append(self._locate(survivor.at, damage))
+                unreadable.append(self._locate(survivor, damage))
                 continue
             if part is not None:
                 taken.append(part)
@@ -208,7 +221,7 @@ class _SegmentScan:
 
     def take(self, survivor: Survivor) -> pa.RecordBatch | None:
         """Return the matches of one chunk; None when it has none."""
-        chunk = self.segment.chunk(survivor.at)
+        chunk = open_chunk(self.segment, survivor.at, survivor.pages)
         rows = self.match_rows(chunk, survivor)
         return chunk.take(rows, self.columns) if rows is None or len(rows) else None
 
@@ -216,10 +229,12 @@ class _SegmentScan:
         """Return the matching rows of a chunk; None for all of them."""
         stats = self.stats
         stats.bytes_read += chunk.nbytes
+        if survivor.at != self._counted:
+            self._counted, whole = survivor.at, survivor.all and survivor.pages is None
+            stats.chunks_all += whole
+            stats.chunks_some += not whole
         if survivor.all:
-            stats.chunks_all += 1
             return None if survivor.within else np.flatnonzero(self._is_within(chunk))
-        stats.chunks_some += 1
         stats.rows_examined += chunk.num_rows
         matches = self._mask(chunk)
         if not survivor.within:
@@ -230,8 +245,9 @@ class _SegmentScan:
         offsets = chunk.offsets()
         return (offsets >= self.low) & (offsets < self.high)
 
-    def _locate(self, at: int, damage: StreamCorrupt) -> StreamCorrupt:
-        return locate_damage(self.segment, at, self.low, self.high, damage)
+    def _locate(self, survivor: Survivor, damage: StreamCorrupt) -> StreamCorrupt:
+        at, pages = survivor.at, survivor.pages
+        return locate_damage(self.segment, at, self.low, self.high, damage, pages)
 
     def skip(self, damage: StreamCorrupt) -> None:
         """Count unreadable messages as lost, or raise the damage."""
@@ -252,7 +268,8 @@ def _gather_sealed(segment: SealedSegment, scan: _SegmentScan) -> Iterator[pa.Re
     """Bring the matches of a clustered sealed segment back into offset order."""
 
     def take(survivor: Survivor) -> tuple[SealedChunk, npt.NDArray[np.int64], RowIndices] | None:
-        chunk = segment.chunk(survivor.at)
+        at, pages = survivor.at, survivor.pages
+        chunk = segment.chunk(at) if pages is None else segment.part(at, pages)
         matches = scan.match_rows(chunk, survivor)
         if matches is not None and not len(matches):
             return None
@@ -357,13 +374,24 @@ def measure(stream: Stream, filter: FilterLike) -> Measurement:
     while (segment := catalog.covering(position)) is not None:
         position = segment.next_offset
         scan = _SegmentScan(segment, query, 0, position, stats, "error")
+        holding: set[int] = set()
         for survivor in scan.survivors:
-            chunk = segment.chunk(survivor.at)
+            chunk = open_chunk(segment, survivor.at, survivor.pages)
             rows = scan.match_rows(chunk, survivor)
             matched = chunk.num_rows if rows is None else len(rows)
             stats.rows_matched += matched
-            hits += matched > 0 and not survivor.all
+            if matched and not (survivor.all and survivor.pages is None):
+                holding.add(survivor.at)
+        hits += len(holding)
     return Measurement(stats, hits)
+
+
+def open_chunk(segment: Segment, at: int, pages: range | None) -> Chunk:
+    """Open some pages of a chunk; None for all of it."""
+    if pages is None:
+        return segment.chunk(at)
+    assert isinstance(segment, SealedSegment)
+    return segment.part(at, pages)
 
 
 # ---- damage ------------------------------------------------------------------------------------------
@@ -388,16 +416,23 @@ def skip_damage(damage: StreamCorrupt, on_corrupt: OnCorrupt) -> None:
 
 
 def locate_damage(
-    segment: Segment, at: int, low: int, high: int, damage: StreamCorrupt
+    segment: Segment,
+    at: int,
+    low: int,
+    high: int,
+    damage: StreamCorrupt,
+    pages: range | None = None,
 ) -> StreamCorrupt:
-    """Return the damage with the chunk's offsets in [low, high); exactly, if its offsets can be read."""
-    first, last = (int(bound[at]) for bound in segment.offset_bounds())
+    """Return the damage with the offsets in [low, high) of these pages; exactly, if the offsets can be read."""
     try:
-        offsets = np.sort(segment.chunk(at).offsets())
+        offsets = np.sort(open_chunk(segment, at, pages).offsets())
     except StreamCorrupt:
+        first, last = (int(bound[at]) for bound in segment.offset_bounds())
         span = (max(first, low), min(last, high - 1))
         rows = segment.metadata(at).count or last - first + 1
         count = min(rows, span[1] - span[0] + 1)
+        if pages is not None:
+            count = min(count, len(pages) * PAGE_ROWS)
         return StreamCorrupt(damage.file, damage.position, damage.problem, [span], count)
     within = offsets[(offsets >= low) & (offsets < high)]
     return StreamCorrupt(damage.file, damage.position, damage.problem, runs_of(within))

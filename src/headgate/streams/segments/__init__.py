@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from headgate.streams.segments.clustering import sort_key as sort_key
     from headgate.streams.segments.hot_index import IndexShape as IndexShape
     from headgate.streams.segments.hot_index import room_for as room_for
+    from headgate.streams.segments.pages import PageFacts as PageFacts
+    from headgate.streams.segments.pages import summarize_pages as summarize_pages
     from headgate.streams.segments.segment import FILTER_VALUE as FILTER_VALUE
     from headgate.streams.segments.segment import Chunk as Chunk
     from headgate.streams.segments.segment import Segment as Segment
@@ -33,6 +35,7 @@ else:
             "bloom": ["BloomShape", "Hashes", "hash_numbers", "hash_texts"],
             "clustering": ["Clustering", "SortKey", "cluster", "sort_key"],
             "hot_index": ["IndexShape", "room_for"],
+            "pages": ["PageFacts", "summarize_pages"],
             "segment": ["FILTER_VALUE", "Chunk", "Segment"],
             "summary": ["Summary", "hashes_of_chunks", "summarize"],
             "segment_rows": ["Numbers", "RangesColumn", "SegmentColumn", "Words", "join_column"],

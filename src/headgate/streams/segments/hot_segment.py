@@ -52,6 +52,7 @@ class HotSegment:
     """A log that may still be growing; `refresh` looks for more chunks."""
 
     sealed: Final = False
+    pages: Final = None  # its chunks are small
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,13 @@ import pyarrow as pa
 from headgate.files import sync_directory
 from headgate.streams.format import sealed_path
 from headgate.streams.segments.clustering import Clustering, arrange, in_order, key_fields, keys_of
+from headgate.streams.segments.pages import (
+    PAGES_KEY,
+    compute_page_checks,
+    encode_pages,
+    page_checks_dtype,
+    summarize_pages,
+)
 from headgate.streams.segments.sealed import (
     CHECKS_KEY,
     SEGMENT_KEY,
@@ -59,7 +66,8 @@ def seal(segment: Chunks, directory: Path, indexed: Collection[str], created: in
         properties=[rows.tuples[rows.groups[clustering.order[s]]] for s in clustering.starts],
     )
     try:
-        _write(unfinished, rows.columns, clustering, note.to_json(), _encode(summary))
+        pages = summarize_pages(rows.columns, clustering, fields)
+        _write(unfinished, rows.columns, clustering, note.to_json(), _encode(summary), pages)
         os.replace(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)  # a full disk needs its space
@@ -84,11 +92,15 @@ def _write(
     clustering: Clustering,
     note: bytes,
     summary: bytes,
+    pages: pa.RecordBatch | None,
 ) -> None:
     """Write the file with its checksums; it is durable when this returns."""
     schema = pa.schema([(name, column.type) for name, column in columns.items()])
     filler = _filler(len(clustering.starts), schema)
     metadata = {SEGMENT_KEY: note, SUMMARY_KEY: summary, CHECKS_KEY: filler}
+    if pages is not None:
+        unchecked = encode_pages(pages, np.zeros(pages.num_rows, page_checks_dtype(len(schema))))
+        metadata[PAGES_KEY] = unchecked
     ends = []
     with (
         pa.OSFile(str(path), "wb") as sink,
@@ -98,7 +110,14 @@ def _write(
             writer.write_batch(batch)
             ends.append((sink.tell(), pa.ipc.get_record_batch_size(batch)))
     places = [(end - length, length) for end, length in ends]
-    _fill_in_checks(path, places, note, summary, filler)
+    with pa.memory_map(str(path)) as mapped:
+        data = mapped.read_buffer()
+    reader = pa.ipc.open_file(pa.BufferReader(data))
+    checks = encode_checks(compute_checks(data, reader, places), reader.schema, note, summary)
+    fillers = {filler: checks}
+    if pages is not None:
+        fillers[unchecked] = encode_pages(pages, compute_page_checks(reader))
+    _fill_in(path, data, places[-1][0] if places else 0, fillers)
 
 
 def _batches(columns: dict[str, SegmentColumn], clustering: Clustering) -> Iterator[pa.RecordBatch]:
@@ -113,16 +132,10 @@ def _filler(chunks: int, schema: pa.Schema) -> bytes:
     return (_FILLER * (len(empty) // len(_FILLER) + 1))[: len(empty)]
 
 
-def _fill_in_checks(
-    path: Path, places: Sequence[tuple[int, int]], note: bytes, summary: bytes, filler: bytes
-) -> None:
-    """Overwrite the filler in the footer with the checksums of the file."""
-    with pa.memory_map(str(path)) as mapped:
-        data = mapped.read_buffer()
-    reader = pa.ipc.open_file(pa.BufferReader(data))
-    encoded = encode_checks(compute_checks(data, reader, places), reader.schema, note, summary)
-    footer = places[-1][0] if places else 0
-    at = footer + data.slice(footer).to_pybytes().index(filler)
+def _fill_in(path: Path, data: pa.Buffer, footer: int, fillers: Mapping[bytes, bytes]) -> None:
+    """Overwrite each filler behind this position with what it stands for."""
+    behind = data.slice(footer).to_pybytes()
     with open(path, "r+b") as file:
-        os.pwrite(file.fileno(), encoded, at)
+        for filler, encoded in fillers.items():
+            os.pwrite(file.fileno(), encoded, footer + behind.rindex(filler))
         os.fsync(file.fileno())

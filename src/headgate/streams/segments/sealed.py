@@ -1,11 +1,12 @@
 """A sealed segment: one Arrow file that any Arrow tool reads, with a note, a summary and checksums in its footer.
 
 A chunk is a record batch. Its rows are clustered, not in the order of offsets: `gather` brings rows of many
-chunks back into order. The footer has three values besides Arrow's own:
+chunks back into order. The footer has up to four values besides Arrow's own:
 
     headgate.segment   JSON: what the segment is, see `SegmentNote`
     headgate.summary   base64 of an Arrow stream: what is known of every chunk, see `summary`
     headgate.checks    base64 of a table: the position of every chunk, and the CRCs of all its columns
+    headgate.pages     what is known of every 512 rows of a chunk, see `pages`
 
 Base64, because other languages read the values of a footer as text.
 """
@@ -13,11 +14,12 @@ Base64, because other languages read the values of a footer as text.
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +28,18 @@ import pyarrow as pa
 from headgate.checksum import crc32
 from headgate.errors import StreamCorrupt
 from headgate.streams.segments.gather import ColumnOfChunks, RowIndices, column_of_chunks
+from headgate.streams.segments.pages import (
+    PAGE_ROWS,
+    PAGES_KEY,
+    PageChecks,
+    PageFacts,
+    decode_pages,
+    page_crcs,
+)
 from headgate.streams.segments.summarized import SegmentNote, SummarizedChunk, SummarizedSegment
 from headgate.streams.segments.summary import Summary
+
+Crcs: TypeAlias = list[list[int]]  # for each column, of each page
 
 
 class SealedSegment(SummarizedSegment):
@@ -44,16 +56,22 @@ class SealedSegment(SummarizedSegment):
             known = self.reader.metadata or {}
             self.footer_bytes = sum(map(len, known.values()))
             self.note, self._summary, self.checks = read_footer(known, self.reader.schema)
+            self.encoded_pages = known.get(PAGES_KEY)
         except (pa.ArrowException, ValueError, KeyError, OSError) as problem:
             raise StreamCorrupt(str(path), self.data.size, f"the footer: {problem}") from problem
         self.names = self.reader.schema.names
         self.nbytes = self.data.size
         self._at = {name: i for i, name in enumerate(self.names)}
         self._checked_dictionaries: set[str] = set()
+        self._dictionaries: dict[str, pa.Array | None] = {}
         self._reading = Lock()  # Arrow's reader loads the dictionaries with the first batch
 
     def chunk(self, i: int) -> SealedChunk:
         return SealedChunk(self, i)
+
+    def part(self, i: int, pages: range) -> SealedPart:
+        """Return some pages of a chunk, as a chunk of their own."""
+        return SealedPart(self, i, pages)
 
     def lengths(self) -> npt.NDArray[np.int64]:
         found: npt.NDArray[np.int64] = self.checks["length"][:-1]
@@ -72,12 +90,22 @@ class SealedSegment(SummarizedSegment):
 
     def check_column(self, i: int, name: str, array: pa.Array) -> None:
         """Raise when the bytes of a column fail their CRC."""
-        at = self._at[name]
-        sound = column_crc(array) == self.checks["columns"][i, at]
-        if sound and name not in self._checked_dictionaries:
-            sound = dictionary_crc(array) == self.checks["columns"][-1, at]
-            if sound:
-                self._checked_dictionaries.add(name)
+        self._require(column_crc(array) == self.checks["columns"][i, self._at[name]], i, name)
+        self._check_dictionary(i, name, array)
+
+    def check_pages(self, i: int, name: str, array: pa.Array, pages: range, crcs: Crcs) -> None:
+        """Raise when the bytes of a column fail their CRC in some of these pages of a chunk."""
+        self._require(page_crcs(array, pages) == crcs[self._at[name]], i, name)
+        self._check_dictionary(i, name, array)
+
+    def _check_dictionary(self, i: int, name: str, array: pa.Array) -> None:
+        if name not in self._checked_dictionaries:
+            self._require(
+                dictionary_crc(array) == self.checks["columns"][-1, self._at[name]], i, name
+            )
+            self._checked_dictionaries.add(name)
+
+    def _require(self, sound: bool, i: int, name: str) -> None:
         if not sound:
             low, high = (int(bound[i]) for bound in self.offset_bounds())
             raise StreamCorrupt(
@@ -85,6 +113,50 @@ class SealedSegment(SummarizedSegment):
                 int(self.checks["position"][i]),
                 f"column {name!r} of a chunk with offsets from {low} to {high} fails its CRC",
             )
+
+    # ---- pages ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def pages(self) -> PageFacts | None:
+        found = self._sound_pages
+        return None if found is None else PageFacts(found[0], self._summary.rows, self._words)
+
+    def page_checks(self, i: int, pages: range) -> PageChecks:
+        """Return the length and CRCs of some pages of a chunk."""
+        assert self.pages is not None
+        assert self._sound_pages is not None
+        first = int(self.pages.first[i])
+        return self._sound_pages[1][first + pages.start : first + pages.stop]
+
+    @cached_property
+    def _sound_pages(self) -> tuple[pa.RecordBatch, PageChecks] | None:
+        try:
+            return self.read_pages()
+        except StreamCorrupt as damage:
+            _log.warning("chunks are read whole: %s", damage)
+            return None
+
+    def read_pages(self) -> tuple[pa.RecordBatch, PageChecks] | None:
+        """Read the pages from the footer; None when the file has none that this program knows."""
+        if self.encoded_pages is None:
+            return None
+        try:
+            return decode_pages(self.encoded_pages, len(self.names))
+        except (pa.ArrowException, ValueError, OSError) as problem:
+            raise StreamCorrupt(
+                str(self.path), self.data.size, f"the pages in the footer: {problem}"
+            ) from problem
+
+    def _words(self, name: str) -> pa.Array | None:
+        """Return the dictionary of a column, checked; None when it has none."""
+        if name not in self._dictionaries:
+            array = self.batch(0).column(name)
+            self._check_dictionary(0, name, array)
+            coded = isinstance(array, pa.DictionaryArray)
+            self._dictionaries[name] = array.dictionary if coded else None
+        return self._dictionaries[name]
+
+    # ---- columns -------------------------------------------------------------------------------------
 
     def gather(
         self, chunks: Iterable[SealedChunk], columns: Sequence[str] | None
@@ -100,26 +172,56 @@ class SealedSegment(SummarizedSegment):
 class SealedChunk(SummarizedChunk):
     """One record batch of a sealed segment."""
 
-    __slots__ = ("_batch", "_sound")
+    __slots__ = ("_batch", "_columns")
 
     _segment: SealedSegment
 
     def __init__(self, segment: SealedSegment, at: int) -> None:
         super().__init__(segment, at)
         self._batch: pa.RecordBatch = segment.batch(at)
-        self._sound: set[str] = set()
+        self._columns: dict[str, pa.Array] = {}
 
     def column(self, name: str) -> pa.Array:
+        if name not in self._columns:
+            self._columns[name] = self._read(name)
+        return self._columns[name]
+
+    def _read(self, name: str) -> pa.Array:
         array = self._batch.column(name)
-        if name not in self._sound:
-            self._segment.check_column(self.at, name, array)
-            self._sound.add(name)
+        self._segment.check_column(self.at, name, array)
         return array
 
     def check(self, columns: Sequence[str] | None) -> None:
         """Raise when one of these columns fails its CRC."""
         for name in self._segment.existing(columns):
             self.column(name)
+
+
+class SealedPart(SealedChunk):
+    """Some pages of a chunk, one behind the other. Nothing else of the chunk is read but its message header."""
+
+    __slots__ = ("_checks", "_crcs", "_pages", "_rows")
+
+    def __init__(self, segment: SealedSegment, at: int, pages: range) -> None:
+        super().__init__(segment, at)
+        self._pages = pages
+        self._rows = min(pages.stop * PAGE_ROWS, segment.rows_of(at)) - pages.start * PAGE_ROWS
+        self._checks = segment.page_checks(at, pages)
+        self._crcs: Crcs = self._checks["columns"].T.tolist()
+
+    @property
+    def num_rows(self) -> int:
+        return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        header = metadata_length(self._segment.data, int(self._segment.checks["position"][self.at]))
+        return header + int(self._checks["length"].sum())
+
+    def _read(self, name: str) -> pa.Array:
+        array = self._batch.column(name)
+        self._segment.check_pages(self.at, name, array, self._pages, self._crcs)
+        return array.slice(self._pages.start * PAGE_ROWS, self._rows)
 
 
 class GatheredChunks:
@@ -146,6 +248,7 @@ class GatheredChunks:
 SEGMENT_KEY: Final = b"headgate.segment"
 SUMMARY_KEY: Final = b"headgate.summary"
 CHECKS_KEY: Final = b"headgate.checks"
+_log: Final = logging.getLogger(__name__)
 _MESSAGE_PREFIX: Final = 8  # Arrow's continuation mark and the length of the metadata behind it
 
 
@@ -208,9 +311,14 @@ def compute_checks(
 
 def metadata_crc(data: pa.Buffer, position: int) -> int:
     """Compute the CRC of the message header of a chunk: its length, null counts, positions of buffers."""
-    prefix = data.slice(position, _MESSAGE_PREFIX).to_pybytes()
-    length = _MESSAGE_PREFIX + int.from_bytes(prefix[4:], "little")
+    length = metadata_length(data, position)
     return crc32(data.slice(position, min(length, data.size - position)))
+
+
+def metadata_length(data: pa.Buffer, position: int) -> int:
+    """Return the length of the message header of a chunk."""
+    prefix = data.slice(position, _MESSAGE_PREFIX).to_pybytes()
+    return _MESSAGE_PREFIX + int.from_bytes(prefix[4:], "little")
 
 
 def column_crc(array: pa.Array) -> int:

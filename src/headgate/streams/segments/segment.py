@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as member
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ import pyarrow as pa
 
 from headgate.filters import Columns, Facts, Field
 from headgate.message import Scalar
+
+if TYPE_CHECKING:
+    from headgate.streams.segments.pages import PageFacts
 
 FILTER_VALUE: Final = Field("sys", "filter_value")
 
@@ -98,6 +101,11 @@ class Segment(Chunks, Protocol):
 
     def chunks_between(self, low: int, high: int) -> tuple[int, int]:
         """Return a range of chunks with every offset in [low, high)."""
+        ...
+
+    @property
+    def pages(self) -> PageFacts | None:
+        """What is known of the pages of every chunk; None where chunks are read whole."""
         ...
 
     def metadata(self, i: int) -> ChunkMetadata:

@@ -21,6 +21,7 @@ from headgate.filters import SYS_KINDS, Facts, Field, View
 from headgate.message import Scalar
 from headgate.streams.format import FORMAT_VERSION
 from headgate.streams.segments.gather import RowIndices
+from headgate.streams.segments.pages import PageFacts
 from headgate.streams.segments.segment import ChunkMetadata
 from headgate.streams.segments.sliced_facts import slice_facts
 from headgate.streams.segments.summary import Summary
@@ -58,6 +59,11 @@ class SummarizedSegment(ABC):
 
     def chunks_between(self, low: int, high: int) -> tuple[int, int]:
         return 0, len(self)  # they are in any order
+
+    @property
+    def pages(self) -> PageFacts | None:
+        """What is known of the pages of every chunk; None where chunks are read whole."""
+        return None
 
     @abstractmethod
     def chunk(self, i: int) -> SummarizedChunk: ...

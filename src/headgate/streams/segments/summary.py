@@ -50,7 +50,12 @@ from headgate.streams.segments.bloom import (
     salts,
 )
 from headgate.streams.segments.clustering import Clustering
-from headgate.streams.segments.segment_rows import Numbers, RangesColumn, SegmentColumn, Words
+from headgate.streams.segments.segment_rows import (
+    Numbers,
+    RangesColumn,
+    SegmentColumn,
+    Words,
+)
 
 MAX_SET: Final = 64  # values of one chunk
 MAX_SETS: Final = 256  # distinct values of a column in all chunks: a filter tries every one of them
@@ -210,17 +215,18 @@ def _facts_of_column(
     name: str, column: SegmentColumn, clustering: Clustering
 ) -> dict[str, pa.Array]:
     if name == "overflow":
-        return {f"count:{name}": _count(column.valid, clustering)}
+        return {f"count:{name}": count_rows(column.valid, clustering)}
     match column:
         case Numbers():
-            return _facts_of_numbers(name, column, clustering)
+            facts = bound_numbers(name, column, clustering)
+            return facts | _set_of_numbers(name, column, clustering)
         case Words():
             return _facts_of_words(name, column, clustering)
         case RangesColumn():
-            return _facts_of_text(name, column, clustering)
+            return bound_text(name, column, clustering)
 
 
-def _count(flags: Flags | None, clustering: Clustering) -> pa.Array:
+def count_rows(flags: Flags | None, clustering: Clustering) -> pa.Array:
     """Count the flagged rows of each chunk; None flags all."""
     if flags is None:
         return pa.array(clustering.ends - clustering.starts)
@@ -230,20 +236,20 @@ def _count(flags: Flags | None, clustering: Clustering) -> pa.Array:
 # ---- bounds ------------------------------------------------------------------------------------------
 
 
-def _facts_of_numbers(name: str, column: Numbers, clustering: Clustering) -> dict[str, pa.Array]:
+def bound_numbers(name: str, column: Numbers, clustering: Clustering) -> dict[str, pa.Array]:
+    """Return the counts and bounds of each chunk."""
     valid, values = column.valid, column.values
     if parse_column_name(name)[1] == "opaque":
         marked = values if valid is None else values & valid
-        return {f"count:{name}": _count(marked, clustering)}
+        return {f"count:{name}": count_rows(marked, clustering)}
     if values.dtype == np.bool_:
         values = values.view(np.uint8)
     low, high = _bounds(values, valid, clustering)
-    facts = {
-        f"count:{name}": _count(valid, clustering),
+    return {
+        f"count:{name}": count_rows(valid, clustering),
         f"min:{name}": pa.array(low).cast(column.type),
         f"max:{name}": pa.array(high).cast(column.type),
     }
-    return facts | _set_of_numbers(name, column, clustering)
 
 
 def _bounds(
@@ -265,15 +271,20 @@ def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     return dtype.type(limits.min), dtype.type(limits.max)
 
 
-def _facts_of_words(name: str, column: Words, clustering: Clustering) -> dict[str, pa.Array]:
+def bound_codes(column: Words, clustering: Clustering) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the lowest and the highest code of each chunk; any code where it has no word, which is never read."""
     low, high = _bounds(column.codes, column.valid, clustering)
-    # The bounds of a chunk without a word are never read.
     last = len(column.words) - 1
-    facts = {f"count:{name}": _count(column.valid, clustering)}
+    return np.clip(low, 0, last), np.clip(high, 0, last)
+
+
+def _facts_of_words(name: str, column: Words, clustering: Clustering) -> dict[str, pa.Array]:
+    low, high = bound_codes(column, clustering)
+    facts = {f"count:{name}": count_rows(column.valid, clustering)}
     facts |= _text_bounds(
         name,
-        column.words.take(pa.array(np.clip(low, 0, last))).to_pylist(),
-        column.words.take(pa.array(np.clip(high, 0, last))).to_pylist(),
+        column.words.take(pa.array(low)).to_pylist(),
+        column.words.take(pa.array(high)).to_pylist(),
     )
     if len(column.words) <= MAX_SETS:
         pairs = _pairs(column.codes, column.valid, len(column.words), clustering)
@@ -281,13 +292,17 @@ def _facts_of_words(name: str, column: Words, clustering: Clustering) -> dict[st
     return facts
 
 
-def _facts_of_text(name: str, column: RangesColumn, clustering: Clustering) -> dict[str, pa.Array]:
+def bound_text(name: str, column: RangesColumn, clustering: Clustering) -> dict[str, pa.Array]:
+    """Return the counts and bounds of each chunk; long bounds are cut."""
     bounds = [
         pc.min_max(column.take(clustering.order[start:end])).as_py()
         for start, end in zip(clustering.starts, clustering.ends, strict=True)
     ]
     lows, highs = [b["min"] or "" for b in bounds], [b["max"] or "" for b in bounds]
-    return {f"count:{name}": _count(column.valid, clustering), **_text_bounds(name, lows, highs)}
+    return {
+        f"count:{name}": count_rows(column.valid, clustering),
+        **_text_bounds(name, lows, highs),
+    }
 
 
 def _text_bounds(name: str, lows: list[str], highs: list[str]) -> dict[str, pa.Array]:

@@ -91,7 +91,7 @@ def _heal_sealed(files: list[SegmentFile], at: int, options: StreamOptions) -> N
         return
     if isinstance(segment, ColdSegment):
         _heal_cold(segment)
-    elif next(damaged_chunks(segment), None) is not None:
+    elif next(damaged_chunks(segment), None) is not None or damage_of_pages(segment) is not None:
         replace_sealed(path, salvage(segment), segment.note.indexed, now_us())
 
 
@@ -224,6 +224,15 @@ def damaged_chunks(segment: SummarizedSegment) -> Iterator[tuple[int, StreamCorr
             segment.chunk(at).take(None)
         except StreamCorrupt as damage:
             yield at, damage
+
+
+def damage_of_pages(segment: SealedSegment) -> StreamCorrupt | None:
+    """Return the damage of the pages in the footer, which costs no message."""
+    try:
+        segment.read_pages()
+    except StreamCorrupt as damage:
+        return damage
+    return None
 
 
 # ---- without a footer --------------------------------------------------------------------------------

@@ -34,9 +34,15 @@ from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.scan import locate_damage
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE
 from headgate.streams.segments.hot_index import Entries, IndexShape, next_offset_of
+from headgate.streams.segments.sealed import SealedSegment
 from headgate.streams.segments.summarized import SummarizedSegment
 from headgate.streams.upkeep.recovery import LogState, examine_log, remove_leftovers
-from headgate.streams.upkeep.repairs import damaged_chunks, heal_segments, salvage_unreadable
+from headgate.streams.upkeep.repairs import (
+    damage_of_pages,
+    damaged_chunks,
+    heal_segments,
+    salvage_unreadable,
+)
 from headgate.streams.write.inbox import REJECTED_SUFFIX
 from headgate.streams.write.lock import WriterLock, exclude_writers, is_held
 
@@ -167,7 +173,7 @@ def _verify_sealed(file: SegmentFile) -> tuple[VerifyReport, int]:
     if isinstance(segment, ColdSegment):
         problems = _cold_problems(segment)
     else:
-        problems = _chunk_problems(segment)
+        problems = [*_chunk_problems(segment), *_page_problems(segment)]
     rows = int(segment.facts().rows.sum())
     report = VerifyReport(1, len(segment), rows, segment.nbytes, tuple(problems))
     return report, segment.next_offset
@@ -192,6 +198,14 @@ def _chunk_problems(segment: SummarizedSegment) -> list[VerifyProblem]:
         for at, damage in damaged_chunks(segment)
         for known in [locate_damage(segment, at, low, high, damage)]
     ]
+
+
+def _page_problems(segment: SealedSegment) -> list[VerifyProblem]:
+    damage = damage_of_pages(segment)
+    if damage is None:
+        return []
+    what = f"{damage.problem}; no message is lost, its chunks are read whole"
+    return [VerifyProblem(damage.file, damage.position, what, healable=True)]
 
 
 def _verify_hot(file: SegmentFile, shape: IndexShape) -> tuple[VerifyReport, int]:

@@ -521,7 +521,7 @@ def test_a_term_over_a_new_dictionary_costs_few_calls():
         mask, columns = compile_mask(parse(" AND ".join(terms[:count]))), BatchColumns(batch)
         assert (
             calls_inside_headgate(lambda mask=mask, columns=columns: mask(columns))
-            <= 4 + 15 * count
+            <= 6 + 12 * count
         )
 
 

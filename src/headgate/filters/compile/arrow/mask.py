@@ -29,7 +29,8 @@ from headgate.filters.compile.arrow.rows import (
     Columns,
     Strings,
     Vector,
-    field_view,
+    text_view,
+    vector_view,
     where_valid,
 )
 from headgate.filters.compile.arrow.text import (
@@ -92,12 +93,15 @@ def _compile(node: Filter) -> Test:
 
 
 def _compile_joint(terms: list[Filter], *, undecided: bool) -> Test:
-    """Join terms: AND leaves a row undecided while it is true, OR while it is false."""
+    """Join terms: AND leaves a row undecided while it is true, OR while it is false.
+
+    Rows are picked where testing the undecided ones only saves more than picking them costs.
+    """
     steps = [(_compile(term), weight_of(term)) for term in terms]
 
     def test_rows(rows: BatchRows, start: int = 0) -> Bools:
         found, count = steps[start][0](rows), rows.count
-        least = least_saving(count)
+        least = PICKING + PICKING_PER_ROW * count
         for at in range(start + 1, len(steps)):
             test, weight = steps[at]
             left = int(np.count_nonzero(found))
@@ -105,7 +109,10 @@ def _compile_joint(terms: list[Filter], *, undecided: bool) -> Test:
                 left = count - left
             if not left:
                 break
-            if (count - left) * weight.most > least and is_worth_picking(rows, left, weight):
+            skipped = count - left
+            if skipped * weight.most > least and (
+                skipped * weight.of(rows) > least + PICKING_PER_ROW_PICKED * left
+            ):
                 picked = (found if undecided else ~found).nonzero()[0]
                 found[picked] = test_rows(rows.select(picked), at)
                 break
@@ -172,20 +179,20 @@ def _compile_operands(op: CompareOp, left: Evaluate, right: Evaluate) -> Test:
 
 
 def _compile_text_test(field: Field, text_test: TextTest) -> Test:
-    strings = field_view(field, "string")
+    strings = text_view(field)
 
     def test(rows: BatchRows) -> Bools:
-        text = rows.text(strings)
+        text = rows.read(strings)
         return _never(rows) if text is None else match_strings(text_test, text)
 
     return test
 
 
 def _compile_bool_test(field: Field, value: bool) -> Test:
-    bools = field_view(field, "bool")
+    bools = vector_view(field, "bool")
 
     def test(rows: BatchRows) -> Bools:
-        vector = rows.vector(bools)
+        vector = rows.read(bools)
         if vector is None:
             return _never(rows)
         return where_valid(vector.values == value, vector.valid)
@@ -195,13 +202,13 @@ def _compile_bool_test(field: Field, value: bool) -> Test:
 
 def _compile_numeric_test(field: Field, compare: Callable[[Vector], Bools]) -> Test:
     """Test the field's ints and its floats; no row has both."""
-    ints, floats = field_view(field, "int"), field_view(field, "float")
+    ints, floats = vector_view(field, "int"), vector_view(field, "float")
 
     def test(rows: BatchRows) -> Bools:
-        whole = rows.vector(ints)
+        whole = rows.read(ints)
         if whole is not None and whole.valid is None:
             return compare(whole)
-        fractions = rows.vector(floats)
+        fractions = rows.read(floats)
         found = _never(rows) if whole is None else compare(whole)
         if fractions is not None:
             found |= compare(fractions)
@@ -268,15 +275,15 @@ def _all(tests: list[Test]) -> Test:
 
 def _compile_presence(field: Field, *, opaque: bool, present: bool) -> Test:
     """Test whether the field has a value; `opaque` ones count as one for EXISTS, not for IS NULL."""
-    strings, opaques = field_view(field, "string"), field_view(field, "opaque")
-    views = [field_view(field, view) for view in ("int", "float", "bool")]
+    strings, opaques = text_view(field), vector_view(field, "opaque")
+    views = [vector_view(field, view) for view in ("int", "float", "bool")]
 
     def test(rows: BatchRows) -> Bools:
         found = _never(rows)
-        for column in (rows.text(strings), *map(rows.vector, views)):
+        for column in (rows.read(strings), *map(rows.read, views)):
             if column is not None:
                 found |= True if column.valid is None else column.valid
-        if opaque and (column := rows.vector(opaques)) is not None:
+        if opaque and (column := rows.read(opaques)) is not None:
             found |= where_valid(column.values.copy(), column.valid)
         return found if present else ~found
 
@@ -305,17 +312,6 @@ SEARCHED: Final = 100.0  # a regular expression
 PICKING: Final = 15_000.0
 PICKING_PER_ROW: Final = 0.5
 PICKING_PER_ROW_PICKED: Final = 2.0
-
-
-def least_saving(count: int) -> float:
-    """Return the cost that picking must save in a batch of `count` rows, however few are picked."""
-    return PICKING + PICKING_PER_ROW * count
-
-
-def is_worth_picking(rows: BatchRows, undecided: int, weight: Weight) -> bool:
-    """Tell whether testing only the undecided rows costs less than testing all."""
-    saved = (rows.count - undecided) * weight.of(rows)
-    return saved > least_saving(rows.count) + PICKING_PER_ROW_PICKED * undecided
 
 
 def weight_of(node: Filter) -> Weight:
@@ -348,10 +344,13 @@ def _constant_weight(cost: float) -> Weight:
 
 
 def _text_weight(field: Field, as_text: float) -> Weight:
-    strings = field_view(field, "string")
-    return Weight(
-        as_text, lambda rows: as_text if isinstance(rows.text(strings), Strings) else CODES
-    )
+    strings = text_view(field)
+
+    def cost(rows: BatchRows) -> float:
+        text = rows.read(strings)
+        return as_text if isinstance(text, Strings) else CODES
+
+    return Weight(as_text, cost)
 
 
 def _all_text(items: tuple[object, ...]) -> bool:

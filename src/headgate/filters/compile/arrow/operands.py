@@ -21,8 +21,9 @@ from headgate.filters.compile.arrow.rows import (
     Codes,
     Strings,
     Vector,
-    field_view,
+    text_view,
     truths,
+    vector_view,
     where_valid,
 )
 from headgate.filters.compile.arrow.text import compare_texts
@@ -95,10 +96,10 @@ def _make_constant(value: str | int | float | bool) -> OperandValues:
 
 
 def _compile_field(field: Field) -> Evaluate:
-    text, bools = field_view(field, "string"), field_view(field, "bool")
-    ints, floats = field_view(field, "int"), field_view(field, "float")
+    text, bools = text_view(field), vector_view(field, "bool")
+    ints, floats = vector_view(field, "int"), vector_view(field, "float")
     return lambda rows: OperandValues(
-        rows.text(text), rows.vector(ints), rows.vector(floats), rows.vector(bools)
+        rows.read(text), rows.read(ints), rows.read(floats), rows.read(bools)
     )
 
 

@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,6 @@ CODE_DTYPES: Final[dict[int, np.dtype[Any]]] = {
     32: np.dtype(np.uint32),
     64: np.dtype(np.int64),
 }
-_MISSING: Final[Any] = object()
 _BOOL: Final = pa.bool_().id
 _KERNELS_READ: Final = frozenset({pa.string().id, pa.large_string().id})
 
@@ -96,18 +96,27 @@ class Strings(NamedTuple):
         return self.array
 
 
-class FieldView(NamedTuple):
+Decoded = TypeVar("Decoded")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldView(Generic[Decoded]):
     """One view of one field. `name` is the key under which `BatchRows` keeps the decoded array."""
 
     field: Field
     view: View
     name: str
-    decode: Callable[[pa.Array], Vector | Codes | Strings | None]
+    decode: Callable[[pa.Array], Decoded | None]
 
 
-def field_view(field: Field, view: View) -> FieldView:
-    decode = decode_text if view == "string" else decode_vector
-    return FieldView(field, view, f"{field.scope}.{view}.{field.name}", decode)
+def text_view(field: Field) -> FieldView[Codes | Strings]:
+    """Name the strings of a field."""
+    return FieldView(field, "string", f"{field.scope}.string.{field.name}", decode_text)
+
+
+def vector_view(field: Field, view: View) -> FieldView[Vector]:
+    """Name the numbers or booleans of a field."""
+    return FieldView(field, view, f"{field.scope}.{view}.{field.name}", decode_vector)
 
 
 class BatchRows:
@@ -128,29 +137,20 @@ class BatchRows:
         some._parent, some._at, some._decoded = self, at, {}
         return some
 
-    def vector(self, source: FieldView) -> Vector | None:
-        """Return the numbers or booleans of a view; None when no row has one."""
-        found: Vector | None = self._decoded.get(source.name, _MISSING)
-        return self._decode(source) if found is _MISSING else found
-
-    def text(self, source: FieldView) -> Codes | Strings | None:
-        """Return the strings of a field; None when no row has one."""
-        found: Codes | Strings | None = self._decoded.get(source.name, _MISSING)
-        return self._decode(source) if found is _MISSING else found
-
-    def _decode(self, source: FieldView) -> Any:
-        field, view, name, decode = source
+    def read(self, source: FieldView[Decoded]) -> Decoded | None:
+        """Return the values of a view; None when no row has one."""
+        decoded, name = self._decoded, source.name
+        if name in decoded:
+            return decoded[name]  # type: ignore[no-any-return]
+        found: Any
         if self._parent is None:
-            array = self._columns.view(field, view)
-            found: Any = None if array is None else decode(array)
+            array = self._columns.view(source.field, source.view)
+            found = None if array is None else source.decode(array)
         else:
-            found = self._take(self._parent, source)
-        self._decoded[name] = found
-        return found
-
-    def _take(self, parent: BatchRows, source: FieldView) -> Vector | Codes | Strings | None:
-        whole: Any = parent.text(source) if source.view == "string" else parent.vector(source)
-        return None if whole is None else whole.take(self._at)
+            whole: Any = self._parent.read(source)
+            found = None if whole is None else whole.take(self._at)
+        decoded[name] = found
+        return found  # type: ignore[no-any-return]
 
 
 # ---- Arrow's buffers as numpy arrays -----------------------------------------------------------------

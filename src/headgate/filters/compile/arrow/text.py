@@ -8,7 +8,7 @@ neither a batch nor a mapped file is kept alive.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
 from typing import Final, NamedTuple, TypeAlias
 
@@ -214,8 +214,7 @@ def match_strings(test: TextTest, text: Codes | Strings) -> Bools:
         return test.answers(text.decode())
     else:
         table = test.answers(dictionary)
-        of_codes = _look_up(table) if len(codes) < LARGE else _cheapest_test(table)
-        found = of_codes(codes)
+        found = _look_up(table, codes) if len(codes) < LARGE else _cheapest_test(table)(codes)
     return found if valid is None else where_valid(found, valid)
 
 
@@ -244,7 +243,7 @@ def _cheapest_test(table: Bools) -> CodeTest:
     end = first + count
     if table[first:end].all():
         return lambda codes: (codes >= first) & (codes < end)
-    return _look_up(table)
+    return partial(_look_up, table)
 
 
 def _is_any(codes: Array, passing: Sequence[int]) -> Bools:
@@ -258,8 +257,8 @@ def _is_any(codes: Array, passing: Sequence[int]) -> Bools:
     return found
 
 
-def _look_up(table: Bools) -> CodeTest:
-    return lambda codes: table.take(codes.astype(np.intp), mode="clip")
+def _look_up(table: Bools, codes: Array) -> Bools:
+    return table.take(codes.astype(np.intp), mode="clip")
 
 
 # ---- the cache of dictionaries -----------------------------------------------------------------------
