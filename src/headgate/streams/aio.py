@@ -22,7 +22,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, Unpack
+from typing import Final, NamedTuple, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -30,8 +30,9 @@ from headgate.columns import Record
 from headgate.errors import StreamBusy, StreamClosed, StreamError
 from headgate.filters import FilterLike, as_filter
 from headgate.message import Message, MessageFields, as_message, validate
+from headgate.streams.event_loop import FileChanges, Lane, call_in_thread
 from headgate.streams.options import StreamOptionFields, StreamOptions
-from headgate.streams.read.consumer import LONGEST_SLEEP, StreamConsumer, watch_streams
+from headgate.streams.read.consumer import LONGEST_SLEEP, StreamConsumer
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.stream import ConsumeOptions, Stream
 from headgate.streams.write.producer import FilterValue, Producer
@@ -40,7 +41,6 @@ WORKER_THREADS: Final = 4  # of one stream
 MOST_WAITING: Final = 1 << 16  # messages that publish_nowait accepts before they are stored
 MOST_WAITING_BYTES: Final = 64 << 20  # of their payloads
 MESSAGES_IN_A_ROW: Final = 256  # that a consumer returns before other tasks get a turn
-POLL_S: Final = 0.1  # where the kernel does not report changes of files
 
 Result = TypeVar("Result")
 
@@ -68,7 +68,7 @@ class AsyncStream:
     async def _start(cls, open_stream: Callable[[], Stream]) -> AsyncStream:
         executor = ThreadPoolExecutor(WORKER_THREADS, thread_name_prefix="headgate-stream")
         try:
-            stream = await _call(executor, open_stream)
+            stream = await call_in_thread(executor, open_stream)
         except BaseException:
             executor.shutdown(wait=False)
             raise
@@ -92,7 +92,7 @@ class AsyncStream:
         `filter_value` is called in a worker thread.
         """
         made = await self.run(lambda stream: stream.producer(name, filter_value=filter_value))
-        producer = AsyncProducer(made, _Lane(self._executor), self._open_parts.discard)
+        producer = AsyncProducer(made, Lane(self._executor), self._open_parts.discard)
         self._open_parts.add(producer)
         return producer
 
@@ -127,7 +127,7 @@ class AsyncStream:
         await stream.run(lambda stream: stream.seal(all=True))
         """
         self._check_open()
-        return await _call(self._executor, partial(call, self._stream))
+        return await call_in_thread(self._executor, partial(call, self._stream))
 
     async def close(self) -> None:
         """Flush and close producers, stop consumers, and release the writer's lock; idempotent."""
@@ -138,7 +138,7 @@ class AsyncStream:
         closing = [part.close() for part in list(self._open_parts)]
         results = await asyncio.gather(*closing, return_exceptions=True)
         try:
-            await _call(self._executor, self._stream.close)
+            await call_in_thread(self._executor, self._stream.close)
         finally:
             self._executor.shutdown(wait=False)
         for problem in results:
@@ -171,7 +171,7 @@ class AsyncProducer:
     """Publishes messages to one stream. Messages published while a commit is running share the next one."""
 
     def __init__(
-        self, producer: Producer, lane: _Lane, on_close: Callable[[AsyncProducer], None]
+        self, producer: Producer, lane: Lane, on_close: Callable[[AsyncProducer], None]
     ) -> None:
         """Use `await stream.producer(…)`."""
         self._producer, self._lane, self._on_close = producer, lane, on_close
@@ -333,9 +333,9 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         self._open_consumer, self._directory, self._on_close = open_consumer, directory, on_close
         self._follow = follow
         self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
-        self._reading, self._committing = _Lane(executor), _Lane(executor)
+        self._reading, self._committing = Lane(executor), Lane(executor)
         self._consumer: StreamConsumer | None = None
-        self._changes: _Changes | None = None
+        self._changes: FileChanges | None = None
         self._in_a_row = 0
         self._closing: asyncio.Future[None] | None = None
 
@@ -425,7 +425,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         if self._closing is not None:
             return False
         if self._changes is None:
-            self._changes = _Changes(self._directory)
+            self._changes = FileChanges(self._directory)
             return True  # one more look finds what was published before the watch began
         left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
         if left <= 0:
@@ -461,57 +461,3 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
 
     async def __aexit__(self, *raised: object) -> None:
         await self.close()
-
-
-class _Changes:
-    """Changes of a stream's files, reported by the event loop."""
-
-    def __init__(self, directory: Path) -> None:
-        self._watch, self._changed = watch_streams(directory), asyncio.Event()
-        self._loop, self._descriptors = asyncio.get_running_loop(), self._watch.descriptors
-        for descriptor in self._descriptors:
-            self._loop.add_reader(descriptor, self._read)
-
-    def _read(self) -> None:
-        if self._watch.wait(0):
-            self._changed.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait for a change since the last wait, for at most so long."""
-        longest = seconds if self._watch.kernel_wakes else min(seconds, POLL_S)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(longest):
-                await self._changed.wait()
-        self._changed.clear()
-
-    def close(self) -> None:
-        """Stop watching; a task that waits returns."""
-        for descriptor in self._descriptors:
-            self._loop.remove_reader(descriptor)
-        self._watch.close()
-        self._changed.set()
-
-
-# ---- worker threads ----------------------------------------------------------------------------------
-
-
-def _call(executor: Executor, call: Callable[[], Result]) -> asyncio.Future[Result]:
-    return asyncio.get_running_loop().run_in_executor(executor, call)
-
-
-class _Lane:
-    """Runs calls in worker threads, one at a time. A call goes on when its caller is cancelled."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor, self._turn = executor, asyncio.Lock()
-        self._running: asyncio.Future[Any] | None = None
-
-    async def run(self, call: Callable[[], Result]) -> Result:
-        """Run the call once the one before has ended, and return its result."""
-        async with self._turn:
-            if self._running is not None and not self._running.done():  # its caller was cancelled
-                await asyncio.wait([self._running])
-            running = self._running = _call(self._executor, call)
-            # An exception counts as seen even if the caller was cancelled.
-            running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-            return await asyncio.shield(running)

@@ -109,7 +109,9 @@ class Story:
     def start_subscribers(self, database: Database) -> Iterator[Callable[[], None]]:
         """Start a consumer of disputes and a push subscriber; the result waits until both have all their messages."""
         clerk, pager = Inbox(), Inbox()
-        disputes = database.queue("disputes", filter_headers=["type", "region"], archive=True)
+        disputes = database.queue(
+            "disputes", filter_headers=["type", "region", "amount"], archive=True
+        )
         condition = cast.CLERK.filter.partition(" AND ")[2]
         database.add_callback("orders.eu.#", pager.put, id="pager")
         with disputes.consumer(lambda delivery: clerk.put(delivery.message), filter=condition):

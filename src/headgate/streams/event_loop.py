@@ -1,0 +1,68 @@
+"""What the asyncio form of streams waits for: calls in worker threads, and changes of files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from headgate.streams.read.consumer import watch_streams
+
+POLL_S: Final = 0.1  # where the kernel does not report changes of files
+
+Result = TypeVar("Result")
+
+
+def call_in_thread(executor: Executor, call: Callable[[], Result]) -> asyncio.Future[Result]:
+    """Start a call in a worker thread."""
+    return asyncio.get_running_loop().run_in_executor(executor, call)
+
+
+class Lane:
+    """Runs calls in worker threads, one at a time. A call goes on when its caller is cancelled."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor, self._turn = executor, asyncio.Lock()
+        self._running: asyncio.Future[Any] | None = None
+
+    async def run(self, call: Callable[[], Result]) -> Result:
+        """Run the call once the one before has ended, and return its result."""
+        async with self._turn:
+            if self._running is not None and not self._running.done():  # its caller was cancelled
+                await asyncio.wait([self._running])
+            running = self._running = call_in_thread(self._executor, call)
+            # An exception counts as seen even if the caller was cancelled.
+            running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            return await asyncio.shield(running)
+
+
+class FileChanges:
+    """Changes of a stream's files, reported by the event loop."""
+
+    def __init__(self, directory: Path) -> None:
+        self._watch, self._changed = watch_streams(directory), asyncio.Event()
+        self._loop, self._descriptors = asyncio.get_running_loop(), self._watch.descriptors
+        for descriptor in self._descriptors:
+            self._loop.add_reader(descriptor, self._read)
+
+    def _read(self) -> None:
+        if self._watch.wait(0):
+            self._changed.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a change since the last wait, for at most so long."""
+        longest = seconds if self._watch.kernel_wakes else min(seconds, POLL_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(longest):
+                await self._changed.wait()
+        self._changed.clear()
+
+    def close(self) -> None:
+        """Stop watching; a task that waits returns."""
+        for descriptor in self._descriptors:
+            self._loop.remove_reader(descriptor)
+        self._watch.close()
+        self._changed.set()
