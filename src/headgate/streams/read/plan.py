@@ -95,7 +95,7 @@ def _verdicts(
 # ---- pages -------------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class ChunkPart(NamedTuple):
     """Pages of a chunk, one behind the other, that may hold a match."""
 
     pages: range
@@ -105,19 +105,19 @@ class Part(NamedTuple):
 
 def _find_parts(
     segment: Segment, filter: NormalFilter, chunks: ChunkNumbers
-) -> dict[int, list[Part]]:
+) -> dict[int, list[ChunkPart]]:
     pages = segment.pages if len(chunks) else None
     if pages is None:
         return {}
     try:
         return find_parts(pages, filter, segment.facts(), chunks)
-    except StreamCorrupt:  # of a dictionary: whoever reads the column reports it
+    except StreamCorrupt:  # of a dictionary: reading its column reports it
         return {}
 
 
 def find_parts(
     pages: PageFacts, filter: NormalFilter, known: Facts, chunks: ChunkNumbers
-) -> dict[int, list[Part]]:
+) -> dict[int, list[ChunkPart]]:
     """Return the parts of each of these chunks that may hold a match; a chunk to be read whole is left out."""
     fields = fields_read(filter.tree) & pages.fields
     if not fields:
@@ -135,7 +135,7 @@ def find_parts(
     return found
 
 
-def _parts(some: Flags, every: Flags, rows: int) -> list[Part]:
+def _parts(some: Flags, every: Flags, rows: int) -> list[ChunkPart]:
     """Join the pages that may match to parts."""
     ranges: list[range] = []
     for page in some.nonzero()[0].tolist():
@@ -144,7 +144,7 @@ def _parts(some: Flags, every: Flags, rows: int) -> list[Part]:
         ranges.append(range(start, page + 1))
     whole = every.tolist()
     return [
-        Part(
+        ChunkPart(
             pages,
             all(whole[pages.start : pages.stop]),
             (min(pages.stop * PAGE_ROWS, rows) - pages.start * PAGE_ROWS) / rows,
