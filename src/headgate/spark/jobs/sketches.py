@@ -24,7 +24,7 @@ HashArray: TypeAlias = npt.NDArray[np.uint64]
 ValuesAt: TypeAlias = Callable[[npt.NDArray[np.intp]], list[Scalar]]  # the values at these places
 
 KEPT: Final = 2048  # hashes: two thousand give an error of 2 %
-SAMPLED: Final = 16  # values
+SAMPLED: Final = 64  # values: within one chunk, pages make some skip much more than others
 HEAVY: Final = 128  # values with their counts
 
 
