@@ -25,6 +25,7 @@ from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
 from headgate.spark.fork_server import ForkServer
 from headgate.spark.java import java_home
+from headgate.spark.worker_launcher import SERVER_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,10 +73,14 @@ def session(
     if cluster is not None:
         check_master(cluster.url)
     builder = _session_class().builder.appName(name)
+    variables = _launch_variables(cluster)
+    if SERVER_VARIABLE in variables:
+        # Faster than TCP, and private. Workers that are no forks of ours print a traceback when such a socket is closed.
+        overrides = {"spark.python.unix.domain.socket.enabled": "true", **overrides}
     cores = os.cpu_count() or 1
     for key, value in settings(cluster, overrides, cores=cores, scratch=_scratch()).items():
         builder = builder.config(key, value)
-    with _environment(_launch_variables(cluster)):
+    with _environment(variables):
         spark = builder.getOrCreate()
     if cluster is not None and cluster.on_this_machine:
         _at_exit(_release_output, spark)
@@ -211,7 +216,6 @@ def _master_settings(cluster: SparkMaster | None, cores: int, scratch: Path) -> 
     small = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.python.unix.domain.socket.enabled": "true",  # a third faster than TCP, and private
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.enabled": "false",
