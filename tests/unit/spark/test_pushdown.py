@@ -37,8 +37,10 @@ def answered_by_us(
 def test_pushed_conditions_select_the_rows_that_spark_would(type_: str, seed: int) -> None:
     rng, columns = Random(f"{seed} {type_}"), columns_of(type_)
     messages = [stamped(message) for message in generate.messages(rng, 60)]
-    taken = 0
-    for _ in range(300):
+    taken, tries = 0, 0
+    while taken < 160:
+        tries += 1
+        assert tries < 450, "hardly any condition is translated"
         column = columns["a"] if rng.random() < 0.6 else rng.choice(list(columns.values()))
         if column.name == "offset":
             continue
@@ -50,7 +52,6 @@ def test_pushed_conditions_select_the_rows_that_spark_would(type_: str, seed: in
         for message in messages:
             expected = answered_by_spark(filter, in_spark(message, column))
             assert answered_by_us(pushed, message, columns) is expected, (filter, message)
-    assert taken > 150
 
 
 @pytest.mark.parametrize(
