@@ -29,9 +29,12 @@ def bench(
     json: Annotated[
         Path | None, typer.Option("--json", help="Write every figure here; --only adds to it.")
     ] = None,
-    readme: Annotated[
-        Path | None,
-        typer.Option(help="Write the table of headlines between its markers in this document."),
+    into: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DOCUMENT",
+            help="Write the table between its markers in this document; may be repeated.",
+        ),
     ] = None,
     show: Annotated[
         Path | None, typer.Option(help="Measure nothing: print the figures in this file.")
@@ -46,7 +49,9 @@ def bench(
     command += ["--quick"] * quick
     for group in only or ():
         command += ["--only", group]
-    for option, path in (("--json", json), ("--readme", readme), ("--show", show)):
+    for document in into or ():
+        command += ["--into", str(document)]
+    for option, path in (("--json", json), ("--show", show)):
         command += [option, str(path)] if path else []
     if code := _run(command):
         raise typer.Exit(code)
