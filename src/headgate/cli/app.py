@@ -21,13 +21,13 @@ from headgate.errors import HeadgateError, MissingExtra
 NOUNS: Final = {
     "filter": "Work with filters: check them against every engine.",
     "stream": "Work with streams: create, publish, tail, scan, seal, verify, compact, replay.",
-    "queue": "Work with queues: create, publish, claim, inspect, purge.",
+    "queue": "Work with queues: create, publish, claim, ack, inspect, pause, purge.",
     "sub": "Work with durable subscriptions.",
     "pipeline": "Run pipelines on Spark: check, show, run.",
 }
 MORE_VERBS: Final = {  # of a noun, in modules of their own
     "stream": ("stream_messages", "stream_upkeep", "stream_jobs"),
-    "queue": ("queue_messages",),
+    "queue": ("queue_messages", "queue_receipts"),
 }
 VERBS: Final = ("explain", "route", "demo", "bench", "doctor")  # these need no noun
 DEBUG: Final = "--debug"
