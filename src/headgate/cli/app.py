@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 NOUNS: Final = {
     "filter": "Work with filters: check them against every engine.",
     "stream": "Work with streams: create, publish, tail, scan, seal, verify, compact, replay.",
-    "queue": "Work with queues: create, publish, claim, inspect, purge.",
+    "queue": "Work with queues: create, publish, claim, ack, inspect, pause, purge.",
     "sub": "Work with durable subscriptions.",
     "pipeline": "Run pipelines on Spark: check, show, run.",
 }
 MORE_VERBS: Final = {  # of a noun, in modules of their own
     "stream": ("stream_messages", "stream_upkeep", "stream_jobs"),
-    "queue": ("queue_messages",),
+    "queue": ("queue_messages", "queue_receipts"),
 }
 VERBS: Final = {  # these need no noun; the text is the first line of the command's docstring
     "explain": "Show how a filter is understood, and term by term which layer answers what.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from rich.text import Text
 from headgate import insights, pipelines
 from headgate.cli.arguments import AsJson, Conf, Master, parse_conf
 from headgate.cli.output import print_table, write_text
+from headgate.cli.stop_signals import watch_stop_signals
 from headgate.errors import HeadgateError
 from headgate.insights import size_text
 
@@ -90,12 +90,12 @@ def _run(
     # Both before Spark is started, which takes seconds.
     check(pipeline)
     refuse_locked(pipeline.checkpoint)
-    with _watch_stop_signals() as stop_requested:
+    with watch_stop_signals() as signals:
         ours = running_session() is None
         spark = session(f"headgate pipeline {pipeline.name}", master, settings)
         try:
             query = start(pipeline, spark)
-            for fresh in follow(query, account, stop_requested):
+            for fresh in follow(query, account, lambda: signals.count > 0):
                 show_batches(fresh)
             if ours and hasattr(spark, "sparkContext"):
                 spark.sparkContext.setLogLevel("OFF")  # an interrupted batch is not an error
@@ -110,24 +110,6 @@ def _java_settings(pipeline: Pipeline, master: str | None) -> dict[str, str]:
     ours = isinstance(pipeline.source, pipelines.StreamSource | pipelines.QueueSource)
     small = ours and (master or "local").startswith("local")
     return {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"} if small else {}
-
-
-@contextmanager
-def _watch_stop_signals() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C or SIGTERM arrived; the second one ends the command at once."""
-    received: list[int] = []
-
-    def note(number: int, frame: object) -> None:
-        received.append(number)
-        if len(received) > 1:
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""headgate queue: create, ls, info, stats, index, outbox. Commands on messages are in queue_messages."""
+"""headgate queue: create, ls, info, stats, pause, resume, rm, index, outbox. Commands on messages are in queue_messages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,21 @@ from headgate.cli.arguments import (
     AsJson,
     DatabaseUrl,
     QueueName,
+    Yes,
+    confirm,
     open_database,
     parse_duration,
 )
 from headgate.cli.output import print_json, print_json_lines, print_table
+from headgate.cli.stop_signals import watch_stop_signals
 
 app = typer.Typer(no_args_is_help=True)
 index_app = typer.Typer(no_args_is_help=True)
 outbox_app = typer.Typer(no_args_is_help=True)
 app.add_typer(
-    outbox_app, name="outbox", help="Entries that relays could not move: list and retry them."
+    outbox_app,
+    name="outbox",
+    help="The transactional outbox: move its entries, list and retry those that could not be moved.",
 )
 app.add_typer(index_app, name="index", help="Indexes for claims with a filter.")
 
@@ -124,6 +129,43 @@ def stats(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> 
     print_table(table)
 
 
+@app.command()
+def pause(queue: QueueName, db: DatabaseUrl = None) -> None:
+    """Pause a queue: claims return nothing until it is resumed; messages keep arriving.
+
+    Example: headgate queue pause orders
+    """
+    with open_database(db) as database:
+        database.find(queue).pause()
+    typer.echo(f"paused {queue}")
+
+
+@app.command()
+def resume(queue: QueueName, db: DatabaseUrl = None) -> None:
+    """Resume a paused queue.
+
+    Example: headgate queue resume orders
+    """
+    with open_database(db) as database:
+        database.find(queue).resume()
+    typer.echo(f"resumed {queue}")
+
+
+@app.command()
+def rm(queue: QueueName, db: DatabaseUrl = None, yes: Yes = False) -> None:
+    """Delete a queue or subscription with everything in it, dead letters and archive too.
+
+    Example: headgate queue rm orders --yes
+    """
+    with open_database(db) as database:
+        found = database.find(queue)
+        stats = found.stats()
+        held = stats.ready + stats.delayed + stats.leased + stats.dead
+        confirm(f"Delete {queue} with {held:,} messages?", yes)
+        found.delete()
+    typer.echo(f"deleted {queue}")
+
+
 # ---- indexes -------------------------------------------------------------------------------------------
 
 
@@ -213,3 +255,25 @@ def retry_outbox(
     """
     with open_database(db) as database:
         typer.echo(f"to be moved again: {database.relay(file).retry(ids or None):,} entries")
+
+
+@outbox_app.command()
+def relay(
+    db: DatabaseUrl = None,
+    file: OutboxFileOption = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Move what is committed now, and stop.")
+    ] = False,
+) -> None:
+    """Move committed entries into their queues, until Ctrl-C or SIGTERM. Several relays may run.
+
+    Example: headgate queue outbox relay --file app.db
+    """
+    with open_database(db) as database:
+        mover = database.relay(file)
+        if once:
+            typer.echo(f"moved {mover.run_once():,} entries")
+            return
+        with watch_stop_signals() as signals, mover:
+            typer.echo("moving entries of the outbox; Ctrl-C stops", err=True)
+            signals.wait()

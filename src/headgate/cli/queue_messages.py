@@ -1,4 +1,4 @@
-"""headgate queue publish, claim, peek, browse, tail, purge and dead: messages into a queue, and out of it."""
+"""headgate queue publish, claim, peek, browse, archive, tail, purge, prune and dead: messages into a queue, and out of it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from threading import Event
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 from uuid import uuid4
 
 import typer
 
-from headgate import queues
+from headgate import filters, queues
 from headgate.cli.arguments import (
     AsJson,
     DatabaseUrl,
@@ -36,6 +36,11 @@ from headgate.errors import HeadgateError
 app = typer.Typer()
 dead_app = typer.Typer(no_args_is_help=True)
 app.add_typer(dead_app, name="dead", help="Dead letters: list and requeue them.")
+
+BrowseLimit: TypeAlias = Annotated[
+    int | None,
+    typer.Option("-n", "--limit", min=0, max=2**31 - 1, help="The largest number of messages."),
+]
 
 _BATCH: Final = 1000  # lines published in one transaction
 
@@ -158,10 +163,7 @@ def browse(
     state: Annotated[
         str | None, typer.Option(help="Only messages that are ready, delayed, leased or dead.")
     ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option("-n", "--limit", min=0, max=2**31 - 1, help="The largest number of messages."),
-    ] = None,
+    limit: BrowseLimit = None,
     filter: FilterOption = "",
     as_json: AsJson = False,
     headers_only: HeadersOnly = False,
@@ -173,6 +175,34 @@ def browse(
     with open_database(db, "look") as database:
         found = database.find(queue).browse(_parse_state(state), filter or None)
         _print_snapshots(islice(found, limit), Printer(as_json, headers_only))
+
+
+@app.command()
+def archive(
+    queue: QueueName,
+    db: DatabaseUrl = None,
+    limit: BrowseLimit = None,
+    filter: FilterOption = "",
+    as_json: AsJson = False,
+    headers_only: HeadersOnly = False,
+) -> None:
+    """Show the acknowledged messages of a queue that keeps an archive (create --archive), by id.
+
+    Example: headgate queue archive orders -n 20
+    """
+    matches = filters.compile_filter(filter)
+    with open_database(db, "look") as database:
+        found = database.find(queue)
+        if not found.info.options.archive:
+            typer.echo(
+                f"{queue} keeps no archive now; `headgate queue create {queue} --archive` begins one",
+                err=True,
+            )
+        shown = (each for each in found.archived() if matches(each.message))
+        printer = Printer(as_json, headers_only)
+        for each in islice(shown, limit):
+            facts = {"id": each.id, "attempts": each.attempts}
+            printer.print(each.message, each.id, {"delivery": facts})
 
 
 def _parse_state(name: str | None) -> queues.State | None:
@@ -245,6 +275,25 @@ def purge(
     confirm(f"Purge {queue}?", yes)
     with open_database(db) as database:
         typer.echo(f"purged {database.find(queue).purge(_parse_state(state)):,} messages")
+
+
+@app.command()
+def prune(
+    queue: QueueName,
+    older_than: Annotated[
+        str, typer.Option(help="Delete what was published longer ago than this, for example 7d.")
+    ],
+    db: DatabaseUrl = None,
+    yes: Yes = False,
+) -> None:
+    """Delete old messages of a queue, dead letters and its archive included; leased ones stay.
+
+    Example: headgate queue prune orders --older-than 7d
+    """
+    span = parse_duration(older_than)
+    confirm(f"Delete everything in {queue} that is older than {older_than}?", yes)
+    with open_database(db) as database:
+        typer.echo(f"pruned {database.find(queue).prune(span):,} messages")
 
 
 @dead_app.command(name="ls")
