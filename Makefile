@@ -33,7 +33,7 @@ generate: $(READY)  ## write the sync API of queues from the asyncio API
 	$(BIN)/python tools/generate_sync.py
 
 bench: $(BENCH)/.ready  ## measure next to the alternatives and write the table in README.md: an hour (ONLY=spark)
-	$(BENCH)/bin/headgate bench --json $(FOUND) --readme README.md $(addprefix --only ,$(ONLY))
+	$(BENCH)/bin/headgate bench --out $(FOUND) --readme README.md $(addprefix --only ,$(ONLY))
 
 bench-quick: $(BENCH)/.ready  ## measure with less data and write nothing: some minutes
 	$(BENCH)/bin/headgate bench --quick $(addprefix --only ,$(ONLY))

@@ -26,8 +26,9 @@ def bench(
             help="Only filters, streams, routing, queues or spark, or a part: spark/growth.",
         ),
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure here; --only adds to it.")
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write every figure into this JSON file; --only adds to it."),
     ] = None,
     readme: Annotated[
         Path | None,
@@ -41,12 +42,14 @@ def bench(
 
     The benches are in a clone of the repository; peers that are not installed are left out. Exit code 1 when a bench
     did not finish; a missed target is marked, and is not a failure.
+
+    Example: headgate bench --quick --only queues
     """
     command = [sys.executable, str(_find_benches(_CLONE))]
     command += ["--quick"] * quick
     for group in only or ():
         command += ["--only", group]
-    for option, path in (("--json", json), ("--readme", readme), ("--show", show)):
+    for option, path in (("--json", out), ("--readme", readme), ("--show", show)):
         command += [option, str(path)] if path else []
     if code := _run(command):
         raise typer.Exit(code)

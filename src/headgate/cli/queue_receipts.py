@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
+from headgate import queues
 from headgate.cli.arguments import DatabaseUrl, QueueName, open_database, parse_duration
 from headgate.errors import HeadgateError, StaleLease
-from headgate.queues import Delivery
 
 app = typer.Typer()
 
@@ -33,8 +33,10 @@ def ack(queue: QueueName, receipts: Receipts = None, db: DatabaseUrl = None) -> 
     """Acknowledge claimed messages: they are done. Exit code 1: the lease of one had ended.
 
     headgate queue claim orders --json > claimed.jsonl, and later: headgate queue ack orders < claimed.jsonl
+
+    Example: headgate queue ack orders 17:3
     """
-    _settle_all(queue, receipts, db, "acked", Delivery.ack)
+    _settle_all(queue, receipts, db, "acked", queues.Delivery.ack)
 
 
 @app.command()
@@ -52,8 +54,12 @@ def nack(
         bool, typer.Option("--dead", help="Do not retry: make it a dead letter now.")
     ] = False,
 ) -> None:
-    """Give claimed messages back as failed: they are retried, or are dead letters after their last attempt. Exit code 1:
-    the lease of one had ended."""
+    """Give claimed messages back as failed: they are retried, or are dead letters after their last attempt.
+
+    Exit code 1: the lease of one had ended.
+
+    Example: headgate queue nack orders 17:3 --delay 30s
+    """
     span = parse_duration(delay)
     _settle_all(
         queue,
@@ -69,7 +75,7 @@ def _settle_all(
     receipts: list[str] | None,
     url: str | None,
     done: str,
-    settle: Callable[[Delivery], None],
+    settle: Callable[[queues.Delivery], None],
 ) -> None:
     """Settle each receipt as soon as it is read: the lines may come from a program that is still working."""
     given = read_lines(sys.stdin) if not receipts else map(parse_receipt, receipts)
