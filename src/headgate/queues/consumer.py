@@ -40,7 +40,7 @@ from headgate.queues.wakeup import Wakeup
 _log = logging.getLogger(__name__)
 
 Ts = TypeVarTuple("Ts")
-Run: TypeAlias = HandlerRun[Delivery, Wakeup]
+Handling: TypeAlias = HandlerRun[Delivery, Wakeup]
 
 
 class Consumer:
@@ -309,7 +309,7 @@ class Consumer:
             self._handled.set()
 
     def _observe(
-        self, run: Run, outcome: HandlerOutcome, problem: BaseException | None = None
+        self, run: Handling, outcome: HandlerOutcome, problem: BaseException | None = None
     ) -> None:
         if self._observer is None:
             return
@@ -336,7 +336,7 @@ class Consumer:
         except QueueError as problem:
             warn_of_failure(self._queue.name, problem)
 
-    def _fail(self, run: Run, outcome: HandlerOutcome, problem: BaseException) -> None:
+    def _fail(self, run: Handling, outcome: HandlerOutcome, problem: BaseException) -> None:
         """Nack a message whose handler raised or takes too long."""
         delivery = run.delivery
         self._ledger.count(failures=1)
@@ -360,7 +360,7 @@ class Consumer:
             for run in self._runs.give_up(limit_s):
                 self._give_up(run, limit_s)
 
-    def _give_up(self, run: Run, limit_s: float) -> None:
+    def _give_up(self, run: Handling, limit_s: float) -> None:
         """Let a message fail whose handler takes too long, and release those that wait behind it."""
         self._leave(run.runner)
         problem = TimeoutError(f"the handler has not returned within {limit_s:g} s")

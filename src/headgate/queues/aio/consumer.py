@@ -39,7 +39,7 @@ from headgate.queues.ledger import (
 _log = logging.getLogger(__name__)
 
 Ts = TypeVarTuple("Ts")
-AsyncRun: TypeAlias = HandlerRun[AsyncDelivery, AsyncWakeup]
+AsyncHandling: TypeAlias = HandlerRun[AsyncDelivery, AsyncWakeup]
 
 
 class AsyncConsumer:
@@ -308,7 +308,7 @@ class AsyncConsumer:
             self._handled.set()
 
     def _observe(
-        self, run: AsyncRun, outcome: HandlerOutcome, problem: BaseException | None = None
+        self, run: AsyncHandling, outcome: HandlerOutcome, problem: BaseException | None = None
     ) -> None:
         if self._observer is None:
             return
@@ -335,7 +335,9 @@ class AsyncConsumer:
         except QueueError as problem:
             warn_of_failure(self._queue.name, problem)
 
-    async def _fail(self, run: AsyncRun, outcome: HandlerOutcome, problem: BaseException) -> None:
+    async def _fail(
+        self, run: AsyncHandling, outcome: HandlerOutcome, problem: BaseException
+    ) -> None:
         """Nack a message whose handler raised or takes too long."""
         delivery = run.delivery
         self._ledger.count(failures=1)
@@ -359,7 +361,7 @@ class AsyncConsumer:
             for run in self._runs.give_up(limit_s):
                 await self._give_up(run, limit_s)
 
-    async def _give_up(self, run: AsyncRun, limit_s: float) -> None:
+    async def _give_up(self, run: AsyncHandling, limit_s: float) -> None:
         """Let a message fail whose handler takes too long, and release those that wait behind it."""
         await self._leave(run.runner)
         problem = TimeoutError(f"the handler has not returned within {limit_s:g} s")
