@@ -34,7 +34,7 @@ generate: $(READY)  ## write the sync API of queues from the asyncio API
 	$(BIN)/python tools/generate_sync.py
 
 bench: $(BENCH)/.ready  ## measure next to the alternatives and write the tables in README.md and docs: an hour (ONLY=spark)
-	$(BENCH)/bin/headgate bench --json $(FOUND) $(addprefix --into ,$(TABLES)) $(addprefix --only ,$(ONLY))
+	$(BENCH)/bin/headgate bench --out $(FOUND) $(addprefix --into ,$(TABLES)) $(addprefix --only ,$(ONLY))
 
 bench-quick: $(BENCH)/.ready  ## measure with less data and write nothing: some minutes
 	$(BENCH)/bin/headgate bench --quick $(addprefix --only ,$(ONLY))

@@ -75,6 +75,7 @@ def test_the_results_have_every_bench_and_every_figure_once(benches):
 def test_a_saved_report_is_loaded_again(benches, bench, tmp_path):
     sent = bench.add("publish", 2e6, "/s CPU", benches.figures.at_least(1e6), clock=1.5e6, note="x")
     bench.versus(sent, "JSON lines", 5e5)
+    bench.add("empty claims a message", 2.0, "")
     report = report_of(benches, bench)
     benches.reports.save(report, tmp_path / "figures.json")
     assert benches.reports.load(tmp_path / "figures.json") == report

@@ -26,8 +26,9 @@ def bench(
             help="Only filters, streams, routing, queues or spark, or a part: spark/growth.",
         ),
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure here; --only adds to it.")
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write every figure into this JSON file; --only adds to it."),
     ] = None,
     into: Annotated[
         list[Path] | None,
@@ -44,6 +45,8 @@ def bench(
 
     The benches are in a clone of the repository; peers that are not installed are left out. Exit code 1 when a bench
     did not finish; a missed target is marked, and is not a failure.
+
+    Example: headgate bench --quick --only queues
     """
     command = [sys.executable, str(_find_benches(_CLONE))]
     command += ["--quick"] * quick
@@ -51,7 +54,7 @@ def bench(
         command += ["--only", group]
     for document in into or ():
         command += ["--into", str(document)]
-    for option, path in (("--json", json), ("--show", show)):
+    for option, path in (("--json", out), ("--show", show)):
         command += [option, str(path)] if path else []
     if code := _run(command):
         raise typer.Exit(code)
