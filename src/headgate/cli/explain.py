@@ -62,7 +62,14 @@ def _as_json(facts: FilterFacts) -> dict[str, Any]:
         "normal_form": plan.normal,
         "tree": list(plan.tree),
         "terms": [
-            {"term": t.text, "routing": t.routing, "summary": t.summary, "sql": t.sql}
+            {
+                "term": t.text,
+                "within_or": t.within_or,
+                "routing": t.routing,
+                "hot": t.hot,
+                "sealed": t.sealed,
+                "sql": t.sql,
+            }
             for t in plan.terms
         ],
         "sql": {
@@ -115,7 +122,7 @@ def _draw(plan: Explanation, spark: str) -> Group:
     parts.append(_terms_table(plan))
     for dialect in filters.DIALECTS:
         parts.append(titled(_NAMES[dialect], _draw_sql(plan, dialect), indent=2))
-    probes = "\n".join(plan.probes) or "none: no equality that must hold"
+    probes = "\n".join(plan.probes) or "none: no equality of a header"
     parts.append(titled("Bloom probes", Text(probes), indent=2))
     parts.append(titled("Spark", Text(spark), indent=2))
     if plan.warnings:
@@ -126,10 +133,16 @@ def _draw(plan: Explanation, spark: str) -> Group:
 
 def _terms_table(plan: Explanation) -> Table:
     table = Table(
-        "term (all must hold)", "routing", "chunk summary", *(_NAMES[d] for d in filters.DIALECTS)
+        "term (all must hold)",
+        "routing",
+        "skips hot chunks by",
+        "sealed ones by",
+        *(_NAMES[d] for d in filters.DIALECTS),
     )
     for term in plan.terms:
-        cells = (term.text, term.routing, term.summary, *(term.sql[d] for d in filters.DIALECTS))
+        name = f"  or {term.text}" if term.within_or else term.text
+        engines = (term.sql[dialect] for dialect in filters.DIALECTS)
+        cells = (name, term.routing, term.hot, term.sealed, *engines)
         table.add_row(*map(Text, cells))
     return table
 
