@@ -86,7 +86,7 @@ def publish(
             )
         messages = from_json_lines(sys.stdin, common)
         count = _publish_all(
-            found, (Publication(m, microseconds(span), None, group) for m in messages)
+            found, (Publication(m, microseconds("delay", span), None, group) for m in messages)
         )
         typer.echo(f"published {count:,} messages")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from datetime import timedelta
 from typing import Final, Generic, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
+from headgate.checks import check_function, check_span
 from headgate.errors import QueueOptionsError
 from headgate.filters import Filter, FilterLike, Or, as_filter, join_terms
 from headgate.filters.compile import compile_predicate
@@ -33,6 +35,12 @@ class Retry:
     first: timedelta = timedelta(seconds=1)
     factor: float = 2.0
     most: timedelta = timedelta(minutes=5)
+
+    def __post_init__(self) -> None:
+        check_span("Retry: first", self.first, QueueOptionsError, least=timedelta(0))
+        check_span("Retry: most", self.most, QueueOptionsError, least=timedelta(0))
+        if not isinstance(self.factor, int | float) or not 0 < self.factor < math.inf:
+            raise QueueOptionsError(f"Retry: factor: give a number above 0, not {self.factor!r}")
 
     def delay(self, attempts: int) -> timedelta:
         """The delay before the next attempt, after this number of attempts."""
@@ -57,6 +65,30 @@ def check_mode(mode: Mode) -> Mode:
     return mode
 
 
+def check_retry(retry: Retry) -> Retry:
+    """The retry, or QueueOptionsError when it is something else."""
+    if not isinstance(retry, Retry):
+        raise QueueOptionsError(
+            f"retry: give a Retry, for example Retry(first=timedelta(seconds=1)), not {retry!r}"
+        )
+    return retry
+
+
+def _check_member(member: object) -> None:
+    if not isinstance(member, Member):
+        raise QueueOptionsError(f"members: give a list of Member(id, handler), not {member!r}")
+    check_function(
+        "handler", member.handler, QueueOptionsError, "lambda delivery: print(delivery.message)"
+    )
+    if member.predicate is not None:
+        check_function(
+            "predicate",
+            member.predicate,
+            QueueOptionsError,
+            "lambda message: message.priority > 3; a condition in text is a filter: filter=",
+        )
+
+
 class ConsumerGroup(Generic[D]):
     """Chooses for each message one of the members that accept it."""
 
@@ -67,6 +99,8 @@ class ConsumerGroup(Generic[D]):
             )
         if strategy not in STRATEGIES:
             raise QueueOptionsError(f"strategy is one of {', '.join(STRATEGIES)}, not {strategy!r}")
+        for member in members:
+            _check_member(member)
         self._strategy = strategy
         self._members = [(member, _acceptance(member)) for member in members]
         self._turn = itertools.count()

@@ -21,6 +21,7 @@ from headgate.queues.consumer_options import (
     Retry,
     Strategy,
     check_mode,
+    check_retry,
 )
 from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Usage
 from headgate.queues.ledger import (
@@ -60,9 +61,10 @@ class AsyncConsumer:
     ) -> None:
         self._engine, self._operations, self._queue = engine, engine.operations, queue
         self._mode, self._group = check_mode(mode), ConsumerGroup(members, strategy)
-        self._batch, self._poll, self._retry = arguments.check_limit(batch), poll, retry
+        self._batch, self._retry = arguments.check_limit(batch, "batch"), check_retry(retry)
+        self._poll = arguments.check_poll(poll)
         self._lease_us, self._renew = arguments.lease_us(lease), renew
-        self._tasks = arguments.check_limit(tasks)
+        self._tasks = arguments.check_limit(tasks, "tasks")
         self.name = arguments.storable_text("the name of a consumer", name)
         self._ledger = Ledger(queue.name)
         self._stopping, self._handled = AsyncEvent(), AsyncEvent()
