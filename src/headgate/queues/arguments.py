@@ -55,6 +55,16 @@ def lease_us(lease: timedelta) -> int:
     return span
 
 
+def timeout_s(timeout: timedelta | None) -> float | None:
+    """How long a handler may take, in seconds; None: as long as it likes."""
+    if timeout is None:
+        return None
+    span = microseconds("timeout", timeout)
+    if not span:
+        raise QueueOptionsError("a timeout must be longer than nothing; leave it out for no limit")
+    return span / 1e6
+
+
 def check_limit(limit: int, name: str = "limit") -> int:
     """The limit, if it is a positive integer that every engine takes."""
     if type(limit) is not int or not 1 <= limit <= MOST:

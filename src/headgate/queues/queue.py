@@ -12,7 +12,7 @@ from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, declarations
 from headgate.queues.arguments import LEASE
 from headgate.queues.consumer import Consumer
-from headgate.queues.consumer_options import Member, Mode, Retry, Strategy
+from headgate.queues.consumer_options import Member, Mode, Observer, Retry, Strategy
 from headgate.queues.delivery import Delivery
 from headgate.queues.engine import (
     ClaimedMessage,
@@ -157,6 +157,8 @@ class Queue:
         poll: timedelta = timedelta(seconds=5),
         retry: Retry | None = None,
         renew: bool = True,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
         name: str = "consumer",
     ) -> Consumer:
         """Call the handler for each message, in threads of its own, while it is open: `with queue.consumer(f):`.
@@ -173,6 +175,8 @@ class Queue:
             poll=poll,
             retry=retry,
             renew=renew,
+            timeout=timeout,
+            observer=observer,
             name=name,
         )
 
@@ -188,6 +192,8 @@ class Queue:
         poll: timedelta = timedelta(seconds=5),
         retry: Retry | None = None,
         renew: bool = True,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
         name: str = "consumer",
     ) -> Consumer:
         """A consumer with several handlers: each message goes to one member that accepts it."""
@@ -203,6 +209,8 @@ class Queue:
             poll=poll,
             retry=retry or Retry(),
             renew=renew,
+            timeout=timeout,
+            observer=observer,
             name=name,
         )
 

@@ -42,6 +42,8 @@ def demo(
     """Publish orders, route them on Spark, notify, read, seal, compact and replay; then check every number.
 
     Exit code 1 when any subscriber received anything other than the reference predicate selects.
+
+    Example: headgate demo --messages 50000
     """
     console = Console(highlight=False, stderr=as_json)
     with _open_directory(directory) as place:

@@ -12,7 +12,7 @@ from headgate.queues import arguments, declarations
 from headgate.queues.aio.consumer import AsyncConsumer
 from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.arguments import LEASE
-from headgate.queues.consumer_options import Member, Mode, Retry, Strategy
+from headgate.queues.consumer_options import Member, Mode, Observer, Retry, Strategy
 from headgate.queues.engine import (
     AsyncEngine,
     ClaimedMessage,
@@ -158,6 +158,8 @@ class AsyncQueue:
         poll: timedelta = timedelta(seconds=5),
         retry: Retry | None = None,
         renew: bool = True,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
         name: str = "consumer",
     ) -> AsyncConsumer:
         """Call the handler for each message, in tasks of its own, while it is open: `async with queue.consumer(f):`.
@@ -174,6 +176,8 @@ class AsyncQueue:
             poll=poll,
             retry=retry,
             renew=renew,
+            timeout=timeout,
+            observer=observer,
             name=name,
         )
 
@@ -189,6 +193,8 @@ class AsyncQueue:
         poll: timedelta = timedelta(seconds=5),
         retry: Retry | None = None,
         renew: bool = True,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
         name: str = "consumer",
     ) -> AsyncConsumer:
         """A consumer with several handlers: each message goes to one member that accepts it."""
@@ -204,6 +210,8 @@ class AsyncQueue:
             poll=poll,
             retry=retry or Retry(),
             renew=renew,
+            timeout=timeout,
+            observer=observer,
             name=name,
         )
 
