@@ -83,5 +83,7 @@ class Findings:
             count = len(self.received)
             return f"Every number equals the reference: {count} subscribers, {total:,} messages."
         wrong = [received for received in self.received if not received.right]
-        names = ", ".join(f"{one.subscriber} ({one.way})" for one in wrong) or "there is no subscriber"
+        names = (
+            ", ".join(f"{one.subscriber} ({one.way})" for one in wrong) or "there is no subscriber"
+        )
         return f"NOT equal to the reference: {names}."
