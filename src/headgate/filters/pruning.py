@@ -29,7 +29,7 @@ from headgate.filters.nodes import (
 )
 from headgate.filters.normal import push_negation
 
-Tier: TypeAlias = OneOf["hot", "sealed"]
+ChunkTier: TypeAlias = OneOf["hot", "sealed"]
 
 NOTHING: Final = "nothing"
 _TIMESTAMP: Final = Field("sys", "timestamp")
@@ -38,7 +38,7 @@ _FILTER_VALUE: Final = Field("sys", "filter_value")
 _ALWAYS_PRESENT: Final = (TOPIC, _PRIORITY, _TIMESTAMP)
 
 
-def pruned_by(term: Filter, tier: Tier) -> str:
+def pruned_by(term: Filter, tier: ChunkTier) -> str:
     """Name the facts by which a term of a normal form, with `UTC()` bound, skips chunks; `NOTHING` if all are read.
 
     An AND skips by any of its terms, an OR only where every one of its terms is excluded.
