@@ -30,9 +30,12 @@ def bench(
         Path | None,
         typer.Option(help="Write every figure into this JSON file; --only adds to it."),
     ] = None,
-    readme: Annotated[
-        Path | None,
-        typer.Option(help="Write the table of headlines between its markers in this document."),
+    into: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DOCUMENT",
+            help="Write the table between its markers in this document; may be repeated.",
+        ),
     ] = None,
     show: Annotated[
         Path | None, typer.Option(help="Measure nothing: print the figures in this file.")
@@ -49,7 +52,9 @@ def bench(
     command += ["--quick"] * quick
     for group in only or ():
         command += ["--only", group]
-    for option, path in (("--json", out), ("--readme", readme), ("--show", show)):
+    for document in into or ():
+        command += ["--into", str(document)]
+    for option, path in (("--json", out), ("--show", show)):
         command += [option, str(path)] if path else []
     if code := _run(command):
         raise typer.Exit(code)

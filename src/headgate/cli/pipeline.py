@@ -1,4 +1,4 @@
-"""headgate pipeline: run, check and show pipeline files."""
+"""headgate pipeline: run, check and show pipeline files, and merge the Parquet files they write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate import insights, pipelines
-from headgate.cli.arguments import AsJson, Conf, Master, parse_conf
-from headgate.cli.output import print_table, write_text
+from headgate.cli.arguments import AsJson, Conf, Master, parse_conf, parse_size
+from headgate.cli.output import print_json, print_table, write_text
 from headgate.cli.stop_signals import watch_stop_signals
 from headgate.errors import HeadgateError
 from headgate.insights import size_text
@@ -206,7 +206,7 @@ def _table(facts: insights.PipelineFacts, most_queues: int) -> Table:
     return table
 
 
-# ---- check and show ----------------------------------------------------------------------------------
+# ---- check, show and compact ------------------------------------------------------------------------
 
 
 @app.command()
@@ -219,6 +219,39 @@ def check(file: File) -> None:
     for note in found.notes:
         typer.echo(f"note: {note}")
     typer.echo(f"{file}: can run ({found.bindings:,} bindings, {found.places:,} places)")
+
+
+@app.command()
+def compact(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of a sink: PATH of parquet:PATH.", metavar="FOLDER")
+    ],
+    size: Annotated[
+        str, typer.Option(help="The size of a merged file; larger than half of it stays as it is.")
+    ] = "128MiB",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be merged.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Merge the small Parquet files that pipelines wrote, also while one is running.
+
+    A reader sees all old files of a folder or all new ones. A query that listed the old files and did not open them yet
+    fails, and can be repeated.
+    """
+    from headgate.spark.sink import compact_table
+
+    merged = compact_table(folder, max(parse_size(size) or 0, 2), dry_run=dry_run)
+    if as_json:
+        print_json(asdict(merged))
+        return
+    verb = "would merge" if dry_run else "merged"
+    typer.echo(
+        f"{verb} {merged.files_before:,} files into {merged.files_after:,} in {merged.folders:,} folders, "
+        f"{size_text(merged.nbytes)}"
+        if merged.files_before
+        else "no small files to merge"
+    )
 
 
 @app.command()
