@@ -154,8 +154,8 @@ def _work(
 ) -> None:
     account, control = worker.WorkAccount(), worker.Control()
     run = _prepare(options, processes, logs, account, control)
-    worker.configure_logs(logs)
     with ExitStack() as stack:
+        stack.enter_context(worker.log_as(logs))
         signals = stack.enter_context(watch_stop_signals(most=2))
         worker.drain_on(signals.wait, control, grace_s)
         if metrics is not None:
@@ -166,7 +166,7 @@ def _work(
             _log.info("metrics on http://%s:%d/metrics", host, served)
         _log.info("working on %s", ", ".join(options.queues), extra={"queues": options.queues})
         run()
-    _end(options, account, control)
+        _end(options, account, control)
 
 
 def _prepare(

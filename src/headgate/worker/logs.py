@@ -6,6 +6,8 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from typing import Literal as OneOf
@@ -52,8 +54,9 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(told, ensure_ascii=False, default=str)
 
 
-def configure_logs(settings: LogSettings) -> None:
-    """Log to standard error, records of the handler's own modules too; times are UTC."""
+@contextmanager
+def log_as(settings: LogSettings) -> Iterator[None]:
+    """Log to standard error while the block runs, records of the handler's own modules too; times are UTC."""
     formatter = (
         JsonFormatter()
         if settings.format == "json"
@@ -63,5 +66,11 @@ def configure_logs(settings: LogSettings) -> None:
     stream = logging.StreamHandler(sys.stderr)
     stream.setFormatter(formatter)
     root = logging.getLogger()
+    before, level = root.handlers[:], root.level
     root.handlers[:] = [stream]
     root.setLevel(settings.level.upper())
+    try:
+        yield
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)

@@ -21,7 +21,7 @@ from typing import Final
 from headgate.errors import HeadgateError
 from headgate.queues import HandlerReport
 from headgate.worker.account import WorkAccount, WorkCounts
-from headgate.worker.logs import LogSettings, configure_logs
+from headgate.worker.logs import LogSettings, log_as
 from headgate.worker.options import WorkerOptions, load_handler
 from headgate.worker.work import Control, run_here
 
@@ -207,30 +207,36 @@ def run_child(options: WorkerOptions, logs: LogSettings, pipe: Connection) -> No
     for number in (signal.SIGINT, signal.SIGTERM):
         # Not SIG_IGN, which programs that the handler starts would inherit.
         signal.signal(number, lambda number, frame: None)
-    configure_logs(logs)
-    reporter, control = Reporter(pipe), Control()
-    code = 0
+    reporter = Reporter(pipe)
+    with log_as(logs):
+        code = _work_and_report(options, reporter, pipe)
+        reporter.finish()
+        logging.shutdown()
+        os._exit(code)  # whatever threads are still running
+
+
+def _work_and_report(options: WorkerOptions, reporter: Reporter, pipe: Connection) -> int:
+    """Work, and return the exit code."""
+    control = Control()
+
+    def observe(report: HandlerReport) -> None:
+        reporter.account.observe(report)
+        if report.outcome == "timeout":  # a thread cannot be ended, a process can
+            reporter.is_hanging = True
+            control.drain()
+
     try:
         handler = load_handler(options.handler)
         Thread(target=_obey, args=(pipe, control), name="headgate-parent", daemon=True).start()
-
-        def observe(report: HandlerReport) -> None:
-            reporter.account.observe(report)
-            if report.outcome == "timeout":  # a thread cannot be ended, a process can
-                reporter.is_hanging = True
-                control.drain()
-
         run_here(options, handler, observe, control, reporter.start)
     except HeadgateError as problem:
         reporter.say(str(problem))
-        code = 2
+        return 2
     except BaseException as problem:
         _log.critical("the worker failed", exc_info=True)
         reporter.say(f"{type(problem).__name__}: {problem}")
-        code = 1
-    reporter.finish()
-    logging.shutdown()
-    os._exit(code or (REPLACE_ME if reporter.is_hanging else 0))  # whatever threads are left
+        return 1
+    return REPLACE_ME if reporter.is_hanging else 0
 
 
 def _obey(pipe: Connection, control: Control) -> None:
