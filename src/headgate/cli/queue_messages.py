@@ -94,7 +94,11 @@ def publish(
             )
         messages = from_json_lines(sys.stdin, common)
         count = _publish_all(
-            found, (queues.Publication(m, queues.microseconds(span), None, group) for m in messages)
+            found,
+            (
+                queues.Publication(m, queues.microseconds("delay", span), None, group)
+                for m in messages
+            ),
         )
         typer.echo(f"published {count:,} messages")
 

@@ -23,6 +23,7 @@ from headgate.queues.consumer_options import (
     Retry,
     Strategy,
     check_mode,
+    check_retry,
 )
 from headgate.queues.delivery import Delivery
 from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Receipt, Usage
@@ -73,9 +74,10 @@ class Consumer:
     ) -> None:
         self._engine, self._operations, self._queue = engine, engine.operations, queue
         self._mode, self._group = check_mode(mode), ConsumerGroup(members, strategy)
-        self._batch, self._poll, self._retry = arguments.check_limit(batch), poll, retry
+        self._batch, self._retry = arguments.check_limit(batch, "batch"), check_retry(retry)
+        self._poll = arguments.check_poll(poll)
         self._lease_us, self._renew = arguments.lease_us(lease), renew
-        self._threads = arguments.check_limit(threads)
+        self._threads = arguments.check_limit(threads, "threads")
         self.name = arguments.storable_text("the name of a consumer", name)
         self._timeout_s = arguments.timeout_s(timeout)
         self._observer = observer

@@ -25,6 +25,7 @@ from headgate.queues.consumer_options import (
     Retry,
     Strategy,
     check_mode,
+    check_retry,
 )
 from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Receipt, Usage
 from headgate.queues.handler_runs import HandlerGivenUp, HandlerRun, HandlerRuns, receipts_of
@@ -72,9 +73,10 @@ class AsyncConsumer:
     ) -> None:
         self._engine, self._operations, self._queue = engine, engine.operations, queue
         self._mode, self._group = check_mode(mode), ConsumerGroup(members, strategy)
-        self._batch, self._poll, self._retry = arguments.check_limit(batch), poll, retry
+        self._batch, self._retry = arguments.check_limit(batch, "batch"), check_retry(retry)
+        self._poll = arguments.check_poll(poll)
         self._lease_us, self._renew = arguments.lease_us(lease), renew
-        self._tasks = arguments.check_limit(tasks)
+        self._tasks = arguments.check_limit(tasks, "tasks")
         self.name = arguments.storable_text("the name of a consumer", name)
         self._timeout_s = arguments.timeout_s(timeout)
         self._observer = observer
