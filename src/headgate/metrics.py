@@ -25,7 +25,7 @@ def parse_address(text: str) -> tuple[str, int]:
 def serve_collector(collector: Collector, host: str, port: int) -> Iterator[int]:
     """Serve /metrics on that address (port 0: a free one) while the block runs; the port."""
 
-    class Handler(MetricsHandler):
+    class _Handler(MetricsHandler):
         registry = CollectorRegistry()
 
         def do_GET(self) -> None:
@@ -34,9 +34,9 @@ def serve_collector(collector: Collector, host: str, port: int) -> Iterator[int]
             else:
                 self.send_error(404, "see /metrics")
 
-    Handler.registry.register(collector)
+    _Handler.registry.register(collector)
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
+        server = ThreadingHTTPServer((host, port), _Handler)
     except OSError as problem:
         raise HeadgateError(
             f"metrics cannot be served on {host}:{port}: {problem}; give another address"

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from headgate.errors import HeadgateError
 from headgate.queues import Retry
 
-Handler: TypeAlias = Callable[
+MessageHandler: TypeAlias = Callable[
     [Any], object
 ]  # takes a Delivery, or, if it is async, an AsyncDelivery
 
@@ -37,7 +37,7 @@ class WorkerOptions:
     name: str = "worker"
 
 
-def load_handler(text: str) -> Handler:
+def load_handler(text: str) -> MessageHandler:
     """The function that `module:function` names. The working directory is on the path, as it is for `python -m`."""
     module_name, colon, path = text.partition(":")
     if not colon or not module_name or not path:
@@ -55,7 +55,7 @@ def load_handler(text: str) -> Handler:
         found = getattr(found, name)
     if not callable(found):
         raise HeadgateError(f"{text} is no function but {type(found).__name__}")
-    handler: Handler = found
+    handler: MessageHandler = found
     return handler
 
 
@@ -78,7 +78,7 @@ def _load_module(name: str, text: str) -> Any:
         ) from problem
 
 
-def is_async(handler: Handler) -> bool:
+def is_async(handler: MessageHandler) -> bool:
     """Whether calling the handler makes a coroutine."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from headgate.queues import ConsumerSet, HandlerReport, connect
 from headgate.queues.aio import AsyncConsumerSet
 from headgate.queues.aio import connect as connect_async
-from headgate.worker.options import Handler, WorkerOptions, is_async
+from headgate.worker.options import MessageHandler, WorkerOptions, is_async
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def drain_on(wait: Callable[[float | None], bool], control: Control, grace_s: fl
 
 def run_here(
     options: WorkerOptions,
-    handler: Handler,
+    handler: MessageHandler,
     observe: Callable[[HandlerReport], object],
     control: Control,
     on_ready: Callable[[], object] = lambda: None,
@@ -105,7 +105,7 @@ def _log_first(observe: Callable[[HandlerReport], object]) -> Callable[[HandlerR
 
 def _run_threads(
     options: WorkerOptions,
-    handler: Handler,
+    handler: MessageHandler,
     observe: Callable[[HandlerReport], object],
     control: Control,
     on_ready: Callable[[], object],
@@ -124,7 +124,7 @@ def _run_threads(
 
 async def _run_tasks(
     options: WorkerOptions,
-    handler: Handler,
+    handler: MessageHandler,
     observe: Callable[[HandlerReport], object],
     control: Control,
     on_ready: Callable[[], object],
