@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from random import random
 from typing import Final, Generic, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
+from headgate.checks import check_function, check_span
 from headgate.errors import QueueOptionsError
 from headgate.filters import Filter, FilterLike, Or, as_filter, join_terms
 from headgate.filters.compile import compile_predicate
@@ -42,8 +44,12 @@ class Retry:
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.jitter <= 1.0:
-            raise QueueOptionsError(f"jitter is a number from 0 to 1, not {self.jitter!r}")
+        check_span("Retry: first", self.first, QueueOptionsError, least=timedelta(0))
+        check_span("Retry: most", self.most, QueueOptionsError, least=timedelta(0))
+        if not isinstance(self.factor, int | float) or not 0 < self.factor < math.inf:
+            raise QueueOptionsError(f"Retry: factor: give a number above 0, not {self.factor!r}")
+        if not isinstance(self.jitter, int | float) or not 0.0 <= self.jitter <= 1.0:
+            raise QueueOptionsError(f"Retry: jitter is a number from 0 to 1, not {self.jitter!r}")
 
     def delay(self, attempts: int, random: Callable[[], float] = random) -> timedelta:
         """The delay before the next attempt, after this number of attempts."""
@@ -85,6 +91,30 @@ def check_mode(mode: Mode) -> Mode:
     return mode
 
 
+def check_retry(retry: Retry) -> Retry:
+    """The retry, or QueueOptionsError when it is something else."""
+    if not isinstance(retry, Retry):
+        raise QueueOptionsError(
+            f"retry: give a Retry, for example Retry(first=timedelta(seconds=1)), not {retry!r}"
+        )
+    return retry
+
+
+def _check_member(member: object) -> None:
+    if not isinstance(member, Member):
+        raise QueueOptionsError(f"members: give a list of Member(id, handler), not {member!r}")
+    check_function(
+        "handler", member.handler, QueueOptionsError, "lambda delivery: print(delivery.message)"
+    )
+    if member.predicate is not None:
+        check_function(
+            "predicate",
+            member.predicate,
+            QueueOptionsError,
+            "lambda message: message.priority > 3; a condition in text is a filter: filter=",
+        )
+
+
 class ConsumerGroup(Generic[D]):
     """Chooses for each message one of the members that accept it."""
 
@@ -95,6 +125,8 @@ class ConsumerGroup(Generic[D]):
             )
         if strategy not in STRATEGIES:
             raise QueueOptionsError(f"strategy is one of {', '.join(STRATEGIES)}, not {strategy!r}")
+        for member in members:
+            _check_member(member)
         self._strategy = strategy
         self._members = [(member, _acceptance(member)) for member in members]
         self._turn = itertools.count()

@@ -227,7 +227,8 @@ class Queue:
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
     ) -> Iterator[DeliverySnapshot]:
         """Every delivery by id, in whatever state or in the one given; read page by page."""
-        arguments.check_limit(page)
+        arguments.check_limit(page, "page")
+        arguments.check_state(state)
         tree, after = arguments.optional_filter(filter), 0
         while True:
             operation = self._operations.browse(
@@ -245,7 +246,7 @@ class Queue:
 
     def archived(self, *, page: int = 100) -> Iterator[DeliverySnapshot]:
         """The acked messages, if the queue keeps an archive."""
-        arguments.check_limit(page)
+        arguments.check_limit(page, "page")
         after = 0
         while found := self._engine.run(self._operations.archived(self.info, page, after=after)):
             yield from found
@@ -260,11 +261,11 @@ class Queue:
 
     def purge(self, state: State | None = None) -> int:
         """Delete the messages that are ready or delayed, or all in one state; return their number."""
-        return self._engine.run(self._operations.purge(self.info, state))
+        return self._engine.run(self._operations.purge(self.info, arguments.check_state(state)))
 
     def prune(self, older_than: timedelta) -> int:
         """Delete messages that were published longer ago, except leased ones; return their number."""
-        span_us = arguments.microseconds(older_than)
+        span_us = arguments.microseconds("older_than", older_than)
         return self._engine.run(self._operations.prune(self.info, span_us))
 
     def pause(self) -> None:

@@ -27,6 +27,26 @@ class ConsumerBehaviour(QueueFixtures):
             assert seen.get(timeout=PATIENCE) == b"after"
         assert list(orders.browse()) == []
 
+    def test_a_consumer_takes_one_message_of_a_group_after_the_other_without_polling(
+        self, orders, seen
+    ):
+        for at in range(4):
+            orders.publish(b"%d" % at, group="g")
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            assert [seen.get(timeout=PATIENCE) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+
+    @pytest.mark.parametrize("settle", [lambda d: d.ack(), lambda d: d.nack(requeue=False)])
+    def test_a_consumer_is_woken_when_a_group_becomes_free(self, orders, seen, settle):
+        for payload in (b"1", b"2"):
+            orders.publish(payload, group="g")
+        [first] = orders.claim()
+        orders.publish(b"free")
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            assert seen.get(timeout=PATIENCE) == b"free"
+            wait_until(lambda: len(list(orders.browse())) == 2)  # acked by a claim of nothing
+            settle(first)
+            assert seen.get(timeout=PATIENCE) == b"2"
+
     def test_a_handler_that_raises_nacks_with_a_growing_delay(self, orders, time, seen):
 
         def fail(delivery: Delivery) -> None:
