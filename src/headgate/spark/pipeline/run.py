@@ -138,7 +138,7 @@ def source_options(
 
 
 def wanted_filter(pipeline: Pipeline, source: StreamSource | QueueSource) -> str | None:
-    """The filter of the source, and what its bindings want where nobody gets the rest: the scan leaves out all other messages.
+    """The filter of the source, and what its bindings want where the rest is dropped: the scan leaves it out.
 
     A dead letter wants every message; with `to = "none:"` it only counts them.
     """
