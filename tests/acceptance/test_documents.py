@@ -1,7 +1,7 @@
 """Every block of a document runs, from top to bottom, in an empty directory with the examples.
 
 python runs, all blocks of a document in one namespace; console lines that begin with `$` are commands and must
-succeed (`# exit 1` behind one says otherwise); toml and json with a first line `# name` are files; a json table of
+succeed (`# exit 1` behind one says otherwise); python, toml and json with a first line `# name` are files; a json table of
 cases passes on the reference; sql lines are filters. text is output, and is not run.
 """
 
@@ -86,6 +86,8 @@ def exists(path: str) -> bool:
 def perform(block: Block, document: Path, names: dict[str, object]) -> None:
     where = f"{document.name}:{block.line}"
     match block.language:
+        case "python" if block.file_name:
+            block.write_file(Path())
         case "python":
             exec(compile("\n" * block.line + block.text, str(document), "exec"), names)
         case "console":

@@ -141,9 +141,7 @@ class Stream:
         directory = Path(path)
         load_options(directory)
         with WriterLock(directory, "delete"):
-            delete_all_cold(directory)
-            (directory / OPTIONS_FILE).unlink()
-            shutil.rmtree(directory)
+            delete_files(directory)
 
     # ---- writing -------------------------------------------------------------------------------------
 
@@ -472,6 +470,13 @@ class Stream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def delete_files(directory: Path) -> None:
+    """Delete a stream, or what an interrupted deletion left of it. Needs the lock."""
+    delete_all_cold(directory)
+    (directory / OPTIONS_FILE).unlink(missing_ok=True)
+    shutil.rmtree(directory)
 
 
 def _refuse_foreign(directory: Path) -> None:
