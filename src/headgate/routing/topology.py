@@ -69,6 +69,8 @@ class Topology:
         self._indexes: dict[str, ExchangeIndex] = {DEFAULT: default}
         self._public = dict(self._indexes)  # the exchanges one may publish to
         self._exchanges: dict[str, Incoming] = {}  # every exchange, and the bindings to it
+        # Called for each binding and exchange that is removed, also when it goes with another; not pickled.
+        self.on_removal: Callable[[Binding | Exchange], None] | None = None
         for name, type in STANDARD.items():
             self._add_exchange(Exchange(name, type))
 
@@ -228,6 +230,17 @@ class Topology:
                 return answer
         return self._route_locked(exchange, message, moment, answer)  # type: ignore[arg-type]
 
+    def route_key(self, exchange: str, topic: str) -> Routed | None:
+        """Where every message with this topic goes; None if that depends on more than its topic."""
+        with self._lock:
+            index = self._find_public(exchange)
+            envelope = Envelope(topic)
+            return (
+                self._walk(index, index.find(envelope), envelope, by_key=True)
+                if index.by_key
+                else None
+            )
+
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
         """Where each row of the batch goes; its columns are named as in `headgate.columns.names`."""
         with self._lock:
@@ -255,6 +268,11 @@ class Topology:
             return [entry for index in self._indexes.values() for entry in make_advice(index)]
 
     # ---- looking
+
+    def exchange(self, name: str) -> Exchange | None:
+        """The exchange of this name, if there is one."""
+        index = self._indexes.get(name)
+        return None if index is None else index.exchange
 
     @property
     def exchanges(self) -> Mapping[str, Exchange]:
@@ -344,19 +362,30 @@ class Topology:
             index = self._find_public(exchange)
             if answer is None or moment is not self._changes.moment:
                 answer = index.find(message)
-            return answer if type(answer) is Routed else self._walk(index, answer, message)
+            if type(answer) is not Routed:
+                answer = self._walk(index, answer, message)
+            return answer  # type: ignore[return-value]
 
-    def _walk(self, start: ExchangeIndex, answer: RouteAnswer, message: Routable) -> Routed:
-        """Follow the answer of the first exchange through all exchanges the message reaches."""
+    def _walk(
+        self, start: ExchangeIndex, answer: RouteAnswer, message: Routable, by_key: bool = False
+    ) -> Routed | None:
+        """Follow the answer of the first exchange through all exchanges the message reaches.
+
+        With `by_key`, None is returned as soon as something else than the topic must be looked at.
+        """
         queues: Set[str] = frozenset()
         seen = {start.exchange.name}
         work = [start]
         for index in work:  # which grows
             if index is not start:
+                if by_key and not index.by_key:
+                    return None
                 answer = index.find(message)
             if isinstance(answer, Routed):
                 queues = merge(queues, answer.queues)
                 continue
+            if by_key and (answer.gates or answer.checks):
+                return None
             reached, onward = answer.resolve(message)
             queues = merge(queues, reached)
             if not reached and not onward and index.exchange.alternate is not None:
@@ -382,6 +411,8 @@ class Topology:
             self._remove_binding(binding)
         del self._indexes[name]
         self._public.pop(name, None)
+        if self.on_removal is not None:
+            self.on_removal(index.exchange)
         self._delete_bindings(self._exchanges.pop(name))
         return True
 
@@ -433,6 +464,8 @@ class Topology:
             del incoming[binding]
         if incoming in (binding, {}):
             targets[binding.destination] = None
+        if self.on_removal is not None:
+            self.on_removal(binding)
         return True
 
     def _delete_bindings(self, incoming: Incoming) -> None:

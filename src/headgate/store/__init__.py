@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
-    from headgate.store.contract import MAX_LANE as MAX_LANE
     from headgate.store.contract import PREFIX_DIGITS as PREFIX_DIGITS
     from headgate.store.contract import Contents as Contents
     from headgate.store.contract import LaneFacts as LaneFacts
@@ -17,7 +16,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "contract": ["MAX_LANE", "PREFIX_DIGITS", "Contents", "LaneFacts", "Row", "Store"],
+            "contract": ["PREFIX_DIGITS", "Contents", "LaneFacts", "Row", "Store"],
             "memory": ["MemoryStore"],
             "sqlite": ["SqliteStore"],
         },

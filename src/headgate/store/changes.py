@@ -20,7 +20,7 @@ class Run(NamedTuple):
 class Changes:
     """What one group commit writes. A row that is appended and deleted in it is not written at all."""
 
-    __slots__ = ("appended", "bodies", "cleared", "defined", "delayed", "deleted", "marks", "replaced", "then")  # fmt: skip
+    __slots__ = ("appended", "bodies", "cleared", "defined", "delayed", "deleted", "marks", "ranges", "replaced", "then")  # fmt: skip
 
     def __init__(self) -> None:
         self.appended: dict[int, dict[int, Stored]] = {}  # by lane and position
@@ -30,12 +30,13 @@ class Changes:
         self.delayed: dict[tuple[int, int], bytes | None] = {}
         self.deleted: dict[int, list[int]] = {}
         self.marks: dict[int, int] = {}
+        self.ranges: list[tuple[int, int, int]] = []  # lane, first and last position to be deleted
         self.replaced: dict[tuple[int, int], Stored] = {}  # rows that were there before
         self.then: list[Callable[[], None]] = []
 
     def __bool__(self) -> bool:
         return bool(
-            self.appended or self.deleted or self.marks or self.replaced or self.then
+            self.appended or self.deleted or self.ranges or self.marks or self.replaced or self.then
             or self.defined or self.delayed or self.cleared
         )  # fmt: skip
 
@@ -61,6 +62,9 @@ class Changes:
         if deleted is None:
             deleted = self.deleted[lane] = []
         deleted.append(position)
+
+    def delete_range(self, lane: int, first: int, last: int) -> None:
+        self.ranges.append((lane, first, last))
 
     def clear(self, lane: int) -> None:
         self.appended.pop(lane, None)

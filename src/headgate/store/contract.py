@@ -21,8 +21,7 @@ from typing import Final, NamedTuple
 from headgate.store.changes import Changes
 
 PREFIX_DIGITS: Final = 6
-MAX_LANE: Final = 1 << 22
-MAX_POSITION: Final = 1 << 40
+MAX_POSITION: Final = 1 << 36  # of a lane; their number is at most 1 << 27
 
 
 class Row(NamedTuple):
@@ -60,6 +59,8 @@ class Store(ABC):
     def __init__(self, next_body: int = 1) -> None:
         self._changes = Changes()
         self._next_body = next_body
+        # Called when changes are about to be written: it may add some, and returns what to call when they are.
+        self.before_commit: Callable[[], Callable[[], None]] | None = None
 
     # ---- changes, durable after the next commit
 
@@ -81,6 +82,10 @@ class Store(ABC):
     def delete(self, lane: int, position: int) -> None:
         """Delete a row; one that is not there is none."""
         self._changes.delete(lane, position)
+
+    def delete_range(self, lane: int, first: int, last: int) -> None:
+        """Delete the rows that were committed from one position to another, both included."""
+        self._changes.delete_range(lane, first, last)
 
     def clear(self, lane: int) -> None:
         """Delete all rows of a lane, and its mark."""

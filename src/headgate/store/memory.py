@@ -29,6 +29,8 @@ class MemoryStore(Store):
         if then is not None:
             self._changes.then.append(then)
         if self._changes:
+            if self.before_commit is not None:
+                self._changes.then.append(self.before_commit())
             changes, self._changes = self._changes, Changes()
             self._apply(changes)
             for call in changes.then:
@@ -65,9 +67,12 @@ class MemoryStore(Store):
         for lane in changes.cleared:
             self._rows.pop(lane, None)
             self._marks.pop(lane, None)
+        for lane, first, last in changes.ranges:
+            rows = self._rows.get(lane, {})
+            self._rows[lane] = {p: row for p, row in rows.items() if not first <= p <= last}
         self._bodies |= changes.bodies
-        for lane, rows in changes.appended.items():
-            self._rows.setdefault(lane, {}).update(rows)
+        for lane, new in changes.appended.items():
+            self._rows.setdefault(lane, {}).update(new)
         for (lane, position), row in changes.replaced.items():
             self._rows.setdefault(lane, {})[position] = row
         for lane, positions in changes.deleted.items():
@@ -76,7 +81,9 @@ class MemoryStore(Store):
         self._marks |= changes.marks
         _put(self._definitions, changes.defined)
         _put(self._delayed, changes.delayed)
-        if self._bodies and (changes.bodies or changes.deleted or changes.cleared):
+        if self._bodies and (
+            changes.bodies or changes.deleted or changes.ranges or changes.cleared
+        ):
             named = {row[1] for rows in self._rows.values() for row in rows.values() if isinstance(row, tuple)}  # fmt: skip
             self._bodies = {number: b for number, b in self._bodies.items() if number in named}
 

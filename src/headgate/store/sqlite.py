@@ -87,6 +87,8 @@ class SqliteStore(Store):
         if then is not None:
             self._changes.then.append(then)
         if self._changes and not self._committer.is_busy:
+            if self.before_commit is not None:
+                self._changes.then.append(self.before_commit())
             changes, self._changes = self._changes, Changes()
             changes.then.append(self.commit)  # what was changed meanwhile
             self._committer.start(changes)
@@ -145,6 +147,8 @@ class SqliteStore(Store):
             self._shares = self._shares or bool(orphans)
             for lane in changes.cleared:
                 orphans |= self._delete_range(_key(lane, 0), _key(lane + 1, -1))
+            for lane, first, last in changes.ranges:
+                orphans |= self._delete_range(_key(lane, first), _key(lane, last))
             for text, values in _statements(changes):
                 database.execute(text, values)
             for lane, positions in changes.deleted.items():

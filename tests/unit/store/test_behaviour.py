@@ -127,6 +127,16 @@ def test_clearing_a_lane_keeps_what_is_appended_afterwards(bench):
     assert store.read().marks == {}
 
 
+def test_a_range_of_committed_rows_is_deleted_and_what_comes_after_it_stays(bench):
+    for position in range(1, 10):
+        bench.store.append(1, position, record(b"%d" % position))
+    bench.commit()
+    bench.store.delete_range(1, 3, 7)
+    bench.store.append(1, 10, record(b"10"))
+    bench.commit()
+    assert [row.position for row in bench.again().page(1, 0, 100, 1 << 20)] == [1, 2, 8, 9, 10]
+
+
 def test_a_replaced_row_keeps_its_position(bench):
     for position in (1, 2, 3):
         bench.store.append(1, position, record(b"%d" % position))
