@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
 from headgate.amqp.content import Content
@@ -24,8 +25,6 @@ from headgate.broker import (
 
 if TYPE_CHECKING:
     from headgate.amqp.connection import Connection
-
-MAX_EXPIRATION: Final = 4_294_967_295
 
 
 class Publish(NamedTuple):
@@ -121,6 +120,8 @@ class Channel:
 
     def _check(self, content: Content) -> None:
         """Refuse properties that cannot be used."""
+        if content.properties.expiration is not None and content.expiration is None:
+            raise PreconditionFailed(_expiration_problem(content.properties.expiration))
         values = content.properties.values
         user = values.get("user_id")
         if user is not None and user != self.connection.user:
@@ -448,17 +449,14 @@ class Channel:
             self.broker.dirty.update(consumer.queue for consumer in self.consumers.values())
 
     def _tags(self, tag: int, multiple: bool) -> Sequence[int]:
-        if not multiple:
-            if tag not in self.unacked:
-                raise PreconditionFailed(f"unknown delivery tag {tag}")
-            return (tag,)
-        if tag == 0:
+        if tag == 0 and multiple:
             return list(self.unacked)
-        # Requeued entries get new tags, so the tags are in order.
-        tags = [number for number in islice(self.unacked, None) if number <= tag]
-        if not tags and tag > self.delivery_tag:
+        if tag not in self.unacked:
             raise PreconditionFailed(f"unknown delivery tag {tag}")
-        return tags
+        if not multiple:
+            return (tag,)
+        # Requeued entries get new tags, so the tags are in order.
+        return list(takewhile(lambda number: number <= tag, self.unacked))
 
     def _requeue_all(self) -> None:
         self._settle_all(list(self.unacked.items()), None)
@@ -478,6 +476,20 @@ class Channel:
     def _done(self, nowait: bool, name: str, *values: Any) -> None:
         if not nowait:
             self.send(name, *values)
+
+
+def _expiration_problem(text: str) -> str:
+    """What is wrong with an expiration, in RabbitMQ's words."""
+    digits = re.match(r"[+-]?\d+", text)
+    if digits is None:
+        problem = "no_integer"
+    elif digits[0] != text:
+        problem = f'{{leftover_string,"{text[digits.end() :]}"}}'
+    elif int(text) < 0:
+        problem = f"{{value_negative,{text}}}"
+    else:
+        problem = f"{{value_too_large,{text}}}"
+    return f"invalid expiration '{text}': {problem}"
 
 
 class _NoQueue(NotFound):

@@ -253,8 +253,8 @@ class Connection(asyncio.Protocol):
                     and number == channel.number
                     and data[behind + 7 : behind + 9] == _BASIC
                 ):
-                    body_size = _U64.unpack_from(data, behind + 11)[0]
-                    body_end = head_end + (body_size + OVERHEAD if body_size else 0)
+                    body_size: int = _U64.unpack_from(data, behind + 11)[0]
+                    body_end: int = head_end + (body_size + OVERHEAD if body_size else 0)
                     if (
                         body_end <= end
                         and data[head_end - 1] == FRAME_END

@@ -48,9 +48,7 @@ class Content(BrokerMessage):
         self.body_size = body_size
         self.persistent = properties.persistent
         self.priority = properties.priority
-        self.expiration: int | None = None
-        if properties.expiration is not None:
-            self.expiration = int(properties.expiration)
+        self.expiration = properties.expiration_ms
 
     @property
     def exchange(self) -> str:

@@ -118,7 +118,7 @@ class Handshake:
                 self._open(*arguments)
 
     def _start_ok(
-        self, properties: dict[str, Any], mechanism: str, response: bytes, _: str
+        self, properties: dict[str, Any], mechanism: str, response: bytes, locale: str
     ) -> None:
         connection = self._connection
         connection.client_properties = properties

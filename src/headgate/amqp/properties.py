@@ -26,6 +26,7 @@ PROPERTIES: Final = (
     ("cluster_id", "s"),
 )
 PERSISTENT: Final = 2
+MAX_EXPIRATION_MS: Final = 4_294_967_295
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 CACHED: Final = 2_048  # how many different properties are remembered
 
@@ -37,13 +38,22 @@ _BASIC: Final = 60
 class Properties:
     """Properties, decoded. Messages with equal bytes share one."""
 
-    __slots__ = ("expiration", "is_special", "persistent", "priority", "raw", "values")
+    __slots__ = (
+        "expiration",
+        "expiration_ms",
+        "is_special",
+        "persistent",
+        "priority",
+        "raw",
+        "values",
+    )
 
     def __init__(self, raw: bytes, values: dict[str, Any]) -> None:
         self.raw, self.values = raw, values
         self.persistent = values.get("delivery_mode") == PERSISTENT
         self.priority: int = values.get("priority", 0)
         self.expiration: str | None = values.get("expiration")
+        self.expiration_ms = _milliseconds(self.expiration)  # None also where it is no valid time
         headers = values.get("headers") or {}
         # Whether the broker must look at more than where the message goes and how long it lives.
         self.is_special = (
@@ -57,6 +67,12 @@ class Properties:
     @property
     def headers(self) -> dict[str, Any]:
         return self.values.get("headers") or {}
+
+
+def _milliseconds(text: str | None) -> int | None:
+    if text is None or not (text.isascii() and text.isdigit()) or int(text) > MAX_EXPIRATION_MS:
+        return None
+    return int(text)
 
 
 _cache: dict[bytes, Properties] = {}

@@ -260,7 +260,7 @@ ARGUMENTS: Final[dict[str, Argument]] = {
     "x-queue-version": Argument(_not_negative, _CLASSIC),
     "x-queue-master-locator": Argument(_anything, _CLASSIC),
     "x-queue-leader-locator": Argument(_anything, ("quorum", "stream")),
-    "x-delivery-limit": Argument(_integer, _QUORUM),
+    "x-delivery-limit": Argument(_anything, _QUORUM),
     "x-quorum-initial-group-size": Argument(_positive, _QUORUM),
     "x-max-in-memory-length": Argument(_not_negative, _QUORUM),
     "x-max-in-memory-bytes": Argument(_not_negative, _QUORUM),
@@ -287,7 +287,9 @@ def _queue_type(value: Any, where: str) -> QueueType:
 
 def _effective(kind: QueueType, arguments: Mapping[str, Any]) -> QueueDefinition:
     get = arguments.get
-    limit = get("x-delivery-limit", DELIVERY_LIMIT)
+    limit = get("x-delivery-limit")
+    if isinstance(limit, bool) or not isinstance(limit, int):  # RabbitMQ takes it, and ignores it
+        limit = DELIVERY_LIMIT
     age = get("x-max-age")
     return QueueDefinition(
         type=kind,

@@ -75,6 +75,8 @@ class BrokerQueue:
                 return False
             lane = self._lane_of(self._level(message.priority))
             expires = self._expires(message)
+            if expires == self._broker.now() and any(c.room() > 0 for c in self.consumers):
+                expires = None  # a lifetime of nothing: it is delivered at once, or not at all
         entry = Entry(self._next_position, message, lane.priority, expires)
         self._next_position += 1
         if (self.durable and message.persistent) or lane.must_page:
@@ -129,7 +131,8 @@ class BrokerQueue:
             self.drop_expired()
         consumers = self.consumers[:1] if self.definition.single_active else self.consumers
         if len(consumers) == 1:
-            self._give(consumers[0], consumers[0].room())
+            while self._give(consumers[0], consumers[0].room()):
+                pass
             return
         while len(self):
             able = [consumer for consumer in consumers if consumer.room() > 0]
@@ -154,6 +157,7 @@ class BrokerQueue:
         if not entries:
             return None
         self.unacked += 1
+        self.drop_expired()  # what stood behind it
         return entries[0]
 
     def purge(self) -> int:
