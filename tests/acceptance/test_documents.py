@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -22,27 +20,12 @@ from headgate.check.cases import check_cases, read_case
 from headgate.check.engines import PythonCheck
 from headgate.cli.app import run
 from headgate.cli.reference import reference
+from tests.acceptance.document_blocks import ROOT, Block, blocks, commands
 
-ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\b")
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINK = re.compile(r"""(?:\]\(|src="|srcset=")([^)"\s]+)[)"]""")
 ROW = re.compile(r"\| `([a-z_/]+)` \|")
 PATH = re.compile(r"`([a-z_]+(?:/[a-z_]+)*(?:\.\w+)?)`")
-EXIT = re.compile(r"\s+# exit (\d)$")
-
-
-class Block(NamedTuple):
-    language: str
-    text: str
-    line: int
-
-
-def blocks(document: Path) -> Iterator[Block]:
-    text = document.read_text()
-    for found in BLOCK.finditer(text):
-        yield Block(found[1], found[2], text.count("\n", 0, found.start()) + 1)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -97,9 +80,9 @@ def perform(block: Block, document: Path, names: dict[str, object]) -> None:
         case "python":
             exec(compile("\n" * block.line + block.text, str(document), "exec"), names)
         case "console":
-            run_commands(block.text, where)
+            run_commands(block, where)
         case "toml":
-            write_file(block.text)
+            block.write_file(Path())
         case "json":
             cases = [
                 read_case(number, entry) for number, entry in enumerate(json.loads(block.text), 1)
@@ -113,21 +96,10 @@ def perform(block: Block, document: Path, names: dict[str, object]) -> None:
             pytest.fail(f"{where}: there is no way to run a block of {other!r}")
 
 
-def run_commands(text: str, where: str) -> None:
-    for line in text.replace("\\\n", " ").splitlines():
-        if not line.startswith("$ "):
-            continue
-        wanted = EXIT.search(line)
-        program, *arguments = shlex.split(line[2:], comments=True)
+def run_commands(block: Block, where: str) -> None:
+    for program, arguments, exit_code, line in commands(block):
         if program == "headgate":
             code = run(arguments)
-            assert code == (int(wanted[1]) if wanted else 0), f"{where}: {line} ended with {code}"
+            assert code == exit_code, f"{where}: {line} ended with {code}"
         else:
             assert program in ("make", "pip", "git", "cd"), f"{where}: {line} is not run"
-
-
-def write_file(text: str) -> None:
-    named = FILE_NAME.match(text)
-    if named:
-        Path(named[1]).parent.mkdir(parents=True, exist_ok=True)
-        Path(named[1]).write_text(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -12,12 +12,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from headgate import filters, insights
 from headgate.cli.arguments import AsJson
+from headgate.cli.completion import complete_stream
 from headgate.cli.output import print_json, print_table, titled
-from headgate.filters import DIALECTS, Explanation
-from headgate.filters.compile.sql import SqlDialect
-from headgate.insights import FilterFacts, explain_filter, size_text
-from headgate.streams.read import Measurement
+from headgate.insights import size_text
+
+if TYPE_CHECKING:
+    from headgate.filters import Explanation
+    from headgate.filters.compile.sql import SqlDialect
+    from headgate.insights import FilterFacts
+    from headgate.streams.read import Measurement
 
 _NAMES: Final[dict[SqlDialect, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
@@ -26,7 +31,10 @@ def explain(
     filter: Annotated[str, typer.Argument(help="The filter, in quotes.", metavar="FILTER")],
     stream: Annotated[
         Path | None,
-        typer.Option(help="Measure the filter on this stream: what is skipped, passed and read."),
+        typer.Option(
+            help="Measure the filter on this stream: what is skipped, passed and read.",
+            autocompletion=complete_stream,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -34,8 +42,10 @@ def explain(
 
     The tree and its normal form, the SQL of both dialects with its parameters and the indexes that would
     serve it, the Bloom probes, the Spark expression, and what remains to be checked in Python and why.
+
+    Example: headgate explain "region = 'EU' AND amount > 1000" --stream orders
     """
-    facts = explain_filter(filter, stream)
+    facts = insights.explain_filter(filter, stream)
     if as_json:
         print_json(_as_json(facts))
         return
@@ -63,7 +73,7 @@ def _as_json(facts: FilterFacts) -> dict[str, Any]:
                 "residual": plan.residual[dialect],
                 "reasons": list(plan.sql[dialect].reasons),
             }
-            for dialect in DIALECTS
+            for dialect in filters.DIALECTS
         },
         "bloom_probes": list(plan.probes),
         "spark": facts.spark,
@@ -103,7 +113,7 @@ def _draw(plan: Explanation, spark: str) -> Group:
     if plan.normal != plan.text:
         parts.append(titled("Normal form", Text(plan.normal), indent=2))
     parts.append(_terms_table(plan))
-    for dialect in DIALECTS:
+    for dialect in filters.DIALECTS:
         parts.append(titled(_NAMES[dialect], _draw_sql(plan, dialect), indent=2))
     probes = "\n".join(plan.probes) or "none: no equality that must hold"
     parts.append(titled("Bloom probes", Text(probes), indent=2))
@@ -116,10 +126,10 @@ def _draw(plan: Explanation, spark: str) -> Group:
 
 def _terms_table(plan: Explanation) -> Table:
     table = Table(
-        "term (all must hold)", "routing", "chunk summary", *(_NAMES[d] for d in DIALECTS)
+        "term (all must hold)", "routing", "chunk summary", *(_NAMES[d] for d in filters.DIALECTS)
     )
     for term in plan.terms:
-        cells = (term.text, term.routing, term.summary, *(term.sql[d] for d in DIALECTS))
+        cells = (term.text, term.routing, term.summary, *(term.sql[d] for d in filters.DIALECTS))
         table.add_row(*map(Text, cells))
     return table
 

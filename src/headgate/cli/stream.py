@@ -11,9 +11,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from headgate import insights, streams
 from headgate.cli.arguments import (
     AsJson,
-    AsJsonLines,
     StreamPath,
     parse_duration,
     parse_restriction,
@@ -21,15 +21,7 @@ from headgate.cli.arguments import (
 )
 from headgate.cli.output import print_json, print_json_lines, print_table
 from headgate.errors import HeadgateError
-from headgate.insights import (
-    CursorFacts,
-    StreamDetails,
-    list_streams,
-    size_text,
-    stream_details,
-    time_text,
-)
-from headgate.streams import OPTIONS_FILE, Stream
+from headgate.insights import size_text, time_text
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -70,7 +62,10 @@ def create(
     max_age: MaxAge = None,
     max_size: MaxSize = None,
 ) -> None:
-    """Create a stream."""
+    """Create a stream.
+
+    Example: headgate stream create orders --indexed region --max-age 7d
+    """
     options: dict[str, Any] = {
         "indexed": tuple(indexed),
         "filter_size": filter_size,
@@ -82,7 +77,7 @@ def create(
         "max_age": parse_duration(max_age),
         "max_bytes": parse_size(max_size),
     }
-    Stream.create(stream, **options).close()
+    streams.Stream.create(stream, **options).close()
     typer.echo(f"created {stream}")
 
 
@@ -105,7 +100,10 @@ def set_options(
     max_age: MaxAge = None,
     max_size: MaxSize = None,
 ) -> None:
-    """Change a stream's options; those about storage apply from the next segment on, and to sealing."""
+    """Change a stream's options; those about storage apply from the next segment on, and to sealing.
+
+    Example: headgate stream set orders --indexed region --indexed type
+    """
     values: dict[str, Any] = {
         "indexed": None if indexed is None else tuple(name for name in indexed if name),
         "filter_size": filter_size,
@@ -120,19 +118,22 @@ def set_options(
         raise HeadgateError(
             "say what to change, for example --indexed region; --help lists all options"
         )
-    with Stream.open(stream) as opened:
+    with streams.Stream.open(stream) as opened:
         opened.reconfigure(**changes)
     shown = ", ".join(f"{name} = {value!r}" for name, value in changes.items())
-    typer.echo(f"changed {stream / OPTIONS_FILE}: {shown}")
+    typer.echo(f"changed {stream / streams.OPTIONS_FILE}: {shown}")
 
 
 @app.command(name="ls")
 def list_all(
     directory: Annotated[Path, typer.Argument(help="The directory to search.")] = Path(),
-    as_json: AsJsonLines = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List the streams in a directory."""
-    found = list_streams(directory)
+    """List the streams in a directory.
+
+    Example: headgate stream ls data
+    """
+    found = insights.list_streams(directory)
     if as_json:
         print_json_lines(map(asdict, found))
         return
@@ -155,8 +156,11 @@ def list_all(
 
 @app.command()
 def info(stream: StreamPath, as_json: AsJson = False) -> None:
-    """Show a stream: its options, its segments, and how far its consumers have read."""
-    details = stream_details(stream)
+    """Show a stream: its options, its segments, and how far its consumers have read.
+
+    Example: headgate stream info orders
+    """
+    details = insights.stream_details(stream)
     if as_json:
         print_json(_details_json(details))
         return
@@ -165,7 +169,7 @@ def info(stream: StreamPath, as_json: AsJson = False) -> None:
         print_table(_cursors_table(details.cursors))
 
 
-def _details_json(details: StreamDetails) -> dict[str, Any]:
+def _details_json(details: insights.StreamDetails) -> dict[str, Any]:
     cursors = [
         {
             "name": cursor.name,
@@ -178,7 +182,7 @@ def _details_json(details: StreamDetails) -> dict[str, Any]:
     return {**asdict(details.facts), "options": details.options, "cursors": cursors}
 
 
-def _options_table(stream: Path, details: StreamDetails) -> Table:
+def _options_table(stream: Path, details: insights.StreamDetails) -> Table:
     table = Table(title=Text(str(stream)), title_justify="left", show_header=False)
     for name in ("messages", "first_offset", "next_offset", "segments", "sealed", "cold"):
         table.add_row(name.replace("_", " "), f"{getattr(details.facts, name):,}")
@@ -189,7 +193,7 @@ def _options_table(stream: Path, details: StreamDetails) -> Table:
     return table
 
 
-def _cursors_table(cursors: Iterable[CursorFacts]) -> Table:
+def _cursors_table(cursors: Iterable[insights.CursorFacts]) -> Table:
     table = Table(
         "cursor", "position", "lag", "last commit", title="Consumers", title_justify="left"
     )

@@ -7,6 +7,7 @@ from headgate.lazy import front_door
 if TYPE_CHECKING:
     from headgate.queues.arguments import microseconds as microseconds
     from headgate.queues.consumer import Consumer as Consumer
+    from headgate.queues.consumer_options import HandlerReport as HandlerReport
     from headgate.queues.consumer_options import Member as Member
     from headgate.queues.consumer_options import Retry as Retry
     from headgate.queues.database import Database as Database
@@ -42,7 +43,7 @@ else:
         {
             "arguments": ["microseconds"],
             "consumer": ["Consumer"],
-            "consumer_options": ["Member", "Retry"],
+            "consumer_options": ["HandlerReport", "Member", "Retry"],
             "database": ["Database", "connect"],
             "database_url": [
                 "PostgresTarget",

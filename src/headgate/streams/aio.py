@@ -32,7 +32,7 @@ from headgate.filters import FilterLike, as_filter
 from headgate.message import Message, MessageFields, as_message, validate
 from headgate.streams.event_loop import FileChanges, Lane, call_in_thread
 from headgate.streams.options import StreamOptionFields, StreamOptions
-from headgate.streams.read.consumer import LONGEST_SLEEP, StreamConsumer
+from headgate.streams.read.consumer import LONGEST_SLEEP, StreamConsumer, timeout_s
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.stream import ConsumeOptions, Stream
 from headgate.streams.write.producer import FilterValue, Producer
@@ -332,7 +332,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         """Use `stream.consume(…)`."""
         self._open_consumer, self._directory, self._on_close = open_consumer, directory, on_close
         self._follow = follow
-        self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
+        self._timeout = timeout_s(timeout)
         self._reading, self._committing = Lane(executor), Lane(executor)
         self._consumer: StreamConsumer | None = None
         self._changes: FileChanges | None = None

@@ -20,8 +20,15 @@ from typing import Any, Final, NamedTuple, Unpack
 import numpy as np
 import pyarrow as pa
 
+from headgate.checks import check_function
 from headgate.columns import Record
-from headgate.errors import InvalidMessage, StreamError, StreamExists, StreamNotFound
+from headgate.errors import (
+    InvalidMessage,
+    StreamError,
+    StreamExists,
+    StreamNotFound,
+    StreamOptionsError,
+)
 from headgate.filters import FilterLike
 from headgate.message import Message, MessageFields, as_message
 from headgate.streams.format import FORMAT_VERSION, SUPER_FILE
@@ -63,9 +70,9 @@ class SuperStream:
     ) -> SuperStream:
         """Create a super stream; every partition gets these fields of `StreamOptions`."""
         directory = Path(path)
-        if not 1 <= partitions <= MAX_PARTITIONS:
-            raise StreamError(
-                f"a super stream has 1 to {MAX_PARTITIONS} partitions, not {partitions}"
+        if type(partitions) is not int or not 1 <= partitions <= MAX_PARTITIONS:
+            raise StreamOptionsError(
+                f"a super stream has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}"
             )
         if (directory / SUPER_FILE).exists():
             raise StreamExists(f"there is a super stream in {directory} already; open it instead")
@@ -100,6 +107,7 @@ class SuperStream:
         filter_value: FilterValue | None = None,
     ) -> SuperProducer:
         """Return a producer that publishes each message to the partition of its key, which `routing` returns."""
+        check_function("routing", routing, StreamOptionsError, "lambda message: message.topic")
         with ExitStack() as undo:  # close the others when one is refused
             producers = [
                 undo.enter_context(stream.producer(name, filter_value=filter_value))
@@ -190,10 +198,11 @@ class SuperProducer:
         """Accept a message, or a payload with Message's other fields, into the partition of its key."""
         message = as_message(message, fields)
         key = self.routing(message)
-        if key is None:
+        if not isinstance(key, str):
             raise InvalidMessage(
                 "key",
-                "a super stream needs a key to choose the partition; set key=, or give routing=",
+                "a super stream needs a text as the key that chooses the partition; "
+                f"set key=, or give a routing= that returns one, not {key!r}",
             )
         producer = self.producers[partition_of(key, len(self.producers))]
         return producer.publish(message, publishing_id=publishing_id)

@@ -12,7 +12,7 @@ from headgate.queues import arguments, declarations
 from headgate.queues.aio.consumer import AsyncConsumer
 from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.arguments import LEASE
-from headgate.queues.consumer_options import Member, Mode, Retry, Strategy
+from headgate.queues.consumer_options import Member, Mode, Observer, Retry, Strategy
 from headgate.queues.engine import (
     AsyncEngine,
     ClaimedMessage,
@@ -158,6 +158,8 @@ class AsyncQueue:
         poll: timedelta = timedelta(seconds=5),
         retry: Retry | None = None,
         renew: bool = True,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
         name: str = "consumer",
     ) -> AsyncConsumer:
         """Call the handler for each message, in tasks of its own, while it is open: `async with queue.consumer(f):`.
@@ -174,6 +176,8 @@ class AsyncQueue:
             poll=poll,
             retry=retry,
             renew=renew,
+            timeout=timeout,
+            observer=observer,
             name=name,
         )
 
@@ -189,6 +193,8 @@ class AsyncQueue:
         poll: timedelta = timedelta(seconds=5),
         retry: Retry | None = None,
         renew: bool = True,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
         name: str = "consumer",
     ) -> AsyncConsumer:
         """A consumer with several handlers: each message goes to one member that accepts it."""
@@ -204,6 +210,8 @@ class AsyncQueue:
             poll=poll,
             retry=retry or Retry(),
             renew=renew,
+            timeout=timeout,
+            observer=observer,
             name=name,
         )
 
@@ -222,7 +230,8 @@ class AsyncQueue:
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
     ) -> AsyncIterator[DeliverySnapshot]:
         """Every delivery by id, in whatever state or in the one given; read page by page."""
-        arguments.check_limit(page)
+        arguments.check_limit(page, "page")
+        arguments.check_state(state)
         tree, after = arguments.optional_filter(filter), 0
         while True:
             operation = self._operations.browse(
@@ -241,7 +250,7 @@ class AsyncQueue:
 
     async def archived(self, *, page: int = 100) -> AsyncIterator[DeliverySnapshot]:
         """The acked messages, if the queue keeps an archive."""
-        arguments.check_limit(page)
+        arguments.check_limit(page, "page")
         after = 0
         while found := await self._engine.run(
             self._operations.archived(self.info, page, after=after)
@@ -259,11 +268,13 @@ class AsyncQueue:
 
     async def purge(self, state: State | None = None) -> int:
         """Delete the messages that are ready or delayed, or all in one state; return their number."""
-        return await self._engine.run(self._operations.purge(self.info, state))
+        return await self._engine.run(
+            self._operations.purge(self.info, arguments.check_state(state))
+        )
 
     async def prune(self, older_than: timedelta) -> int:
         """Delete messages that were published longer ago, except leased ones; return their number."""
-        span_us = arguments.microseconds(older_than)
+        span_us = arguments.microseconds("older_than", older_than)
         return await self._engine.run(self._operations.prune(self.info, span_us))
 
     async def pause(self) -> None:

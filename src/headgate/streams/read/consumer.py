@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from headgate.checks import check_flag, check_function, check_span
 from headgate.clock import now_us
 from headgate.columns import Record, decode_records
 from headgate.errors import StreamCorrupt, StreamOptionsError
@@ -77,6 +78,10 @@ class StreamConsumer(Iterator[Message]):
         """Use `Stream.consume`. `timeout`: stop following after so long without a message."""
         check_on_corrupt(on_corrupt)
         check_on_lost(on_lost)
+        check_flag("follow", follow, StreamOptionsError)
+        if post_filter is not None:
+            example = "lambda message: message.priority > 3; a condition in text is the filter"
+            check_function("post_filter", post_filter, StreamOptionsError, example)
         self._on_corrupt, self._on_lost = on_corrupt, on_lost
         self._closed, self._running = False, RLock()
         self.stats = ScanStats()
@@ -318,7 +323,7 @@ class Tail:
     def __init__(self, *directories: Path, follow: bool, timeout: timedelta | None) -> None:
         """`timeout`: how long to wait for one message; None for ever. Without `follow`, never wait."""
         self._directories, self._follow = directories, follow
-        self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
+        self._timeout = timeout_s(timeout)
         self._watch: Watch | None = None
         self._stopped = False
         self._missed = True  # there may be changes that the watch did not report
@@ -380,6 +385,14 @@ class Tail:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+
+
+def timeout_s(timeout: timedelta | None) -> float | None:
+    """Return the seconds of a timeout; None for ever."""
+    if timeout is None:
+        return None
+    check_span("timeout", timeout, StreamOptionsError, least=timedelta(0))
+    return timeout / timedelta(seconds=1)
 
 
 def watch_streams(*directories: Path) -> Watch:

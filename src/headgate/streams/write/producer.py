@@ -24,6 +24,7 @@ from headgate.message import (
     Message,
     MessageFields,
     as_message,
+    check_many,
     message_of_fields,
     validate,
 )
@@ -186,6 +187,7 @@ class Producer:
     ) -> int:
         """Accept all messages, or none when one of them is not valid; return how many were new."""
         self._check_open()
+        check_many(messages)
         batch = _as_messages(messages)
         if self._filter_value is not None:
             batch = [self._complete(message, {}) for message in batch]

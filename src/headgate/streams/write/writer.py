@@ -72,7 +72,8 @@ class Writer:
         self._shape = IndexShape.of(options)
         self._gate, self._committing = Lock(), RLock()
         self.maintaining = RLock()  # held while old segments are sealed or dropped
-        self.rolled = False  # there is a full segment that retention has not looked at yet
+        # There is a full segment that retention has not looked at yet; the last writer may have left one.
+        self.rolled = True
         self.pending = PendingMessages(options.chunk_messages, options.chunk_bytes)
         self.on_pending: Callable[[], None] = lambda: None  # called when messages begin to wait
         self._taken_at = 0  # the offset of the first message that was taken out of `pending`
