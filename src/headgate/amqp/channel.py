@@ -6,33 +6,25 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from headgate.amqp.arriving import Arriving, Publish
 from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
 from headgate.amqp.content import Content
 from headgate.amqp.deliveries import Unacked, sent_content
 from headgate.amqp.properties import REPLY_TO
 from headgate.broker import (
     BrokerQueue,
-    Entry,
     NotAllowed,
     NotFound,
     NotImplementedHere,
     PreconditionFailed,
-    Route,
+    QueueEntry,
     type_name,
 )
 
 if TYPE_CHECKING:
     from headgate.amqp.connection import Connection
-
-
-class Publish(NamedTuple):
-    """A basic.publish whose content is still to come."""
-
-    route: Route
-    suffix: bytes
-    mandatory: bool
 
 
 class Channel:
@@ -48,10 +40,7 @@ class Channel:
         self.unacked: dict[int, Unacked] = {}
         self.consumers: dict[str, ChannelConsumer] = {}
         self.is_closing = False
-        # A publish that waits for its content header, then for its body: frames, and bytes still to come.
-        self.publish: Publish | None = None
-        self.frames: list[bytes] = []
-        self.missing: int | None = None
+        self.arriving: Arriving | None = None  # a publish whose content is not all here
         self.is_confirming = False
         self.published = 0  # number of the last publish to be confirmed
         self.confirmed = 0
@@ -111,7 +100,7 @@ class Channel:
         if route.exchange == "" and route.routing_key.startswith(REPLY_TO):
             consumer = self.vhost.replies.get(route.routing_key)
             if consumer is not None:
-                consumer.deliver((Entry(0, content, 0, None),))
+                consumer.deliver((QueueEntry(0, content, 0, None),))
                 return True
         if publish.mandatory:
             self.send("basic.return", 312, "NO_ROUTE", route.exchange, route.routing_key)
@@ -431,7 +420,7 @@ class Channel:
     def _settle_all(
         self, sent: Sequence[tuple[int, Unacked]], settle: Callable[[Unacked], None] | None
     ) -> None:
-        back: dict[BrokerQueue, list[Entry]] = {}
+        back: dict[BrokerQueue, list[QueueEntry]] = {}
         for number, one in sent:
             if self.unacked.pop(number, None) is None:
                 continue

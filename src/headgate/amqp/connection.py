@@ -12,9 +12,10 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from headgate.amqp.channel import Channel, Publish
+from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish
+from headgate.amqp.channel import Channel
 from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
-from headgate.amqp.handshake import Handshake, Listener
+from headgate.amqp.handshake import AmqpListener, Handshake
 from headgate.amqp.methods import (
     BY_KEY,
     CLASSES,
@@ -29,26 +30,23 @@ from headgate.amqp.methods import (
     method_frame,
 )
 from headgate.amqp.properties import read_properties
-from headgate.amqp.replies import CODES, ConnectionFailed, reply_text
+from headgate.amqp.replies import CODES, ConnectionFailed, octets, reply_text
 from headgate.amqp.tables import Malformed
 from headgate.broker import (
     ConnectionRefusal,
     NotImplementedHere,
-    PreconditionFailed,
     Refusal,
     VirtualHost,
 )
 
 log: Final = logging.getLogger(__name__)
 
-MAX_BODY: Final = 128 << 20
 CLOSING_S: Final = 2.0  # how long a peer may take to answer a close
 HIGH_WATER: Final = 1 << 20
 WRITE_AT: Final = 262_144
 
 _PUBLISH: Final = METHODS["basic.publish"].key
 _ACK: Final = METHODS["basic.ack"].key
-_PUBLISH_IDS: Final = (60, 40)
 _ACK_IDS: Final = (60, 80)
 _TAG: Final = struct.Struct(">QB")
 _U64: Final = struct.Struct(">Q")
@@ -58,7 +56,7 @@ _BASIC: Final = b"\0\x3c"
 class Connection(asyncio.Protocol):
     """One client."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: AmqpListener) -> None:
         self.listener = listener
         self.broker = listener.broker
         self.vhost: VirtualHost = self.broker.vhosts["/"]
@@ -206,14 +204,14 @@ class Connection(asyncio.Protocol):
                     key == _PUBLISH
                     and channel is not None
                     and not channel.is_closing
-                    and channel.publish is None
+                    and channel.arriving is None
                 ):
                     behind = self._publish(channel, data, position, behind, end)
                 elif (
                     key == _ACK
                     and channel is not None
                     and not channel.is_closing
-                    and channel.publish is None
+                    and channel.arriving is None
                 ):
                     self._ack(channel, data, position)
                 else:
@@ -227,7 +225,7 @@ class Connection(asyncio.Protocol):
             elif kind == FRAME_HEARTBEAT and size == 0:
                 raise ConnectionFailed(505, f"type {kind}, all octets = <<>>")
             else:
-                payload = _octets(data[position + 7 : behind - 1])
+                payload = octets(data[position + 7 : behind - 1])
                 raise ConnectionFailed(501, f"type {kind}, all octets = {payload}: unknown_frame")
             position = behind
         return data[position:] if position else data
@@ -280,12 +278,12 @@ class Connection(asyncio.Protocol):
                         channel.published_message(publish, content)
                         return body_end
         except Refusal as refusal:
-            self._refuse(channel, refusal, _PUBLISH_IDS)
+            self._refuse(channel, refusal, PUBLISH_IDS)
             return behind
         except (ConnectionFailed, Malformed):
-            self._method_ids = _PUBLISH_IDS
+            self._method_ids = PUBLISH_IDS
             raise
-        channel.publish = publish
+        channel.arriving = Arriving(publish)
         return behind
 
     def _find_publish(self, route: bytes) -> Publish:
@@ -299,7 +297,7 @@ class Connection(asyncio.Protocol):
         except (IndexError, UnicodeDecodeError) as problem:
             raise Malformed(str(problem)) from problem
         if bits & 2:
-            self._method_ids = _PUBLISH_IDS
+            self._method_ids = PUBLISH_IDS
             raise NotImplementedHere("immediate=true")
         found = self.vhost.find_route(exchange, routing_key)
         publish = Publish(found, route[:key_end], bool(bits & 1))
@@ -328,76 +326,26 @@ class Connection(asyncio.Protocol):
     def _content(self, kind: int, number: int, raw: bytes) -> None:
         """A content frame of a message that did not arrive in one piece."""
         channel = self.channels.get(number)
-        if channel is None:
-            self._method_ids = (0, 0)
-            raise ConnectionFailed(505, "expected method frame, got non method frame instead")
-        if channel.is_closing:
+        if channel is not None and channel.is_closing:
             return
-        publish = channel.publish
-        if publish is None:
+        if channel is None or channel.arriving is None:
             self._method_ids = (0, 0)
             raise ConnectionFailed(505, "expected method frame, got non method frame instead")
-        if kind == FRAME_HEADER and channel.missing is None:
-            size = channel.missing = self._content_header(raw)
-            channel.frames = [raw]
-            if size > MAX_BODY:
-                channel.publish = channel.missing = None
-                problem = f"message size {size} is larger than configured max size {MAX_BODY}"
-                self._refuse(channel, PreconditionFailed(problem), _PUBLISH_IDS)
-                return
-        elif kind == FRAME_BODY and channel.missing is not None:
-            channel.missing -= len(raw) - OVERHEAD
-            channel.frames.append(raw)
-            if channel.missing < 0:
-                self._method_ids = (0, 0)
-                raise ConnectionFailed(505, "more body than the content header announced")
-        else:
-            self._method_ids = _PUBLISH_IDS
-            raise ConnectionFailed(
-                505, "expected content header for class 60, got non content header frame instead"
-            )
-        if channel.missing == 0:
-            frames = channel.frames
-            channel.publish, channel.missing, channel.frames = None, None, []
-            self._assembled(channel, publish, frames)
-
-    def _assembled(self, channel: Channel, publish: Publish, frames: list[bytes]) -> None:
-        head = frames[0]
-        size = sum(map(len, frames[1:])) - OVERHEAD * (len(frames) - 1)
-        properties = read_properties(head[PROPERTIES_AT:-1])
-        content = Content(
-            publish.suffix,
-            b"".join(frames),
-            channel.number,
-            len(head),
-            len(frames) <= 2,
-            properties,
-            size,
-        )
+        arriving = channel.arriving
+        self._method_ids = PUBLISH_IDS
         try:
-            channel.published_message(publish, content)
+            if arriving.add(kind, raw):
+                channel.arriving = None
+                channel.published_message(arriving.publish, arriving.content(number))
         except Refusal as refusal:
-            self._refuse(channel, refusal, _PUBLISH_IDS)
-
-    def _content_header(self, raw: bytes) -> int:
-        """The size of the body that a content header announces."""
-        if len(raw) < OVERHEAD + 14:
-            self._method_ids = (0, 0)
-            raise ConnectionFailed(501, f"type 2, all octets = {_octets(raw[7:-1])}: unknown_frame")
-        if raw[7:9] != _BASIC:
-            self._method_ids = _PUBLISH_IDS
-            found = int.from_bytes(raw[7:9], "big")
-            raise ConnectionFailed(
-                505, f"expected content header for class 60, got one for class {found} instead"
-            )
-        return cast(int, _U64.unpack_from(raw, 11)[0])
+            self._refuse(channel, refusal, PUBLISH_IDS)
 
     # ---- methods
 
     def _method(self, number: int, channel: Channel | None, key: bytes, data: bytes) -> None:
         method = BY_KEY.get(key)
         if len(key) < 4:
-            raise ConnectionFailed(501, f"type 1, all octets = {_octets(key)}: unknown_frame")
+            raise ConnectionFailed(501, f"type 1, all octets = {octets(key)}: unknown_frame")
         self._method_ids = ids = struct.unpack(">HH", key)
         if method is None:
             code = 540 if ids[0] in CLASSES else 503
@@ -410,7 +358,7 @@ class Connection(asyncio.Protocol):
         try:
             arguments = decode_arguments(method.arguments, data)
         except Malformed as problem:
-            raise ConnectionFailed(501, f"cannot decode {_octets(data)}") from problem
+            raise ConnectionFailed(501, f"cannot decode {octets(data)}") from problem
         if method.class_id == 10:
             if number:
                 raise ConnectionFailed(503, "unimplemented method")
@@ -426,8 +374,8 @@ class Connection(asyncio.Protocol):
             raise ConnectionFailed(504, "expected 'channel.open'")
         elif channel.is_closing:
             self._close_of_closing(channel, method.name)
-        elif channel.publish is not None:
-            self._method_ids = _PUBLISH_IDS
+        elif channel.arriving is not None:
+            self._method_ids = PUBLISH_IDS
             raise ConnectionFailed(
                 505, "expected content header for class 60, got non content header frame instead"
             )
@@ -492,7 +440,7 @@ class Connection(asyncio.Protocol):
             self._method_ids = ids
             raise refusal
         channel.is_closing = True
-        channel.publish = channel.missing = None
+        channel.arriving = None
         channel.close()
         code = CODES[next(kind for kind in type(refusal).__mro__ if kind in CODES)]
         self.send(channel.number, "channel.close", code, reply_text(code, refusal), *ids)
@@ -538,12 +486,5 @@ class Connection(asyncio.Protocol):
         self.vhost.release(self)
 
 
-def _octets(data: bytes) -> str:
-    """Bytes as RabbitMQ prints them."""
-    if data and all(32 <= octet < 127 for octet in data):
-        return f'<<"{data.decode()}">>'
-    return f"<<{','.join(map(str, data))}>>"
-
-
 def _bad_frame(kind: int, payload: bytes, end: int) -> str:
-    return f"type {kind}, all octets = {_octets(payload)}: {{invalid_frame_end_marker,{end}}}"
+    return f"type {kind}, all octets = {octets(payload)}: {{invalid_frame_end_marker,{end}}}"

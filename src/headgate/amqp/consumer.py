@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.amqp.content import Content
 from headgate.amqp.deliveries import Unacked, sent_content
 from headgate.amqp.methods import FRAME, FRAME_METHOD
-from headgate.broker import BrokerConsumer, BrokerQueue, Entry, PreconditionFailed
+from headgate.broker import BrokerConsumer, BrokerQueue, PreconditionFailed, QueueEntry
 
 if TYPE_CHECKING:
     from headgate.amqp.channel import Channel
@@ -52,7 +52,7 @@ class ChannelConsumer(BrokerConsumer):
             room = min(room, channel.prefetch_all - len(channel.unacked))
         return room
 
-    def deliver(self, entries: Sequence[Entry]) -> None:
+    def deliver(self, entries: Sequence[QueueEntry]) -> None:
         channel = self.channel
         connection = channel.connection
         queue = self.queue
@@ -96,7 +96,7 @@ class ReplyConsumer:
         self.channel, self.tag, self.name = channel, tag, name
         self._heads = _Heads(channel.number, tag)
 
-    def deliver(self, entries: Sequence[Entry]) -> None:
+    def deliver(self, entries: Sequence[QueueEntry]) -> None:
         channel = self.channel
         connection = channel.connection
         for entry in entries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headgate.amqp.content import Content
-from headgate.broker import BrokerQueue, Entry
+from headgate.broker import BrokerQueue, QueueEntry
 
 if TYPE_CHECKING:
     from headgate.amqp.consumer import ChannelConsumer
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 class Unacked(NamedTuple):
     """An entry that was sent and not acknowledged; the consumer is None where it was asked for by basic.get."""
 
-    entry: Entry
+    entry: QueueEntry
     consumer: ChannelConsumer | None
     queue: BrokerQueue
 
 
-def sent_content(entry: Entry, queue: BrokerQueue) -> Content:
+def sent_content(entry: QueueEntry, queue: BrokerQueue) -> Content:
     """The message of an entry as a consumer gets it: one of a quorum queue says how often it came back."""
     content = entry.message
     assert isinstance(content, Content)

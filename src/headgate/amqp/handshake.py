@@ -39,7 +39,7 @@ Authenticate = Callable[[str, str, str], bool]  # user, password, address of the
 
 
 @dataclass(eq=False)
-class Listener:
+class AmqpListener:
     """What all connections share."""
 
     broker: Broker

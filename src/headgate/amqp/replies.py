@@ -56,3 +56,10 @@ def reply_text(code: int, problem: object) -> str:
     """The text of a close: the name of its code, and what is wrong, at most 255 bytes."""
     text = f"{NAMES[code]} - {problem}"
     return text.encode()[:255].decode(errors="ignore")
+
+
+def octets(data: bytes) -> str:
+    """Bytes as RabbitMQ prints them."""
+    if data and all(32 <= octet < 127 for octet in data):
+        return f'<<"{data.decode()}">>'
+    return f"<<{','.join(map(str, data))}>>"

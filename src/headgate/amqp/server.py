@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from headgate.amqp.connection import Connection
-from headgate.amqp.handshake import Authenticate, Listener
+from headgate.amqp.handshake import AmqpListener, Authenticate
 from headgate.broker import Broker
 
 GUEST: Final = "guest"
@@ -31,7 +31,7 @@ class AmqpServer:
     """Accepts AMQP clients for a broker."""
 
     def __init__(self, broker: Broker, authenticate: Authenticate = allow_guest) -> None:
-        self._listener = Listener(broker, authenticate)
+        self._listener = AmqpListener(broker, authenticate)
         self._servers: list[asyncio.Server] = []
 
     async def listen(self, host: str, port: int) -> int:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headgate.broker.consumer import BrokerConsumer as BrokerConsumer
     from headgate.broker.definition import type_name as type_name
     from headgate.broker.message import BrokerMessage as BrokerMessage
-    from headgate.broker.message import Entry as Entry
+    from headgate.broker.message import QueueEntry as QueueEntry
     from headgate.broker.queue import BrokerQueue as BrokerQueue
     from headgate.broker.refusals import AccessRefused as AccessRefused
     from headgate.broker.refusals import ConnectionRefusal as ConnectionRefusal
@@ -29,7 +29,7 @@ else:
             "broker": ["DEFAULT_VHOST", "Broker"],
             "consumer": ["BrokerConsumer"],
             "definition": ["type_name"],
-            "message": ["BrokerMessage", "Entry"],
+            "message": ["BrokerMessage", "QueueEntry"],
             "queue": ["BrokerQueue"],
             "refusals": [
                 "AccessRefused",

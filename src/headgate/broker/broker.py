@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from headgate.broker.lane import AHEAD, Lane
+from headgate.broker.lane import AHEAD, QueueLane
 from headgate.broker.message import BrokerMessage
 from headgate.broker.queue import BrokerQueue
 from headgate.broker.restart import restore
@@ -57,7 +57,9 @@ class Broker:
         self.store, self.codec, self.bound = store, codec, bound
         self.dirty: set[BrokerQueue] = set()  # queues that may have something to deliver
         self.writing: set[Flushed] = set()  # connections that have something to write
-        self.touched: set[Lane] = set()  # lanes with rows or deliveries that no commit has seen
+        self.touched: set[QueueLane] = (
+            set()
+        )  # lanes with rows or deliveries that no commit has seen
         self.vhosts: dict[str, VirtualHost] = {}
         self._call_later = call_later
         self.now = now_ms or (lambda: now_us() // 1000)
@@ -103,7 +105,7 @@ class Broker:
         """Give out only numbers above this one: lower ones are in use."""
         self._next_lane = max(self._next_lane, after + 1)
 
-    def want_mark(self, lane: Lane, position: int) -> None:
+    def want_mark(self, lane: QueueLane, position: int) -> None:
         """Have the store note that entries up to this one may have been delivered, before they are."""
         lane.wanted = max(lane.wanted, position)
         lane.is_waiting = True
@@ -111,7 +113,7 @@ class Broker:
         if lane.marking < lane.wanted:
             self._mark(lane)
 
-    def _mark(self, lane: Lane) -> None:
+    def _mark(self, lane: QueueLane) -> None:
         lane.marking = lane.wanted + AHEAD
         self.store.mark(lane.number, lane.marking)
 
@@ -126,7 +128,7 @@ class Broker:
         self.touched.clear()
         return lambda: self._committed(lanes)
 
-    def _committed(self, lanes: list[tuple[Lane, int, int]]) -> None:
+    def _committed(self, lanes: list[tuple[QueueLane, int, int]]) -> None:
         for lane, written, marking in lanes:
             lane.commit_done(written, marking)
             if lane.is_waiting:

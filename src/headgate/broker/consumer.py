@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.broker.message import Entry
+    from headgate.broker.message import QueueEntry
     from headgate.broker.queue import BrokerQueue
 
 
@@ -25,7 +25,7 @@ class BrokerConsumer(ABC):
         """How many entries it takes now."""
 
     @abstractmethod
-    def deliver(self, entries: Sequence[Entry]) -> None:
+    def deliver(self, entries: Sequence[QueueEntry]) -> None:
         """Send entries; each is settled later, or at once where nothing is acknowledged."""
 
     @abstractmethod

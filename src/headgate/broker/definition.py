@@ -14,8 +14,10 @@ from typing import Literal as OneOf
 from headgate.broker.refusals import PreconditionFailed
 
 QueueType: TypeAlias = OneOf["classic", "quorum", "stream"]
-Overflow: TypeAlias = OneOf["drop-head", "reject-publish", "reject-publish-dlx"]
-Check: TypeAlias = Callable[[Any], str | None]  # what is wrong with a value, in RabbitMQ's words
+OverflowPolicy: TypeAlias = OneOf["drop-head", "reject-publish", "reject-publish-dlx"]
+ArgumentCheck: TypeAlias = Callable[
+    [Any], str | None
+]  # what is wrong with a value, in RabbitMQ's words
 
 MAX_TIMER_MS: Final = 4_294_967_295
 DELIVERY_LIMIT: Final = 20  # of quorum queues
@@ -35,7 +37,7 @@ class QueueDefinition:
     expires: int | None = None  # milliseconds without use, after which the queue is deleted
     max_length: int | None = None
     max_bytes: int | None = None
-    overflow: Overflow = "drop-head"
+    overflow: OverflowPolicy = "drop-head"
     dead_letter_exchange: str | None = None
     dead_letter_key: str | None = None
     max_priority: int = 0
@@ -70,7 +72,7 @@ def define_queue(
     durable: bool = True,
     exclusive: bool = False,
 ) -> QueueDefinition:
-    """Check the arguments of a declaration, and return what follows from them."""
+    """ArgumentCheck the arguments of a declaration, and return what follows from them."""
     queue = f"queue '{name}' in vhost '{vhost}'"
     where = f"for {queue}"
     kind = _queue_type(arguments.get("x-queue-type"), where)
@@ -190,7 +192,7 @@ def _text(value: Any) -> str | None:
     return f"invalid type '{type_name(value)}' for arg '{{argument}}' in {{queue}}"
 
 
-def _one_of(*words: str, reason: str) -> Check:
+def _one_of(*words: str, reason: str) -> ArgumentCheck:
     def check(value: Any) -> str | None:
         if not isinstance(value, str):
             return _invalid(f"{{unacceptable_type,{type_name(value)}}}")
@@ -231,7 +233,7 @@ def _anything(value: Any) -> str | None:
 class Argument:
     """An argument of queues: what its value must be, and the types of queue that have it."""
 
-    check: Check
+    check: ArgumentCheck
     types: tuple[str, ...] = QUEUE_TYPES
 
 

@@ -14,7 +14,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from headgate.broker.message import Entry
+from headgate.broker.message import QueueEntry
 from headgate.broker.records import Decode, read_entry
 from headgate.store import Store
 
@@ -26,7 +26,7 @@ PAGE_BYTES: Final = 4 << 20
 AHEAD: Final = 1024  # how far the mark of what may have been delivered runs ahead
 
 
-class Lane:
+class QueueLane:
     """A queue of entries that need not all be in memory."""
 
     def __init__(
@@ -40,9 +40,9 @@ class Lane:
     ) -> None:
         self.queue, self.number, self.priority, self.bound = queue, number, priority, bound
         self._store, self._decode = store, decode
-        self.head: deque[Entry] = deque()
-        self.tail: deque[Entry] = deque()
-        self.returned: list[Entry] = []
+        self.head: deque[QueueEntry] = deque()
+        self.tail: deque[QueueEntry] = deque()
+        self.returned: list[QueueEntry] = []
         self.gap = 0  # rows only in the store
         self._gap_after = -1
         # What may have been delivered, as the store knows it, as it will after the next commit; and what was handed to it.
@@ -62,21 +62,21 @@ class Lane:
         """Whether the next entry belongs on disk, whatever it is."""
         return bool(self.gap or self.tail) or len(self.head) >= self.bound
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: QueueEntry) -> None:
         """Append an entry; one that is pushed while `must_page` is stored."""
         if self.gap or self.tail or len(self.head) >= self.bound:
             self.tail.append(entry)
         else:
             self.head.append(entry)
 
-    def give_back(self, entry: Entry) -> None:
+    def give_back(self, entry: QueueEntry) -> None:
         """Put an entry that was taken back at its position."""
         if not self.returned and (not self.head or entry.position < self.head[0].position):
             self.head.appendleft(entry)
         else:
             heappush(self.returned, entry)
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> QueueEntry | None:
         """The next entry."""
         if not self.head:
             self._fill()
@@ -84,7 +84,7 @@ class Lane:
             return self.returned[0]
         return self.head[0] if self.head else None
 
-    def take(self) -> Entry:
+    def take(self) -> QueueEntry:
         """Remove the next entry; there must be one."""
         entry = self.peek()
         assert entry is not None
@@ -92,7 +92,7 @@ class Lane:
             return heappop(self.returned)
         return self.head.popleft()
 
-    def may_deliver(self, entry: Entry) -> bool:
+    def may_deliver(self, entry: QueueEntry) -> bool:
         """Whether a crash would be followed by a delivery that is flagged: the mark of the entry must be durable."""
         return not entry.stored or entry.position <= self.marked or entry.position > self.cut
 

@@ -55,7 +55,7 @@ class BrokerMessage(ABC):
         """The message with these headers instead of its own."""
 
 
-class Entry:
+class QueueEntry:
     """A message in one queue: where it stands, and what happened to it there."""
 
     __slots__ = ("body_id", "deliveries", "expires", "lane", "message", "position", "redelivered", "stored")  # fmt: skip
@@ -72,5 +72,5 @@ class Entry:
         self.deliveries = 0  # how often it came back
         self.body_id: int | None = None
 
-    def __lt__(self, other: Entry) -> bool:
+    def __lt__(self, other: QueueEntry) -> bool:
         return self.position < other.position

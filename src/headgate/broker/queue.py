@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.definition import QueueDefinition
-from headgate.broker.lane import Lane
-from headgate.broker.message import BrokerMessage, Entry
+from headgate.broker.lane import QueueLane
+from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.records import make_record
 from headgate.broker.refusals import AccessRefused
 
@@ -44,7 +44,7 @@ class BrokerQueue:
         self.first_lane = first_lane
         self._broker = vhost.broker
         self._store = vhost.broker.store
-        self._lanes: dict[int, Lane] = {}  # by priority, the highest first
+        self._lanes: dict[int, QueueLane] = {}  # by priority, the highest first
         self._next_position = 1
         self._turn = 0
         self._expiry_armed: int | None = None
@@ -77,7 +77,7 @@ class BrokerQueue:
             expires = self._expires(message)
             if expires == self._broker.now() and any(c.room() > 0 for c in self.consumers):
                 expires = None  # a lifetime of nothing: it is delivered at once, or not at all
-        entry = Entry(self._next_position, message, lane.priority, expires)
+        entry = QueueEntry(self._next_position, message, lane.priority, expires)
         self._next_position += 1
         if (self.durable and message.persistent) or lane.must_page:
             entry.body_id = body_id
@@ -90,25 +90,25 @@ class BrokerQueue:
             self._arm(entry)
         return True
 
-    def settled_at_once(self, entries: Iterable[Entry]) -> None:
+    def settled_at_once(self, entries: Iterable[QueueEntry]) -> None:
         """Entries were sent to a consumer that acknowledges nothing."""
         for entry in entries:
             if entry.stored:
                 self._store.delete(self._lanes[entry.lane].number, entry.position)
 
-    def acked(self, entry: Entry) -> None:
+    def acked(self, entry: QueueEntry) -> None:
         self.unacked -= 1
         if entry.stored:
             self._store.delete(self._lanes[entry.lane].number, entry.position)
         self._broker.dirty.add(self)
 
-    def rejected(self, entry: Entry) -> None:
+    def rejected(self, entry: QueueEntry) -> None:
         """A consumer discards the message: it becomes a dead letter, or is gone."""
         self.unacked -= 1
         self._discard(entry, "rejected")
         self._broker.dirty.add(self)
 
-    def requeue(self, entries: Sequence[Entry]) -> None:
+    def requeue(self, entries: Sequence[QueueEntry]) -> None:
         """Take entries back to where they stood."""
         self.unacked -= len(entries)
         for entry in sorted(entries, reverse=True):
@@ -149,7 +149,7 @@ class BrokerQueue:
             if not given:
                 return
 
-    def get(self) -> Entry | None:
+    def get(self) -> QueueEntry | None:
         """Take one entry, not for a consumer."""
         self.used()
         self.drop_expired()
@@ -230,7 +230,7 @@ class BrokerQueue:
         times = [t for t in (message.expiration, self.definition.message_ttl) if t is not None]
         return self._broker.now() + min(times) if times else None
 
-    def _arm(self, entry: Entry | None = None) -> None:
+    def _arm(self, entry: QueueEntry | None = None) -> None:
         """Have expired entries dropped when the next one at the front is due."""
         fronts = [lane.peek() for lane in self._lanes.values()]
         due = min((e.expires for e in fronts if e and e.expires is not None), default=None)
@@ -284,7 +284,7 @@ class BrokerQueue:
             while self.ready_bytes > definition.max_bytes and len(self):
                 self._discard(self._pop(self._lowest()), "maxlen")
 
-    def _count_return(self, entry: Entry) -> bool:
+    def _count_return(self, entry: QueueEntry) -> bool:
         """Count that a message of a quorum queue came back; False if that was once too often."""
         entry.deliveries += 1
         limit = self.definition.delivery_limit
@@ -305,26 +305,26 @@ class BrokerQueue:
             return int(priority > QUORUM_HIGH)
         return min(priority, self.definition.max_priority)
 
-    def _lane_of(self, level: int) -> Lane:
+    def _lane_of(self, level: int) -> QueueLane:
         lane = self._lanes.get(level)
         if lane is None:
             broker = self._broker
             number = self.first_lane + level if self.first_lane else 0
-            lane = Lane(self, number, level, broker.store, broker.codec.decode, broker.bound)
+            lane = QueueLane(self, number, level, broker.store, broker.codec.decode, broker.bound)
             self._lanes[level] = lane
             self._lanes = dict(sorted(self._lanes.items(), reverse=True))
         return lane
 
-    def _lowest(self) -> Lane:
+    def _lowest(self) -> QueueLane:
         """The lane of the lowest priority that holds something."""
         return next(lane for lane in reversed(self._lanes.values()) if len(lane))
 
-    def _pop(self, lane: Lane) -> Entry:
+    def _pop(self, lane: QueueLane) -> QueueEntry:
         entry = lane.take()
         self.ready_bytes -= entry.message.body_size
         return entry
 
-    def _write(self, lane: Lane, entry: Entry) -> None:
+    def _write(self, lane: QueueLane, entry: QueueEntry) -> None:
         if not lane.number:  # of a queue that is not durable, and became long
             lane.number = self._broker.new_lanes(1)
         head, body = entry.message.parts()
@@ -350,16 +350,18 @@ class BrokerQueue:
                 consumer.deliver(entries)
         return len(entries)
 
-    def _take(self, most: int, unmarked: bool = False) -> list[Entry]:
-        """Remove up to so many entries from the front, those of high priority first."""
-        taken: list[Entry] = []
+    def _take(self, most: int, unmarked: bool = False) -> list[QueueEntry]:
+        """Remove up to that many entries from the front, those of high priority first."""
+        taken: list[QueueEntry] = []
         for lane in self._lanes.values() if self._many else (self._lane,):
             self._take_from(lane, most - len(taken), taken, unmarked)
             if len(taken) >= most:
                 break
         return taken
 
-    def _take_from(self, lane: Lane, most: int, taken: list[Entry], unmarked: bool) -> None:
+    def _take_from(
+        self, lane: QueueLane, most: int, taken: list[QueueEntry], unmarked: bool
+    ) -> None:
         size = 0
         for _ in range(most):
             entry = lane.peek()
@@ -376,7 +378,7 @@ class BrokerQueue:
             size += entry.message.body_size
         self.ready_bytes -= size
 
-    def _discard(self, entry: Entry, reason: str) -> None:
+    def _discard(self, entry: QueueEntry, reason: str) -> None:
         """Make a dead letter of an entry that is out of the lanes, and delete it."""
         if self.definition.dead_letter_exchange is not None:
             self.vhost.dead_letter(self, entry.message, reason)

@@ -13,8 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from headgate.broker.message import BrokerMessage, Entry
-from headgate.store import PREFIX_DIGITS, Row
+from headgate.broker.message import BrokerMessage, QueueEntry
+from headgate.store import PREFIX_DIGITS, StoredRow
 
 Decode: TypeAlias = Callable[[bytes, bytes], BrokerMessage]
 
@@ -22,18 +22,18 @@ _STATE: Final = struct.Struct(">Hq")
 _HEAD: Final = PREFIX_DIGITS + _STATE.size
 
 
-def make_record(entry: Entry, head: bytes, body: bytes) -> bytes:
+def make_record(entry: QueueEntry, head: bytes, body: bytes) -> bytes:
     """The record of an entry whose message has these parts."""
     state = _STATE.pack(entry.deliveries, entry.expires or 0)
     return b"".join((b"%06d" % (_HEAD + len(head)), state, head, body))
 
 
-def read_entry(row: Row, lane: int, decode: Decode) -> Entry:
+def read_entry(row: StoredRow, lane: int, decode: Decode) -> QueueEntry:
     """The entry that a row holds."""
     record = row.record
     end = int(record[:PREFIX_DIGITS])
     deliveries, expires = _STATE.unpack_from(record, PREFIX_DIGITS)
     message = decode(record[_HEAD:end], record[end:] if row.body is None else row.body)
-    entry = Entry(row.position, message, lane, expires or None)
+    entry = QueueEntry(row.position, message, lane, expires or None)
     entry.deliveries, entry.stored, entry.body_id = deliveries, True, row.body_id
     return entry

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
 
 from headgate.broker.dead_letters import goes_in_circles, make_dead_letter
 from headgate.broker.definition import check_equivalent, define_queue, type_name
-from headgate.broker.message import BrokerMessage, Entry
+from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.queue import BrokerQueue
 from headgate.broker.refusals import (
     AccessRefused,
@@ -34,7 +34,7 @@ MAX_ROUTES: Final = 100_000
 class ReplyTaker(Protocol):
     """Takes direct replies."""
 
-    def deliver(self, entries: Sequence[Entry]) -> None:
+    def deliver(self, entries: Sequence[QueueEntry]) -> None:
         """Send them."""
 
 

@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
 from headgate.errors import (
     NotPermitted,
-    RoutingError,
-    TopologyError,
     UnknownExchange,
     UnknownQueue,
 )
@@ -50,13 +48,11 @@ from headgate.routing.declarations import (
     make_queue,
 )
 from headgate.routing.definitions import read_definitions, write_definitions
-from headgate.routing.definitions.document import Definitions, Located
+from headgate.routing.definitions.document import Definitions, perform_all
 from headgate.routing.exchanges import INDEXES, DefaultIndex, ExchangeIndex
 from headgate.routing.explain import Explained, explain_bindings
+from headgate.routing.incoming import Incoming, add_incoming, list_incoming, remove_incoming
 from headgate.routing.values import Envelope
-
-# The bindings to a queue or an exchange: none, one as most have, or several.
-Incoming: TypeAlias = Binding | dict[Binding, None] | None
 
 
 class Topology:
@@ -323,10 +319,10 @@ class Topology:
         """Declare and bind all; an entry that is refused is named."""
         topology = cls()
         with pause_collector():
-            _perform(topology.declare_exchange, definitions.exchanges)
-            _perform(topology.declare_queue, definitions.queues)
+            perform_all(topology.declare_exchange, definitions.exchanges)
+            perform_all(topology.declare_queue, definitions.queues)
             with topology._bulk(topology._indexes.keys()):
-                _perform(topology._bind, definitions.bindings)
+                perform_all(topology._bind, definitions.bindings)
         return topology
 
     def definitions(self) -> Definitions:
@@ -452,7 +448,7 @@ class Topology:
             if type(given_filter) is not str:
                 binding = binding.with_filter(text)
         if index.bind(binding, tree):
-            _add_incoming(targets, binding)
+            add_incoming(targets, binding)
         return binding
 
     def _delete_binding(self, binding: Binding) -> bool:
@@ -468,41 +464,18 @@ class Topology:
         if index is None or not index.unbind(binding):
             return False
         targets = self._targets(binding)
-        incoming = targets.get(binding.destination)  # None where the target is being deleted
-        if isinstance(incoming, dict):
-            del incoming[binding]
-        if incoming in (binding, {}):
-            targets[binding.destination] = None
+        remove_incoming(targets, binding)
         if self.on_removal is not None:
             self.on_removal(binding)
         return True
 
     def _delete_bindings(self, incoming: Incoming) -> None:
         """Delete the bindings to a queue or an exchange that was deleted."""
-        for binding in list(incoming) if isinstance(incoming, dict) else [incoming]:
-            if binding is not None:
-                self._delete_binding(binding)
+        for binding in list_incoming(incoming):
+            self._delete_binding(binding)
 
     def _targets(self, binding: Binding) -> dict[str, Incoming]:
         return self._queues if binding.kind == "queue" else self._exchanges
-
-
-def _add_incoming(targets: dict[str, Incoming], binding: Binding) -> None:
-    incoming = targets[binding.destination]
-    if incoming is None:
-        targets[binding.destination] = binding
-    elif isinstance(incoming, dict):
-        incoming[binding] = None
-    else:
-        targets[binding.destination] = {incoming: None, binding: None}
-
-
-def _perform(step: Callable[..., object], entries: list[Located]) -> None:
-    for where, keywords in entries:
-        try:
-            step(**keywords)
-        except (RoutingError, TypeError) as problem:
-            raise TopologyError(f"{where}: {problem}") from problem
 
 
 def _rebuild(
@@ -520,5 +493,5 @@ def _rebuild(
     with topology._bulk(topology._indexes.keys()):
         for binding, tree in bindings:
             if topology._indexes[binding.source].bind(binding, tree):
-                _add_incoming(topology._targets(binding), binding)
+                add_incoming(topology._targets(binding), binding)
     return topology

@@ -8,16 +8,16 @@ if TYPE_CHECKING:
     from headgate.store.contract import PREFIX_DIGITS as PREFIX_DIGITS
     from headgate.store.contract import Contents as Contents
     from headgate.store.contract import LaneFacts as LaneFacts
-    from headgate.store.contract import Row as Row
     from headgate.store.contract import Store as Store
-    from headgate.store.memory import MemoryStore as MemoryStore
+    from headgate.store.contract import StoredRow as StoredRow
+    from headgate.store.memory import InMemoryStore as InMemoryStore
     from headgate.store.sqlite import SqliteStore as SqliteStore
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "contract": ["PREFIX_DIGITS", "Contents", "LaneFacts", "Row", "Store"],
-            "memory": ["MemoryStore"],
+            "contract": ["PREFIX_DIGITS", "Contents", "LaneFacts", "StoredRow", "Store"],
+            "memory": ["InMemoryStore"],
             "sqlite": ["SqliteStore"],
         },
     )

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 Stored: TypeAlias = bytes | tuple[bytes, int]
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Records at successive positions, whose shared bodies have successive numbers, if they have any."""
 
     first: int
@@ -75,7 +75,7 @@ class Changes:
         self.cleared.add(lane)
 
 
-def runs_of(rows: dict[int, Stored]) -> Iterator[Run]:
+def runs_of(rows: dict[int, Stored]) -> Iterator[RecordRun]:
     """The rows of one lane, which were appended in order, as runs."""
     positions, stored = list(rows), list(rows.values())
     start = 0
@@ -83,9 +83,9 @@ def runs_of(rows: dict[int, Stored]) -> Iterator[Run]:
         end = _end_of_run(positions, stored, start)
         head = stored[start]
         if isinstance(head, bytes):
-            yield Run(positions[start], None, tuple(stored[start:end]))  # type: ignore[arg-type]
+            yield RecordRun(positions[start], None, tuple(stored[start:end]))  # type: ignore[arg-type]
         else:
-            yield Run(positions[start], head[1], tuple(row[0] for row in stored[start:end]))  # type: ignore[misc]
+            yield RecordRun(positions[start], head[1], tuple(row[0] for row in stored[start:end]))  # type: ignore[misc]
         start = end
 
 

@@ -20,7 +20,7 @@ RETRY_S: Final = 1.0
 Post = Callable[[Callable[[], None]], object]  # calls a function in the thread of the broker
 
 
-class Committer:
+class GroupCommitter:
     """Takes changes from the thread of the broker, and writes them with `write` in its own."""
 
     def __init__(

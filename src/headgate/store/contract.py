@@ -24,7 +24,7 @@ PREFIX_DIGITS: Final = 6
 MAX_POSITION: Final = 1 << 36  # of a lane; their number is at most 1 << 27
 
 
-class Row(NamedTuple):
+class StoredRow(NamedTuple):
     """A row of a lane. `body` is the shared body, None where the record holds its own."""
 
     position: int
@@ -114,7 +114,7 @@ class Store(ABC):
         """Read everything but the rows."""
 
     @abstractmethod
-    def page(self, lane: int, after: int, limit: int, max_bytes: int) -> list[Row]:
+    def page(self, lane: int, after: int, limit: int, max_bytes: int) -> list[StoredRow]:
         """Read rows above a position in order: at most `limit`, and not many more bytes than `max_bytes`."""
 
     @abstractmethod

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from headgate.store.changes import Changes, Stored
 from headgate.store.committer import Post
-from headgate.store.contract import Contents, LaneFacts, Row, Store, body_size
+from headgate.store.contract import Contents, LaneFacts, Store, StoredRow, body_size
 
 _Key = TypeVar("_Key")
 
 
-class MemoryStore(Store):
+class InMemoryStore(Store):
     """Committed rows in dictionaries. A commit is done at the next turn of the broker."""
 
     def __init__(self, post: Post) -> None:
@@ -40,17 +40,17 @@ class MemoryStore(Store):
         lanes = {lane: self._facts(rows) for lane, rows in self._rows.items() if rows}
         return Contents(dict(self._definitions), lanes, dict(self._marks), len(self._delayed))
 
-    def page(self, lane: int, after: int, limit: int, max_bytes: int) -> list[Row]:
+    def page(self, lane: int, after: int, limit: int, max_bytes: int) -> list[StoredRow]:
         rows = self._rows.get(lane, {})
         positions = sorted(rows)
-        found: list[Row] = []
+        found: list[StoredRow] = []
         size = 0
         for position in positions[bisect_right(positions, after) :][:limit]:
             stored = rows[position]
             if isinstance(stored, bytes):
-                found.append(Row(position, stored))
+                found.append(StoredRow(position, stored))
             else:
-                found.append(Row(position, stored[0], self._bodies[stored[1]], stored[1]))
+                found.append(StoredRow(position, stored[0], self._bodies[stored[1]], stored[1]))
             size += len(found[-1].record) + len(found[-1].body or b"")
             if size >= max_bytes:
                 break

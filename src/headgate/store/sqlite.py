@@ -17,17 +17,17 @@ import apsw
 
 from headgate.errors import StoreCorrupt, StoreLocked, StoreTooNew
 from headgate.store.changes import Changes, ranges_of, runs_of
-from headgate.store.committer import Committer, Post
+from headgate.store.committer import GroupCommitter, Post
 from headgate.store.contract import (
     MAX_POSITION,
     PREFIX_DIGITS,
     Contents,
     LaneFacts,
-    Row,
     Store,
+    StoredRow,
 )
 
-Synchronous: TypeAlias = OneOf["FULL", "NORMAL", "OFF"]
+StoreSync: TypeAlias = OneOf["FULL", "NORMAL", "OFF"]
 
 FORMAT: Final = 1
 APPLICATION: Final = 0x48474154  # "HGAT"
@@ -71,7 +71,7 @@ class SqliteStore(Store):
         path: Path,
         post: Post,
         *,
-        synchronous: Synchronous = "FULL",
+        synchronous: StoreSync = "FULL",
         on_trouble: Callable[[Exception | None], None] | None = None,
     ) -> None:
         self.path = path
@@ -81,7 +81,7 @@ class SqliteStore(Store):
         last_body = self._value("SELECT max(id) FROM body")
         super().__init__(1 + (last_body or 0))
         self._shares = last_body is not None  # whether a row may name a shared body
-        self._committer = Committer(self._write, post, on_trouble)
+        self._committer = GroupCommitter(self._write, post, on_trouble)
 
     def commit(self, then: Callable[[], None] | None = None) -> None:
         if then is not None:
@@ -109,8 +109,8 @@ class SqliteStore(Store):
             self._value("SELECT count(*) FROM delayed"),
         )
 
-    def page(self, lane: int, after: int, limit: int, max_bytes: int) -> list[Row]:
-        found: list[Row] = []
+    def page(self, lane: int, after: int, limit: int, max_bytes: int) -> list[StoredRow]:
+        found: list[StoredRow] = []
         size = 0
         names = {
             "mask": _MASK,
@@ -119,7 +119,7 @@ class SqliteStore(Store):
             "limit": limit,
         }
         for row in self._reading.execute(PAGE, names):
-            found.append(Row(*row))
+            found.append(StoredRow(*row))
             size += len(row[1]) + len(row[2] or b"")
             if size >= max_bytes:
                 break
@@ -188,7 +188,7 @@ class SqliteStore(Store):
         return self._reading.execute(text).get
 
 
-def _open(path: Path, synchronous: Synchronous) -> apsw.Connection:
+def _open(path: Path, synchronous: StoreSync) -> apsw.Connection:
     try:
         database = apsw.Connection(str(path))
         database.set_busy_timeout(5_000)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.store import MemoryStore, Row, SqliteStore, Store
+from headgate.store import InMemoryStore, SqliteStore, Store, StoredRow
 
 
 def record(body: bytes, prefix: bytes = b"") -> bytes:
@@ -39,7 +39,7 @@ class Bench:
 
     def open(self) -> Store:
         if self.kind == "memory":
-            return MemoryStore(self.turns.post)
+            return InMemoryStore(self.turns.post)
         return SqliteStore(self.path, self.turns.post)
 
     def commit(self) -> None:
@@ -62,7 +62,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     made.store.close()
 
 
-def bodies(rows: list[Row]) -> list[bytes]:
+def bodies(rows: list[StoredRow]) -> list[bytes]:
     return [row.record[6:] + (row.body or b"") for row in rows]
 
 
@@ -155,7 +155,9 @@ def test_a_shared_body_is_there_for_each_row_until_the_last_is_deleted(bench):
     bench.commit()
     for lane in (1, 2, 3):
         store = bench.again()
-        assert store.page(lane, 0, 1, 1) == [Row(7, record(b"", b"%d" % lane), b"body", number)]
+        assert store.page(lane, 0, 1, 1) == [
+            StoredRow(7, record(b"", b"%d" % lane), b"body", number)
+        ]
         assert store.read().lanes[lane].body_bytes == 4
         store.delete(lane, 7)
         bench.commit()
