@@ -86,6 +86,15 @@ class ScanOptions(ReadOptions, total=False):
 class Stream:
     """An append-only log of messages in a directory.
 
+        from headgate import Stream
+
+        with Stream.create("data/orders", indexed=["region"]) as orders:
+            with orders.producer() as producer:
+                producer.publish(b"order 1", topic="orders.eu", headers={"region": "EU", "amount": 1200})
+                producer.publish(b"order 2", topic="orders.us", headers={"region": "US", "amount": 70})
+            found = [message.payload for message in orders.consume("region = 'EU' AND amount > 1000")]
+            assert found == [b"order 1"]
+
     Opening and reading take no lock. The first `producer` takes the writer's lock, which is released when the last one is
     closed; `append` keeps it until then, or until the stream is closed; `seal`, `trim` and `reconfigure` take it while
     they run.
@@ -132,9 +141,7 @@ class Stream:
         directory = Path(path)
         load_options(directory)
         with WriterLock(directory, "delete"):
-            delete_all_cold(directory)
-            (directory / OPTIONS_FILE).unlink()
-            shutil.rmtree(directory)
+            delete_files(directory)
 
     # ---- writing -------------------------------------------------------------------------------------
 
@@ -463,6 +470,13 @@ class Stream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def delete_files(directory: Path) -> None:
+    """Delete a stream, or what an interrupted deletion left of it. Needs the lock."""
+    delete_all_cold(directory)
+    (directory / OPTIONS_FILE).unlink(missing_ok=True)
+    shutil.rmtree(directory)
 
 
 def _refuse_foreign(directory: Path) -> None:
