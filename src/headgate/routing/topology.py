@@ -285,13 +285,12 @@ class Topology:
 
     def exchange(self, name: str) -> Exchange | None:
         """The exchange of this name, if there is one."""
-        index = self._indexes.get(name)
-        return None if index is None else index.exchange
+        return index.exchange if (index := self._indexes.get(name)) else None
 
     @property
     def exchanges(self) -> Mapping[str, Exchange]:
         with self._lock:
-            return {name: index.exchange for name, index in self._indexes.items()}
+            return {name: i.exchange for name, i in self._indexes.items()}
 
     @property
     def queues(self) -> Mapping[str, QueueDeclaration]:
@@ -310,7 +309,7 @@ class Topology:
     def __len__(self) -> int:
         """How many bindings there are."""
         with self._lock:
-            return sum(len(index.bindings) for index in self._indexes.values())
+            return sum(len(i.bindings) for i in self._indexes.values())
 
     # ---- files
 
@@ -376,17 +375,13 @@ class Topology:
             index = self._find_public(exchange)
             if answer is None or moment is not self._changes.moment:
                 answer = index.find(message)
-            if type(answer) is not Routed:
-                answer = self._walk(index, answer, message)
-            return answer  # type: ignore[return-value]
+            routed = answer if type(answer) is Routed else self._walk(index, answer, message)
+            return routed  # type: ignore[return-value]
 
     def _walk(
         self, start: ExchangeIndex, answer: RouteAnswer, message: Routable, by_key: bool = False
     ) -> Routed | None:
-        """Follow the answer of the first exchange through all exchanges the message reaches.
-
-        With `by_key`, None is returned as soon as something else than the topic must be looked at.
-        """
+        """Follow the answer of the first exchange; with `by_key` return None where more than the topic decides."""
         queues: Set[str] = frozenset()
         seen = {start.exchange.name}
         work = [start]
@@ -411,8 +406,7 @@ class Topology:
         return Routed(queues, not queues, tuple(index.exchange.name for index in work))
 
     def _add_exchange(self, exchange: Exchange) -> None:
-        index = INDEXES[exchange.type](exchange)
-        self._indexes[exchange.name] = index
+        self._indexes[exchange.name] = index = INDEXES[exchange.type](exchange)
         self._exchanges[exchange.name] = None
         if not exchange.internal:
             self._public[exchange.name] = index
@@ -425,7 +419,7 @@ class Topology:
             self._remove_binding(binding)
         del self._indexes[name]
         self._public.pop(name, None)
-        if self.on_removal is not None:
+        if self.on_removal:
             self.on_removal(index.exchange)
         self._delete_bindings(self._exchanges.pop(name))
         return True
