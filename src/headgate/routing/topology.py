@@ -62,6 +62,15 @@ Incoming: TypeAlias = Binding | dict[Binding, None] | None
 class Topology:
     """Declare, bind, and ask where a message goes.
 
+        from headgate import Message, Topology
+
+        topology = Topology()
+        topology.declare_exchange("orders", "topic")
+        topology.declare_queue("large")
+        topology.bind("orders", queue="large", key="orders.eu.#", filter="amount > 1000")
+        message = Message(b"order 1", topic="orders.eu.created", headers={"amount": 1200})
+        assert list(topology.route("orders", message).queues) == ["large"]
+
     Changes, and questions that must not see one half done, hold the lock. `route` first tries without it, and asks
     again under the lock if something was changed meanwhile.
     """

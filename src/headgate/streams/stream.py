@@ -86,6 +86,15 @@ class ScanOptions(ReadOptions, total=False):
 class Stream:
     """An append-only log of messages in a directory.
 
+        from headgate import Stream
+
+        with Stream.create("data/orders", indexed=["region"]) as orders:
+            with orders.producer() as producer:
+                producer.publish(b"order 1", topic="orders.eu", headers={"region": "EU", "amount": 1200})
+                producer.publish(b"order 2", topic="orders.us", headers={"region": "US", "amount": 70})
+            found = [message.payload for message in orders.consume("region = 'EU' AND amount > 1000")]
+            assert found == [b"order 1"]
+
     Opening and reading take no lock. The first `producer` takes the writer's lock, which is released when the last one is
     closed; `append` keeps it until then, or until the stream is closed; `seal`, `trim` and `reconfigure` take it while
     they run.
