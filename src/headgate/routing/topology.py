@@ -375,8 +375,7 @@ class Topology:
             index = self._find_public(exchange)
             if answer is None or moment is not self._changes.moment:
                 answer = index.find(message)
-            routed = answer if type(answer) is Routed else self._walk(index, answer, message)
-            return routed  # type: ignore[return-value]
+            return answer if type(answer) is Routed else self._walk(index, answer, message)  # type: ignore[return-value]
 
     def _walk(
         self, start: ExchangeIndex, answer: RouteAnswer, message: Routable, by_key: bool = False
