@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from headgate.filters.builder import topic as topic
     from headgate.filters.compile.arrow.rows import Columns as Columns
     from headgate.filters.cost import cheapest_first as cheapest_first
+    from headgate.filters.doubts import compared_kinds as compared_kinds
+    from headgate.filters.doubts import kind_class as kind_class
+    from headgate.filters.doubts import likely_mistakes as likely_mistakes
     from headgate.filters.explanation import DIALECTS as DIALECTS
     from headgate.filters.explanation import Explanation as Explanation
     from headgate.filters.explanation import explain as explain
@@ -98,6 +101,7 @@ else:
             ],
             "compile.arrow.rows": ["Columns"],
             "cost": ["cheapest_first"],
+            "doubts": ["compared_kinds", "kind_class", "likely_mistakes"],
             "explanation": ["DIALECTS", "Explanation", "explain"],
             "facts": [
                 "ChunkNumbers",

@@ -29,7 +29,13 @@ from headgate.matching import merge
 from headgate.routing.advice import BindingAdvice, TopologyProblem, find_problems, make_advice
 from headgate.routing.answers import Routable, RouteAnswer, Routed
 from headgate.routing.batches import RoutedBatch, route_rows
-from headgate.routing.bindings import Binding, FilterText, make_binding, parse_filter
+from headgate.routing.bindings import (
+    Binding,
+    FilterText,
+    check_bind_arguments,
+    make_binding,
+    parse_filter,
+)
 from headgate.routing.changes import ChangeLock, pause_collector
 from headgate.routing.declarations import (
     DEFAULT,
@@ -41,12 +47,13 @@ from headgate.routing.declarations import (
     check_equivalent,
     declaration_arguments,
     make_exchange,
+    make_queue,
 )
 from headgate.routing.definitions import read_definitions, write_definitions
 from headgate.routing.definitions.document import Definitions, Located
 from headgate.routing.exchanges import INDEXES, DefaultIndex, ExchangeIndex
 from headgate.routing.explain import Explained, explain_bindings
-from headgate.routing.values import Envelope, arguments_key
+from headgate.routing.values import Envelope
 
 # The bindings to a queue or an exchange: none, one as most have, or several.
 Incoming: TypeAlias = Binding | dict[Binding, None] | None
@@ -54,6 +61,15 @@ Incoming: TypeAlias = Binding | dict[Binding, None] | None
 
 class Topology:
     """Declare, bind, and ask where a message goes.
+
+        from headgate import Message, Topology
+
+        topology = Topology()
+        topology.declare_exchange("orders", "topic")
+        topology.declare_queue("large")
+        topology.bind("orders", queue="large", key="orders.eu.#", filter="amount > 1000")
+        message = Message(b"order 1", topic="orders.eu.created", headers={"amount": 1200})
+        assert list(topology.route("orders", message).queues) == ["large"]
 
     Changes, and questions that must not see one half done, hold the lock. `route` first tries without it, and asks
     again under the lock if something was changed meanwhile.
@@ -129,7 +145,7 @@ class Topology:
         arguments: Mapping[str, Any] | None = None,
     ) -> QueueDeclaration:
         """Declare a queue, which the default exchange reaches at once."""
-        queue = QueueDeclaration(name, durable, auto_delete, arguments_key(arguments or {}))
+        queue = make_queue(name, durable=durable, auto_delete=auto_delete, arguments=arguments)
         with self._changes:
             if name in self._queues:
                 declared = self._uncommon.get(name, QueueDeclaration(name))
@@ -174,6 +190,8 @@ class Topology:
     def bind_all(self, bindings: Iterable[Mapping[str, Any]]) -> None:
         """Bind many at once, each given as the arguments of a `bind`; those before one that is refused are bound."""
         entries = list(bindings)  # no code of the caller runs during the change
+        for keywords in entries:
+            check_bind_arguments(keywords)
         with self._changes, self._bulk({keywords.get("source", "") for keywords in entries}):
             for keywords in entries:
                 self._bind(**keywords)

@@ -129,6 +129,46 @@ def in_parquet(folder: Path) -> list[str]:
     return [p.decode() for file in files for p in pq.read_table(file)["payload"].to_pylist()]
 
 
+def test_a_table_has_typed_columns_and_folders_that_spark_reads_and_few_files(
+    tmp_path: Path, spark: SparkSession, seed: int
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(
+        dedent("""
+        [pipeline]
+        max_messages_per_trigger = 100
+        [source]
+        stream = "events"
+        [exchange]
+        type = "headers"
+        [[binding]]
+        queue = "all"
+        [[sink]]
+        queue = "all"
+        to = "parquet:out/orders"
+        schema = "topic string, region string, amount long, payload binary"
+        partition_by = ["region", "day(timestamp)"]
+        compact_after = 3
+        """)
+    )
+    sent = messages(Random(seed), "events", 500)
+    publish(tmp_path / "events", sent)
+    run_once(file, spark)
+    rows = spark.read.parquet(str(tmp_path / "out/orders"))
+    assert dict(rows.dtypes) == {
+        "topic": "string",
+        "amount": "bigint",
+        "payload": "binary",
+        "region": "string",
+        "day": "date",
+    }
+    found = {(bytes(row.payload), row.topic, row.region, row.amount) for row in rows.collect()}
+    assert found == {(m.payload, m.topic, m.headers["region"], m.headers["amount"]) for m in sent}
+    assert rows.count() == len(sent)
+    for folder in (tmp_path / "out/orders").glob("region=*/day=*"):
+        assert len(list(folder.glob("*.parquet"))) < 3
+
+
 def test_every_sink_holds_its_messages_over_many_batches_and_two_runs(
     tmp_path: Path, spark: SparkSession, seed: int
 ) -> None:

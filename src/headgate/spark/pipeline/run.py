@@ -84,12 +84,18 @@ def _start(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
         observe_counters(rows)
         .writeStream.format("headgate")
         .queryName(pipeline.name)
-        .option("destinations", json.dumps([{"to": place} for place in pipeline.places()]))
+        .option("destinations", json.dumps(destination_entries(pipeline)))
         .option("checkpointLocation", str(pipeline.checkpoint))
         .trigger(**_trigger(pipeline.trigger))
     )
     with _settings(spark, CHECKPOINT_SETTINGS):
         return writer.start()
+
+
+def destination_entries(pipeline: Pipeline) -> list[dict[str, str]]:
+    """The places of a pipeline, as the sink's option describes them."""
+    layouts = [(place, pipeline.layout_of(place)) for place in pipeline.places()]
+    return [{"to": place, **(layout.as_options() if layout else {})} for place, layout in layouts]
 
 
 def descriptor_rows(pipeline: Pipeline, spark: SparkSession) -> Callable[[str], DataFrame]:

@@ -118,6 +118,10 @@ class SegmentCatalog:
         self._relist_at = ended + _PATIENCE * (ended - began)
         self._hot = {path: hot for path, hot in self._hot.items() if path in self._listing}
 
+    def fresh(self) -> SegmentCatalog:
+        """Return another catalog of the same stream, for another reader."""
+        return SegmentCatalog(self._directory, self._sealed)
+
     @property
     def files(self) -> list[SegmentFile]:
         """The listed segments, oldest first."""

@@ -34,8 +34,15 @@ class Expiry:
         self._thread: threading.Thread | None = None
         self._wanted = False
 
+    @property
+    def _limited(self) -> bool:
+        options = self._writer.options
+        return options.max_age is not None or options.max_bytes is not None
+
     def begin(self) -> None:
         """Outline full segments and drop expired ones, at once or after the look that is under way."""
+        if not self._limited and self._writer.active_first_offset == self._rolled_at:
+            return
         with self._changing:
             self._wanted = True
             if self._thread is None and not self._closing.is_set():
@@ -81,7 +88,7 @@ class Expiry:
     def _drop(self) -> int:
         """Drop expired segments; return how many segments there are."""
         options = self._writer.options
-        if options.max_age is None and options.max_bytes is None:
+        if not self._limited:
             return 0
         dropped = delete_expired(
             self._writer,

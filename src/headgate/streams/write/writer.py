@@ -73,10 +73,13 @@ class Writer:
         self._shape = IndexShape.of(options)
         self._gate, self._committing = Lock(), RLock()
         self.maintaining = RLock()  # held while old segments are sealed or dropped
-        self.rolled = False  # there is a full segment that retention has not looked at yet
+        # There is a full segment that retention has not looked at yet; the last writer may have left one.
+        self.rolled = True
         self.outlines = Outlines(directory)  # for the holder of `maintaining`
         self.pending = PendingMessages(options.chunk_messages, options.chunk_bytes)
-        self.on_pending: Callable[[], None] = lambda: None  # called when messages begin to wait, or a segment is full
+        self.on_pending: Callable[[], None] = lambda: (
+            None
+        )  # called when messages begin to wait, or a segment is full
         self._taken_at = 0  # the offset of the first message that was taken out of `pending`
         self._appended_until = 0  # the offset behind the last appended chunk
         self._failed: StreamError | None = None  # for good
