@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.pipelines.definition import Reading as Reading
     from headgate.pipelines.definition import Sink as Sink
     from headgate.pipelines.definition import Source as Source
-    from headgate.pipelines.definition import Step as Step
+    from headgate.pipelines.definition import SqlStep as SqlStep
     from headgate.pipelines.definition import StreamSource as StreamSource
     from headgate.pipelines.definition import Trigger as Trigger
     from headgate.pipelines.definition import parse_states as parse_states
@@ -66,7 +66,7 @@ else:
                 "Reading",
                 "Sink",
                 "Source",
-                "Step",
+                "SqlStep",
                 "StreamSource",
                 "Trigger",
                 "parse_states",

@@ -37,7 +37,7 @@ class PayloadColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SqlStep:
     """A SQL query over the messages so far, which it calls `messages`."""
 
     sql: str
@@ -51,7 +51,7 @@ class Reading:
     schema: str | None = None  # headers of a stream or queue as columns, for the steps
     payload: PayloadColumns | None = None
     casts: NamePairs = ()  # (column, type)
-    steps: tuple[Step, ...] = ()
+    steps: tuple[SqlStep, ...] = ()
     malformed: str | None = (
         None  # of a stream or queue: what to do with a payload that cannot be decoded
     )

@@ -19,7 +19,7 @@ from headgate.pipelines.definition import (
     PayloadColumns,
     Reading,
     Source,
-    Step,
+    SqlStep,
 )
 from headgate.pipelines.places import absolute_path
 from headgate.pipelines.tables import Problems, TomlTable
@@ -105,15 +105,15 @@ def _schema_text(table: TomlTable, format: str, schema: str, base: Path) -> str:
     return schema
 
 
-def _step(table: TomlTable) -> Step:
+def _step(table: TomlTable) -> SqlStep:
     table.allow_only("sql", "watermark")
     sql = table.required_text("sql", '"SELECT *, amount * 2 AS twice FROM messages"')
     text = table.text("watermark")
     if text is None:
-        return Step(sql)
+        return SqlStep(sql)
     column, _, delay = text.strip().partition(" ")
     if not delay:
         table.add_problem(
             f'watermark is a column and a delay: "timestamp 10 minutes", not {text!r}'
         )
-    return Step(sql, (column, delay.strip()))
+    return SqlStep(sql, (column, delay.strip()))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.pipelines.definition import PayloadColumns, Step
+from headgate.pipelines.definition import PayloadColumns, SqlStep
 from headgate.pipelines.layout import TableLayout
 from headgate.pipelines.places import SparkPlace, parse_place
 from headgate.spark.pipeline.run import source_options
@@ -32,7 +32,7 @@ def test_payload_casts_and_steps_are_read_in_order(tmp_path: Path) -> None:
     reading = pipeline.reading
     assert reading.payload == PayloadColumns("json", "a string, b long")
     assert reading.casts == (("b", "double"),)
-    assert reading.steps == (Step("SELECT 1"), Step("SELECT 2", ("timestamp", "10 minutes")))
+    assert reading.steps == (SqlStep("SELECT 1"), SqlStep("SELECT 2", ("timestamp", "10 minutes")))
     assert pipeline.malformed == "drop"
     assert not read(tmp_path, ISSUE).reading
 

@@ -17,7 +17,7 @@ from headgate.pipelines import (
     Pipeline,
     QueueSource,
     Source,
-    Step,
+    SqlStep,
 )
 from headgate.spark.filter_column import map_views, to_column
 from headgate.spark.pipeline.formats import RECORD, drop_record, format_rows, read_problem
@@ -259,7 +259,7 @@ def _column_views(rows: DataFrame) -> Callable[[Field, View], SparkColumn | None
 # ---- steps -------------------------------------------------------------------------------------------
 
 
-def run_step(spark: SparkSession, rows: DataFrame, step: Step) -> DataFrame:
+def run_step(spark: SparkSession, rows: DataFrame, step: SqlStep) -> DataFrame:
     """The rows of the step's query; malformed records pass it by."""
     from pyspark.sql import functions
 
