@@ -36,6 +36,8 @@ def test_a_document_runs_from_top_to_bottom(document, tmp_path, monkeypatch, req
     found = list(blocks(document))
     if any("spark" in block.text or "pipeline" in block.text for block in found):
         request.getfixturevalue("spark")
+    if any("import polars" in block.text for block in found):
+        pytest.importorskip("polars")
     names = {"__name__": "document"}
     for block in found:
         perform(block, document, names)
