@@ -37,6 +37,7 @@ from headgate.routing.bindings import (
     parse_filter,
 )
 from headgate.routing.changes import ChangeLock, pause_collector
+from headgate.routing.choosing import EXCHANGE_INDEXES
 from headgate.routing.declarations import (
     DEFAULT,
     RESERVED,
@@ -51,7 +52,7 @@ from headgate.routing.declarations import (
 )
 from headgate.routing.definitions import read_definitions, write_definitions
 from headgate.routing.definitions.document import Definitions, Located
-from headgate.routing.exchanges import INDEXES, DefaultIndex, ExchangeIndex
+from headgate.routing.exchanges import DefaultIndex, ExchangeIndex
 from headgate.routing.explain import Explained, explain_bindings
 from headgate.routing.values import Envelope
 
@@ -251,7 +252,7 @@ class Topology:
         with self._lock:
             routed = self.route(exchange, message)
             passed = [self._indexes[name] for name in routed.via]
-            return Explained(routed, tuple(explain_bindings(passed, message)))  # type: ignore[arg-type]
+            return Explained(routed, tuple(explain_bindings(passed, message, routed)))  # type: ignore[arg-type]
 
     def validate(self) -> list[TopologyProblem]:
         """What is declared and has no effect: missing alternates, bindings that never match."""
@@ -377,7 +378,7 @@ class Topology:
         return Routed(queues, not queues, tuple(index.exchange.name for index in work))
 
     def _add_exchange(self, exchange: Exchange) -> None:
-        index = INDEXES[exchange.type](exchange)
+        index = EXCHANGE_INDEXES[exchange.type](exchange)
         self._indexes[exchange.name] = index
         self._exchanges[exchange.name] = None
         if not exchange.internal:
