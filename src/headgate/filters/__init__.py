@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from headgate.filters.nodes import Scope as Scope
     from headgate.filters.nodes import TopicMatch as TopicMatch
     from headgate.filters.nodes import View as View
+    from headgate.filters.nodes import check_depth as check_depth
     from headgate.filters.nodes import depends_on_time as depends_on_time
     from headgate.filters.nodes import fields_read as fields_read
     from headgate.filters.nodes import join_terms as join_terms
@@ -147,6 +148,7 @@ else:
                 "TopicMatch",
                 "VIEWS",
                 "View",
+                "check_depth",
                 "depends_on_time",
                 "fields_read",
                 "join_terms",
