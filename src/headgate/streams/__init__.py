@@ -16,9 +16,14 @@ if TYPE_CHECKING:
     from headgate.streams.options import StreamOptions as StreamOptions
     from headgate.streams.options import load_options as load_options
     from headgate.streams.read.async_consumer import AsyncStreamConsumer as AsyncStreamConsumer
+    from headgate.streams.read.consumer import StreamConsumer as StreamConsumer
+    from headgate.streams.read.cursors import Cursors as Cursors
+    from headgate.streams.read.plan import ScanStats as ScanStats
+    from headgate.streams.read.scan import Scan as Scan
     from headgate.streams.stream import Stream as Stream
     from headgate.streams.superstream import SuperStream as SuperStream
     from headgate.streams.write.async_producer import AsyncProducer as AsyncProducer
+    from headgate.streams.write.producer import Producer as Producer
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -33,7 +38,12 @@ else:
                 "StreamOptions",
                 "load_options",
             ],
+            "read.consumer": ["StreamConsumer"],
+            "read.cursors": ["Cursors"],
+            "read.plan": ["ScanStats"],
+            "read.scan": ["Scan"],
             "stream": ["Stream"],
             "superstream": ["SuperStream"],
+            "write.producer": ["Producer"],
         },
     )

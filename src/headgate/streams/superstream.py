@@ -64,7 +64,15 @@ def key_of(message: Message) -> str | None:
 
 
 class SuperStream:
-    """N streams under one name."""
+    """N streams under one name.
+
+    from headgate import SuperStream
+
+    with SuperStream.create("data/readings", partitions=4) as readings:
+        with readings.producer() as producer:
+            producer.publish(b"21.5", key="sensor-7")  # equal keys go to one partition, in order
+        assert [message.payload for message in readings.consume()] == [b"21.5"]
+    """
 
     def __init__(self, path: Path, partitions: Iterable[Stream]) -> None:
         """Use `SuperStream.create` or `SuperStream.open`."""

@@ -18,9 +18,9 @@ from headgate.pipelines import Account
 
 _PREFIX: Final = "headgate_pipeline_"
 _COUNTERS: Final = {
-    "read": "Messages that passed the source's filter.",
+    "read": "Messages that passed the source's filter, and without a dead letter the conditions of the bindings.",
     "routed": "Messages that at least one queue got.",
-    "unroutable": "Messages that no queue got.",
+    "unroutable": "Messages that were read and that no queue got.",
     "malformed": "Records of the source that are no messages.",
     "chunks_skipped": "Chunks of streams that were skipped without opening them.",
     "chunks_opened": "Chunks of streams that were opened.",

@@ -58,7 +58,15 @@ LONGEST_SLEEP: Final = 5.0  # seconds; in case the kernel misses a change
 
 
 class StreamConsumer(Iterator[Message]):
-    """The messages a query selects, in offset order."""
+    """The messages a query selects, in offset order.
+
+    with Stream.open("data/orders") as orders:
+        with orders.consume(cursor="billing") as consumer:
+            first = next(consumer)
+            consumer.commit()
+        with orders.consume(cursor="billing") as consumer:  # goes on behind what was committed
+            assert consumer.position == 1
+    """
 
     def __init__(
         self,
