@@ -1,4 +1,4 @@
-"""headgate schedule: add, ls, rm, run. A schedule publishes a message again and again, by a cron expression."""
+"""headgate schedule: add, ls, rm, run. A schedule publishes a message repeatedly, by a cron expression."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def add(
         ),
     ] = "one",
 ) -> None:
-    """Publish a message again and again, while a worker or `headgate schedule run` runs; or change a schedule.
+    """Publish a message repeatedly, while a worker or `headgate schedule run` runs; or change a schedule.
 
     Example: headgate schedule add report "30 4 * * 1-5" daily --queue reports --timezone Europe/Berlin
     """

@@ -1,4 +1,4 @@
-"""Schedules: messages that are published again and again, by a cron expression; and which of their runs are due.
+"""Schedules: messages that are published repeatedly, by a cron expression; and which of their runs are due.
 
 A schedule is a row in the database, with the time of its next run. A scheduler publishes what is due and moves that time on in one
 transaction that holds the row: so any number of schedulers may run, and each run is published once.

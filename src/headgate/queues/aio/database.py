@@ -223,7 +223,7 @@ class AsyncDatabase:
         missed: MissedRuns = "one",
         **fields: Unpack[MessageDetails],
     ) -> None:
-        """Publish a message again and again, while a scheduler or a worker runs; a schedule of that name is changed.
+        """Publish a message repeatedly, while a scheduler or a worker runs; a schedule of that name is changed.
 
         cron      minute, hour, day, month, weekday: "30 4 * * 1-5"; with seconds before them; or "@hourly", "@daily", …
         queue     where to publish; without it, to all subscriptions that match
