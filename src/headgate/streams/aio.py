@@ -32,7 +32,7 @@ from headgate.filters import FilterLike, as_filter
 from headgate.message import Message, MessageFields, as_message, validate
 from headgate.streams.event_loop import FileChanges, Lane, call_in_thread
 from headgate.streams.options import StreamOptionFields, StreamOptions
-from headgate.streams.read.consumer import LONGEST_SLEEP, StreamConsumer
+from headgate.streams.read.consumer import StreamConsumer
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.stream import ConsumeOptions, Stream
 from headgate.streams.write.producer import FilterValue, Producer
@@ -427,10 +427,10 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         if self._changes is None:
             self._changes = FileChanges(self._directory)
             return True  # one more look finds what was published before the watch began
-        left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
-        if left <= 0:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
             return False
-        await self._changes.wait(min(left, LONGEST_SLEEP))
+        await self._changes.wait(left)
         return True
 
     async def commit(self) -> None:

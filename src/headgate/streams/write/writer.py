@@ -15,7 +15,6 @@ from itertools import count, repeat
 from pathlib import Path
 from threading import Lock, RLock
 
-from headgate import file_watch as wake
 from headgate.clock import now_us
 from headgate.columns import (
     Arrays,
@@ -25,6 +24,7 @@ from headgate.columns import (
     shred_chunk,
 )
 from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamWriteError
+from headgate.file_watch import Announcer
 from headgate.files import remove_files
 from headgate.forks import call_in_child
 from headgate.message import Message
@@ -91,6 +91,7 @@ class Writer:
         except BaseException:
             self._lock.release()
             raise
+        self._announcer = Announcer(directory)  # nobody else changes what readers watch
         self._pid = os.getpid()
         call_in_child(self, Writer._leave_to_parent)
 
@@ -297,7 +298,7 @@ class Writer:
         if always or durable:
             log.settle(log.end)
         self.producers.commit()
-        wake.notify(self.directory)
+        self._announcer.notify()
 
     @contextmanager
     def _rollback_on_error(self) -> Iterator[None]:
@@ -317,6 +318,7 @@ class Writer:
             self._fail(write_error(self.directory, problem))
         if self._log.next_offset == self._appended_until:  # committed before it was interrupted
             self.producers.commit()
+            self._announcer.notify()
         self.producers.rollback()
 
     # ---- segments ------------------------------------------------------------------------------------
@@ -413,6 +415,7 @@ class Writer:
                 with self._gate:
                     self._fail(StreamClosed(f"{self.directory} was closed"))
                     self._log.close()
+                self._announcer.close()  # before: from then on others write
                 self._lock.release()
 
     def _leave_to_parent(self) -> None:
