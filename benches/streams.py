@@ -26,9 +26,9 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
+from open_streams import bench_open_streams
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
-from open_streams import bench_open_streams
 from stream_history import bench_absent, bench_consume, bench_history, bench_partitions
 
 from headgate.filters.compile.python import compile_predicate
