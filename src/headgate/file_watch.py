@@ -1,7 +1,7 @@
 """Wait for changes in directories, by this process or another; polling only where the kernel does not report them.
 
 All watches of a process share one inotify instance, and one thread that reads it: the kernel grants a user few instances
-(128 by default), and a thread for each watch would be too many. The thread runs as long as somebody waits.
+(128 by default), and a thread for each watch would be too many. The thread runs while there are watches.
 
 A process that is the only one to change a directory says so with an `Announcer`, and then wakes the watches of this
 process itself; the kernel is asked about the directories that others change. Where the kernel refuses, or elsewhere than on
@@ -49,7 +49,7 @@ class Watch:
     ) -> None:
         """Watch directories; only files whose name is accepted wake.
 
-        `on_change` is called instead, by the thread that wakes, and must not block; then nobody waits.
+        `on_change` is called instead, by the thread that wakes, and must not block; such a watch is not waited for.
         """
         self.directories, self.accepts = [os.path.abspath(d) for d in directories], accepts
         self._on_change, self._closed = on_change, False

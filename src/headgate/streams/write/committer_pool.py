@@ -1,7 +1,7 @@
 """The threads behind the writers of a process: one while their work is quick, more while some of it is blocked.
 
 A job is run when it is due or was called, in one thread at a time. One thread, the leader, sleeps until then, and runs it.
-While it does, nobody leads. Another thread stands by: it leads as soon as the job says that it is going to wait for
+Meanwhile there is no leader. Another thread stands by: it leads as soon as the job says that it is going to wait for
 the disk, and otherwise looks every few milliseconds whether a job is overdue, because the first is blocked; then a
 new thread stands by. So a disk that hangs holds up the streams on it and no others, as long as they are fewer than the threads.
 """
@@ -29,7 +29,7 @@ _NEVER: Final = float("inf")
 
 
 class Job:
-    """Work that is done again and again. Any thread may call and close it."""
+    """Work that is repeated when it is due. Any thread may call and close it."""
 
     def __init__(self, pool: CommitterPool, run: Callable[[], float | None]) -> None:
         self._pool, self.run = pool, run
@@ -174,7 +174,7 @@ class CommitterPool:
                 self._dozes = quiet >= _QUIET_LOOKS and leads
 
     def relieve(self) -> None:
-        """Have the thread that stands by lead, if nobody does."""
+        """Have the thread that stands by lead, if no other thread does."""
         with self._lock:
             if self._stands_by and self._leads_until is None:
                 self._is_relieved, self._dozes = True, False

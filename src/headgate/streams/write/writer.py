@@ -92,7 +92,9 @@ class Writer:
         except BaseException:
             self._lock.release()
             raise
-        self._announcer = Announcer(directory)  # nobody else changes what readers watch
+        self._announcer = Announcer(
+            directory
+        )  # as long as it holds the lock, no other process changes what readers watch
         self._pid = os.getpid()
         call_in_child(self, Writer._leave_to_parent)
 
