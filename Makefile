@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BENCH  := .venv-bench
 FOUND  := benches/results/latest.json
+TABLES := README.md docs/reference/benchmarks.md
 TESTS  ?= tests
 SHARED := -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check generate bench bench-quick docs clean
+.PHONY: help demo test test-full check generate bench bench-quick docs site clean
 
 help:  ## print the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,21 +33,25 @@ check: $(READY)  ## formatting, lint, types, import contracts
 generate: $(READY)  ## write the sync API of queues from the asyncio API
 	$(BIN)/python tools/generate_sync.py
 
-bench: $(BENCH)/.ready  ## measure next to the alternatives and write the table in README.md: an hour (ONLY=spark)
-	$(BENCH)/bin/headgate bench --json $(FOUND) --readme README.md $(addprefix --only ,$(ONLY))
+bench: $(BENCH)/.ready  ## measure next to the alternatives and write the tables in README.md and docs: an hour (ONLY=spark)
+	$(BENCH)/bin/headgate bench --out $(FOUND) $(addprefix --into ,$(TABLES)) $(addprefix --only ,$(ONLY))
 
 bench-quick: $(BENCH)/.ready  ## measure with less data and write nothing: some minutes
 	$(BENCH)/bin/headgate bench --quick $(addprefix --only ,$(ONLY))
 
-docs: $(READY)  ## write the reference of the command line
+docs: $(READY)  ## write the references of the command line and of the Python API
 	$(BIN)/python -m headgate.cli.reference > docs/reference/cli.md
+	$(BIN)/python tools/api_reference.py
+
+site: $(READY)  ## build the documentation as a web site, into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:  ## delete what set-up and tests leave behind
 	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev,docs]'
 	touch $@
 
 $(BENCH)/.ready: pyproject.toml constraints.txt

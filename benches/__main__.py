@@ -1,6 +1,6 @@
 """Run all benches one after the other, each in its own process, and print a table of their figures.
 
-    python benches [--quick] [--only GROUP] [--json PATH] [--readme PATH] [--show PATH]
+    python benches [--quick] [--only GROUP] [--json PATH] [--into DOCUMENT] [--show PATH]
 
 GROUP is filters, streams, routing, queues or spark, or one part of them: spark/growth. With --only, --json adds to an
 existing file. After a bench that fails the others still run, its figures up to the failure are kept, and the exit code is 1.
@@ -43,8 +43,10 @@ def main() -> int:
     if given.json:
         save(report, given.json)
         report = load(given.json)  # rounded, as in the file
-    if given.readme:
-        write_table(report, given.readme)
+    for document in given.into or ():
+        headlines.write_tables(report, document)
+    if given.into and (left_out := headlines.without_figure(report.figures)):
+        console.print(f"\nNot measured, in no table: {'; '.join(left_out)}", markup=False)
     if failed:
         console.print(f"Did not finish: {', '.join(failed)}", style="red", markup=False)
     return 1 if failed else 0
@@ -54,9 +56,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python benches", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="less data, fewer rounds: minutes")
     parser.add_argument("--json", type=Path, help="write all figures here")
-    parser.add_argument(
-        "--readme", type=_document, help="write the table of headlines into this document"
-    )
+    help = "write the tables between their markers in this document; may be repeated"
+    parser.add_argument("--into", type=_document, action="append", metavar="DOCUMENT", help=help)
     parser.add_argument(
         "--show", type=_file, help="measure nothing, print the figures in this file"
     )
@@ -84,14 +85,6 @@ def _document(text: str) -> Path:
     except (OSError, ValueError) as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
     return Path(text)
-
-
-def write_table(report: Report, document: Path) -> None:
-    headlines.write_table(report, document)
-    if left_out := headlines.without_figure(report.figures):
-        console.print(
-            f"\nNot measured, not in {document.name}: {'; '.join(left_out)}", markup=False
-        )
 
 
 # ---- running -------------------------------------------------------------------------------------------
@@ -159,9 +152,9 @@ def _wait_for_clean_up(process: subprocess.Popen[bytes]) -> int | None:
 def show(figures: Iterable[Figure]) -> None:
     """Print the figures that have a target or a peer; the others were printed during the run."""
     table = Table("figure", box=None, pad_edge=False)
-    for column in ("measured", "should be", "", "theirs", "ratio"):
+    for column in ("Headgate", "target", "", "its figure", "ratio"):
         table.add_column(column, justify="right")
-    table.add_column("instead")
+    table.add_column("alternative")
     group = ""
     for figure in figures:
         if figure.met is None and figure.ratio is None:

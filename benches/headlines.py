@@ -1,4 +1,4 @@
-"""The figures in the README, and the table they are written into."""
+"""The figures in the README and in docs/reference/benchmarks.md, and the tables they are written into."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from figures import TIMES, Figure, measure, number
-from reports import ORDER, Report, Run
+from reports import ORDER, Report, Run, verdict
 
-BEGIN = "<!-- benchmarks: written by `make bench` -->"
+ALL = "<!-- benchmarks: written by `make bench` -->"
+FEW = "<!-- headline figures: written by `make bench` -->"
 END = "<!-- end of benchmarks -->"
 FASTEST = "*"  # the best of all peers
 
@@ -72,7 +73,7 @@ HEADLINES = (
     *_of(
         "spark",
         ("1 % matches: our filter", "Parquet, pushdown and Bloom filters", "Spark: read 1 %"),
-        ("1 % matches: our filter", "Spark's filter on our source", "Spark: read 1 %"),
+        ("1 % matches: our filter", "Spark's filter on our source", "Spark: read 1 %, the filter in our source"),
         ("1 in 1,000 matches: our filter", FASTEST, "Spark: read one of 1,000 values"),
         ("routed, into a sink that keeps nothing", "", "Spark: route by 1,000 bindings"),
         ("routed, into 100 streams", FASTEST, "Spark: route into 100 streams"),
@@ -81,41 +82,82 @@ HEADLINES = (
     ),
 )  # fmt: skip
 
+# The rows of the README, by their text: each beside a program that one would use instead, or with a target of its own.
+IN_README = (
+    "filter of four terms, Arrow batches of 65,536 rows",
+    "bytes read for one of 1,000 values (1)",
+    "route by headers, 1,000,000 bindings",
+    "SQLite: claim and ack 100 at a time",
+    "SQLite: claim and ack one by one",
+    "PostgreSQL: claim and ack 100 at a time",
+    "PostgreSQL: claim and ack one by one",
+    "Spark: read 1 %",
+)
+NAIVE = "a scan over"  # alternatives that begin so are loops of ours: the README leaves them out
+
 NOTES = """\
 (1) RabbitMQ 4.0.5 delivered 99.8 % of the messages for such a value, in a separate measurement.
 (2) RabbitMQ's published figures, from another machine: 2.05 s with its Bloom filter and SQL, 24.7 s with SQL alone.
 
-Each figure is compared with the fastest alternative, in the same run on the same data; more than 1 × means that Headgate is
-better. Rates of filters, streams and routing are per second of CPU time on one core, those of queues and Spark per second of
-wall time. Publishes and acks are synced to disk; a claim's lease is not: losing it only repeats a delivery."""
+Each figure is compared with the fastest alternative, in the same run on the same data; a ratio of more than 1 × means that
+Headgate is better. A scan over bindings, patterns or closures is a plain loop in Python, as is "one by one": such a ratio shows
+what an index saves, and compares no other program. huey, litequeue and persist-queue take messages one at a time, also in rows that
+say 100 at a time. Rates of filters, streams and routing are per second of CPU time on one core,
+those of queues and Spark per second of wall time. Publishes and acks are synced to disk; a claim's lease is not: losing it only
+repeats a delivery."""
+
+NOTES_IN_README = """\
+(1) RabbitMQ 4.0.5 delivered 99.8 % of the messages for such a value, in a separate measurement.
+
+Each alternative is the fastest of those measured, in the same run on the same data; a ratio of more than 1 × means that Headgate
+is better. huey has no batches: it takes messages one at a time. [All figures](docs/reference/benchmarks.md), the machine and the
+method are on a page of their own."""
 
 
-def write_table(report: Report, document: Path) -> None:
-    """Replace the table between its two markers."""
-    before, after = parts_of(document)
-    document.write_text(f"{before}{BEGIN}\n{section(report)}\n{END}{after}")
+def write_tables(report: Report, document: Path) -> None:
+    """Replace the table between its two markers: all figures or the few of the README, as the first marker says."""
+    before, marker, after = parts_of(document)
+    text = section(report) if marker == ALL else readme_section(report)
+    document.write_text(f"{before}{marker}\n{text}\n{END}{after}")
 
 
-def parts_of(document: Path) -> tuple[str, str]:
-    """The text before and after the table."""
-    before, begin, rest = document.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{document} has no lines {BEGIN} and {END}; put them around its place")
-    return before, after
+def parts_of(document: Path) -> tuple[str, str, str]:
+    """The text before the table, its first marker, and the text behind the table."""
+    text = document.read_text()
+    for marker in (ALL, FEW):
+        before, begin, rest = text.partition(marker)
+        _, end, after = rest.partition(END)
+        if begin and end:
+            return before, marker, after
+    raise ValueError(
+        f"{document} has neither {ALL} nor {FEW} with {END} behind it; put them around the table's place"
+    )
 
 
 def section(report: Report) -> str:
-    """The table, with the date, the machine and the method."""
-    return f"{circumstances(report.runs)}\n\n{table(report.figures)}\n\n{NOTES}"
+    """All figures, with the date, the machine and the method."""
+    rows, said = table(select_figures(report.figures)), verdict(report.figures)
+    return f"{circumstances(report.runs)}\n\n{rows}\n\n{NOTES}\n\n{said}."
 
 
-def table(figures: Sequence[Figure]) -> str:
+def readme_section(report: Report) -> str:
+    """The figures of the README, in its order, with no alternative that is a naive scan."""
+    found = {text: (ours, beside) for text, ours, beside in select_figures(report.figures)}
+    rows = [(text, *found[text]) for text in IN_README if text in found]
+    shown = table((text, ours, _no_scan(beside)) for text, ours, beside in rows)
+    return f"{shown}\n\n{NOTES_IN_README} {verdict(report.figures).partition(':')[0]}."
+
+
+def _no_scan(beside: Figure | None) -> Figure | None:
+    return None if beside is None or beside.against.startswith(NAIVE) else beside
+
+
+def table(rows: Iterable[tuple[str, Figure, Figure | None]]) -> str:
     head = (
-        "| | measured | target | alternative | its figure | ratio |",
+        "| | Headgate | target | alternative | its figure | ratio |",
         "|---|--:|--:|---|--:|--:|",
     )
-    return "\n".join([*head, *(_row(*row) for row in select_figures(figures))])
+    return "\n".join([*head, *(_row(*row) for row in rows)])
 
 
 def select_figures(figures: Sequence[Figure]) -> Iterator[tuple[str, Figure, Figure | None]]:
@@ -163,7 +205,7 @@ def circumstances(runs: dict[str, Run]) -> str:
     text = (
         f"Measured {when} at {commits}{parts} on "
         f"{_each(run.machine for run in runs.values())}, with {with_}.{_speed(runs)} `make bench` measures everything and writes this "
-        f"table; [all figures](benches/results/latest.json) are in a file.{_reservations(runs)}"
+        f"table; [a file](../../benches/results/latest.json) has every figure, of these and of others.{_reservations(runs)}"
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 

@@ -83,8 +83,9 @@ def save(report: Report, path: Path) -> None:
 
 
 def _brief(figure: Figure) -> dict[str, Any]:
+    """A figure without what it does not have; its unit stays, also that of a plain count, which is an empty text."""
     found = {name: value for name, value in asdict(figure).items() if value not in ("", None)}
-    return {name: _rounded(value) for name, value in found.items()}
+    return {name: _rounded(value) for name, value in (found | {"unit": figure.unit}).items()}
 
 
 def _rounded(value: Any) -> Any:

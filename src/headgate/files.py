@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 UNFINISHED_SUFFIX: Final = ".new"
+_HERE: Final = -100  # AT_FDCWD: paths are relative to the working directory
+_EXCHANGE: Final = 2  # RENAME_EXCHANGE
 
 
 def sync_directory(directory: Path) -> None:
@@ -71,6 +74,20 @@ def remove_files(*paths: Path) -> None:
         path.unlink(missing_ok=True)
     for directory in {path.parent for path in paths}:
         sync_directory(directory)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Exchange the names of two files or directories in one step; both exist, on one file system."""
+    import ctypes
+
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        raise OSError(
+            errno.ENOSYS, "this system cannot exchange two directories in one step", str(one)
+        )
+    if renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"cannot be exchanged in one step: {os.strerror(number)}", str(one))
 
 
 @contextmanager

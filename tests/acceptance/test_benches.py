@@ -1,4 +1,4 @@
-"""The table of benchmarks in the README, and the programs that measure and write it."""
+"""The tables of benchmarks in the README and the docs, and the programs that measure and write them."""
 
 from __future__ import annotations
 
@@ -41,10 +41,28 @@ def report_of(benches, bench, **changes):
     return benches.reports.Report({bench.group: made}, tuple(bench.figures))
 
 
-def test_the_table_in_the_readme_is_written_from_the_results(benches):
-    section = benches.headlines.section(benches.reports.load(RESULTS))
-    begin, end = benches.headlines.BEGIN, benches.headlines.END
-    assert f"{begin}\n{section}\n{end}" in (ROOT / "README.md").read_text()
+PAGE = ROOT / "docs/reference/benchmarks.md"
+
+
+@pytest.mark.parametrize("document", [ROOT / "README.md", PAGE], ids=lambda path: path.name)
+def test_a_table_is_written_from_the_results(benches, document, tmp_path):
+    again = tmp_path / document.name
+    shutil.copy(document, again)
+    benches.headlines.write_tables(benches.reports.load(RESULTS), again)
+    assert again.read_text() == document.read_text()
+
+
+def test_the_readme_shows_six_to_eight_figures_and_none_beside_a_naive_scan(benches):
+    report = benches.reports.load(RESULTS)
+    rows = benches.headlines.readme_section(report).split("\n\n")[0].splitlines()[2:]
+    assert 6 <= len(rows) <= 8
+    assert not any("a scan over" in row for row in rows)
+
+
+def test_every_row_of_the_readme_is_a_headline(benches):
+    texts = [line.text for line in benches.headlines.HEADLINES]
+    assert len(set(texts)) == len(texts)
+    assert set(benches.headlines.IN_README) <= set(texts)
 
 
 def test_the_results_have_every_bench_and_every_figure_once(benches):
@@ -57,6 +75,7 @@ def test_the_results_have_every_bench_and_every_figure_once(benches):
 def test_a_saved_report_is_loaded_again(benches, bench, tmp_path):
     sent = bench.add("publish", 2e6, "/s CPU", benches.figures.at_least(1e6), clock=1.5e6, note="x")
     bench.versus(sent, "JSON lines", 5e5)
+    bench.add("empty claims a message", 2.0, "")
     report = report_of(benches, bench)
     benches.reports.save(report, tmp_path / "figures.json")
     assert benches.reports.load(tmp_path / "figures.json") == report
@@ -74,7 +93,8 @@ def test_a_missed_target_is_marked_in_every_output(benches, bench, capsys):
     bench.add("publish to wake, p50", 1.0, "ms", benches.figures.at_most(5))
     assert "MISSED" in capsys.readouterr().out.splitlines()[0]
     assert benches.reports.verdict(bench.figures) == "1 of 2 targets missed: publish, one by one"
-    missed, met = benches.headlines.table(bench.figures).splitlines()[2:]
+    rows = benches.headlines.select_figures(bench.figures)
+    missed, met = benches.headlines.table(rows).splitlines()[2:]
     assert "**missed**" in missed
     assert "missed" not in met
 
@@ -188,18 +208,18 @@ def test_the_command_writes_the_table_from_a_file_of_figures(tmp_path):
     document.write_text(
         "before\n<!-- benchmarks: written by `make bench` -->\nold\n<!-- end of benchmarks -->\nafter\n"
     )
-    assert run(["bench", "--show", str(RESULTS), "--readme", str(document)]) == 0
+    assert run(["bench", "--show", str(RESULTS), "--into", str(document)]) == 0
     written = document.read_text()
     assert "old" not in written
     assert written.startswith("before\n")
     assert written.endswith("\nafter\n")
-    assert written[7:-7] in (ROOT / "README.md").read_text()
+    assert written[7:-7] in PAGE.read_text()
 
 
 def test_a_document_without_the_markers_is_refused_before_anything_is_measured(tmp_path):
     document = tmp_path / "page.md"
     document.write_text("no place for a table\n")
-    command = [sys.executable, ROOT / "benches", "--readme", document]
+    command = [sys.executable, ROOT / "benches", "--into", document]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "end of benchmarks" in done.stderr

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from headgate.cli.app import run
-from headgate.cli.demo.cast import READERS, ROUTED
+from headgate.cli.demo.cast import NOTHING, ONE_CUSTOMER, RARE, READERS, ROUTED
 from headgate.cli.demo.orders import order_events
 from headgate.cli.demo.story import messages_of
 
@@ -24,12 +24,20 @@ def test_every_subscriber_of_the_demo_receives_what_the_reference_selects(
     assert all(entry["exact"] and entry["expected"] == entry["got"] for entry in found["received"])
     assert sum(entry["got"] for entry in found["received"]) > 9000
     assert {entry["state"] for entry in found["skipped"]} == {"hot", "sealed", "cold"}
+    for reader in (RARE, ONE_CUSTOMER, NOTHING):  # filters skip already where nothing is sealed
+        (hot,) = [
+            entry["stats"]
+            for entry in found["skipped"]
+            if (entry["subscriber"], entry["state"]) == (reader.name, "hot")
+        ]
+        assert hot["chunks_none"] > hot["chunks_some"]
+        assert hot["bytes_read"] < hot["bytes_total"] / 2
     check_page((tmp_path / "demo-report.html").read_text())
 
 
 def check_page(text):
     """Self-contained: nothing is fetched from anywhere."""
-    assert "every number equals the reference" in text
+    assert "Every number equals the reference" in text
     page = Links()
     page.feed(text)
     assert page.fetched == []

@@ -1,7 +1,7 @@
 """Every block of a document runs, from top to bottom, in an empty directory with the examples.
 
 python runs, all blocks of a document in one namespace; console lines that begin with `$` are commands and must
-succeed (`# exit 1` behind one says otherwise); toml and json with a first line `# name` are files; a json table of
+succeed (`# exit 1` behind one says otherwise); python, toml and json with a first line `# name` are files; a json table of
 cases passes on the reference; sql lines are filters. text is output, and is not run.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -22,27 +21,12 @@ from headgate.check.cases import check_cases, read_case
 from headgate.check.engines import PythonCheck
 from headgate.cli.app import run
 from headgate.cli.reference import reference
+from tests.acceptance.document_blocks import ROOT, Block, blocks, commands
 
-ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\b")
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINK = re.compile(r"""(?:\]\(|src="|srcset=")([^)"\s]+)[)"]""")
 ROW = re.compile(r"\| `([a-z_/]+)` \|")
 PATH = re.compile(r"`([a-z_]+(?:/[a-z_]+)*(?:\.\w+)?)`")
-EXIT = re.compile(r"\s+# exit (\d)$")
-
-
-class Block(NamedTuple):
-    language: str
-    text: str
-    line: int
-
-
-def blocks(document: Path) -> Iterator[Block]:
-    text = document.read_text()
-    for found in BLOCK.finditer(text):
-        yield Block(found[1], found[2], text.count("\n", 0, found.start()) + 1)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -52,6 +36,8 @@ def test_a_document_runs_from_top_to_bottom(document, tmp_path, monkeypatch, req
     found = list(blocks(document))
     if any("spark" in block.text or "pipeline" in block.text for block in found):
         request.getfixturevalue("spark")
+    if any("import polars" in block.text for block in found):
+        pytest.importorskip("polars")
     names = {"__name__": "document"}
     for block in found:
         perform(block, document, names)
@@ -66,6 +52,14 @@ def test_every_link_of_a_document_leads_to_a_file(document):
 
 def test_the_reference_of_the_command_line_is_as_make_docs_writes_it():
     assert (ROOT / "docs/reference/cli.md").read_text() == reference()
+
+
+def test_the_reference_of_the_python_api_is_as_make_docs_writes_it():
+    spec = spec_from_file_location("api_reference", ROOT / "tools/api_reference.py")
+    tool = module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    outdated = [path.name for path, text in tool.api_pages().items() if path.read_text() != text]
+    assert outdated == [], "run `make docs`"
 
 
 def test_every_path_that_the_architecture_names_exists():
@@ -94,12 +88,14 @@ def exists(path: str) -> bool:
 def perform(block: Block, document: Path, names: dict[str, object]) -> None:
     where = f"{document.name}:{block.line}"
     match block.language:
+        case "python" if block.file_name:
+            block.write_file(Path())
         case "python":
             exec(compile("\n" * block.line + block.text, str(document), "exec"), names)
         case "console":
-            run_commands(block.text, where)
+            run_commands(block, where)
         case "toml":
-            write_file(block.text)
+            block.write_file(Path())
         case "json":
             cases = [
                 read_case(number, entry) for number, entry in enumerate(json.loads(block.text), 1)
@@ -113,21 +109,10 @@ def perform(block: Block, document: Path, names: dict[str, object]) -> None:
             pytest.fail(f"{where}: there is no way to run a block of {other!r}")
 
 
-def run_commands(text: str, where: str) -> None:
-    for line in text.replace("\\\n", " ").splitlines():
-        if not line.startswith("$ "):
-            continue
-        wanted = EXIT.search(line)
-        program, *arguments = shlex.split(line[2:], comments=True)
+def run_commands(block: Block, where: str) -> None:
+    for program, arguments, exit_code, line in commands(block):
         if program == "headgate":
             code = run(arguments)
-            assert code == (int(wanted[1]) if wanted else 0), f"{where}: {line} ended with {code}"
+            assert code == exit_code, f"{where}: {line} ended with {code}"
         else:
             assert program in ("make", "pip", "git", "cd"), f"{where}: {line} is not run"
-
-
-def write_file(text: str) -> None:
-    named = FILE_NAME.match(text)
-    if named:
-        Path(named[1]).parent.mkdir(parents=True, exist_ok=True)
-        Path(named[1]).write_text(text)

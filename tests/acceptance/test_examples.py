@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,18 +12,36 @@ import pytest
 from headgate.cli.app import run
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+IN_THIS_PROCESS = (
+    "filters_everywhere.py",
+)  # uses the PostgreSQL server and the Spark session of the tests
+PROGRAMS = [path.name for path in sorted(EXAMPLES.glob("*.py")) if path.name not in IN_THIS_PROCESS]
+ON_SPARK = ("json_routing.py",)
 
 
 @pytest.mark.spark
 @pytest.mark.postgres
-@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("script", IN_THIS_PROCESS)
 def test_an_example_ends_with_exit_code_0(
     script, spark, postgres_url, monkeypatch, tmp_path, capsys
 ):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(script), run_name="__main__")
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
     assert ended.value.code == 0
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(name, marks=[pytest.mark.spark] * (name in ON_SPARK)) for name in PROGRAMS],
+)
+def test_a_program_does_what_it_says_and_ends_with_exit_code_0(script, tmp_path):
+    command = [sys.executable, str(EXAMPLES / script)]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    assert list(tmp_path.iterdir()) == []  # it works in a directory of its own, and deletes it
 
 
 def test_the_example_topology_routes_as_its_comment_says(capsys):
@@ -31,7 +51,8 @@ def test_the_example_topology_routes_as_its_comment_says(capsys):
     assert "eu-created" in capsys.readouterr().out
 
 
-def test_the_example_pipeline_is_well_formed():
+@pytest.mark.parametrize("file", ["pipeline.toml", "json_routing.toml"])
+def test_the_example_pipelines_are_well_formed(file):
     from headgate.pipelines.file import read_pipeline
 
-    assert read_pipeline(EXAMPLES / "pipeline.toml").sinks
+    assert read_pipeline(EXAMPLES / file).sinks

@@ -110,7 +110,7 @@ def unwrapped(loop: Loop, value: Any) -> Any:
 
 
 def _argument(loop: Loop, name: str, value: Any) -> Any:
-    return value if name == "predicate" else unwrapped(loop, value)
+    return value if name in ("predicate", "observer") else unwrapped(loop, value)
 
 
 def _is_callback(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """Commits of staged files that die at every step, each in a process of its own, followed by the restart.
 
-python staged_victim.py FOLDER: in FOLDER/1, FOLDER/2, … a sink is committed to by a child that kills itself before its
+python staged_victim.py FOLDER places|tables: in FOLDER/1, FOLDER/2, … a sink is committed to by a child that kills itself before its
 1st, 2nd, … call that changes the disk, until one gets through; after each of them another child does what a restarted
 driver would do.
 """
@@ -19,19 +19,30 @@ import pyarrow as pa
 import headgate.queues.sql.operations
 import headgate.queues.sqlite.engine
 import headgate.streams.stream  # noqa: F401  what commits import, once for all children
+from headgate.pipelines.layout import TableLayout
+from headgate.spark.sink import table_compaction
 from headgate.spark.sink import writer as sinks
 from headgate.spark.sink.destination import BatchMark, Owner, destination_of
 from headgate.spark.sink.staging import StagedPart, stage
 from headgate.spark.sink.writer import MessageSink
 
-STEPS = ("link", "unlink", "rename", "replace", "fsync", "fdatasync", "pwrite", "mkdir")
-PLACES = ("stream:{}/s", "queue:sqlite:///{}/q.db#q", "parquet:{}/p")
+STEPS = ("link", "unlink", "rename", "replace", "fsync", "fdatasync", "pwrite", "mkdir", "rmdir")
+TABLE = TableLayout((("payload", "binary"), ("n", "bigint")), (), 2)  # merged with every commit
+FOLDERS = TableLayout((), ("day(timestamp)",), 2)
+PLACES = {
+    "places": {"stream:{}/s": None, "queue:sqlite:///{}/q.db#q": None, "parquet:{}/p": None},
+    "tables": {"parquet:{}/merged": TABLE, "parquet:{}/folders": FOLDERS},
+}
 
 
 def sink_in(folder: Path) -> MessageSink:
     owner = Owner("victim", str(folder / "scratch"))
     made = MessageSink(
-        tuple(destination_of(place.format(folder), "", owner) for place in PLACES), None
+        tuple(
+            destination_of(place.format(folder), "", owner, layout)
+            for place, layout in PLACES[sys.argv[2]].items()
+        ),
+        None,
     )
     made.open()
     return made
@@ -42,10 +53,10 @@ def staged(sink: MessageSink, *payloads: bytes) -> list[StagedPart]:
     found = []
     for number, place in enumerate(sink.destinations):
         for payload in payloads:
-            batch = pa.record_batch({"payload": [payload], "h.i.n": [len(found)]})
+            batch = pa.record_batch({"payload": [payload], "timestamp": [1], "h.i.n": [len(found)]})
             made = stage(place.staging, [batch], number)
             assert made is not None
-            found.append(place.prepare(made))
+            found.extend(place.prepare(made))
     return found
 
 
@@ -66,6 +77,7 @@ def commit(folder: Path, die_at: int) -> None:
 
     for step in STEPS:
         setattr(os, step, dying(getattr(os, step)))
+    table_compaction.exchange = dying(table_compaction.exchange)
     sink.commit(BatchMark("query", 0), files)
 
 

@@ -194,3 +194,38 @@ def test_the_example_of_the_documentation(tmp_path):
         scan = stream.scan("region = 'EU'")
         assert pa.Table.from_batches(scan).column("offset").to_pylist() == [0, 1]
         stream.seal()
+
+
+def test_the_writers_lock_is_free_when_the_last_producer_is_closed(tmp_path):
+    with Stream.create(tmp_path / "s") as ours, Stream.open(tmp_path / "s") as theirs:
+        first, second = ours.producer("a"), ours.producer("b")
+        first.publish(b"1")
+        first.close()
+        with pytest.raises(StreamLocked):
+            theirs.producer()
+        second.publish(b"2")
+        second.close()
+        with theirs.producer() as producer:
+            producer.publish(b"3")
+            with pytest.raises(StreamLocked):
+                ours.producer()
+        with ours.producer("a") as producer:  # remembers its publishing ids
+            assert producer.last_publishing_id == 0
+            producer.publish(b"4")
+        ours.reconfigure(max_bytes=1 << 30)
+        assert [message.payload for message in theirs.consume()] == [b"1", b"2", b"3", b"4"]
+
+
+def test_an_append_that_runs_keeps_the_lock_when_the_last_producer_is_closed(tmp_path):
+    with Stream.create(tmp_path / "s") as stream:
+        producer = stream.producer()
+
+        class ClosesTheProducer:
+            """A table whose columns are asked for while `append` runs."""
+
+            def __arrow_c_stream__(self, requested_schema=None):
+                producer.close()
+                return pa.table({"payload": [b"x"]}).__arrow_c_stream__(requested_schema)
+
+        assert stream.append(ClosesTheProducer()) == 1
+        assert stream.next_offset == 1

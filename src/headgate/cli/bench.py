@@ -26,12 +26,16 @@ def bench(
             help="Only filters, streams, routing, queues or spark, or a part: spark/growth.",
         ),
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure here; --only adds to it.")
-    ] = None,
-    readme: Annotated[
+    out: Annotated[
         Path | None,
-        typer.Option(help="Write the table of headlines between its markers in this document."),
+        typer.Option(help="Write every figure into this JSON file; --only adds to it."),
+    ] = None,
+    into: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DOCUMENT",
+            help="Write the table between its markers in this document; may be repeated.",
+        ),
     ] = None,
     show: Annotated[
         Path | None, typer.Option(help="Measure nothing: print the figures in this file.")
@@ -41,12 +45,16 @@ def bench(
 
     The benches are in a clone of the repository; peers that are not installed are left out. Exit code 1 when a bench
     did not finish; a missed target is marked, and is not a failure.
+
+    Example: headgate bench --quick --only queues
     """
     command = [sys.executable, str(_find_benches(_CLONE))]
     command += ["--quick"] * quick
     for group in only or ():
         command += ["--only", group]
-    for option, path in (("--json", json), ("--readme", readme), ("--show", show)):
+    for document in into or ():
+        command += ["--into", str(document)]
+    for option, path in (("--json", out), ("--show", show)):
         command += [option, str(path)] if path else []
     if code := _run(command):
         raise typer.Exit(code)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.arguments import AsJson
-from headgate.cli.output import print_json
+from headgate.cli.output import print_json_lines
 from headgate.insights import Finding, Health, diagnose
 from headgate.settings import load_settings
 
@@ -27,8 +27,9 @@ def doctor(
     directory: Annotated[
         Path, typer.Argument(help="Where streams and databases will be stored.")
     ] = Path(),
-    database: Annotated[
-        str | None, typer.Option(help="A PostgreSQL server to check: postgresql://…")
+    db: Annotated[
+        str | None,
+        typer.Option("--db", help="A PostgreSQL server to check: postgresql://…", metavar="URL"),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Also start Spark and run a job.")] = False,
     as_json: AsJson = False,
@@ -36,13 +37,15 @@ def doctor(
     """Check Python, Java, Spark, PostgreSQL, disk, limits and versions, and say what to do.
 
     Exit code 1 when something is missing that keeps a part from working.
+
+    Example: headgate doctor /var/lib/headgate --db postgresql://localhost/orders
     """
     console = Console(highlight=False, stderr=as_json)
     with console.status("checking …"):
-        url = database or load_settings().database
+        url = load_settings(database=db).database
         findings = list(diagnose(directory, url, start_spark=deep))
     if as_json:
-        print_json([finding._asdict() for finding in findings])
+        print_json_lines(finding._asdict() for finding in findings)
     else:
         console.print(_table(findings))
         console.print(_summary(findings), markup=False)

@@ -29,11 +29,6 @@ from headgate.cli.output import print_json, print_table
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.callback()
-def _noun() -> None:
-    """Without a callback Typer would drop the name of an only verb."""
-
-
 @app.command()
 def check(
     cases: Annotated[Path, typer.Argument(help="A JSON table of cases.", metavar="CASES.json")],
@@ -46,10 +41,12 @@ def check(
             show_default=", ".join(LOCAL),
         ),
     ] = list(LOCAL),  # noqa: B006  (typer reads the default, it never changes)
-    postgres: Annotated[
+    db: Annotated[
         str | None,
         typer.Option(
-            help="The PostgreSQL server to use; without it, one is started.", metavar="URL"
+            "--db",
+            help="The PostgreSQL server to use; without it, one is started.",
+            metavar="URL",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -59,11 +56,13 @@ def check(
     A case is {"expr": "region = 'EU'", "message": {"headers": {"region": "EU"}}, "expect": true}, or
     {"pattern": "orders.#", "topic": "orders.eu", "expect": true}; "expect": "error" means that the filter
     must be refused. Exit code 1 when any case fails.
+
+    Example: headgate filter check cases.json --engine python --engine postgres
     """
     table = load_cases(cases)
     report = CheckReport(table, ())
     for name in _parse_engines(engine):
-        with _status(name, quiet=as_json), open_engine(name, postgres_url=postgres) as opened:
+        with _status(name, quiet=as_json), open_engine(name, postgres_url=db) as opened:
             report = report + check_cases(table, opened)
     if as_json:
         print_json(_as_json(report))

@@ -1,15 +1,14 @@
-"""headgate pipeline: run, check and show pipeline files."""
+"""headgate pipeline: run, check and show pipeline files, and merge the Parquet files they write."""
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 from rich.console import Console
@@ -17,24 +16,20 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.arguments import Conf, Master, parse_conf
-from headgate.cli.output import print_table, write_text
+from headgate import insights, pipelines
+from headgate.cli.arguments import AsJson, Conf, Master, parse_conf, parse_size
+from headgate.cli.output import print_json, print_table, write_text
+from headgate.cli.stop_signals import watch_stop_signals
 from headgate.errors import HeadgateError
-from headgate.insights import PipelineFacts, check_pipeline, pipeline_facts, size_text
-from headgate.pipelines import (
-    Account,
-    Batch,
-    Pipeline,
-    QueueSource,
-    StreamSource,
-    Trigger,
-    read_pipeline,
-)
+from headgate.insights import size_text
+
+if TYPE_CHECKING:
+    from headgate.pipelines import Account, Batch, Pipeline, Trigger
 
 app = typer.Typer(no_args_is_help=True)
 
 File: TypeAlias = Annotated[Path, typer.Argument(help="The pipeline: a TOML file.", metavar="FILE")]
-ShowBatches: TypeAlias = Callable[[list[Batch]], None]
+ShowBatches: TypeAlias = "Callable[[list[Batch]], None]"
 
 _MOST_QUEUES: Final = 20  # shown while a pipeline runs
 
@@ -50,9 +45,7 @@ def run(
     ] = False,
     master: Master = None,
     conf: Conf = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, one object per batch and line.")
-    ] = False,
+    as_json: AsJson = False,
     metrics: Annotated[
         Path | None, typer.Option(help="Keep Prometheus metrics in this file.", metavar="FILE")
     ] = None,
@@ -62,14 +55,16 @@ def run(
 ) -> None:
     """Run a pipeline on Spark: every message arrives at its places exactly once.
 
-    Ctrl-C or SIGTERM stops it; the next run continues at the same position.
+    Ctrl-C or SIGTERM stops it; the next run continues at the same position. --json prints an object per batch.
+
+    Example: headgate pipeline run orders.toml --once
     """
     if once and continuous:
         raise HeadgateError("--once and --continuous exclude each other; give one of them")
     trigger: Trigger | None = "once" if once else "continuous" if continuous else None
-    pipeline = read_pipeline(file)
+    pipeline = pipelines.read_pipeline(file)
     pipeline = replace(pipeline, trigger=trigger or pipeline.trigger)
-    account = Account(pipeline.name)
+    account = pipelines.Account(pipeline.name)
     started = time.monotonic()
     with ExitStack() as stack:
         show_batches = stack.enter_context(_open_display(account, as_json))
@@ -79,7 +74,7 @@ def run(
         show_and_write = _write_metrics_too(show_batches, account, metrics)
         _run(pipeline, master, settings, account, show_and_write)
     if not as_json:
-        print_table(final_table(pipeline_facts(account, time.monotonic() - started)))
+        print_table(final_table(insights.pipeline_facts(account, time.monotonic() - started)))
 
 
 def _run(
@@ -95,12 +90,12 @@ def _run(
     # Both before Spark is started, which takes seconds.
     check(pipeline)
     refuse_locked(pipeline.checkpoint)
-    with _watch_stop_signals() as stop_requested:
+    with watch_stop_signals() as signals:
         ours = running_session() is None
         spark = session(f"headgate pipeline {pipeline.name}", master, settings)
         try:
             query = start(pipeline, spark)
-            for fresh in follow(query, account, stop_requested):
+            for fresh in follow(query, account, lambda: signals.count > 0):
                 show_batches(fresh)
             if ours and hasattr(spark, "sparkContext"):
                 spark.sparkContext.setLogLevel("OFF")  # an interrupted batch is not an error
@@ -112,27 +107,9 @@ def _run(
 
 def _java_settings(pipeline: Pipeline, master: str | None) -> dict[str, str]:
     """Let Java compile quickly instead of well where it only passes descriptors on."""
-    ours = isinstance(pipeline.source, StreamSource | QueueSource)
+    ours = isinstance(pipeline.source, pipelines.StreamSource | pipelines.QueueSource)
     small = ours and (master or "local").startswith("local")
     return {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"} if small else {}
-
-
-@contextmanager
-def _watch_stop_signals() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C or SIGTERM arrived; the second one ends the command at once."""
-    received: list[int] = []
-
-    def note(number: int, frame: object) -> None:
-        received.append(number)
-        if len(received) > 1:
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -148,7 +125,7 @@ def _open_display(account: Account, as_json: bool) -> Iterator[ShowBatches]:
         return
 
     def draw() -> Table:
-        return live_table(pipeline_facts(account, time.monotonic() - started))
+        return live_table(insights.pipeline_facts(account, time.monotonic() - started))
 
     with Live(draw(), console=console, transient=True, auto_refresh=False) as live:
         yield lambda fresh: live.update(draw(), refresh=True)
@@ -186,7 +163,7 @@ def _serve_metrics(account: Account, port: int) -> Iterator[None]:
 # ---- tables ------------------------------------------------------------------------------------------
 
 
-def live_table(facts: PipelineFacts) -> Table:
+def live_table(facts: insights.PipelineFacts) -> Table:
     """A pipeline that is running."""
     table = _table(facts, _MOST_QUEUES)
     last = facts.last
@@ -198,14 +175,14 @@ def live_table(facts: PipelineFacts) -> Table:
     return table
 
 
-def final_table(facts: PipelineFacts) -> Table:
+def final_table(facts: insights.PipelineFacts) -> Table:
     """A run that has ended."""
     table = _table(facts, len(facts.queues))
     table.caption = f"{facts.batches:,} batches in {facts.seconds:.1f} s"
     return table
 
 
-def _table(facts: PipelineFacts, most_queues: int) -> Table:
+def _table(facts: insights.PipelineFacts, most_queues: int) -> Table:
     table = Table("", title=Text(facts.pipeline), title_justify="left", caption_justify="left")
     table.add_column("messages", justify="right")
     table.add_column("")
@@ -229,16 +206,54 @@ def _table(facts: PipelineFacts, most_queues: int) -> Table:
     return table
 
 
-# ---- check and show ----------------------------------------------------------------------------------
+# ---- check, show and compact ------------------------------------------------------------------------
 
 
 @app.command()
 def check(file: File) -> None:
-    """Report everything that would keep a pipeline from running. Nothing is changed."""
-    found = check_pipeline(read_pipeline(file))
+    """Report everything that would keep a pipeline from running. Nothing is changed.
+
+    Example: headgate pipeline check orders.toml
+    """
+    found = insights.check_pipeline(pipelines.read_pipeline(file))
     for note in found.notes:
         typer.echo(f"note: {note}")
     typer.echo(f"{file}: can run ({found.bindings:,} bindings, {found.places:,} places)")
+
+
+@app.command()
+def compact(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of a sink: PATH of parquet:PATH.", metavar="FOLDER")
+    ],
+    size: Annotated[
+        str, typer.Option(help="The size of a merged file; larger than half of it stays as it is.")
+    ] = "128MiB",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be merged.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Merge the small Parquet files that pipelines wrote, also while one is running.
+
+    A reader sees all old files of a folder or all new ones. A query that listed the old files and did not open them yet
+    fails, and can be repeated.
+
+    Example: headgate pipeline compact data/orders --size 256MiB --dry-run
+    """
+    from headgate.spark.sink import compact_table
+
+    merged = compact_table(folder, max(parse_size(size) or 0, 2), dry_run=dry_run)
+    if as_json:
+        print_json(asdict(merged))
+        return
+    verb = "would merge" if dry_run else "merged"
+    typer.echo(
+        f"{verb} {merged.files_before:,} files into {merged.files_after:,} in {merged.folders:,} folders, "
+        f"{size_text(merged.nbytes)}"
+        if merged.files_before
+        else "no small files to merge"
+    )
 
 
 @app.command()
@@ -249,13 +264,14 @@ def show(
     ] = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print it as Mermaid.")] = False,
 ) -> None:
-    """Draw the source, exchanges, queues and places of a pipeline, with the conditions between them."""
-    from headgate.pipelines import figure_of, to_lines, to_mermaid, to_svg
+    """Draw the source, exchanges, queues and places of a pipeline, with the conditions between them.
 
-    drawn = figure_of(read_pipeline(file))
+    Example: headgate pipeline show orders.toml --svg orders.svg
+    """
+    drawn = pipelines.figure_of(pipelines.read_pipeline(file))
     if svg is not None:
-        write_text(svg, to_svg(drawn))
+        write_text(svg, pipelines.to_svg(drawn))
     elif mermaid:
-        typer.echo(to_mermaid(drawn), nl=False)
+        typer.echo(pipelines.to_mermaid(drawn), nl=False)
     else:
-        typer.echo("\n".join(to_lines(drawn)))
+        typer.echo("\n".join(pipelines.to_lines(drawn)))

@@ -1,4 +1,4 @@
-"""headgate queue: create, ls, info, stats, index, outbox. Commands on messages are in queue_messages."""
+"""headgate queue: create, ls, info, stats, pause, resume, rm, index, outbox. Commands on messages are in queue_messages."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from headgate import insights, queues
 from headgate.cli.arguments import (
     AsJson,
-    AsJsonLines,
     DatabaseUrl,
     QueueName,
+    Yes,
+    confirm,
     open_database,
     parse_duration,
 )
-from headgate.cli.output import print_json, print_json_lines, print_table
-from headgate.insights import QueueFacts, list_queues, queue_facts
-from headgate.queues import IndexAdvice, Usage
+from headgate.cli.completion import complete_header
+from headgate.cli.output import print_json, print_json_lines, print_table, print_warnings
+from headgate.cli.stop_signals import watch_stop_signals
 
 app = typer.Typer(no_args_is_help=True)
 index_app = typer.Typer(no_args_is_help=True)
 outbox_app = typer.Typer(no_args_is_help=True)
 app.add_typer(
-    outbox_app, name="outbox", help="Entries that relays could not move: list and retry them."
+    outbox_app,
+    name="outbox",
+    help="The transactional outbox: move its entries, list and retry those that could not be moved.",
 )
 app.add_typer(index_app, name="index", help="Indexes for claims with a filter.")
 
@@ -37,7 +41,10 @@ def create(
     db: DatabaseUrl = None,
     filter_header: Annotated[
         list[str],
-        typer.Option(help="A header that claims filter by, copied and indexed; may be repeated."),
+        typer.Option(
+            help="A header that claims filter by, copied and indexed; may be repeated.",
+            autocompletion=complete_header,
+        ),
     ] = [],  # noqa: B006
     max_attempts: Annotated[
         int | None,
@@ -50,7 +57,10 @@ def create(
         bool | None, typer.Option(help="Keep acknowledged messages until they are pruned.")
     ] = None,
 ) -> None:
-    """Create a queue, or change the options of one."""
+    """Create a queue, or change the options of one.
+
+    Example: headgate queue create orders --filter-header region --max-attempts 5
+    """
     with open_database(db, "create") as database:
         database.queue(
             queue,
@@ -63,10 +73,13 @@ def create(
 
 
 @app.command(name="ls")
-def list_all(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
-    """List queues and durable subscriptions."""
+def list_all(db: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """List queues and durable subscriptions.
+
+    Example: headgate queue ls --db sqlite:///orders.db
+    """
     with open_database(db, "look") as database:
-        found = list_queues(database)
+        found = insights.list_queues(database)
     if as_json:
         print_json_lines(map(facts_json, found))
         return
@@ -78,16 +91,19 @@ def list_all(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
     print_table(table)
 
 
-def facts_json(facts: QueueFacts) -> dict[str, Any]:
+def facts_json(facts: insights.QueueFacts) -> dict[str, Any]:
     """A queue or subscription for a program; a queue has no filter and no version."""
     return {name: value for name, value in asdict(facts).items() if value is not None}
 
 
 @app.command()
 def info(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Show a queue: its options, and how many messages are in it."""
+    """Show a queue: its options, and how many messages are in it.
+
+    Example: headgate queue info orders
+    """
     with open_database(db, "look") as database:
-        shown = facts_json(queue_facts(database, queue))
+        shown = facts_json(insights.queue_facts(database, queue))
     if as_json:
         print_json(shown)
         return
@@ -100,16 +116,58 @@ def info(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> N
 
 @app.command()
 def stats(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Show what consumers of a queue did: claims, empty claims, time, failures."""
+    """Show what consumers of a queue did: claims, empty claims, time, failures.
+
+    Example: headgate queue stats orders
+    """
     with open_database(db, "look") as database:
-        facts = queue_facts(database, queue)
+        facts = insights.queue_facts(database, queue)
     if as_json:
         print_json(facts_json(facts))
         return
-    table = Table("consumer", *(name.replace("_", " ") for name in Usage.__dataclass_fields__))
+    table = Table(
+        "consumer", *(name.replace("_", " ") for name in queues.Usage.__dataclass_fields__)
+    )
     for name, used in facts.consumers.items():
         table.add_row(Text(name), *(f"{count:,}" for count in asdict(used).values()))
     print_table(table)
+
+
+@app.command()
+def pause(queue: QueueName, db: DatabaseUrl = None) -> None:
+    """Pause a queue: claims return nothing until it is resumed; messages keep arriving.
+
+    Example: headgate queue pause orders
+    """
+    with open_database(db) as database:
+        database.find(queue).pause()
+    typer.echo(f"paused {queue}")
+
+
+@app.command()
+def resume(queue: QueueName, db: DatabaseUrl = None) -> None:
+    """Resume a paused queue.
+
+    Example: headgate queue resume orders
+    """
+    with open_database(db) as database:
+        database.find(queue).resume()
+    typer.echo(f"resumed {queue}")
+
+
+@app.command()
+def rm(queue: QueueName, db: DatabaseUrl = None, yes: Yes = False) -> None:
+    """Delete a queue or subscription with everything in it, dead letters and archive too.
+
+    Example: headgate queue rm orders --yes
+    """
+    with open_database(db) as database:
+        found = database.find(queue)
+        stats = found.stats()
+        held = stats.ready + stats.delayed + stats.leased + stats.dead
+        confirm(f"Delete {queue} with {held:,} messages?", yes)
+        found.delete()
+    typer.echo(f"deleted {queue}")
 
 
 # ---- indexes -------------------------------------------------------------------------------------------
@@ -118,10 +176,16 @@ def stats(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> 
 @index_app.command()
 def add(
     queue: QueueName,
-    header: Annotated[str, typer.Argument(help="The header that claims filter by.")],
+    header: Annotated[
+        str,
+        typer.Argument(help="The header that claims filter by.", autocompletion=complete_header),
+    ],
     db: DatabaseUrl = None,
 ) -> None:
-    """Declare one more filter header: it is copied from the stored messages, and indexed."""
+    """Declare one more filter header: it is copied from the stored messages, and indexed.
+
+    Example: headgate queue index add orders region
+    """
     with open_database(db) as database:
         database.find(queue).index_add(header)
     typer.echo(f"claims on {queue} can look up {header}")
@@ -134,9 +198,14 @@ def advise(
     db: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how a claim with this filter is answered, and which headers to declare. Exit code 1: it scans."""
+    """Say how a claim with this filter is answered, and which headers to declare. Exit code 1: it scans.
+
+    Example: headgate queue index advise orders "region = 'EU'"
+    """
     with open_database(db, "look") as database:
-        advice = database.find(queue).index_advise(filter)
+        found = database.find(queue)
+        print_warnings(insights.warn_of_filter(filter, queue=found))
+        advice = found.index_advise(filter)
     if as_json:
         print_json(asdict(advice))
     else:
@@ -144,7 +213,7 @@ def advise(
     raise typer.Exit(1 if advice.scans and advice.suggestions else 0)
 
 
-def _print_advice(queue: str, advice: IndexAdvice) -> None:
+def _print_advice(queue: str, advice: queues.IndexAdvice) -> None:
     for line in advice.plan:
         typer.echo(f"  {line}")
     for reason in advice.residual:
@@ -166,9 +235,12 @@ OutboxFileOption = Annotated[
 
 @outbox_app.command(name="ls")
 def list_outbox(
-    db: DatabaseUrl = None, file: OutboxFileOption = None, as_json: AsJsonLines = False
+    db: DatabaseUrl = None, file: OutboxFileOption = None, as_json: AsJson = False
 ) -> None:
-    """List the entries that relays could not move, and why."""
+    """List the entries that relays could not move, and why.
+
+    Example: headgate queue outbox ls --file app.db
+    """
     with open_database(db) as database:
         found = database.relay(file).parked()
     if as_json:
@@ -186,6 +258,31 @@ def retry_outbox(
     db: DatabaseUrl = None,
     file: OutboxFileOption = None,
 ) -> None:
-    """Let relays try again to move the entries they could not."""
+    """Let relays try again to move the entries they could not.
+
+    Example: headgate queue outbox retry 17 18
+    """
     with open_database(db) as database:
         typer.echo(f"to be moved again: {database.relay(file).retry(ids or None):,} entries")
+
+
+@outbox_app.command()
+def relay(
+    db: DatabaseUrl = None,
+    file: OutboxFileOption = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Move what is committed now, and stop.")
+    ] = False,
+) -> None:
+    """Move committed entries into their queues, until Ctrl-C or SIGTERM. Several relays may run.
+
+    Example: headgate queue outbox relay --file app.db
+    """
+    with open_database(db) as database:
+        mover = database.relay(file)
+        if once:
+            typer.echo(f"moved {mover.run_once():,} entries")
+            return
+        with watch_stop_signals() as signals, mover:
+            typer.echo("moving entries of the outbox; Ctrl-C stops", err=True)
+            signals.wait()

@@ -1,4 +1,4 @@
-"""headgate queue publish, claim, peek, browse, tail, purge and dead: messages into a queue, and out of it."""
+"""headgate queue publish, claim, peek, browse, archive, tail, purge, prune and dead: messages into a queue, and out of it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from threading import Event
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 from uuid import uuid4
 
 import typer
 
+from headgate import filters, insights, queues
 from headgate.cli.arguments import (
-    AsJsonLines,
+    AsJson,
     DatabaseUrl,
     FilterOption,
+    Follow,
     Headers,
     HeadersOnly,
     Limit,
@@ -29,12 +31,17 @@ from headgate.cli.arguments import (
     parse_headers,
 )
 from headgate.cli.messages import Printer, from_json_lines
+from headgate.cli.output import print_warnings
 from headgate.errors import HeadgateError
-from headgate.queues import Delivery, DeliverySnapshot, Publication, Queue, State, microseconds
 
 app = typer.Typer()
 dead_app = typer.Typer(no_args_is_help=True)
 app.add_typer(dead_app, name="dead", help="Dead letters: list and requeue them.")
+
+BrowseLimit: TypeAlias = Annotated[
+    int | None,
+    typer.Option("-n", "--limit", min=0, max=2**31 - 1, help="The largest number of messages."),
+]
 
 _BATCH: Final = 1000  # lines published in one transaction
 
@@ -65,6 +72,8 @@ def publish(
 
     What `claim`, `peek` and `browse` print with --json can be published again. --topic, --header and --priority fill in
     what a line does not have; --delay and --group apply to every line.
+
+    Example: headgate queue publish orders hello -H region=EU --delay 30s
     """
     common: dict[str, Any] = {
         "topic": queue if topic is None else topic,
@@ -86,12 +95,16 @@ def publish(
             )
         messages = from_json_lines(sys.stdin, common)
         count = _publish_all(
-            found, (Publication(m, microseconds(span), None, group) for m in messages)
+            found,
+            (
+                queues.Publication(m, queues.microseconds("delay", span), None, group)
+                for m in messages
+            ),
         )
         typer.echo(f"published {count:,} messages")
 
 
-def _publish_all(queue: Queue, publications: Iterator[Publication]) -> int:
+def _publish_all(queue: queues.Queue, publications: Iterator[queues.Publication]) -> int:
     count = 0
     while batch := list(islice(publications, _BATCH)):
         count += len(queue.publish_many(batch))
@@ -108,13 +121,16 @@ def claim(
     ack: Annotated[
         bool, typer.Option("--ack", help="Acknowledge each message after printing it.")
     ] = False,
-    as_json: AsJsonLines = False,
+    as_json: AsJson = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Claim messages and print them; without --ack they are ready again when the lease ends. Exit code 1: none."""
+    """Claim messages and print them; without --ack they are ready again when the lease ends. Exit code 1: none.
+
+    Example: headgate queue claim orders -n 10 --filter "region = 'EU'" --ack
+    """
     printer = Printer(as_json, headers_only)
     with open_database(db) as database:
-        found = database.find(queue).claim(limit, parse_duration(lease), filter or None)
+        found = _find(database, queue, filter).claim(limit, parse_duration(lease), filter or None)
         for delivery in found:
             _print_claimed(delivery, printer)
             if ack:
@@ -122,7 +138,14 @@ def claim(
     raise typer.Exit(0 if found else 1)
 
 
-def _print_claimed(delivery: Delivery, printer: Printer) -> None:
+def _find(database: queues.Database, name: str, filter: str) -> queues.Queue:
+    """The queue; on stderr, what is doubtful about the filter."""
+    queue = database.find(name)
+    print_warnings(insights.warn_of_filter(filter, queue=queue))
+    return queue
+
+
+def _print_claimed(delivery: queues.Delivery, printer: Printer) -> None:
     facts = {"id": delivery.id, "token": delivery.token, "attempts": delivery.attempts}
     printer.print(delivery.message, delivery.id, {"delivery": facts})
 
@@ -133,12 +156,15 @@ def peek(
     db: DatabaseUrl = None,
     limit: Limit = 10,
     filter: FilterOption = "",
-    as_json: AsJsonLines = False,
+    as_json: AsJson = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Show the messages that a claim would take first; nothing changes."""
+    """Show the messages that a claim would take first; nothing changes.
+
+    Example: headgate queue peek orders -n 3
+    """
     with open_database(db, "look") as database:
-        found = database.find(queue).peek(limit, filter or None)
+        found = _find(database, queue, filter).peek(limit, filter or None)
         _print_snapshots(found, Printer(as_json, headers_only))
 
 
@@ -149,31 +175,59 @@ def browse(
     state: Annotated[
         str | None, typer.Option(help="Only messages that are ready, delayed, leased or dead.")
     ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option("-n", "--limit", min=0, max=2**31 - 1, help="The largest number of messages."),
-    ] = None,
+    limit: BrowseLimit = None,
     filter: FilterOption = "",
-    as_json: AsJsonLines = False,
+    as_json: AsJson = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Show all messages of a queue, in the order they were published."""
+    """Show all messages of a queue, in the order they were published.
+
+    Example: headgate queue browse orders --state leased --json
+    """
     with open_database(db, "look") as database:
-        found = database.find(queue).browse(_parse_state(state), filter or None)
+        found = _find(database, queue, filter).browse(_parse_state(state), filter or None)
         _print_snapshots(islice(found, limit), Printer(as_json, headers_only))
 
 
-def _parse_state(name: str | None) -> State | None:
+@app.command()
+def archive(
+    queue: QueueName,
+    db: DatabaseUrl = None,
+    limit: BrowseLimit = None,
+    filter: FilterOption = "",
+    as_json: AsJson = False,
+    headers_only: HeadersOnly = False,
+) -> None:
+    """Show the acknowledged messages of a queue that keeps an archive (create --archive), by id.
+
+    Example: headgate queue archive orders -n 20
+    """
+    matches = filters.compile_filter(filter)
+    with open_database(db, "look") as database:
+        found = database.find(queue)
+        if not found.info.options.archive:
+            typer.echo(
+                f"{queue} keeps no archive now; `headgate queue create {queue} --archive` begins one",
+                err=True,
+            )
+        shown = (each for each in found.archived() if matches(each.message))
+        printer = Printer(as_json, headers_only)
+        for each in islice(shown, limit):
+            facts = {"id": each.id, "attempts": each.attempts}
+            printer.print(each.message, each.id, {"delivery": facts})
+
+
+def _parse_state(name: str | None) -> queues.State | None:
     if name is None:
         return None
     try:
-        return State[name.upper()]
+        return queues.State[name.upper()]
     except KeyError:
-        known = ", ".join(state.name.lower() for state in State)
+        known = ", ".join(state.name.lower() for state in queues.State)
         raise HeadgateError(f"there is no state {name!r}; there are {known}") from None
 
 
-def _print_snapshots(found: Iterable[DeliverySnapshot], printer: Printer) -> None:
+def _print_snapshots(found: Iterable[queues.DeliverySnapshot], printer: Printer) -> None:
     for snapshot in found:
         facts = {
             "id": snapshot.id,
@@ -190,20 +244,27 @@ def tail(
     queue: QueueName,
     db: DatabaseUrl = None,
     filter: FilterOption = "",
-    as_json: AsJsonLines = False,
+    follow: Follow = True,
+    as_json: AsJson = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Show messages as they are published to a queue, until interrupted; its consumers get them as well."""
+    """Show messages as they are published to a queue, until interrupted; its consumers get them as well.
+
+    It always follows; -f is accepted as in `tail -f`.
+
+    Example: headgate queue tail orders --filter "amount > 1000"
+    """
     name = f"tail-{uuid4().hex[:12]}"
     with open_database(db) as database:
-        tailed = database.subscription(name, filter, queue=database.find(queue).name)
+        found = _find(database, queue, filter)
+        tailed = database.subscription(name, filter, queue=found.name)
         try:
             _print_until_interrupted(tailed, Printer(as_json, headers_only))
         finally:
             database.delete(name)
 
 
-def _print_until_interrupted(tailed: Queue, printer: Printer) -> None:
+def _print_until_interrupted(tailed: queues.Queue, printer: Printer) -> None:
     with suppress(KeyboardInterrupt), tailed.consumer(partial(_print_claimed, printer=printer)):
         Event().wait()
 
@@ -220,10 +281,32 @@ def purge(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Delete the waiting messages of a queue, or all in one state."""
+    """Delete the waiting messages of a queue, or all in one state.
+
+    Example: headgate queue purge orders --state dead --yes
+    """
     confirm(f"Purge {queue}?", yes)
     with open_database(db) as database:
         typer.echo(f"purged {database.find(queue).purge(_parse_state(state)):,} messages")
+
+
+@app.command()
+def prune(
+    queue: QueueName,
+    older_than: Annotated[
+        str, typer.Option(help="Delete what was published longer ago than this, for example 7d.")
+    ],
+    db: DatabaseUrl = None,
+    yes: Yes = False,
+) -> None:
+    """Delete old messages of a queue, dead letters and its archive included; leased ones stay.
+
+    Example: headgate queue prune orders --older-than 7d
+    """
+    span = parse_duration(older_than)
+    confirm(f"Delete everything in {queue} that is older than {older_than}?", yes)
+    with open_database(db) as database:
+        typer.echo(f"pruned {database.find(queue).prune(span):,} messages")
 
 
 @dead_app.command(name="ls")
@@ -231,12 +314,16 @@ def list_dead(
     queue: QueueName,
     db: DatabaseUrl = None,
     filter: FilterOption = "",
-    as_json: AsJsonLines = False,
+    as_json: AsJson = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Show the dead letters of a queue."""
+    """Show the dead letters of a queue.
+
+    Example: headgate queue dead ls orders
+    """
     with open_database(db, "look") as database:
-        _print_snapshots(database.find(queue).dead(filter or None), Printer(as_json, headers_only))
+        found = _find(database, queue, filter).dead(filter or None)
+        _print_snapshots(found, Printer(as_json, headers_only))
 
 
 @dead_app.command()
@@ -245,6 +332,9 @@ def requeue(
     ids: Annotated[list[int] | None, typer.Argument(help="Their ids; without any, all.")] = None,
     db: DatabaseUrl = None,
 ) -> None:
-    """Make dead letters ready again, with their attempts counted from zero."""
+    """Make dead letters ready again, with their attempts counted from zero.
+
+    Example: headgate queue dead requeue orders 17
+    """
     with open_database(db) as database:
         typer.echo(f"requeued {database.find(queue).requeue(ids or None):,} messages")

@@ -8,22 +8,24 @@ from typing import Any
 
 import typer
 
-from headgate.cli.app import app_of
+from headgate.cli.app import build_app
 
+EXAMPLE = "Example: "  # begins the last paragraph of a command's docstring
 HEAD = """\
 # The command line
 
 Written by `make docs` from the commands themselves; `headgate NOUN VERB --help` prints the same text. Exit codes: 0, 1 for a
 negative answer, 2 for an error, which is printed on one line; with `--debug`, any command prints the traceback too.
 Commands that only read (`ls`, `info`, `stats`, `peek`, `browse`, `tail` of a stream, `scan`, `dump`, `verify`, `check`, `show`)
-write nothing, and need no right to write. `--json` prints one JSON document, or one per line where a command lists things.
-`headgate --install-completion` installs completion for your shell.
+write nothing, and need no right to write. `--json` prints one JSON object per line: a line for each thing that a command lists, one line about a single thing.
+Nouns may be written in the plural (`headgate queues ls`). [Settings](settings.md) says where a value comes from that no option gives.
+`headgate --install-completion` installs completion for your shell: of commands, options, queues, streams and headers.
 """
 
 
 def reference() -> str:
     """Every command with its arguments and options, in Markdown."""
-    root = typer.main.get_command(app_of([]))
+    root = typer.main.get_command(build_app())
     return "\n".join([HEAD, *_command(root, "headgate", 1)]).rstrip() + "\n"
 
 
@@ -32,7 +34,7 @@ def _command(command: Any, path: str, depth: int) -> Iterator[str]:
         yield f"{'#' * min(depth, 4)} `{path}`\n"
         yield _paragraphs(command.help or "") + "\n"
     context = _context(command, path)
-    subcommands = [command.get_command(context, name) for name in _names(command, context)]
+    subcommands = [command.resolve_command(context, [name])[1] for name in _names(command, context)]
     if not subcommands:
         yield "```text\n" + _usage(command, context) + "\n```\n"
         yield from _table(command, context)
@@ -76,11 +78,13 @@ def _cell(text: str) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    return "\n\n".join(_unwrapped(part) for part in text.strip().split("\n\n"))
+    return "\n\n".join(map(_paragraph, text.strip().split("\n\n")))
 
 
-def _unwrapped(text: str) -> str:
-    return " ".join(line.strip() for line in text.splitlines())
+def _paragraph(text: str) -> str:
+    """One line of prose, or the example as code."""
+    line = " ".join(part.strip() for part in text.splitlines())
+    return f"{EXAMPLE}`{line.removeprefix(EXAMPLE)}`" if line.startswith(EXAMPLE) else line
 
 
 if __name__ == "__main__":

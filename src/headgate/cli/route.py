@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headgate import insights, routing
 from headgate.cli.arguments import AsJson, Headers, parse_headers
 from headgate.cli.output import print_json
-from headgate.insights import BindingFacts, RouteFacts, explain_route
-from headgate.routing import Topology
 
 
 def route(
@@ -44,10 +43,14 @@ def route(
     """Print who receives a message and, for every other binding, the first condition that failed.
 
     Nothing is published. Exit code 1 when no queue receives it.
+
+    Example: headgate route --topology orders.toml --exchange orders --topic orders.eu -H region=EU
     """
-    loaded = Topology.load(topology, vhost=vhost)
+    loaded = routing.Topology.load(topology, vhost=vhost)
     headers = parse_headers(header)
-    facts = explain_route(loaded, exchange, topic=topic, headers=headers, priority=priority)
+    facts = insights.explain_route(
+        loaded, exchange, topic=topic, headers=headers, priority=priority
+    )
     if as_json:
         print_json(_as_json(facts))
     else:
@@ -55,7 +58,7 @@ def route(
     raise typer.Exit(1 if facts.unroutable else 0)
 
 
-def _print(facts: RouteFacts, limit: int) -> None:
+def _print(facts: insights.RouteFacts, limit: int) -> None:
     console = Console(highlight=False)
     matched = [binding for binding in facts.bindings if binding.matched]
     failed = [binding for binding in facts.bindings if not binding.matched]
@@ -71,7 +74,7 @@ def _print(facts: RouteFacts, limit: int) -> None:
     console.print(f"received by: {names}", markup=False, soft_wrap=True)
 
 
-def _table(title: str, bindings: Sequence[BindingFacts]) -> Table:
+def _table(title: str, bindings: Sequence[insights.BindingFacts]) -> Table:
     table = Table("exchange", "to", "binding", title=title, title_justify="left")
     why = any(binding.why_not for binding in bindings)
     if why:
@@ -84,7 +87,7 @@ def _table(title: str, bindings: Sequence[BindingFacts]) -> Table:
     return table
 
 
-def _as_json(facts: RouteFacts) -> dict[str, Any]:
+def _as_json(facts: insights.RouteFacts) -> dict[str, Any]:
     return {
         "queues": list(facts.queues),
         "unroutable": facts.unroutable,
@@ -93,7 +96,7 @@ def _as_json(facts: RouteFacts) -> dict[str, Any]:
     }
 
 
-def _binding_json(binding: BindingFacts) -> dict[str, Any]:
+def _binding_json(binding: insights.BindingFacts) -> dict[str, Any]:
     return {
         "source": binding.source,
         "destination": binding.destination,

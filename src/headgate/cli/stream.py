@@ -11,25 +11,18 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from headgate import insights, streams
 from headgate.cli.arguments import (
     AsJson,
-    AsJsonLines,
     StreamPath,
     parse_duration,
     parse_restriction,
     parse_size,
 )
+from headgate.cli.completion import complete_header
 from headgate.cli.output import print_json, print_json_lines, print_table
 from headgate.errors import HeadgateError
-from headgate.insights import (
-    CursorFacts,
-    StreamDetails,
-    list_streams,
-    size_text,
-    stream_details,
-    time_text,
-)
-from headgate.streams import OPTIONS_FILE, Stream
+from headgate.insights import size_text, time_text
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -70,7 +63,10 @@ def create(
     max_age: MaxAge = None,
     max_size: MaxSize = None,
 ) -> None:
-    """Create a stream."""
+    """Create a stream.
+
+    Example: headgate stream create orders --indexed region --max-age 7d
+    """
     options: dict[str, Any] = {
         "indexed": tuple(indexed),
         "filter_size": filter_size,
@@ -82,7 +78,7 @@ def create(
         "max_age": parse_duration(max_age),
         "max_bytes": parse_size(max_size),
     }
-    Stream.create(stream, **options).close()
+    streams.Stream.create(stream, **options).close()
     typer.echo(f"created {stream}")
 
 
@@ -91,7 +87,10 @@ def set_options(
     stream: StreamPath,
     indexed: Annotated[
         list[str] | None,
-        typer.Option(help="Index these headers and no others; repeat it, or give '' for none."),
+        typer.Option(
+            help="Index these headers and no others; repeat it, or give '' for none.",
+            autocompletion=complete_header,
+        ),
     ] = None,
     filter_size: Annotated[
         int | None, typer.Option(help="Bytes of a chunk's Bloom filter; 0 for the default.")
@@ -105,7 +104,10 @@ def set_options(
     max_age: MaxAge = None,
     max_size: MaxSize = None,
 ) -> None:
-    """Change a stream's options; those about storage apply from the next segment on, and to sealing."""
+    """Change a stream's options; those about storage apply from the next segment on, and to sealing.
+
+    Example: headgate stream set orders --indexed region --indexed type
+    """
     values: dict[str, Any] = {
         "indexed": None if indexed is None else tuple(name for name in indexed if name),
         "filter_size": filter_size,
@@ -120,19 +122,22 @@ def set_options(
         raise HeadgateError(
             "say what to change, for example --indexed region; --help lists all options"
         )
-    with Stream.open(stream) as opened:
+    with streams.Stream.open(stream) as opened:
         opened.reconfigure(**changes)
     shown = ", ".join(f"{name} = {value!r}" for name, value in changes.items())
-    typer.echo(f"changed {stream / OPTIONS_FILE}: {shown}")
+    typer.echo(f"changed {stream / streams.OPTIONS_FILE}: {shown}")
 
 
 @app.command(name="ls")
 def list_all(
     directory: Annotated[Path, typer.Argument(help="The directory to search.")] = Path(),
-    as_json: AsJsonLines = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List the streams in a directory."""
-    found = list_streams(directory)
+    """List the streams in a directory.
+
+    Example: headgate stream ls data
+    """
+    found = insights.list_streams(directory)
     if as_json:
         print_json_lines(map(asdict, found))
         return
@@ -155,8 +160,11 @@ def list_all(
 
 @app.command()
 def info(stream: StreamPath, as_json: AsJson = False) -> None:
-    """Show a stream: its options, its segments, and how far its consumers have read."""
-    details = stream_details(stream)
+    """Show a stream: its options, its segments, and how far its consumers have read.
+
+    Example: headgate stream info orders
+    """
+    details = insights.stream_details(stream)
     if as_json:
         print_json(_details_json(details))
         return
@@ -165,7 +173,7 @@ def info(stream: StreamPath, as_json: AsJson = False) -> None:
         print_table(_cursors_table(details.cursors))
 
 
-def _details_json(details: StreamDetails) -> dict[str, Any]:
+def _details_json(details: insights.StreamDetails) -> dict[str, Any]:
     cursors = [
         {
             "name": cursor.name,
@@ -178,7 +186,7 @@ def _details_json(details: StreamDetails) -> dict[str, Any]:
     return {**asdict(details.facts), "options": details.options, "cursors": cursors}
 
 
-def _options_table(stream: Path, details: StreamDetails) -> Table:
+def _options_table(stream: Path, details: insights.StreamDetails) -> Table:
     table = Table(title=Text(str(stream)), title_justify="left", show_header=False)
     for name in ("messages", "first_offset", "next_offset", "segments", "sealed", "cold"):
         table.add_row(name.replace("_", " "), f"{getattr(details.facts, name):,}")
@@ -189,7 +197,7 @@ def _options_table(stream: Path, details: StreamDetails) -> Table:
     return table
 
 
-def _cursors_table(cursors: Iterable[CursorFacts]) -> Table:
+def _cursors_table(cursors: Iterable[insights.CursorFacts]) -> Table:
     table = Table(
         "cursor", "position", "lag", "last commit", title="Consumers", title_justify="left"
     )

@@ -9,12 +9,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headgate import insights, queues, streams
 from headgate.cli.arguments import AsJson, Conf, FilterOption, From, Master, StreamPath
-from headgate.cli.output import print_json, print_table, spark_with_progress, write_text
+from headgate.cli.output import (
+    print_json,
+    print_table,
+    print_warnings,
+    spark_with_progress,
+    write_text,
+)
 from headgate.errors import HeadgateError
-from headgate.insights import describe_advice, describe_stats
-from headgate.queues import hide_password
-from headgate.streams import load_options
 
 app = typer.Typer()
 
@@ -23,15 +27,18 @@ app = typer.Typer()
 def stats(
     stream: StreamPath, master: Master = None, conf: Conf = None, as_json: AsJson = False
 ) -> None:
-    """Measure a stream on Spark: messages, sizes, and every header's values."""
-    load_options(stream)
+    """Measure a stream on Spark: messages, sizes, and every header's values.
+
+    Example: headgate stream stats orders
+    """
+    streams.load_options(stream)
     with spark_with_progress("measuring", master, conf) as (spark, on_progress):
         from headgate.cli.stream_tables import stats_tables
         from headgate.spark.jobs import stream_stats
 
         found = stream_stats(spark, stream, on_progress)
     if as_json:
-        print_json(describe_stats(found))
+        print_json(insights.describe_stats(found))
     else:
         print_table(stats_tables(str(stream), found))
 
@@ -41,9 +48,7 @@ def advise(
     stream: StreamPath,
     filter: Annotated[
         list[str],
-        typer.Option(
-            "--filter", "-f", help="A filter that you use; may be repeated.", metavar="FILTER"
-        ),
+        typer.Option("--filter", help="A filter that you use; may be repeated.", metavar="FILTER"),
     ] = [],  # noqa: B006
     sample: Annotated[
         int,
@@ -68,10 +73,14 @@ def advise(
 
     Every design is simulated on Spark with the real summaries: what each filter skips now, and what it would skip
     before and after sealing. Without --filter, equality on each header is simulated.
+
+    Example: headgate stream advise orders --filter "region = 'EU'"
     """
     if weigh not in ("uniform", "use"):
         raise HeadgateError(f"--weigh is uniform or use, not {weigh!r}")
-    load_options(stream)
+    streams.load_options(stream)
+    for text in filter:
+        print_warnings(insights.warn_of_filter(text, stream=stream))
     with spark_with_progress("trying designs", master, conf) as (spark, on_progress):
         from headgate.cli.stream_tables import print_advice
         from headgate.spark.jobs import advice_chart
@@ -88,7 +97,7 @@ def advise(
     if svg is not None:
         write_text(svg, advice_chart(found))
     if as_json:
-        print_json(describe_advice(found))
+        print_json(insights.describe_advice(found))
     else:
         print_advice(found, Console(highlight=False))
 
@@ -123,8 +132,11 @@ def replay(
     """Publish the messages that a filter selects to a stream, a queue or Parquet files, each exactly once.
 
     A run that was stopped continues under the same --id, and publishes no message twice.
+
+    Example: headgate stream replay orders --filter "region = 'EU'" --to queue:sqlite:///orders.db#orders
     """
-    load_options(stream)
+    streams.load_options(stream)
+    print_warnings(insights.warn_of_filter(filter, stream=stream))
     with spark_with_progress("replaying", master, conf) as (spark, on_progress):
         from headgate.spark.jobs import replay as run_replay
 
@@ -138,5 +150,5 @@ def replay(
     if as_json:
         print_json(asdict(found))
         return
-    typer.echo(f"replayed {found.messages:,} messages to {hide_password(to)}")
+    typer.echo(f"replayed {found.messages:,} messages to {queues.hide_password(to)}")
     typer.echo(f"run {found.run_id}: {found.batches} batches, {found.batches_before} done before")

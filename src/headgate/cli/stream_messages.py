@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from headgate import insights, streams
 from headgate.cli.arguments import (
-    AsJsonLines,
+    AsJson,
     FilterOption,
+    Follow,
     From,
     Headers,
     HeadersOnly,
@@ -24,12 +26,13 @@ from headgate.cli.arguments import (
     parse_headers,
 )
 from headgate.cli.messages import Printer, from_json_lines
-from headgate.cli.output import spinner
+from headgate.cli.output import print_warnings, spinner
 from headgate.errors import HeadgateError, StreamCorrupt
-from headgate.insights import find_last_matches, size_text
+from headgate.insights import size_text
 from headgate.message import Message
-from headgate.streams import Stream
-from headgate.streams.read import ScanStats
+
+if TYPE_CHECKING:
+    from headgate.streams.read import ScanStats
 
 app = typer.Typer()
 
@@ -62,6 +65,8 @@ def publish(
     `scan --json` prints can be published again. --topic, --header and --priority fill in what a line does not have.
     With --raw a line is a payload. A file that is published again after a failure, with the same --producer and
     --first-id 0, is stored once.
+
+    Example: headgate stream publish orders hello --topic orders.eu -H region=EU -H amount:=1200
     """
     if first_id is not None and producer is None:
         raise HeadgateError(
@@ -81,7 +86,7 @@ def publish(
         raw_hint = ", or publish lines as they are with --raw"
         source = from_json_lines(sys.stdin, common, hint=raw_hint)
     count = fresh = 0
-    with Stream.open(stream) as opened, spinner("publishing") as progress:
+    with streams.Stream.open(stream) as opened, spinner("publishing") as progress:
         task = progress.add_task("messages", total=None)
         with opened.producer(producer) as out:
             while batch := list(islice(source, 4096)):
@@ -102,19 +107,21 @@ def tail(
     number: Annotated[
         int, typer.Option("-n", "--number", help="How many of the last messages to show.")
     ] = 10,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-F", help="Continue with messages as they are published.")
-    ] = False,
+    follow: Follow = False,
     on_lost: OnLostOption = "error",
     skip_corrupt: SkipCorrupt = False,
-    as_json: AsJsonLines = False,
+    as_json: AsJson = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Show the last messages, and with --follow new ones as they are published."""
+    """Show the last messages, and with --follow new ones as they are published.
+
+    Example: headgate stream tail orders -f --filter "region = 'EU'"
+    """
     printer = Printer(as_json, headers_only)
     missing = _missing_options(on_lost, skip_corrupt)
-    with Stream.open(stream) as opened:
-        begin = start or str(find_last_matches(opened, filter, number, **missing))
+    with streams.Stream.open(stream) as opened:
+        print_warnings(insights.warn_of_filter(filter, stream=stream))
+        begin = start or str(insights.find_last_matches(opened, filter, number, **missing))
         with opened.consume(filter, start=begin, follow=follow, **missing) as consumer:
             for record in consumer.records():
                 printer.print(record.message, record.offset, {"offset": record.offset})
@@ -145,13 +152,17 @@ def scan(
     ] = False,
     on_lost: OnLostOption = "error",
     skip_corrupt: SkipCorrupt = False,
-    as_json: AsJsonLines = False,
+    as_json: AsJson = False,
     headers_only: HeadersOnly = False,
 ) -> None:
-    """Print the messages a filter selects, in the order of their offsets."""
+    """Print the messages a filter selects, in the order of their offsets.
+
+    Example: headgate stream scan orders --filter "amount > 1000" --from 10m --stats
+    """
     printer = Printer(as_json, headers_only)
     missing = _missing_options(on_lost, skip_corrupt)
-    with Stream.open(stream) as opened:
+    with streams.Stream.open(stream) as opened:
+        print_warnings(insights.warn_of_filter(filter, stream=stream))
         if count:
             counting = opened.scan(filter, start=start, columns=["offset"], **missing)
             typer.echo(str(sum(batch.num_rows for batch in counting)))

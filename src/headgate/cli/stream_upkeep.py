@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from headgate import insights, streams
 from headgate.cli.arguments import (
     AsJson,
     Conf,
@@ -22,10 +23,8 @@ from headgate.cli.arguments import (
 from headgate.cli.output import print_json, spark_with_progress, spinner
 from headgate.clock import now_us
 from headgate.errors import HeadgateError, StreamError, StreamNotFound
-from headgate.insights import size_text, stored_bytes
-from headgate.streams import OPTIONS_FILE, Stream, load_options, segment_files
-from headgate.streams.cold import CompactionResult, clean_up, list_candidates, select_candidates
-from headgate.streams.upkeep import VerifyReport, dump_lines, dump_segment, repair, verify
+from headgate.insights import size_text
+from headgate.streams import cold, upkeep
 
 app = typer.Typer()
 
@@ -37,8 +36,11 @@ def seal(
         bool, typer.Option("--all", help="Also the segment that is being written.")
     ] = False,
 ) -> None:
-    """Seal full segments: cluster their messages, so that filters skip most of them."""
-    with Stream.open(stream) as opened, spinner("sealing") as progress:
+    """Seal full segments: cluster their messages, so that filters skip most of them.
+
+    Example: headgate stream seal orders --all
+    """
+    with streams.Stream.open(stream) as opened, spinner("sealing") as progress:
         progress.add_task(f"sealing {stream}", total=None)
         sealed = opened.seal(all=everything)
     for path in sealed:
@@ -58,13 +60,18 @@ def dump(
     ] = None,
     sample: Annotated[int, typer.Option(help="The number of messages of a chunk.")] = 3,
 ) -> None:
-    """Print a stream's files: segments, chunks, columns with their checksums, some messages."""
-    Stream.open(stream).close()
-    files = segment_files(stream)
+    """Print a stream's files: segments, chunks, columns with their checksums, some messages.
+
+    Example: headgate stream dump orders --chunks 2
+    """
+    streams.Stream.open(stream).close()
+    files = streams.segment_files(stream)
     if segment is not None:
         files = [f for f in files if f.first_offset <= segment][-1:]
     for file in files:
-        for line in dump_lines(dump_segment(file.path, sample=sample, most_chunks=chunks)):
+        for line in upkeep.dump_lines(
+            upkeep.dump_segment(file.path, sample=sample, most_chunks=chunks)
+        ):
             typer.echo(line)
 
 
@@ -79,10 +86,13 @@ def verify_stream(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read every byte of a stream and report damage. Exit code 1: some was found."""
+    """Read every byte of a stream and report damage. Exit code 1: some was found.
+
+    Example: headgate stream verify orders --repair
+    """
     with spinner("verifying") as progress:
         progress.add_task(str(stream), total=None)
-        report = repair(stream) if repair_too else verify(stream)
+        report = upkeep.repair(stream) if repair_too else upkeep.verify(stream)
     if as_json:
         print_json(asdict(report))
     else:
@@ -90,7 +100,7 @@ def verify_stream(
     raise typer.Exit(0 if report.fine else 1)
 
 
-def _print_report(report: VerifyReport) -> None:
+def _print_report(report: upkeep.VerifyReport) -> None:
     for problem in report.problems:
         hint = " (--repair repairs it)" if problem.healable else ""
         typer.echo(f"{problem}{hint}")
@@ -127,20 +137,22 @@ def compact(
     """Rewrite sealed segments as Parquet that any engine reads; the stream reads them as before.
 
     By default all sealed segments are compacted. Messages can be published and read meanwhile.
+
+    Example: headgate stream compact orders --older-than 7d --to s3://bucket/orders
     """
-    load_options(stream)
+    streams.load_options(stream)
     age = parse_duration(older_than)
     if sum((age is not None, before is not None, everything)) > 1:
         raise HeadgateError("give one of --older-than, --before and --all")
     if everything:
-        with Stream.open(stream) as opened:
+        with streams.Stream.open(stream) as opened:
             opened.seal(all=True)
     now = now_us()
     horizon = None if age is None else now - age // timedelta(microseconds=1)
-    if not select_candidates(
-        list_candidates(stream), now_us=now, horizon_us=horizon, before_offset=before
+    if not cold.select_candidates(
+        cold.list_candidates(stream), now_us=now, horizon_us=horizon, before_offset=before
     ):
-        _print_compacted(stream, clean_up(stream))  # without starting Spark
+        _print_compacted(stream, cold.clean_up(stream))  # without starting Spark
         return
     with spark_with_progress("compacting", master, conf) as (spark, on_progress):
         from headgate.spark.jobs import compact as run
@@ -151,7 +163,7 @@ def compact(
     _print_compacted(stream, done)
 
 
-def _print_compacted(stream: Path, done: CompactionResult) -> None:
+def _print_compacted(stream: Path, done: cold.CompactionResult) -> None:
     for written in done.added:
         typer.echo(
             f"compacted offsets {written.first_offset:,} to {written.next_offset - 1:,} into {written.file} "
@@ -187,8 +199,11 @@ def trim(
     ] = None,
     before: Annotated[int, typer.Option(help="Delete segments that end before this offset.")] = 0,
 ) -> None:
-    """Delete the oldest segments, by these limits or by the stream's own; never the newest."""
-    with Stream.open(stream) as opened:
+    """Delete the oldest segments, by these limits or by the stream's own; never the newest.
+
+    Example: headgate stream trim orders --max-age 30d
+    """
+    with streams.Stream.open(stream) as opened:
         deleted = opened.trim(
             max_age=parse_duration(max_age), max_bytes=parse_size(max_size), before_offset=before
         )
@@ -202,11 +217,14 @@ def trim(
 
 @app.command()
 def delete(stream: StreamPath, yes: Yes = False) -> None:
-    """Delete a stream and everything in it."""
-    if not (stream / OPTIONS_FILE).exists():
+    """Delete a stream and everything in it.
+
+    Example: headgate stream delete orders --yes
+    """
+    if not (stream / streams.OPTIONS_FILE).exists():
         raise StreamNotFound(
             f"there is no stream in {stream}; `headgate stream ls` lists those in a directory"
         )
-    confirm(f"Delete {stream} with {size_text(stored_bytes(stream))} of messages?", yes)
-    Stream.delete(stream)
+    confirm(f"Delete {stream} with {size_text(insights.stored_bytes(stream))} of messages?", yes)
+    streams.Stream.delete(stream)
     typer.echo(f"deleted {stream}")

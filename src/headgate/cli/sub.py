@@ -8,15 +8,21 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.arguments import AsJsonLines, DatabaseUrl, Yes, confirm, open_database
-from headgate.cli.output import print_json_lines, print_table
+from headgate import insights
+from headgate.cli.arguments import AsJson, DatabaseUrl, Yes, confirm, open_database
+from headgate.cli.completion import complete_queue, complete_subscription
+from headgate.cli.output import print_json_lines, print_table, print_warnings
 from headgate.cli.queue import facts_json
-from headgate.insights import list_subscriptions
 
 app = typer.Typer(no_args_is_help=True)
 
 SubscriptionName: TypeAlias = Annotated[
-    str, typer.Argument(help="The subscription's name.", metavar="SUBSCRIPTION")
+    str,
+    typer.Argument(
+        help="The subscription's name.",
+        metavar="SUBSCRIPTION",
+        autocompletion=complete_subscription,
+    ),
 ]
 SubscriptionFilter: TypeAlias = Annotated[
     str | None, typer.Argument(help="The filter, in quotes.", metavar="FILTER")
@@ -27,10 +33,13 @@ Pattern: TypeAlias = Annotated[
 
 
 @app.command(name="ls")
-def list_all(db: DatabaseUrl = None, as_json: AsJsonLines = False) -> None:
-    """List durable subscriptions with their filters and the messages that wait for them."""
+def list_all(db: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """List durable subscriptions with their filters and the messages that wait for them.
+
+    Example: headgate sub ls
+    """
     with open_database(db, "look") as database:
-        found = list_subscriptions(database)
+        found = insights.list_subscriptions(database)
     if as_json:
         print_json_lines(map(facts_json, found))
         return
@@ -49,7 +58,10 @@ def add(
     db: DatabaseUrl = None,
     pattern: Pattern = None,
     queue: Annotated[
-        str | None, typer.Option(help="Only messages that are published to this queue.")
+        str | None,
+        typer.Option(
+            help="Only messages that are published to this queue.", autocompletion=complete_queue
+        ),
     ] = None,
     start: Annotated[
         str,
@@ -58,8 +70,13 @@ def add(
         ),
     ] = "next",
 ) -> None:
-    """Create a subscription: it gets its own delivery of every message that matches."""
+    """Create a subscription: it gets its own delivery of every message that matches.
+
+    Example: headgate sub add eu-orders "region = 'EU'" --queue orders
+    """
     with open_database(db, "create") as database:
+        source = None if queue is None else database.find(queue)
+        print_warnings(insights.warn_of_filter(filter or "", queue=source))
         created = database.subscription(
             subscription,
             filter or ("" if pattern is None else None),
@@ -77,16 +94,23 @@ def set_filter(
     db: DatabaseUrl = None,
     pattern: Pattern = None,
 ) -> None:
-    """Change a subscription's filter in place: its deliveries stay, and no message is lost or repeated."""
+    """Change a subscription's filter in place: its deliveries stay, and no message is lost or repeated.
+
+    Example: headgate sub set-filter eu-orders "region = 'EU' AND amount > 100"
+    """
     with open_database(db) as database:
         found = database.subscription(subscription)
+        print_warnings(insights.warn_of_filter(filter or ""))
         found.set_filter(filter or ("" if pattern is None else None), pattern=pattern)
         typer.echo(f"{subscription} gets {found.filter}")
 
 
 @app.command()
 def pause(subscription: SubscriptionName, db: DatabaseUrl = None) -> None:
-    """Pause a subscription: claims return nothing until it is resumed; messages keep arriving."""
+    """Pause a subscription: claims return nothing until it is resumed; messages keep arriving.
+
+    Example: headgate sub pause eu-orders
+    """
     with open_database(db) as database:
         database.subscription(subscription).pause()
     typer.echo(f"paused {subscription}")
@@ -94,7 +118,10 @@ def pause(subscription: SubscriptionName, db: DatabaseUrl = None) -> None:
 
 @app.command()
 def resume(subscription: SubscriptionName, db: DatabaseUrl = None) -> None:
-    """Resume a paused subscription."""
+    """Resume a paused subscription.
+
+    Example: headgate sub resume eu-orders
+    """
     with open_database(db) as database:
         database.subscription(subscription).resume()
     typer.echo(f"resumed {subscription}")
@@ -106,7 +133,10 @@ def delete(
     db: DatabaseUrl = None,
     yes: Yes = False,
 ) -> None:
-    """Delete a subscription and its deliveries."""
+    """Delete a subscription and its deliveries.
+
+    Example: headgate sub delete eu-orders --yes
+    """
     confirm(f"Delete {subscription}?", yes)
     with open_database(db) as database:
         database.delete(database.subscription(subscription).name)

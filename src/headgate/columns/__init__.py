@@ -26,12 +26,20 @@ if TYPE_CHECKING:
     from headgate.columns.overflow import overflow_names as overflow_names
     from headgate.columns.overflow import overflow_view as overflow_view
     from headgate.columns.overflow import read_overflow as read_overflow
+    from headgate.columns.plain import PlainColumn as PlainColumn
+    from headgate.columns.plain import PlainSchema as PlainSchema
+    from headgate.columns.plain import plain_columns as plain_columns
+    from headgate.columns.plain import plain_schema as plain_schema
+    from headgate.columns.plain import project_batch as project_batch
+    from headgate.columns.plain import stored_columns as stored_columns
+    from headgate.columns.plain import typed_schema as typed_schema
     from headgate.columns.shred import Arrays as Arrays
     from headgate.columns.shred import count_rows as count_rows
     from headgate.columns.shred import shred_chunk as shred_chunk
     from headgate.columns.shred import shred_headers as shred_headers
     from headgate.columns.shred import shred_messages as shred_messages
     from headgate.columns.shred import shred_valid as shred_valid
+    from headgate.columns.tables import TableLike as TableLike
     from headgate.columns.tables import cut_rows as cut_rows
     from headgate.columns.tables import join_batches as join_batches
     from headgate.columns.tables import read_table as read_table
@@ -64,6 +72,15 @@ else:
                 "overflow_view",
                 "read_overflow",
             ],
+            "plain": [
+                "PlainColumn",
+                "PlainSchema",
+                "plain_columns",
+                "plain_schema",
+                "project_batch",
+                "stored_columns",
+                "typed_schema",
+            ],
             "shred": [
                 "Arrays",
                 "count_rows",
@@ -72,7 +89,7 @@ else:
                 "shred_headers",
                 "shred_valid",
             ],
-            "tables": ["cut_rows", "join_batches", "read_table", "split_table"],
+            "tables": ["TableLike", "cut_rows", "join_batches", "read_table", "split_table"],
             "validate": ["validate_batch", "validate_transposed"],
         },
     )

@@ -8,7 +8,7 @@ holds only the values that exist and their rows, so that many names cost no more
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.filters import KIND_OF, Kind
-from headgate.message import HeaderValue, Message
+from headgate.message import HeaderValue, Message, validate
 
 ABSENT: Final = frozenset({NoneType})
 _RowPositions: TypeAlias = npt.NDArray[np.intp]
@@ -63,9 +63,18 @@ def transpose(messages: Sequence[Message]) -> MessageColumns:
         make_column([m.id for m in messages]),
         make_column([m.filter_value for m in messages]),
         make_column([m.key for m in messages]),
-        transpose_headers([m.headers for m in messages]),
-        transpose_headers([m.properties for m in messages]),
+        _transpose_valid(messages, "headers"),
+        _transpose_valid(messages, "properties"),
     )
+
+
+def _transpose_valid(messages: Sequence[Message], field: str) -> dict[str, Column]:
+    try:
+        return transpose_headers(list(map(attrgetter(field), messages)))
+    except (AttributeError, TypeError):
+        for message in messages:  # one of them has headers that are no mapping
+            validate(message)
+        raise
 
 
 def make_column(values: list[Any]) -> Column:

@@ -13,8 +13,9 @@ A null is an absent header. Strings, integers, floats and booleans become header
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -50,24 +51,69 @@ _TYPE_OF: Final[dict[View, pa.DataType]] = {
     "bool": pa.bool_(),
     "opaque": pa.bool_(),
 }
+_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")  # pandas' name for it
 SMALL_BATCH: Final = 4096  # rows; many smaller batches of a table are combined first
 # Small batches are joined until they have this number of rows or bytes.
 ENOUGH_ROWS: Final = 8192
 ENOUGH_BYTES: Final = 8 << 20
 
 
-def split_table(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split a table into its record batches; many small ones are combined first."""
+class ArrowStream(Protocol):
+    """Anything that exports its rows as a stream of Arrow batches: tables, data frames, relations, readers."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+TableLike: TypeAlias = pa.Table | pa.RecordBatch | ArrowStream
+
+
+def split_table(table: TableLike) -> Iterator[pa.RecordBatch]:
+    """Split a table into its record batches; many small ones are combined first.
+
+    A data frame of Polars or pandas, a relation of DuckDB, a reader: anything with `__arrow_c_stream__` is a table, and is
+    read batch by batch. The index of a data frame of pandas is left out unless it has a name.
+    """
     if isinstance(table, pa.RecordBatch):
-        yield table
-    elif isinstance(table, pa.Table):
+        return iter((table,))
+    if isinstance(table, pa.Table):
         parts = max((column.num_chunks for column in table.columns), default=1)
         whole = table.combine_chunks() if table.num_rows < parts * SMALL_BATCH else table
-        yield from whole.to_batches()
-    else:
+        return iter(whole.to_batches())
+    if not hasattr(table, "__arrow_c_stream__"):
         raise InvalidMessage(
-            "table", f"must be a pyarrow Table or RecordBatch, not {type(table).__name__}"
+            "table",
+            "must be an Arrow table, record batch or reader, a data frame or a relation (anything with "
+            f"__arrow_c_stream__), not {type(table).__name__}; pyarrow.table() makes one of a dict of columns, "
+            "and publish_many() takes messages",
         )
+    reader = pa.RecordBatchReader.from_stream(table)
+    at = [i for i, name in enumerate(reader.schema.names) if not _UNNAMED_INDEX.fullmatch(name)]
+    return _join_equal(batch.select(at) for batch in reader)
+
+
+def _join_equal(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Combine small batches of one schema."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+        if sum(part.num_rows for part in waiting) >= ENOUGH_ROWS:
+            yield _concat(waiting)
+            waiting = []
+    if waiting:
+        yield _concat(waiting)
+
+
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    names = batches[0].schema.names
+    plain = [pa.RecordBatch.from_arrays([_decode(a) for a in b.columns], names) for b in batches]
+    return pa.concat_batches(plain)
+
+
+def _decode(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def read_table(batch: pa.RecordBatch, now_us: int) -> Arrays:

@@ -147,7 +147,7 @@ def check_postgres(url: str | None) -> Finding:
         return Finding("PostgreSQL", "absent", "psycopg not installed", advice)
     if url is None or not url.startswith(("postgresql:", "postgres:")):
         found = f"psycopg {_installed_version('psycopg')}, no server checked"
-        return Finding("PostgreSQL", "fine", found, "--database postgresql://… checks one")
+        return Finding("PostgreSQL", "fine", found, "--db postgresql://… checks one")
     from headgate.queues import postgres_target
     from headgate.queues.postgres import open_connection
 

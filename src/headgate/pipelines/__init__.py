@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from headgate.pipelines.figure import to_mermaid as to_mermaid
     from headgate.pipelines.figure import to_svg as to_svg
     from headgate.pipelines.file import read_pipeline as read_pipeline
+    from headgate.pipelines.layout import TableLayout as TableLayout
+    from headgate.pipelines.layout import parse_layout as parse_layout
+    from headgate.pipelines.layout import split_partitions as split_partitions
     from headgate.pipelines.places import NOWHERE as NOWHERE
     from headgate.pipelines.places import DirectoryPlace as DirectoryPlace
     from headgate.pipelines.places import QueuePlace as QueuePlace
@@ -63,6 +66,7 @@ else:
             ],
             "figure": ["figure_of", "to_lines", "to_mermaid", "to_svg"],
             "file": ["read_pipeline"],
+            "layout": ["TableLayout", "parse_layout", "split_partitions"],
             "places": [
                 "DirectoryPlace",
                 "NOWHERE",

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.errors import SparkOptionsError
+from headgate.pipelines.layout import TableLayout
 from headgate.pipelines.places import NOWHERE
 from headgate.queues import State
 from headgate.routing import Topology
@@ -74,6 +75,7 @@ class Sink:
 
     queue: str
     to: str
+    layout: TableLayout | None = None  # of Parquet files; None: all parts of a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,10 @@ class Pipeline:
         """Every place that keeps messages, once each: two sinks with one place share its commits."""
         listed = dict.fromkeys([*(sink.to for sink in self.sinks), self.dead_letter])
         return tuple(place for place in listed if place is not None and place != NOWHERE)
+
+    def layout_of(self, place: str) -> TableLayout | None:
+        """The layout of a place; None where no sink gives one."""
+        return next((sink.layout for sink in self.sinks if sink.to == place and sink.layout), None)
 
     def outlets(self) -> dict[str, tuple[int, ...]]:
         """For each queue the numbers of its places."""

@@ -9,7 +9,7 @@
     [exchange]      type, name, alternate; [[exchange]] for several, the first is the one messages enter
                     or, instead of it, topology = "topology.toml" and exchange = "orders" above all tables
     [[binding]]     queue (or exchange), key, arguments, filter, and the other words of a topology file
-    [[sink]]        queue, to
+    [[sink]]        queue, to; of parquet:… also schema, partition_by and compact_after
     [dead_letter]   to: where unroutable messages go
 
 Paths are relative to the file. What needs a look at streams, databases and checkpoints is in `spark/pipeline/checks`.
@@ -39,11 +39,13 @@ from headgate.pipelines.definition import (
     Trigger,
     parse_states,
 )
+from headgate.pipelines.layout import TableLayout, parse_layout
 from headgate.pipelines.places import (
     absolute_path,
     absolute_place,
     is_queue,
     local_path,
+    place_kind,
     queue_place,
 )
 from headgate.pipelines.routes import Routes, check_partners, read_routes
@@ -64,6 +66,7 @@ _FORMAT_KEYS: Final = (
 _SETTINGS: Final = (
     "name", "checkpoint", "trigger", "max_messages_per_trigger", "max_bytes_per_trigger", "partitions",
 )  # fmt: skip
+_LAYOUT_KEYS: Final = ("schema", "partition_by", "compact_after")
 _DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h)")
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
@@ -230,15 +233,39 @@ def _sinks(document: dict[str, Any], base: Path, problems: Problems) -> tuple[Si
     if not isinstance(sinks, list) or not sinks:
         problems.add("[[sink]]", 'is missing; add [[sink]] with queue = "…" and to = "stream:…"')
         return ()
-    return tuple(
+    found = tuple(
         _sink(TomlTable(s, f"[[sink]] {n}", problems), base) for n, s in enumerate(sinks, 1)
     )
+    for to in {sink.to for sink in found if sink.to}:
+        if len({sink.layout for sink in found if sink.to == to}) > 1:
+            problems.add(
+                "[[sink]]",
+                f"two sinks write to {to} with different schema, partition_by or compact_after",
+            )
+    return found
 
 
 def _sink(table: TomlTable, base: Path) -> Sink:
-    table.allow_only("queue", "to")
+    table.allow_only("queue", "to", *_LAYOUT_KEYS)
     queue = table.required_text("queue", '"orders"')
-    return Sink(queue, _place(table, queue, base))
+    to = _place(table, queue, base)
+    return Sink(queue, to, _layout(table, to))
+
+
+def _layout(table: TomlTable, to: str) -> TableLayout | None:
+    keys = [key for key in _LAYOUT_KEYS if key in table]
+    if not keys:
+        return None
+    if to and place_kind(to) != "parquet":
+        table.add_problem(f'{keys[0]} is for files: to = "parquet:…", not {to.partition(":")[0]}:')
+        return None
+    try:
+        return parse_layout(
+            table.text("schema"), table.texts("partition_by"), table.count("compact_after")
+        )
+    except SparkOptionsError as problem:
+        table.add_problem(problem)
+        return None
 
 
 def _dead_letter(document: dict[str, Any], base: Path, problems: Problems) -> str | None:

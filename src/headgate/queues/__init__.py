@@ -7,8 +7,10 @@ from headgate.lazy import front_door
 if TYPE_CHECKING:
     from headgate.queues.arguments import microseconds as microseconds
     from headgate.queues.consumer import Consumer as Consumer
+    from headgate.queues.consumer_options import HandlerReport as HandlerReport
     from headgate.queues.consumer_options import Member as Member
     from headgate.queues.consumer_options import Retry as Retry
+    from headgate.queues.consumer_set import ConsumerSet as ConsumerSet
     from headgate.queues.database import Database as Database
     from headgate.queues.database import connect as connect
     from headgate.queues.database_url import SERVERS as SERVERS
@@ -42,7 +44,8 @@ else:
         {
             "arguments": ["microseconds"],
             "consumer": ["Consumer"],
-            "consumer_options": ["Member", "Retry"],
+            "consumer_options": ["HandlerReport", "Member", "Retry"],
+            "consumer_set": ["ConsumerSet"],
             "database": ["Database", "connect"],
             "database_url": [
                 "PostgresTarget",

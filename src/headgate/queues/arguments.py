@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Final
 
+from headgate.checks import check_flag, check_span, list_texts
 from headgate.errors import QueueOptionsError, StaleLease
 from headgate.filters import And, Filter, FilterLike, TopicMatch, as_filter, join_terms
 from headgate.message import (
@@ -16,10 +17,11 @@ from headgate.message import (
     HeaderValue,
     Message,
     MessageDetails,
+    check_many,
     message_of_fields,
     validate,
 )
-from headgate.queues.engine import Outcome, Publication, QueueOptions, Receipt
+from headgate.queues.engine import Outcome, Publication, QueueOptions, Receipt, State
 
 LEASE: Final = timedelta(seconds=30)  # unless the caller gives another
 LONGEST_SPAN: Final = timedelta(days=365_000)  # as the view `inbox` accepts it
@@ -27,34 +29,61 @@ _LONGEST_SPAN_US: Final = LONGEST_SPAN // timedelta(microseconds=1)
 MOST: Final = 2**31 - 1  # an integer of every engine
 
 
-def microseconds(span: timedelta | None) -> int:
-    """A time span in microseconds; None is 0."""
+def microseconds(name: str, span: timedelta | None) -> int:
+    """The time span of that argument in microseconds; None is 0."""
     if span is None:
         return 0
-    if not isinstance(span, timedelta) or not timedelta() <= span <= LONGEST_SPAN:
+    check_span(name, span, QueueOptionsError)
+    if not timedelta() <= span <= LONGEST_SPAN:
         raise QueueOptionsError(
-            f"a time span is a timedelta from 0 to {LONGEST_SPAN.days:,} days, not {span!r}"
+            f"{name}: a time span is a timedelta from 0 to {LONGEST_SPAN.days:,} days, not {span!r}"
         )
     return span // timedelta(microseconds=1)
 
 
+def check_poll(poll: timedelta) -> timedelta:
+    """The time between polls, if it is a time span."""
+    microseconds("poll", poll)
+    return poll
+
+
 def lease_us(lease: timedelta) -> int:
     """A lease in microseconds, which is not 0."""
-    span = microseconds(lease)
+    span = microseconds("lease", lease)
     if not span:
         raise QueueOptionsError("a lease must be longer than nothing; try timedelta(seconds=30)")
     return span
 
 
-def check_limit(limit: int) -> int:
+def timeout_s(timeout: timedelta | None) -> float | None:
+    """How long a handler may take, in seconds; None: as long as it likes."""
+    if timeout is None:
+        return None
+    span = microseconds("timeout", timeout)
+    if not span:
+        raise QueueOptionsError("a timeout must be longer than nothing; leave it out for no limit")
+    return span / 1e6
+
+
+def check_limit(limit: int, name: str = "limit") -> int:
     """The limit, if it is a positive integer that every engine takes."""
     if type(limit) is not int or not 1 <= limit <= MOST:
-        raise QueueOptionsError(f"the limit must be an integer from 1 to {MOST:,}, not {limit!r}")
+        raise QueueOptionsError(f"{name}: give an integer from 1 to {MOST:,}, not {limit!r}")
     return limit
+
+
+def check_state(state: State | None) -> State | None:
+    """The state, if it is one."""
+    if state is not None and not isinstance(state, State):
+        names = ", ".join(f"State.{each.name}" for each in State)
+        raise QueueOptionsError(f"state: give one of {names}, or None for all, not {state!r}")
+    return state
 
 
 def message_ids(ids: Iterable[int]) -> list[int]:
     """The ids, if they are 64-bit integers."""
+    if not isinstance(ids, Iterable):
+        raise QueueOptionsError(f"give a list of ids, [{ids!r}], not {ids!r}")
     listed = list(ids)
     for id in listed:
         if type(id) is not int or not INT64_MIN <= id <= INT64_MAX:
@@ -86,16 +115,16 @@ def queue_options(
     otherwise: QueueOptions,
 ) -> QueueOptions:
     """The options given; those that are None stay as in `otherwise`."""
-    if isinstance(filter_headers, str):
-        raise QueueOptionsError(f"filter_headers is a list of names: [{filter_headers!r}]")
+    if archive is not None:
+        check_flag("archive", archive, QueueOptionsError)
     return QueueOptions(
         filter_headers=otherwise.filter_headers
         if filter_headers is None
-        else tuple(dict.fromkeys(filter_headers)),
+        else tuple(dict.fromkeys(list_texts("filter_headers", filter_headers, QueueOptionsError))),
         max_attempts=otherwise.max_attempts if max_attempts is None else max_attempts,
         dedup_window_us=otherwise.dedup_window_us
         if dedup_window is None
-        else microseconds(dedup_window),
+        else microseconds("dedup_window", dedup_window),
         archive=otherwise.archive if archive is None else archive,
     )
 
@@ -128,7 +157,9 @@ def publication(
         validate(message := Message(payload, topic, headers, priority, **fields))
     if dedup_key is not None or group is not None:
         _check_keys(dedup_key, group)
-    return Publication(message, 0 if delay is None else microseconds(delay), dedup_key, group)
+    return Publication(
+        message, 0 if delay is None else microseconds("delay", delay), dedup_key, group
+    )
 
 
 def check_publication(publication: Publication) -> Publication:
@@ -168,6 +199,7 @@ def publications(
     messages: Iterable[bytes | Message | Publication], topic: str
 ) -> list[Publication]:
     """Each message as a valid Publication; bytes get the default topic."""
+    check_many(messages)
     _check_topic(topic)  # once, for all that are only bytes
     return [
         Publication(message_of_fields(each, topic, {}))

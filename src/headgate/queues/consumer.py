@@ -5,23 +5,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
+from typing import TypeAlias, TypeVarTuple
 
 from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
 from headgate.queues.consumer_options import (
     ConsumerGroup,
+    HandlerOutcome,
+    HandlerReport,
     Member,
     Mode,
+    Observer,
     Retry,
     Strategy,
     check_mode,
+    check_retry,
 )
 from headgate.queues.delivery import Delivery
-from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Usage
+from headgate.queues.engine import ClaimedMessage, Engine, QueueInfo, Receipt, Usage
+from headgate.queues.handler_runs import HandlerGivenUp, HandlerRun, HandlerRuns, receipts_of
 from headgate.queues.ledger import (
     RECONNECT_S,
     Ledger,
@@ -34,13 +40,18 @@ from headgate.queues.wakeup import Wakeup
 
 _log = logging.getLogger(__name__)
 
+Ts = TypeVarTuple("Ts")
+Handling: TypeAlias = HandlerRun[Delivery, Wakeup]
+
 
 class Consumer:
     """Consumes while it is open: `with queue.consumer(handler, threads=2): …`. Closing waits for running handlers.
 
-    mode     notify: woken by commits and due times; poll: claims every `poll`; hybrid: both
-    threads    each claims up to `batch` messages at a time, leased for `lease`
-    renew    leases of messages that wait or are being handled are extended while this process lives
+    mode      notify: woken by commits and due times; poll: claims every `poll`; hybrid: both
+    threads     each claims up to `batch` messages at a time, leased for `lease`
+    renew     leases of messages that wait or are being handled are extended while this process lives
+    timeout   a handler that takes longer has failed: its message is retried or dead, and another thread takes its place
+    observer  is called with a HandlerReport after every call of a handler
     """
 
     def __init__(
@@ -58,17 +69,27 @@ class Consumer:
         retry: Retry,
         renew: bool,
         name: str,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._engine, self._operations, self._queue = engine, engine.operations, queue
         self._mode, self._group = check_mode(mode), ConsumerGroup(members, strategy)
-        self._batch, self._poll, self._retry = arguments.check_limit(batch), poll, retry
+        self._batch, self._retry = arguments.check_limit(batch, "batch"), check_retry(retry)
+        self._poll = arguments.check_poll(poll)
         self._lease_us, self._renew = arguments.lease_us(lease), renew
-        self._threads = arguments.check_limit(threads)
+        self._threads = arguments.check_limit(threads, "threads")
         self.name = arguments.storable_text("the name of a consumer", name)
+        self._timeout_s = arguments.timeout_s(timeout)
+        self._observer = observer
         self._ledger = Ledger(queue.name)
-        self._stopping, self._handled = Event(), Event()
+        self._runs: HandlerRuns[Delivery, Wakeup] = HandlerRuns()
+        # Told to stop; a handler has returned; no thread consumes any more.
+        self._stopping, self._handled, self._ended = Event(), Event(), Event()
         self._workers: list[Worker] = []
-        self._wakeups: list[Wakeup] = []
+        self._consuming: dict[Wakeup, Worker] = {}
+        self._until_empty = False
+        # Whether another thread takes the place of one whose handler hangs. A process that will end needs none.
+        self.replaces_hung = True
 
     @property
     def leased(self) -> int:
@@ -78,39 +99,60 @@ class Consumer:
     # -- opening and closing --
 
     def start(self) -> Consumer:
+        """Begin to consume."""
         if self._workers or self._stopping.is_set():
             raise QueueOptionsError("a consumer is started once; make another one")
         self._warn_of_scans()
-        poll = None if self._mode == "notify" else self._poll
-        for _ in range(self._threads):
-            wakeup = Wakeup(
-                self._engine,
-                self._queue,
-                notified=self._mode != "poll",
-                poll=poll,
-                line=self._line(),
-            )
-            self._wakeups.append(wakeup)
-            self._start_worker(Worker(self._consume, wakeup, name=self._next_name()))
-        self._start_worker(Worker(self._ack_in_time, name=self._next_name()))
+        made = [self._add_worker() for _ in range(self._threads)]
+        for worker in made:
+            worker.start()
+        self._start_worker(self._ack_in_time)
         if self._renew:
-            self._start_worker(Worker(self._keep_leases, name=self._next_name()))
+            self._start_worker(self._keep_leases)
+        if self._timeout_s is not None:
+            self._start_worker(self._watch_handlers, self._timeout_s)
         return self
+
+    def drain(self) -> None:
+        """Handle what is ready now, then close. Messages that are delayed or leased to others are left."""
+        self.start_until_empty()
+        self.wait_until_idle()
+        self.close()
+
+    def start_until_empty(self) -> Consumer:
+        """Begin to consume; each thread ends when its claim finds nothing."""
+        self._until_empty = True
+        return self.start()
+
+    def wait_until_idle(self) -> None:
+        """Wait until no thread consumes any more: all have found nothing, or the consumer was closed."""
+        self._ended.wait()
 
     def close(self) -> None:
         """Wait for running handlers, and release what was claimed and not begun. A handler may call it: then it does not
         wait."""
-        self._stopping.set()
-        self._handled.set()
-        for wakeup in self._wakeups:
-            wakeup.wake()
+        self.stop_claiming()
         if any(worker.is_current() for worker in self._workers):
             return
         join_all(self._workers)
-        for wakeup in self._wakeups:
-            wakeup.close()
         self._ack_the_rest()
         self._report()
+
+    def stop_claiming(self) -> None:
+        """Begin to close: claim nothing more."""
+        self._stopping.set()
+        self._handled.set()
+        for wakeup in list(self._consuming):
+            wakeup.wake()
+
+    def stop(self) -> None:
+        """Close without waiting for running handlers: their messages are released, and the claim is not counted. What a
+        handler does that goes on nevertheless is ignored."""
+        self.stop_claiming()
+        for run in self._runs.give_up():
+            self._leave(run.runner)
+            self._release_quietly([run.delivery.receipt, *receipts_of(run.waiting)])
+        self.close()
 
     def __enter__(self) -> Consumer:
         return self.start()
@@ -127,10 +169,37 @@ class Consumer:
         """What its threads claim: other consumers of the queue that claim the same take turns with them in being woken."""
         return (self._queue.name, self._group.filter) if self._group.is_exact else self
 
+    def _add_worker(self) -> Worker:
+        """One more thread that consumes, to be started."""
+        wakeup = Wakeup(
+            self._engine,
+            self._queue,
+            notified=self._mode != "poll",
+            poll=None if self._mode == "notify" else self._poll,
+            line=self._line(),
+        )
+        worker = Worker(self._consume, wakeup, name=self._next_name())
+        self._consuming[wakeup] = worker
+        self._workers.append(worker)
+        return worker
+
+    def _leave(self, wakeup: Wakeup) -> None:
+        """Do without a thread whose handler does not return. Unless the consumer is closing, another takes its place."""
+        if self.replaces_hung and not self._stopping.is_set():
+            self._add_worker().start()
+        self._consuming[wakeup].abandon()
+        self._remove(wakeup)
+
+    def _remove(self, wakeup: Wakeup) -> None:
+        self._consuming.pop(wakeup, None)
+        if not self._consuming:
+            self._ended.set()
+
     def _next_name(self) -> str:
         return f"headgate-{self._queue.name}-{self.name}-{len(self._workers)}"
 
-    def _start_worker(self, worker: Worker) -> None:
+    def _start_worker(self, target: Callable[[*Ts], None], *args: *Ts) -> None:
+        worker = Worker(target, *args, name=self._next_name())
         self._workers.append(worker)  # first: a handler may call close()
         worker.start()
 
@@ -143,12 +212,15 @@ class Consumer:
 
     def _consume(self, wakeup: Wakeup) -> None:
         try:
-            self._consume_until_stopped(wakeup)
-        finally:  # also when it is cancelled, perhaps after it was woken
-            wakeup.close()
-        # When a handler has closed the consumer, no other thread is left to ack its message.
-        with suppress(QueueError):
-            self._ack_handled()
+            try:
+                self._consume_until_stopped(wakeup)
+            finally:  # also when it is cancelled, perhaps after it was woken
+                wakeup.close()
+            # When a handler has closed the consumer, no other thread is left to ack its message.
+            with suppress(QueueError):
+                self._ack_handled()
+        finally:
+            self._remove(wakeup)
 
     def _consume_until_stopped(self, wakeup: Wakeup) -> None:
         pause = RECONNECT_S[0]
@@ -159,11 +231,13 @@ class Consumer:
                 pause = RECONNECT_S[0]
                 if claimed:
                     wakeup.hand_on()
-                    self._handle_all(claimed)
+                    self._handle_all(claimed, wakeup)
+                elif self._until_empty:
+                    return
                 elif not self._stopping.is_set():
                     self._report_now_and_then()
                     wakeup.wait()
-            except DatabaseClosed:
+            except (DatabaseClosed, HandlerGivenUp):
                 return
             except BaseException as problem:  # only closing may end a consumer
                 if ends_worker(problem):
@@ -191,7 +265,7 @@ class Consumer:
         self._ledger.add_acked(acks, outcomes)
         return claimed
 
-    def _handle_all(self, claimed: Sequence[ClaimedMessage]) -> None:
+    def _handle_all(self, claimed: Sequence[ClaimedMessage], wakeup: Wakeup) -> None:
         pairs = [(one, self._group.choose(one.message)) for one in claimed]
         self._reject([one for one, member in pairs if member is None])
         accepted = [(one, member) for one, member in pairs if member is not None]
@@ -200,36 +274,41 @@ class Consumer:
             for one, member in accepted:
                 reached += 1
                 if self._stopping.is_set():
-                    self._release([one])
+                    self._release([one.receipt])
                 else:
-                    self._handle(one, member)
+                    waiting = [each for each, _ in accepted[reached:]]
+                    self._handle(one, member, waiting, wakeup)
         finally:  # the rest, when the database is out of reach, is left to the end of its lease
             self._ledger.forget(one.receipt for one, _ in accepted[reached:])
 
     def _reject(self, claimed: Sequence[ClaimedMessage]) -> None:
         """Release messages that no member accepts, and do not claim them again."""
-        if not claimed:
-            return
-        self._ledger.reject(one.id for one in claimed)
-        try:
-            self._release(claimed)
-        except (
-            QueueError
-        ) as problem:  # their leases end; the accepted ones are handled nevertheless
-            warn_of_failure(self._queue.name, problem)
+        if claimed:
+            self._ledger.reject(one.id for one in claimed)
+            self._release_quietly(receipts_of(claimed))
 
-    def _handle(self, claimed: ClaimedMessage, member: Member[Delivery]) -> None:
+    def _handle(
+        self,
+        claimed: ClaimedMessage,
+        member: Member[Delivery],
+        waiting: Sequence[ClaimedMessage],
+        wakeup: Wakeup,
+    ) -> None:
         """Call the member's handler; the message is acked soon, unless the handler settled it or failed."""
         delivery = Delivery(self._engine, self._queue, claimed)
+        run = self._runs.begin(delivery, waiting, wakeup)
         try:
             call(member.handler, delivery)
         except BaseException as problem:  # sys.exit too
+            self._runs.end(run)
             if ends_worker(problem):
                 self._ledger.forget([claimed.receipt])
                 _log.warning("consumer of %r is cancelled at %r", self._queue.name, delivery)
                 raise
-            self._fail(delivery, problem)
+            self._fail(run, "failed", problem)
             return
+        self._runs.end(run)
+        self._observe(run, "done")
         if delivery.settled is not None:
             self._ledger.forget([claimed.receipt])
             return
@@ -237,17 +316,40 @@ class Consumer:
         if not self._handled.is_set():
             self._handled.set()
 
-    def _release(self, claimed: Sequence[ClaimedMessage]) -> None:
-        receipts = [one.receipt for one in claimed]
+    def _observe(
+        self, run: Handling, outcome: HandlerOutcome, problem: BaseException | None = None
+    ) -> None:
+        if self._observer is None:
+            return
+        delivery, seconds = run.delivery, run.seconds
+        topic = delivery.message.topic
+        report = HandlerReport(
+            self._queue.name, delivery.id, delivery.attempts, topic, seconds, outcome, problem
+        )
+        try:
+            self._observer(report)
+        except Exception:  # the message was handled, whatever becomes of the report
+            _log.warning("the observer failed on %r", report, exc_info=True)
+
+    def _release(self, receipts: Sequence[Receipt]) -> None:
         try:
             self._engine.run(self._operations.release(self._queue, receipts))
         finally:  # when that fails, they are left to the end of their lease
             self._ledger.forget(receipts)
 
-    def _fail(self, delivery: Delivery, problem: BaseException) -> None:
-        """Nack a message whose handler raised."""
+    def _release_quietly(self, receipts: Sequence[Receipt]) -> None:
+        """Release messages; when that fails, their leases end, and others are handled nevertheless."""
+        try:
+            self._release(receipts)
+        except QueueError as problem:
+            warn_of_failure(self._queue.name, problem)
+
+    def _fail(self, run: Handling, outcome: HandlerOutcome, problem: BaseException) -> None:
+        """Nack a message whose handler raised or takes too long."""
+        delivery = run.delivery
         self._ledger.count(failures=1)
-        _log.warning("handler failed on %r", delivery, exc_info=problem)
+        facts = {"queue": self._queue.name, "id": delivery.id, "attempt": delivery.attempts}
+        _log.warning("handler failed on %r", delivery, exc_info=problem, extra=facts)
         try:
             if delivery.settled is None:
                 delay = self._retry.delay(delivery.attempts)
@@ -257,6 +359,24 @@ class Consumer:
             _log.warning("%s", stale)
         finally:
             self._ledger.forget([delivery.receipt])
+            self._observe(run, outcome, problem)
+
+    # -- handlers that take too long --
+
+    def _watch_handlers(self, limit_s: float) -> None:
+        while not self._ended.wait(self._runs.seconds_left(limit_s)):
+            for run in self._runs.give_up(limit_s):
+                self._give_up(run, limit_s)
+
+    def _give_up(self, run: Handling, limit_s: float) -> None:
+        """Let a message fail whose handler takes too long, and release those that wait behind it."""
+        self._leave(run.runner)
+        problem = TimeoutError(f"the handler has not returned within {limit_s:g} s")
+        try:
+            self._fail(run, "timeout", problem)
+        except QueueError as failure:  # then its lease ends, for it is not extended
+            warn_of_failure(self._queue.name, failure)
+        self._release_quietly(receipts_of(run.waiting))
 
     # -- acks --
 
@@ -295,7 +415,7 @@ class Consumer:
     # -- leases --
 
     def _keep_leases(self) -> None:
-        while not self._stopping.wait(self._lease_us / 3e6):
+        while not self._ended.wait(self._lease_us / 3e6):
             self.extend_leases()
 
     def extend_leases(self) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from random import random
 from typing import Final, Generic, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
+from headgate.checks import check_function, check_span
 from headgate.errors import QueueOptionsError
 from headgate.filters import Filter, FilterLike, Or, as_filter, join_terms
 from headgate.filters.compile import compile_predicate
@@ -24,20 +27,51 @@ Mode: TypeAlias = OneOf["notify", "poll", "hybrid"]
 MODES: Final = ("notify", "poll", "hybrid")
 Strategy: TypeAlias = OneOf["round_robin", "sticky", "first"]
 STRATEGIES: Final = ("round_robin", "sticky", "first")
+HandlerOutcome: TypeAlias = OneOf["done", "failed", "timeout"]
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How long a message waits after its nth failure: `first` · `factor`ⁿ⁻¹, at most `most`."""
+    """How long a message waits after its nth failure: `first` · `factor`ⁿ⁻¹, at most `most`.
+
+    With `jitter`, from 0 to 1, each wait is shorter by a random part of up to that much, so that messages that failed
+    together do not return together.
+    """
 
     first: timedelta = timedelta(seconds=1)
     factor: float = 2.0
     most: timedelta = timedelta(minutes=5)
+    jitter: float = 0.0
 
-    def delay(self, attempts: int) -> timedelta:
+    def __post_init__(self) -> None:
+        check_span("Retry: first", self.first, QueueOptionsError, least=timedelta(0))
+        check_span("Retry: most", self.most, QueueOptionsError, least=timedelta(0))
+        if not isinstance(self.factor, int | float) or not 0 < self.factor < math.inf:
+            raise QueueOptionsError(f"Retry: factor: give a number above 0, not {self.factor!r}")
+        if not isinstance(self.jitter, int | float) or not 0.0 <= self.jitter <= 1.0:
+            raise QueueOptionsError(f"Retry: jitter is a number from 0 to 1, not {self.jitter!r}")
+
+    def delay(self, attempts: int, random: Callable[[], float] = random) -> timedelta:
         """The delay before the next attempt, after this number of attempts."""
         grown = self.first.total_seconds() * self.factor ** min(max(attempts - 1, 0), 64)
-        return min(timedelta(seconds=min(grown, 1e9)), self.most)
+        longest = min(timedelta(seconds=min(grown, 1e9)), self.most)
+        return longest * (1.0 - self.jitter * random()) if self.jitter else longest
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerReport:
+    """What became of one call of a handler."""
+
+    queue: str
+    id: int  # of the delivery
+    attempts: int  # this one included
+    topic: str
+    seconds: float
+    outcome: HandlerOutcome
+    problem: BaseException | None = None  # what it raised
+
+
+Observer: TypeAlias = Callable[[HandlerReport], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +91,30 @@ def check_mode(mode: Mode) -> Mode:
     return mode
 
 
+def check_retry(retry: Retry) -> Retry:
+    """The retry, or QueueOptionsError when it is something else."""
+    if not isinstance(retry, Retry):
+        raise QueueOptionsError(
+            f"retry: give a Retry, for example Retry(first=timedelta(seconds=1)), not {retry!r}"
+        )
+    return retry
+
+
+def _check_member(member: object) -> None:
+    if not isinstance(member, Member):
+        raise QueueOptionsError(f"members: give a list of Member(id, handler), not {member!r}")
+    check_function(
+        "handler", member.handler, QueueOptionsError, "lambda delivery: print(delivery.message)"
+    )
+    if member.predicate is not None:
+        check_function(
+            "predicate",
+            member.predicate,
+            QueueOptionsError,
+            "lambda message: message.priority > 3; a condition in text is a filter: filter=",
+        )
+
+
 class ConsumerGroup(Generic[D]):
     """Chooses for each message one of the members that accept it."""
 
@@ -67,6 +125,8 @@ class ConsumerGroup(Generic[D]):
             )
         if strategy not in STRATEGIES:
             raise QueueOptionsError(f"strategy is one of {', '.join(STRATEGIES)}, not {strategy!r}")
+        for member in members:
+            _check_member(member)
         self._strategy = strategy
         self._members = [(member, _acceptance(member)) for member in members]
         self._turn = itertools.count()

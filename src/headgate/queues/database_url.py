@@ -71,6 +71,9 @@ DatabaseTarget: TypeAlias = MemoryTarget | SqliteTarget | PostgresTarget
 
 def parse_database_url(url: str) -> DatabaseTarget:
     """The database that the URL names; QueueOptionsError if it names none."""
+    if not isinstance(url, str):
+        hint = f"sqlite:///{url}" if isinstance(url, Path) else "sqlite:///path.db"
+        raise QueueOptionsError(f"the URL of a database is text, for example {hint!r}, not {url!r}")
     try:
         scheme = urlsplit(url).scheme
     except ValueError as problem:

@@ -64,7 +64,7 @@ class Delivery:
         operations, receipts = self._engine.operations, [self.receipt]
         reason = arguments.storable_reason(reason)
         if requeue:
-            delay_us = arguments.microseconds(delay)
+            delay_us = arguments.microseconds("delay", delay)
             self._settle("nack", operations.nack(self._queue, receipts, delay_us, reason))
         else:
             self._settle("nack", operations.bury(self._queue, receipts, reason))

@@ -95,7 +95,7 @@ class Relay:
         *,
         poll: timedelta = timedelta(seconds=5),
     ) -> None:
-        self._source, self._poll_s = source, poll.total_seconds()
+        self._source, self._poll_s = source, arguments.check_poll(poll).total_seconds()
         self._woken, self._stopping = Event(), Event()
         self._worker: Worker | None = None
 

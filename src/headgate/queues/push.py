@@ -15,9 +15,11 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from headgate.errors import DatabaseClosed, QueueError, QueueNotFound
+from headgate.checks import check_function
+from headgate.errors import DatabaseClosed, QueueError, QueueNotFound, QueueOptionsError
 from headgate.filters import FALSE, Filter, TopicMatch, check_pattern
 from headgate.message import Message
+from headgate.queues import arguments
 from headgate.queues.engine import Engine, Operation, QueueInfo, QueueOptions, Receipt
 from headgate.queues.threads import Event, Lock, Worker, call, ends_worker, join_all
 from headgate.queues.wakeup import Wakeup
@@ -50,6 +52,8 @@ class Callbacks:
     def add(self, pattern: str, callback: Callback, id: str) -> bool:
         """Call it for everything published after this returns; False when that id has that pattern already."""
         check_pattern(pattern)
+        check_function("callback", callback, QueueOptionsError, "print")
+        arguments.storable_text("id", id)
         with self._lock:
             if (pattern, id) in self._notifiers:
                 return False

@@ -12,7 +12,7 @@ from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, declarations
 from headgate.queues.arguments import LEASE
 from headgate.queues.consumer import Consumer
-from headgate.queues.consumer_options import Member, Mode, Retry, Strategy
+from headgate.queues.consumer_options import Member, Mode, Observer, Retry, Strategy
 from headgate.queues.delivery import Delivery
 from headgate.queues.engine import (
     ClaimedMessage,
@@ -29,7 +29,18 @@ from headgate.queues.engine import (
 
 
 class Queue:
-    """A work queue, or a durable subscription: everything claimed is leased until it is settled."""
+    """A work queue, or a durable subscription: everything claimed is leased until it is settled.
+
+    from datetime import timedelta
+
+    with connect("sqlite:///orders.db") as db:
+        orders = db.queue("orders", filter_headers=["region"], max_attempts=3)
+        orders.publish(b"order 1", headers={"region": "EU"}, priority=5)
+        lease = timedelta(seconds=30)
+        for delivery in orders.claim(limit=10, lease=lease, filter="region = 'EU'"):
+            assert delivery.message.payload == b"order 1"
+            delivery.ack()
+    """
 
     def __init__(self, engine: Engine, info: QueueInfo) -> None:
         self._engine, self._operations, self.info = engine, engine.operations, info
@@ -157,6 +168,8 @@ class Queue:
         poll: timedelta = timedelta(seconds=5),
         retry: Retry | None = None,
         renew: bool = True,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
         name: str = "consumer",
     ) -> Consumer:
         """Call the handler for each message, in threads of its own, while it is open: `with queue.consumer(f):`.
@@ -173,6 +186,8 @@ class Queue:
             poll=poll,
             retry=retry,
             renew=renew,
+            timeout=timeout,
+            observer=observer,
             name=name,
         )
 
@@ -188,6 +203,8 @@ class Queue:
         poll: timedelta = timedelta(seconds=5),
         retry: Retry | None = None,
         renew: bool = True,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
         name: str = "consumer",
     ) -> Consumer:
         """A consumer with several handlers: each message goes to one member that accepts it."""
@@ -203,6 +220,8 @@ class Queue:
             poll=poll,
             retry=retry or Retry(),
             renew=renew,
+            timeout=timeout,
+            observer=observer,
             name=name,
         )
 
@@ -219,7 +238,8 @@ class Queue:
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
     ) -> Iterator[DeliverySnapshot]:
         """Every delivery by id, in whatever state or in the one given; read page by page."""
-        arguments.check_limit(page)
+        arguments.check_limit(page, "page")
+        arguments.check_state(state)
         tree, after = arguments.optional_filter(filter), 0
         while True:
             operation = self._operations.browse(
@@ -237,7 +257,7 @@ class Queue:
 
     def archived(self, *, page: int = 100) -> Iterator[DeliverySnapshot]:
         """The acked messages, if the queue keeps an archive."""
-        arguments.check_limit(page)
+        arguments.check_limit(page, "page")
         after = 0
         while found := self._engine.run(self._operations.archived(self.info, page, after=after)):
             yield from found
@@ -252,11 +272,11 @@ class Queue:
 
     def purge(self, state: State | None = None) -> int:
         """Delete the messages that are ready or delayed, or all in one state; return their number."""
-        return self._engine.run(self._operations.purge(self.info, state))
+        return self._engine.run(self._operations.purge(self.info, arguments.check_state(state)))
 
     def prune(self, older_than: timedelta) -> int:
         """Delete messages that were published longer ago, except leased ones; return their number."""
-        span_us = arguments.microseconds(older_than)
+        span_us = arguments.microseconds("older_than", older_than)
         return self._engine.run(self._operations.prune(self.info, span_us))
 
     def pause(self) -> None:

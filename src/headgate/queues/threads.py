@@ -40,7 +40,15 @@ class Worker:
     """A daemon thread that calls a function once."""
 
     def __init__(self, target: Callable[[*Ts], None], *args: *Ts, name: str) -> None:
-        self._thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+        def run() -> None:
+            try:
+                target(*args)
+            finally:
+                self._left.set()
+
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        self._left = threading.Event()  # by its end, or when it was abandoned
+        self._abandoned = False
 
     def start(self) -> None:
         self._thread.start()
@@ -53,13 +61,17 @@ class Worker:
         return self._thread is threading.current_thread()
 
     def join(self, timeout: float | None = None) -> None:
-        self._thread.join(timeout)
+        """Wait until it has ended or was abandoned."""
+        if self._left.wait(timeout) and not self._abandoned:
+            self._thread.join()
 
     def abandon(self) -> None:
         """Give up waiting for it. A thread cannot be cancelled: it ends when what it calls returns."""
+        self._abandoned = True
+        self._left.set()
 
 
 def join_all(workers: Iterable[Worker]) -> None:
-    """Wait until all of them have ended."""
-    for worker in workers:
+    """Wait until all of them have ended or were abandoned."""
+    for worker in list(workers):
         worker.join()

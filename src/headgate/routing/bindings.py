@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
+from headgate.checks import suggest
 from headgate.errors import BindingRefused, FilterError, NotPermitted
 from headgate.filters import FILTER_TYPES, Condition, Filter, parse, to_text
 from headgate.matching import PRESENT, Pairs, Presence
@@ -26,6 +27,7 @@ FilterText: TypeAlias = str | Filter | Condition
 
 X_MATCH: Final = "x-match"
 X_FILTER: Final = "x-filter"
+BIND_ARGUMENTS: Final = ("source", "queue", "exchange", "key", "arguments", "filter")
 MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
@@ -94,6 +96,21 @@ def describe_condition(key: str, arguments: Mapping[str, Any]) -> str:
 # ---- from the arguments of a bind
 
 
+def check_bind_arguments(keywords: object) -> None:
+    """Refuse an entry of `bind_all` that is not the arguments of a `bind`."""
+    if not isinstance(keywords, Mapping):
+        raise BindingRefused(
+            f'bind_all: give dicts such as {{"source": "orders", "queue": "eu"}}, not {keywords!r}'
+        )
+    for name in keywords:
+        if name not in BIND_ARGUMENTS:
+            raise BindingRefused(
+                f"bind_all: bind has no argument {name!r}; {suggest(name, BIND_ARGUMENTS)}"
+            )
+    if "source" not in keywords:
+        raise BindingRefused(f"bind_all: {keywords!r} has no source, which is an exchange")
+
+
 def make_binding(
     source: str,
     queue: str | None,
@@ -112,6 +129,8 @@ def make_binding(
         )
     if type(key) is not str:
         raise BindingRefused(f"a binding from {source!r}: the key is text, not {key!r}")
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise BindingRefused(f"a binding from {source!r}: arguments is a dict, not {arguments!r}")
     if source == DEFAULT or exchange == DEFAULT:
         raise NotPermitted(
             "the default exchange cannot be bound: it reaches every queue by its name"

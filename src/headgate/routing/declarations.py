@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 from typing import Literal as OneOf
 
+from headgate.checks import check_flag
 from headgate.errors import DeclarationRefused, NotEquivalent
 from headgate.routing.values import Arguments, arguments_key, arguments_of
 
@@ -59,15 +60,34 @@ def make_exchange(
     arguments: Mapping[str, Any] | None,
 ) -> Exchange:
     """Check the arguments of a declaration; the alternate may be among AMQP's arguments."""
+    check_name("exchange", name)
     if type not in EXCHANGE_TYPES:
         raise DeclarationRefused(
             f"exchange {name!r}: there is no type {type!r}; there are {', '.join(EXCHANGE_TYPES)}"
         )
+    for flag, value in (("durable", durable), ("auto_delete", auto_delete), ("internal", internal)):
+        check_flag(f"exchange {name!r}: {flag}", value, DeclarationRefused)
     others = dict(arguments or {})
     alternate = others.pop(ALTERNATE, alternate)
     if not isinstance(alternate, str | None):
         raise DeclarationRefused(f"exchange {name!r}: {ALTERNATE} is a name, not {alternate!r}")
     return Exchange(name, type, durable, auto_delete, internal, alternate, arguments_key(others))
+
+
+def make_queue(
+    name: str, *, durable: bool, auto_delete: bool, arguments: Mapping[str, Any] | None
+) -> QueueDeclaration:
+    """Check the arguments of a declaration."""
+    check_name("queue", name)
+    for flag, value in (("durable", durable), ("auto_delete", auto_delete)):
+        check_flag(f"queue {name!r}: {flag}", value, DeclarationRefused)
+    return QueueDeclaration(name, durable, auto_delete, arguments_key(arguments or {}))
+
+
+def check_name(what: str, name: object) -> None:
+    """Refuse a name that is not text."""
+    if not isinstance(name, str):
+        raise DeclarationRefused(f"the name of the {what} is text, not {name!r}")
 
 
 def check_equivalent(what: str, declared: Any, repeated: Any) -> None:

@@ -53,6 +53,9 @@ SINK_OPTIONS: Final = (
     "queue",
     "txnAppId",
     "txnVersion",
+    "schema",
+    "partitionBy",
+    "compactAfter",
 )
 _TABLE: Final = frozenset({"owner", "provider"})  # options that Spark sets for tables only
 _NO_TABLE: Final = (

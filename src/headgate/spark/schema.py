@@ -139,24 +139,34 @@ def _columns(
 ) -> tuple[SchemaColumn, ...]:
     if not len(schema):
         raise SparkSchemaError("", "a schema needs at least one column")
-    columns = tuple(_column(field, system) for field in schema)
+    columns = tuple(_column(*_parts_of(field), system) for field in schema)
     names = [column.name for column in columns]
     if len(set(names)) < len(names):
         raise SparkSchemaError(max(names, key=names.count), "occurs twice")
     return columns
 
 
-def _column(field: StructField, system: dict[str, tuple[str, ...]]) -> SchemaColumn:
-    name, type_ = field.name, field.dataType.simpleString()
+def _parts_of(field: StructField) -> tuple[str, str, bool]:
+    return field.name, field.dataType.simpleString(), field.nullable
+
+
+def table_columns(columns: Iterable[tuple[str, str]]) -> tuple[SchemaColumn, ...]:
+    """The columns of a table's layout, given by names and types; refuses those that cannot be filled."""
+    return tuple(_column(name, type_, True, _SYSTEM_TYPES) for name, type_ in columns)
+
+
+def _column(
+    name: str, type_: str, nullable: bool, system: dict[str, tuple[str, ...]]
+) -> SchemaColumn:
     if name in system:
         _require_type(name, type_, system[name])
         known = Field("sys", name) if name in SYS_KINDS else None
-        return SchemaColumn(name, _holds(name), type_, field.nullable, known)
+        return SchemaColumn(name, _holds(name), type_, nullable, known)
     if name in _MAPS:
         _require_type(name, type_, (VALUES, TEXTS))
         holds: ColumnContent = "values" if type_ == VALUES else "texts"
-        return SchemaColumn(name, holds, type_, field.nullable, scope=_MAPS[name])
-    return _field_column(name, type_, field.nullable)
+        return SchemaColumn(name, holds, type_, nullable, scope=_MAPS[name])
+    return _field_column(name, type_, nullable)
 
 
 def _holds(name: str) -> ColumnContent:

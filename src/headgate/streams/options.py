@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
+from headgate.checks import check_count, check_span, list_texts, suggest
 from headgate.errors import InvalidMessage, StreamError, StreamNotFound, StreamOptionsError
 from headgate.message import Scalar, check_header_name, check_header_value
 from headgate.streams.format import FORMAT_VERSION, MAX_BODY_BYTES, OPTIONS_FILE
@@ -21,6 +22,9 @@ SEED_BLOOM: Final = range(16, 256)  # bytes; RabbitMQ's range
 INDEXED_BLOOM: Final = range(16, (16 << 10) + 1)
 DEFAULT_SEED_BYTES: Final = 16
 DEFAULT_INDEXED_BYTES: Final = 1024
+_DURATIONS: Final = ("fsync_interval", "linger", "max_age", "producer_max_age")
+_ENDLESS: Final = ("max_age", "producer_max_age")  # may be None
+_COUNTS: Final = ("filter_size", "chunk_messages", "chunk_bytes", "segment_bytes", "max_bytes")
 
 
 class StreamOptionFields(TypedDict, total=False):
@@ -75,9 +79,10 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "indexed", tuple(self.indexed))
-        put(self, "entry_filters", tuple(self.entry_filters))
+        for names in ("indexed", "entry_filters"):
+            put(self, names, list_texts(names, getattr(self, names), StreamOptionsError))
         put(self, "restrict_same_values", _tuples(self.restrict_same_values))
+        _check_kinds(self)
         if not self.filter_size:
             put(self, "filter_size", DEFAULT_INDEXED_BYTES if self.indexed else DEFAULT_SEED_BYTES)
         _check_names("indexed", self.indexed)
@@ -92,7 +97,22 @@ class StreamOptions:
         return 7 if self.indexed else 2
 
 
+def _check_kinds(options: StreamOptions) -> None:
+    """Refuse a number where a time span is meant, and anything but an integer where a number is."""
+    for name in _DURATIONS:
+        if name not in _ENDLESS or getattr(options, name) is not None:
+            check_span(name, getattr(options, name), StreamOptionsError)
+    for name in _COUNTS:
+        if name != "max_bytes" or options.max_bytes is not None:
+            check_count(name, getattr(options, name), StreamOptionsError)
+
+
 def _tuples(restriction: Mapping[str, Sequence[Scalar]]) -> dict[str, tuple[Scalar, ...]]:
+    if not isinstance(restriction, Mapping):
+        raise StreamOptionsError(
+            "restrict_same_values: give the values of each header, for example "
+            f'{{"region": ["eu", "us"]}}, not {restriction!r}'
+        )
     for name, values in restriction.items():
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise StreamOptionsError(
@@ -152,8 +172,6 @@ def _problems(options: StreamOptions) -> list[str]:
 
 # ---- stream.json -------------------------------------------------------------------------------------
 
-_DURATIONS: Final = ("fsync_interval", "linger", "max_age", "producer_max_age")
-
 
 def save_options(directory: Path, options: StreamOptions) -> None:
     """Write stream.json and its copy."""
@@ -205,9 +223,10 @@ def _options_from(known: dict[str, Any]) -> StreamOptions:
 
 def change_options(options: StreamOptions, changes: StreamOptionFields) -> StreamOptions:
     """Return the options with these changes; refuse an unknown name."""
-    unknown = changes.keys() - {option.name for option in fields(StreamOptions)}
-    if unknown:
-        raise StreamOptionsError(f"there is no option {min(unknown)!r}")
+    known = [option.name for option in fields(StreamOptions)]
+    for name in changes:
+        if name not in known:
+            raise StreamOptionsError(f"there is no option {name!r}; {suggest(name, known)}")
     if "indexed" in changes and "filter_size" not in changes:
         changes = {**changes, "filter_size": 0}
     return replace(options, **changes)  # type: ignore[arg-type]  # __post_init__ makes tuples of sequences

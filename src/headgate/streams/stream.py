@@ -11,15 +11,15 @@ from threading import Lock, RLock
 from types import TracebackType
 from typing import TypedDict, Unpack
 
-import pyarrow as pa
-
+from headgate.checks import check_count, check_function, check_span
 from headgate.clock import now_us
-from headgate.columns import read_table, split_table
+from headgate.columns import TableLike, read_table, split_table
 from headgate.errors import (
     StreamClosed,
     StreamError,
     StreamExists,
     StreamLocked,
+    StreamOptionsError,
     StreamWriteError,
 )
 from headgate.filters import FilterLike
@@ -86,8 +86,18 @@ class ScanOptions(ReadOptions, total=False):
 class Stream:
     """An append-only log of messages in a directory.
 
-    Opening and reading take no lock. The first `producer` or `append` takes the writer's lock and holds it until the
-    stream is closed; `seal`, `trim` and `reconfigure` take it while they run.
+        from headgate import Stream
+
+        with Stream.create("data/orders", indexed=["region"]) as orders:
+            with orders.producer() as producer:
+                producer.publish(b"order 1", topic="orders.eu", headers={"region": "EU", "amount": 1200})
+                producer.publish(b"order 2", topic="orders.us", headers={"region": "US", "amount": 70})
+            found = [message.payload for message in orders.consume("region = 'EU' AND amount > 1000")]
+            assert found == [b"order 1"]
+
+    Opening and reading take no lock. The first `producer` takes the writer's lock, which is released when the last one is
+    closed; `append` keeps it until then, or until the stream is closed; `seal`, `trim` and `reconfigure` take it while
+    they run.
     """
 
     def __init__(self, path: str | Path, options: StreamOptions) -> None:
@@ -100,6 +110,7 @@ class Stream:
         self._writer: Writer | None = None
         self._committer: Committer | None = None
         self._producers: set[Producer] = set()
+        self._appending = 0  # calls of `append` that are running
         self._closed = False
         call_in_child(self, Stream._leave_writer_to_parent)
 
@@ -130,9 +141,7 @@ class Stream:
         directory = Path(path)
         load_options(directory)
         with WriterLock(directory, "delete"):
-            delete_all_cold(directory)
-            (directory / OPTIONS_FILE).unlink()
-            shutil.rmtree(directory)
+            delete_files(directory)
 
     # ---- writing -------------------------------------------------------------------------------------
 
@@ -142,23 +151,37 @@ class Stream:
         """Return a producer. Under a name, no publishing id is stored twice."""
         if name is not None:
             check_producer_name(name)
+        if filter_value is not None:
+            example = 'lambda message: message.headers["region"]'
+            check_function("filter_value", filter_value, StreamOptionsError, example)
         with self._writing:
             if name is not None and any(p.name == name for p in self._producers):
                 raise StreamError(f"there is a producer {name!r} already; close it first")
             writer = self._open_writer(f"producer {name}" if name else "an unnamed producer")
-            producer = Producer(writer, name, filter_value, self._producers.discard)
+            producer = Producer(writer, name, filter_value, self._forget_producer)
             self._producers.add(producer)
             return producer
 
-    def append(self, table: pa.Table | pa.RecordBatch) -> int:
-        """Append Arrow data (`columns.tables` maps columns to messages); confirmed when this returns."""
+    def append(self, table: TableLike) -> int:
+        """Append a table (`columns.tables` maps its columns to messages); confirmed when this returns.
+
+        A table of pyarrow, a data frame of Polars or pandas, a relation of DuckDB, a `scan` of another stream: anything
+        with `__arrow_c_stream__`.
+        """
         with self._writing:
             writer = self._open_writer("append")
-        now = now_us()
-        return writer.append_columns(read_table(b, now) for b in split_table(table) if b.num_rows)
+            self._appending += 1
+        try:
+            now = now_us()
+            return writer.append_columns(
+                read_table(b, now) for b in split_table(table) if b.num_rows
+            )
+        finally:
+            with self._writing:
+                self._appending -= 1
 
-    def deposit(self, producer: str, publishing_id: int, table: pa.Table | pa.RecordBatch) -> bool:
-        """Append Arrow data even while another process writes the stream; durable when this returns.
+    def deposit(self, producer: str, publishing_id: int, table: TableLike) -> bool:
+        """Append a table, as for `append`, even while another process writes the stream; durable when this returns.
 
         The data is stored as a whole and once, however often it is deposited under this id. True when it is in the
         stream by now, False when the process that holds the lock will adopt it.
@@ -204,6 +227,11 @@ class Stream:
         before_offset: int = 0,
     ) -> list[SegmentInfo]:
         """Delete the oldest segments by these limits, or by the stream's own when none is given."""
+        if max_age is not None:
+            check_span("max_age", max_age, StreamOptionsError, least=timedelta(0))
+        if max_bytes is not None:
+            check_count("max_bytes", max_bytes, StreamOptionsError)
+        check_count("before_offset", before_offset, StreamOptionsError)
         if max_age is None and max_bytes is None and not before_offset:
             max_age, max_bytes = self.options.max_age, self.options.max_bytes
         with self._borrow_writer("trim") as writer:
@@ -219,7 +247,7 @@ class Stream:
 
     def _release_deleted(self) -> None:
         """Close deleted files, so that their disk space becomes free."""
-        self._ask_catalog(SegmentCatalog.first_offset)
+        self._ask_catalog(_first_offset_now)
 
     def reconfigure(self, **changes: Unpack[StreamOptionFields]) -> None:
         """Change options; those about how chunks are written hold from the next segment on."""
@@ -289,12 +317,19 @@ class Stream:
     ) -> Scan:
         """Return Arrow record batches of the messages the filter selects, in offset order, with an `offset` column.
 
+        DuckDB, Polars and pandas read a scan as it is, and `to_reader()` gives them one schema for all batches:
+
+            scan = stream.scan("region = 'EU'")
+            duckdb.sql("SELECT region, count(*) FROM scan GROUP BY region")
+
         `on_corrupt` and `on_lost` as for `consume`. Messages that retention deletes during the scan are skipped and
         counted in `stats.messages_dropped`.
         """
         self._check_open()
         check_on_corrupt(on_corrupt)
         check_on_lost(on_lost)
+        if end is not None:
+            check_count("end", end, StreamOptionsError)
         query = make_query(
             filter,
             filter_values=filter_values,
@@ -323,7 +358,7 @@ class Stream:
     @property
     def first_offset(self) -> int:
         """The oldest offset the stream still has."""
-        return self._ask_catalog(SegmentCatalog.first_offset)
+        return self._ask_catalog(_first_offset_now)
 
     @property
     def next_offset(self) -> int:
@@ -331,12 +366,9 @@ class Stream:
         return self._ask_catalog(SegmentCatalog.next_offset)
 
     def _ask_catalog(self, question: Callable[[SegmentCatalog], int]) -> int:
-        """Ask one catalog, kept between the questions, for the segments as they are now."""
+        """Ask one catalog, which is kept between the questions."""
         with self._asking:
-            if self._catalog is None:
-                self._catalog = SegmentCatalog(self.path, self._sealed)
-            else:
-                self._catalog.relist()
+            self._catalog = self._catalog or SegmentCatalog(self.path, self._sealed)
             return question(self._catalog)
 
     # ---- the writer ----------------------------------------------------------------------------------
@@ -377,18 +409,34 @@ class Stream:
             try:
                 self._close_writer()
             finally:
-                self._writer = self._committer = self._catalog = None
+                self._catalog = None
                 self._producers.clear()
 
+    def _forget_producer(self, producer: Producer) -> None:
+        """Forget a producer that was closed; with the last one, release the writer's lock."""
+        with self._writing:
+            if producer not in self._producers:  # closed by a child of the process that opened it
+                return
+            self._producers.remove(producer)
+            writer = self._writer
+            # A writer in trouble keeps what it could not store, and goes on trying until the stream is closed.
+            if writer is None or writer.troubled or self._closed:
+                return
+            if not self._producers and not self._appending:
+                self._close_writer()
+
     def _close_writer(self) -> None:
-        if self._writer is None or self._committer is None:
+        """Close the producers and the writer, and release the lock."""
+        writer, committer = self._writer, self._committer
+        if writer is None or committer is None:
             return
-        self._committer.close()
+        committer.close()
         try:
             for producer in list(self._producers):
                 producer.close()
         finally:
-            self._writer.close()
+            self._writer = self._committer = None
+            writer.close()
         self._adopt_late()
 
     def _leave_writer_to_parent(self) -> None:
@@ -396,6 +444,7 @@ class Stream:
         self._writing, self._sealed = RLock(), SealedSegments()
         self._asking, self._catalog = Lock(), None
         self._writer, self._committer, self._producers = None, None, set()
+        self._appending = 0
 
     def _adopt_late(self) -> None:
         """Adopt deposits that came while we held the lock: their processes rely on the lock holder."""
@@ -418,6 +467,18 @@ class Stream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _first_offset_now(catalog: SegmentCatalog) -> int:
+    catalog.relist()
+    return catalog.first_offset()
+
+
+def delete_files(directory: Path) -> None:
+    """Delete a stream, or what an interrupted deletion left of it. Needs the lock."""
+    delete_all_cold(directory)
+    (directory / OPTIONS_FILE).unlink(missing_ok=True)
+    shutil.rmtree(directory)
 
 
 def _refuse_foreign(directory: Path) -> None:

@@ -414,6 +414,17 @@ class GroupBehaviour(QueueFixtures):
             found[0].ack()
         assert seen == [b"0", b"1", b"2"]
 
+    @pytest.mark.parametrize("filter", [None, "region = 'EU'", "colour = 'red'"])
+    def test_a_group_goes_on_with_the_claim_that_acks(self, orders, filter):
+        headers = {"region": "EU", "colour": "red"}
+        orders.publish_many(
+            Publication(Message(b"%d" % at, headers=headers), group="g") for at in range(4)
+        )
+        seen, held = [], []
+        while held := orders.ack_and_claim(held, 2, filter=filter):
+            seen += payloads(held)
+        assert seen == [b"0", b"1", b"2", b"3"]
+
     def test_a_message_that_waits_for_its_retry_blocks_its_group(self, orders, time):
         orders.publish_many(Publication(Message(b"%d" % at), group="g") for at in range(2))
         orders.claim()[0].nack(delay=MINUTE)

@@ -6,14 +6,14 @@ import logging
 import queue as queues
 import sys
 from asyncio import CancelledError
-from threading import Barrier
+from threading import Barrier, Event, Thread
 
 import pytest
 
 from headgate.errors import QueueOptionsError
 from headgate.message import Message
-from headgate.queues import Delivery, Member, Retry, State
-from tests.conformance.queue_behaviour.base import MINUTE, SECOND, QueueFixtures
+from headgate.queues import Delivery, HandlerReport, Member, Retry, State
+from tests.conformance.queue_behaviour.base import MINUTE, SECOND, QueueFixtures, payloads
 from tests.patience import PATIENCE, wait_until
 
 
@@ -26,6 +26,26 @@ class ConsumerBehaviour(QueueFixtures):
             orders.publish(b"after")
             assert seen.get(timeout=PATIENCE) == b"after"
         assert list(orders.browse()) == []
+
+    def test_a_consumer_takes_one_message_of_a_group_after_the_other_without_polling(
+        self, orders, seen
+    ):
+        for at in range(4):
+            orders.publish(b"%d" % at, group="g")
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            assert [seen.get(timeout=PATIENCE) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+
+    @pytest.mark.parametrize("settle", [lambda d: d.ack(), lambda d: d.nack(requeue=False)])
+    def test_a_consumer_is_woken_when_a_group_becomes_free(self, orders, seen, settle):
+        for payload in (b"1", b"2"):
+            orders.publish(payload, group="g")
+        [first] = orders.claim()
+        orders.publish(b"free")
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            assert seen.get(timeout=PATIENCE) == b"free"
+            wait_until(lambda: len(list(orders.browse())) == 2)  # acked by a claim of nothing
+            settle(first)
+            assert seen.get(timeout=PATIENCE) == b"2"
 
     def test_a_handler_that_raises_nacks_with_a_growing_delay(self, orders, time, seen):
 
@@ -221,6 +241,116 @@ class ConsumerBehaviour(QueueFixtures):
             go_on.put(None)
         assert list(orders.browse()) == []
 
+    def test_leases_are_extended_while_closing_waits_for_a_handler(self, orders, time, seen):
+        go_on = Event()
+
+        def slow(delivery: Delivery) -> None:
+            seen.put(delivery.id)
+            assert go_on.wait(PATIENCE)
+
+        orders.publish(b"a")
+        consumer = orders.consumer(slow, lease=SECOND / 4)
+        consumer.start()
+        seen.get(timeout=PATIENCE)
+        closing = Thread(target=consumer.close)
+        closing.start()
+        for _ in range(3):
+            end = next(orders.browse()).visible_at
+            time.advance(SECOND / 8)
+            wait_until(lambda end=end: next(orders.browse()).visible_at > end)
+        go_on.set()
+        closing.join(PATIENCE)
+        assert list(orders.browse()) == []
+
+    def test_a_handler_that_takes_too_long_has_failed_and_the_next_message_is_handled(
+        self, orders, seen, caplog
+    ):
+        go_on, returned = Event(), Event()
+
+        def hang_at_first(delivery: Delivery) -> None:
+            if delivery.message.payload == b"hangs":
+                go_on.wait(PATIENCE)
+                returned.set()
+            else:
+                seen.put((delivery.message.payload, delivery.attempts))
+
+        orders.publish_many([b"hangs", b"a", b"b"])
+        with orders.consumer(hang_at_first, timeout=SECOND / 50, retry=Retry(first=MINUTE)):
+            assert seen.get(timeout=PATIENCE) == (b"a", 1)
+            assert seen.get(timeout=PATIENCE) == (b"b", 1)
+        assert not returned.is_set()  # closing did not wait for it
+        [failed] = orders.browse()
+        assert (failed.message.payload, failed.state, failed.attempts) == (
+            b"hangs",
+            State.DELAYED,
+            1,
+        )
+        assert failed.reason == "TimeoutError: the handler has not returned within 0.02 s"
+        assert "handler failed" in caplog.text
+        go_on.set()
+        assert returned.wait(PATIENCE)
+        assert [(each.state, each.attempts) for each in orders.browse()] == [(State.DELAYED, 1)]
+
+    def test_a_handler_that_always_hangs_makes_a_dead_letter(self, orders, time):
+        go_on = Event()
+        orders.publish(b"hangs")
+        options = {"timeout": SECOND / 50, "retry": Retry(first=SECOND)}
+        with orders.consumer(lambda d: go_on.wait(PATIENCE), poll=SECOND / 100, **options):
+            for attempts in (1, 2):
+                wait_until(
+                    lambda n=attempts: (
+                        next(orders.browse()).attempts == n
+                        and next(orders.browse()).state == State.DELAYED
+                    )
+                )
+                time.advance(MINUTE)
+            wait_until(lambda: list(orders.dead()) != [])
+        go_on.set()
+        [dead] = orders.dead()
+        assert (dead.attempts, dead.reason[:13]) == (3, "TimeoutError:")
+
+    def test_a_stopped_consumer_gives_back_what_it_holds(self, orders, seen):
+        go_on = Event()
+
+        def slow(delivery: Delivery) -> None:
+            seen.put(delivery.message.payload)
+            go_on.wait(PATIENCE)
+
+        orders.publish_many([b"a", b"b", b"c"])
+        consumer = orders.consumer(slow, threads=2, batch=2)
+        consumer.start()
+        assert {seen.get(timeout=PATIENCE), seen.get(timeout=PATIENCE)} == {b"a", b"c"}
+        consumer.stop()
+        assert [(s.state, s.attempts) for s in orders.browse()] == [(State.READY, 0)] * 3
+        go_on.set()
+        assert seen.empty()
+        assert payloads(orders.claim(9)) == [b"a", b"b", b"c"]
+
+    def test_draining_handles_what_is_ready_and_ends(self, orders, seen):
+        orders.publish_many([b"%d" % at for at in range(50)])
+        orders.publish(b"later", delay=MINUTE)
+        orders.consumer(lambda d: seen.put(d.message.payload), threads=3, batch=4).drain()
+        assert {seen.get_nowait() for _ in range(50)} == {b"%d" % at for at in range(50)}
+        assert [s.message.payload for s in orders.browse()] == [b"later"]
+
+    def test_an_observer_is_told_what_became_of_every_message(self, orders, seen, caplog):
+        def handle(delivery: Delivery) -> None:
+            if delivery.message.payload == b"bad":
+                raise ValueError("no")
+
+        def observe(report: HandlerReport) -> None:
+            seen.put((report.queue, report.topic, report.attempts, report.outcome, report.problem))
+            raise RuntimeError("a broken observer")
+
+        orders.publish_many([b"good", Message(b"bad", "orders.bad")])
+        orders.consumer(handle, observer=observe).drain()
+        assert seen.get_nowait() == ("orders", "orders", 1, "done", None)
+        *facts, problem = seen.get_nowait()
+        assert facts == ["orders", "orders.bad", 1, "failed"]
+        assert repr(problem) == "ValueError('no')"
+        assert [s.message.payload for s in orders.browse()] == [b"bad"]
+        assert "the observer failed" in caplog.text
+
     def test_statistics_tell_what_a_consumer_did(self, orders, seen):
         orders.publish_many([Message(b"no", priority=9), b"a", b"b"])
         with orders.consumer(
@@ -256,6 +386,10 @@ class ConsumerBehaviour(QueueFixtures):
             orders.consumer(print, mode="sometimes")
         with pytest.raises(QueueOptionsError, match="round_robin"):
             orders.consumer_group([Member("a", print)], strategy="best")
+        with pytest.raises(QueueOptionsError, match="timeout"):
+            orders.consumer(print, timeout=SECOND * 0)
+        with pytest.raises(QueueOptionsError, match="jitter"):
+            Retry(jitter=2)
 
     def test_a_message_makes_few_empty_claims_however_many_threads_wait(self, orders, seen):
         threads, messages = 16, 12

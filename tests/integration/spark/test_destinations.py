@@ -83,7 +83,8 @@ def columns(*messages):
 
 def staged(place, *payloads):
     batch = columns(*[Message(payload, "t", {"n": 1}) for payload in payloads])
-    return place.destination.prepare(stage(place.destination.staging, [batch]))
+    [part] = place.destination.prepare(stage(place.destination.staging, [batch]))
+    return part
 
 
 @everywhere
@@ -133,7 +134,7 @@ def test_orphans_are_collected_at_once_but_those_of_others_only_when_old(place):
     other = replace(place.destination, owner=replace(place.owner, name="other"))
     other.open()
     batch = columns(Message(b"theirs"))
-    young, old = (Path(other.prepare(stage(other.staging, [batch])).file) for _ in range(2))
+    young, old = (Path(other.prepare(stage(other.staging, [batch]))[0].file) for _ in range(2))
     os.utime(old, (1, 1))
     place.destination.collect_orphans()
     assert place.staged() == []
@@ -274,7 +275,7 @@ def test_parquet_files_hold_every_header_with_its_type(tmp_path):
     place.destination.open()
     message = Message(b"p", "t", {"s": "x", "i": 1, "f": 0.5, "b": True, "o": OPAQUE}, 3, 5, "id")
     file = stage(place.destination.staging, [columns(message)])
-    place.destination.commit(FIRST, [place.destination.prepare(file)])
+    place.destination.commit(FIRST, place.destination.prepare(file))
     [row] = pq.read_table(tmp_path / "p").to_pylist()
     none = dict.fromkeys("sifb")
     assert dict(row.pop("headers")) == {

@@ -145,7 +145,7 @@ def measured_on_every_value(path):
 def test_advice_is_drawn(spark, plain, tmp_path, capfd):
     picture = tmp_path / "advice.svg"
     asked = ("region = 'region-1'", "type = '<&>'")
-    wanted = [word for text in asked for word in ("-f", text)]
+    wanted = [word for text in asked for word in ("--filter", text)]
     code, printed = command(capfd, "stream", "advise", plain, *wanted, "--svg", picture)
     assert code == 0
     assert "headgate stream set" in printed.out
@@ -213,7 +213,7 @@ def test_a_replay_that_was_stopped_goes_on(spark, plain, tmp_path, monkeypatch):
 
 def test_a_part_of_history_goes_to_parquet(spark, plain, tmp_path, capfd):
     target = tmp_path / "out"
-    words = ("stream", "replay", plain, "-f", "type = 'type-1'", "--to", f"parquet:{target}")
+    words = ("stream", "replay", plain, "--filter", "type = 'type-1'", "--to", f"parquet:{target}")
     code, printed = command(capfd, *words, "--from", "1000", "--until", "50000", "--json")
     assert code == 0
     found = pq.read_table(target)

@@ -13,7 +13,8 @@ from headgate.cli.app import run
 
 def findings(capsys, *arguments):
     code = run(["doctor", "--json", *arguments])
-    return code, {found["part"]: found for found in json.loads(capsys.readouterr().out)}
+    found = map(json.loads, capsys.readouterr().out.splitlines())
+    return code, {part["part"]: part for part in found}
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_doctor_checks_every_part_and_finds_none_missing_here(capsys, tmp_path):
 
 
 def test_a_server_that_does_not_answer_is_reported_with_exit_code_1(capsys, closed_port):
-    code, found = findings(capsys, "--database", f"postgresql://127.0.0.1:{closed_port}/x")
+    code, found = findings(capsys, "--db", f"postgresql://127.0.0.1:{closed_port}/x")
     assert code == 1
     assert found["PostgreSQL"]["state"] == "missing"
     assert "server running" in found["PostgreSQL"]["advice"]

@@ -24,7 +24,7 @@ def failing(monkeypatch):
     """Replace the command line by one whose only command fails with a given exception."""
 
     def prepare(problem: BaseException) -> None:
-        def made(arguments: list[str]) -> typer.Typer:
+        def made() -> typer.Typer:
             app = typer.Typer(pretty_exceptions_enable=False)
 
             @app.command()
@@ -33,7 +33,7 @@ def failing(monkeypatch):
 
             return app
 
-        monkeypatch.setattr(cli, "app_of", made)
+        monkeypatch.setattr(cli, "build_app", made)
 
     return prepare
 
@@ -265,10 +265,10 @@ def test_a_command_runs_with_closed_standard_streams(tmp_path, monkeypatch):
 
 
 def test_ctrl_c_while_a_command_is_loaded_prints_no_traceback(monkeypatch, capsys):
-    def interrupt(arguments: list[str]) -> typer.Typer:
+    def interrupt() -> typer.Typer:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "app_of", interrupt)
+    monkeypatch.setattr(cli, "build_app", interrupt)
     assert run(["stream", "ls"]) == 130
     assert capsys.readouterr() == ("", "")
 

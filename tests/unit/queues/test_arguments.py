@@ -26,7 +26,7 @@ def test_one_filter_header_given_as_text_is_refused():
 @pytest.mark.parametrize("span", [5, timedelta(seconds=-1)])
 def test_a_span_is_a_timedelta_that_is_not_negative(span):
     with pytest.raises(QueueOptionsError, match="timedelta"):
-        arguments.microseconds(span)
+        arguments.microseconds("delay", span)
 
 
 def test_a_subscription_needs_a_filter_or_a_pattern():

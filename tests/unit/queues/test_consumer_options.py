@@ -14,6 +14,13 @@ def test_a_retry_waits_longer_each_time_up_to_a_limit():
     assert seconds == [1, 3, 9, 20, 20]
 
 
+def test_jitter_makes_a_retry_wait_shorter_by_up_to_its_part():
+    retry = Retry(first=timedelta(seconds=8), factor=2, jitter=0.25)
+    assert retry.delay(1, random=lambda: 0.0) == timedelta(seconds=8)
+    assert retry.delay(2, random=lambda: 0.5) == timedelta(seconds=14)
+    assert retry.delay(1, random=lambda: 1.0) == timedelta(seconds=6)
+
+
 def test_a_group_accepts_what_any_of_its_members_accepts():
     group = ConsumerGroup([Member("a", print, "x = 1"), Member("b", print, "x = 2")], "first")
     assert to_text(group.filter) == "x = 1 OR x = 2"

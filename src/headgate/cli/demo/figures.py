@@ -25,8 +25,9 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """How much of a stream one filter read, in one state of its segments."""
+    """How much of a stream one subscriber's filter read, in one state of its segments."""
 
+    subscriber: str
     filter: str
     state: str
     stats: ScanStats
@@ -39,7 +40,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast a step was."""
+    """How fast a step was. One that only starts something has no messages."""
 
     step: str
     messages: int
@@ -65,3 +66,24 @@ class Findings:
     @property
     def right(self) -> bool:
         return bool(self.received) and all(received.right for received in self.received)
+
+    @property
+    def skipped_by_filter(self) -> list[list[Skipped]]:
+        """What each filter read of the stream, in all states of it."""
+        groups: dict[str, list[Skipped]] = {}
+        for entry in self.skipped:
+            groups.setdefault(entry.filter, []).append(entry)
+        return list(groups.values())
+
+    @property
+    def verdict(self) -> str:
+        """Whether every subscriber received what the reference selects, in one sentence."""
+        if self.right:
+            total = sum(received.got for received in self.received)
+            count = len(self.received)
+            return f"Every number equals the reference: {count} subscribers, {total:,} messages."
+        wrong = [received for received in self.received if not received.right]
+        names = (
+            ", ".join(f"{one.subscriber} ({one.way})" for one in wrong) or "there is no subscriber"
+        )
+        return f"NOT equal to the reference: {names}."

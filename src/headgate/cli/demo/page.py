@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from html import escape
 from importlib.resources import files
@@ -15,25 +15,22 @@ LAYERS = (
     ("pass", "passed whole", "chunks_all"),
     ("look", "masked row by row", "chunks_some"),
 )
-_BAR, _ROW, _LEFT, _RIGHT = 18, 30, 110, 160
-_WIDTH = 860
 
 
 def page(findings: Findings, machine: str, made: datetime) -> str:
     """The whole page."""
     style = files("headgate.cli.demo").joinpath("page.css").read_text()
-    verdict = (
-        "every number equals the reference" if findings.right else "NOT equal to the reference"
-    )
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Headgate demo</title><meta name=viewport "
         f"content='width=device-width, initial-scale=1'><style>{style}</style><main>",
         f"<h1>Headgate: {findings.messages:,} orders through every part</h1>",
-        f"<p class={'right' if findings.right else 'wrong'}>{verdict}</p>",
+        f"<p class={_mark_class(findings.right)}>{escape(findings.verdict)}</p>",
         f"<p class=note>{escape(machine)}; {made:%Y-%m-%d %H:%M} UTC; {findings.seconds:.0f} s in all.</p>",
         _section("What each subscriber got", _received_table(findings.received)),
         _section(
-            "What each layer skipped", _legend(), *map(_skipped, _by_filter(findings.skipped))
+            "How much of the stream each filter read",
+            _legend(),
+            *map(_skipped, findings.skipped_by_filter),
         ),
         _section("How fast", _rates(findings.rates)),
         _section("On disk", _sizes(findings)),
@@ -47,18 +44,22 @@ def _section(title: str, *content: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{''.join(content)}</section>"
 
 
+def _mark_class(right: bool) -> str:
+    return "right" if right else "wrong"
+
+
 # ---- tables ------------------------------------------------------------------------------------------
 
 
 def _received_table(received: Sequence[Received]) -> str:
     rows = [
-        f"<tr><td>{escape(r.subscriber)}<td>{escape(r.way)}<td><code>{escape(r.filter)}</code>"
-        f"<td class=n>{r.expected:,}<td class=n>{r.got:,}<td class={'right' if r.right else 'wrong'}>"
+        f"<tr><td>{escape(r.subscriber)} <span class=way>{escape(r.way)}</span><code>{escape(r.filter)}</code>"
+        f"<td class=n>{r.expected:,}<td class=n>{r.got:,}<td class={_mark_class(r.right)}>"
         f"{'✓' if r.right else '✗'}"
         for r in received
     ]
-    head = "<tr><th>subscriber<th>way<th>filter<th class=n>reference<th class=n>received<th>"
-    return f"<div class=wide><table>{head}{''.join(rows)}</table></div>"
+    head = "<tr><th>subscriber<th class=n>reference<th class=n>received<th>"
+    return f"<table>{head}{''.join(rows)}</table>"
 
 
 def _sizes(findings: Findings) -> str:
@@ -73,42 +74,31 @@ def _sizes(findings: Findings) -> str:
 
 
 def _legend() -> str:
-    marks = "".join(f"<span class='mark {kind}'></span>{name} " for kind, name, _ in LAYERS)
-    return f"<p class=legend>{marks}(chunks; at the right the share of bytes read)</p>"
-
-
-def _by_filter(skipped: Iterable[Skipped]) -> list[list[Skipped]]:
-    groups: dict[str, list[Skipped]] = {}
-    for entry in skipped:
-        groups.setdefault(entry.filter, []).append(entry)
-    return list(groups.values())
+    marks = "".join(
+        f"<span class=key><i class={kind}></i>{name}</span> " for kind, name, _ in LAYERS
+    )
+    return f"<p class=note>{marks}(chunks; beside the bar the share of bytes read)</p>"
 
 
 def _skipped(states: Sequence[Skipped]) -> str:
     """One filter: a bar for each state of the stream."""
     bars = []
-    for number, entry in enumerate(states):
-        y = number * _ROW
-        counts = [getattr(entry.stats, name) for _, _, name in LAYERS]
-        bars.append(_label(entry.state, y))
-        bars.append(_stacked(counts, y, [kind for kind, _, _ in LAYERS]))
+    for entry in states:
+        counts = [(kind, getattr(entry.stats, name)) for kind, _, name in LAYERS]
         read = f"{entry.share_read:.1%} in {entry.seconds * 1000:,.0f} ms"
-        bars.append(_value(read, y))
-    title = f"<h3><code>{escape(states[0].filter)}</code></h3>"
-    return title + _svg(len(states), bars)
+        bars.append(_bar(entry.state, counts, read))
+    return f"<h3><code>{escape(states[0].filter)}</code></h3>{''.join(bars)}"
 
 
 def _rates(rates: Sequence[Rate]) -> str:
-    if not rates:
-        return ""
-    most = max(rate.per_second for rate in rates)
+    """A bar for each step that messages flow through; one that only starts something shows its time."""
+    most = max((rate.per_second for rate in rates), default=0.0)
     bars = []
-    for number, rate in enumerate(rates):
-        y = number * _ROW
-        bars.append(_label(rate.step, y))
-        bars.append(_stacked([rate.per_second, most - rate.per_second], y, ["rate", "rest"]))
-        bars.append(_value(f"{_count(rate.per_second)}/s", y))
-    return _svg(len(rates), bars) + "<p class=note>messages a second, wall time</p>"
+    for rate in rates:
+        parts = [("rate", rate.per_second), ("rest", most - rate.per_second)]
+        flow = f"{_count(rate.per_second)}/s, " if rate.messages else ""
+        bars.append(_bar(rate.step, parts, f"{flow}{rate.seconds:.1f} s"))
+    return "".join(bars) + "<p class=note>messages a second, by the clock, and seconds</p>"
 
 
 def _count(value: float) -> str:
@@ -117,28 +107,14 @@ def _count(value: float) -> str:
     return f"{value / 1e3:.1f} k" if value >= 1e3 else f"{value:.0f}"
 
 
-def _svg(rows: int, content: Iterable[str]) -> str:
-    height = rows * _ROW
-    return f"<svg viewBox='0 0 {_WIDTH} {height}' role=img>{''.join(content)}</svg>"
-
-
-def _label(text: str, y: int) -> str:
-    return f"<text class=label x={_LEFT - 10} y={y + _BAR - 4}>{escape(text)}</text>"
-
-
-def _value(text: str, y: int) -> str:
-    return f"<text class=value x={_WIDTH - _RIGHT + 8} y={y + _BAR - 4}>{escape(text)}</text>"
-
-
-def _stacked(values: Sequence[float], y: int, kinds: Sequence[str]) -> str:
-    room, total = _WIDTH - _LEFT - _RIGHT, sum(values) or 1
-    x, parts = float(_LEFT), []
-    for value, kind in zip(values, kinds, strict=True):
-        width = room * value / total
-        if width > 0:
-            parts.append(
-                f"<rect class={kind} x={x:.1f} y={y} width={max(width, 1):.1f} height={_BAR}>"
-                f"<title>{_count(value)}</title></rect>"
-            )
-        x += width
-    return "".join(parts)
+def _bar(label: str, parts: Sequence[tuple[str, float]], value: str) -> str:
+    """A label, a bar of parts that share its width, and a value; on a narrow screen the bar has a line of its own."""
+    shares = "".join(
+        f"<i class={kind} style='flex-grow:{size:.6g}' title='{_count(size)}'></i>"
+        for kind, size in parts
+        if size > 0
+    )
+    return (
+        f"<div class=row><span>{escape(label)}</span><span class=bar>{shares}</span>"
+        f"<span class=value>{escape(value)}</span></div>"
+    )

@@ -28,6 +28,8 @@ from headgate.streams import Stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headgate.pipelines import Batch
+
 STEPS: Final = (
     "publish", "start Spark", "pipeline", "notify", "read hot", "seal", "read sealed", "compact", "read cold", "replay",
 )  # fmt: skip
@@ -54,8 +56,7 @@ class Story:
     def run(self) -> Findings:
         """Run every step."""
         self.publish()
-        with self.step("start Spark"):
-            spark = self.start_spark()
+        spark = self.start_spark()
         self.route(spark)
         self.read("hot")
         self.seal()
@@ -71,7 +72,7 @@ class Story:
         self.announce("publish")
         self._bursts = list(order_events(self.findings.messages, self.seed))
         with (
-            Stream.create(self.orders, indexed=["region", "type"]) as stream,
+            Stream.create(self.orders, indexed=["region", "type", "customer"]) as stream,
             self.step("publish", self.findings.messages),
         ):
             for burst in self._bursts:
@@ -82,9 +83,9 @@ class Story:
         from headgate.spark import session
 
         # Java compiles quickly instead of well: it only passes descriptors on.
-        return session(
-            "headgate demo", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-        )
+        quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+        with self.step("start Spark", 0):
+            return session("headgate demo", config=quick)
 
     def route(self, spark: SparkSession) -> None:
         """Run the pipeline while a consumer and a push subscriber wait for messages of its queue."""
@@ -96,14 +97,28 @@ class Story:
         with ExitStack() as stack:
             database = stack.enter_context(connect(f"sqlite:///{self.directory}/shop.db"))
             wait = stack.enter_context(self.start_subscribers(database))
-            with self.step("pipeline", self.findings.messages):
-                pipeline = read_pipeline(file)
-                query = start(pipeline, spark, "once")
-                for _ in follow(query, Account(pipeline.name), lambda: False):
-                    pass
+            self.announce("pipeline")
+            began, pipeline = time.perf_counter(), read_pipeline(file)
+            query = start(pipeline, spark, "once")
+            polls = follow(query, Account(pipeline.name), lambda: False)
+            batches = [batch for poll in polls for batch in poll]
+            self.add_pipeline_rates(batches, time.perf_counter() - began)
             with self.step("notify"):
                 wait()
         self.collect_routed()
+
+    def add_pipeline_rates(self, batches: Sequence[Batch], seconds: float) -> None:
+        """The start of the query with its first batch, and the flow of the others."""
+        others = batches[1:]
+        flow = Rate(
+            "pipeline, other batches",
+            sum(batch.counters.scanned for batch in others),
+            sum(batch.seconds for batch in others),
+        )
+        first = self.findings.messages - flow.messages
+        self.findings.rates.append(Rate("pipeline, first batch", first, seconds - flow.seconds))
+        if others:
+            self.findings.rates.append(flow)
 
     @contextmanager
     def start_subscribers(self, database: Database) -> Iterator[Callable[[], None]]:
@@ -141,7 +156,9 @@ class Story:
                 scan = stream.scan(subscriber.filter, columns=["payload"])
                 found = [value for batch in scan for value in batch.column("payload").to_pylist()]
                 seconds = time.perf_counter() - began
-                self.findings.skipped.append(Skipped(subscriber.filter, state, scan.stats, seconds))
+                self.findings.skipped.append(
+                    Skipped(subscriber.name, subscriber.filter, state, scan.stats, seconds)
+                )
                 self.got[subscriber._replace(way=f"{state} stream")] = found
 
     def seal(self) -> None:
@@ -184,11 +201,12 @@ class Story:
             )  # fmt: skip
 
     @contextmanager
-    def step(self, name: str, messages: int = 0) -> Iterator[None]:
+    def step(self, name: str, messages: int | None = None) -> Iterator[None]:
+        """Announce a step, and record how long it takes if it is to be shown."""
         self.announce(name)
         began = time.perf_counter()
         yield
-        if messages:
+        if messages is not None:
             self.findings.rates.append(Rate(name, messages, time.perf_counter() - began))
 
 

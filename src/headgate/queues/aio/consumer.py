@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
+from typing import Any, TypeAlias, TypeVarTuple
 
 from headgate.errors import DatabaseClosed, QueueError, QueueOptionsError, StaleLease
 from headgate.queues import arguments
@@ -16,13 +17,18 @@ from headgate.queues.aio.tasks import AsyncEvent, AsyncWorker, call, ends_worker
 from headgate.queues.aio.wakeup import AsyncWakeup
 from headgate.queues.consumer_options import (
     ConsumerGroup,
+    HandlerOutcome,
+    HandlerReport,
     Member,
     Mode,
+    Observer,
     Retry,
     Strategy,
     check_mode,
+    check_retry,
 )
-from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Usage
+from headgate.queues.engine import AsyncEngine, ClaimedMessage, QueueInfo, Receipt, Usage
+from headgate.queues.handler_runs import HandlerGivenUp, HandlerRun, HandlerRuns, receipts_of
 from headgate.queues.ledger import (
     RECONNECT_S,
     Ledger,
@@ -33,13 +39,18 @@ from headgate.queues.ledger import (
 
 _log = logging.getLogger(__name__)
 
+Ts = TypeVarTuple("Ts")
+AsyncHandling: TypeAlias = HandlerRun[AsyncDelivery, AsyncWakeup]
+
 
 class AsyncConsumer:
     """Consumes while it is open: `async with queue.consumer(handler, tasks=2): …`. Closing waits for running handlers.
 
-    mode     notify: woken by commits and due times; poll: claims every `poll`; hybrid: both
-    tasks    each claims up to `batch` messages at a time, leased for `lease`
-    renew    leases of messages that wait or are being handled are extended while this process lives
+    mode      notify: woken by commits and due times; poll: claims every `poll`; hybrid: both
+    tasks     each claims up to `batch` messages at a time, leased for `lease`
+    renew     leases of messages that wait or are being handled are extended while this process lives
+    timeout   a handler that takes longer has failed: its message is retried or dead, and another task takes its place
+    observer  is called with a HandlerReport after every call of a handler
     """
 
     def __init__(
@@ -57,17 +68,27 @@ class AsyncConsumer:
         retry: Retry,
         renew: bool,
         name: str,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._engine, self._operations, self._queue = engine, engine.operations, queue
         self._mode, self._group = check_mode(mode), ConsumerGroup(members, strategy)
-        self._batch, self._poll, self._retry = arguments.check_limit(batch), poll, retry
+        self._batch, self._retry = arguments.check_limit(batch, "batch"), check_retry(retry)
+        self._poll = arguments.check_poll(poll)
         self._lease_us, self._renew = arguments.lease_us(lease), renew
-        self._tasks = arguments.check_limit(tasks)
+        self._tasks = arguments.check_limit(tasks, "tasks")
         self.name = arguments.storable_text("the name of a consumer", name)
+        self._timeout_s = arguments.timeout_s(timeout)
+        self._observer = observer
         self._ledger = Ledger(queue.name)
-        self._stopping, self._handled = AsyncEvent(), AsyncEvent()
+        self._runs: HandlerRuns[AsyncDelivery, AsyncWakeup] = HandlerRuns()
+        # Told to stop; a handler has returned; no task consumes any more.
+        self._stopping, self._handled, self._ended = AsyncEvent(), AsyncEvent(), AsyncEvent()
         self._workers: list[AsyncWorker] = []
-        self._wakeups: list[AsyncWakeup] = []
+        self._consuming: dict[AsyncWakeup, AsyncWorker] = {}
+        self._until_empty = False
+        # Whether another task takes the place of one whose handler hangs. A process that will end needs none.
+        self.replaces_hung = True
 
     @property
     def leased(self) -> int:
@@ -77,39 +98,60 @@ class AsyncConsumer:
     # -- opening and closing --
 
     async def start(self) -> AsyncConsumer:
+        """Begin to consume."""
         if self._workers or self._stopping.is_set():
             raise QueueOptionsError("a consumer is started once; make another one")
         await self._warn_of_scans()
-        poll = None if self._mode == "notify" else self._poll
-        for _ in range(self._tasks):
-            wakeup = AsyncWakeup(
-                self._engine,
-                self._queue,
-                notified=self._mode != "poll",
-                poll=poll,
-                line=self._line(),
-            )
-            self._wakeups.append(wakeup)
-            self._start_worker(AsyncWorker(self._consume, wakeup, name=self._next_name()))
-        self._start_worker(AsyncWorker(self._ack_in_time, name=self._next_name()))
+        made = [self._add_worker() for _ in range(self._tasks)]
+        for worker in made:
+            worker.start()
+        self._start_worker(self._ack_in_time)
         if self._renew:
-            self._start_worker(AsyncWorker(self._keep_leases, name=self._next_name()))
+            self._start_worker(self._keep_leases)
+        if self._timeout_s is not None:
+            self._start_worker(self._watch_handlers, self._timeout_s)
         return self
+
+    async def drain(self) -> None:
+        """Handle what is ready now, then close. Messages that are delayed or leased to others are left."""
+        await self.start_until_empty()
+        await self.wait_until_idle()
+        await self.close()
+
+    async def start_until_empty(self) -> AsyncConsumer:
+        """Begin to consume; each task ends when its claim finds nothing."""
+        self._until_empty = True
+        return await self.start()
+
+    async def wait_until_idle(self) -> None:
+        """Wait until no task consumes any more: all have found nothing, or the consumer was closed."""
+        await self._ended.wait()
 
     async def close(self) -> None:
         """Wait for running handlers, and release what was claimed and not begun. A handler may call it: then it does not
         wait."""
-        self._stopping.set()
-        self._handled.set()
-        for wakeup in self._wakeups:
-            wakeup.wake()
+        self.stop_claiming()
         if any(worker.is_current() for worker in self._workers):
             return
         await join_all(self._workers)
-        for wakeup in self._wakeups:
-            wakeup.close()
         await self._ack_the_rest()
         await self._report()
+
+    def stop_claiming(self) -> None:
+        """Begin to close: claim nothing more."""
+        self._stopping.set()
+        self._handled.set()
+        for wakeup in list(self._consuming):
+            wakeup.wake()
+
+    async def stop(self) -> None:
+        """Close without waiting for running handlers: their messages are released, and the claim is not counted. What a
+        handler does that goes on nevertheless is ignored."""
+        self.stop_claiming()
+        for run in self._runs.give_up():
+            await self._leave(run.runner)
+            await self._release_quietly([run.delivery.receipt, *receipts_of(run.waiting)])
+        await self.close()
 
     async def __aenter__(self) -> AsyncConsumer:
         return await self.start()
@@ -126,10 +168,37 @@ class AsyncConsumer:
         """What its tasks claim: other consumers of the queue that claim the same take turns with them in being woken."""
         return (self._queue.name, self._group.filter) if self._group.is_exact else self
 
+    def _add_worker(self) -> AsyncWorker:
+        """One more task that consumes, to be started."""
+        wakeup = AsyncWakeup(
+            self._engine,
+            self._queue,
+            notified=self._mode != "poll",
+            poll=None if self._mode == "notify" else self._poll,
+            line=self._line(),
+        )
+        worker = AsyncWorker(self._consume, wakeup, name=self._next_name())
+        self._consuming[wakeup] = worker
+        self._workers.append(worker)
+        return worker
+
+    async def _leave(self, wakeup: AsyncWakeup) -> None:
+        """Do without a task whose handler does not return. Unless the consumer is closing, another takes its place."""
+        if self.replaces_hung and not self._stopping.is_set():
+            self._add_worker().start()
+        await self._consuming[wakeup].abandon()
+        self._remove(wakeup)
+
+    def _remove(self, wakeup: AsyncWakeup) -> None:
+        self._consuming.pop(wakeup, None)
+        if not self._consuming:
+            self._ended.set()
+
     def _next_name(self) -> str:
         return f"headgate-{self._queue.name}-{self.name}-{len(self._workers)}"
 
-    def _start_worker(self, worker: AsyncWorker) -> None:
+    def _start_worker(self, target: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts) -> None:
+        worker = AsyncWorker(target, *args, name=self._next_name())
         self._workers.append(worker)  # first: a handler may call close()
         worker.start()
 
@@ -142,12 +211,15 @@ class AsyncConsumer:
 
     async def _consume(self, wakeup: AsyncWakeup) -> None:
         try:
-            await self._consume_until_stopped(wakeup)
-        finally:  # also when it is cancelled, perhaps after it was woken
-            wakeup.close()
-        # When a handler has closed the consumer, no other task is left to ack its message.
-        with suppress(QueueError):
-            await self._ack_handled()
+            try:
+                await self._consume_until_stopped(wakeup)
+            finally:  # also when it is cancelled, perhaps after it was woken
+                wakeup.close()
+            # When a handler has closed the consumer, no other task is left to ack its message.
+            with suppress(QueueError):
+                await self._ack_handled()
+        finally:
+            self._remove(wakeup)
 
     async def _consume_until_stopped(self, wakeup: AsyncWakeup) -> None:
         pause = RECONNECT_S[0]
@@ -158,11 +230,13 @@ class AsyncConsumer:
                 pause = RECONNECT_S[0]
                 if claimed:
                     wakeup.hand_on()
-                    await self._handle_all(claimed)
+                    await self._handle_all(claimed, wakeup)
+                elif self._until_empty:
+                    return
                 elif not self._stopping.is_set():
                     await self._report_now_and_then()
                     await wakeup.wait()
-            except DatabaseClosed:
+            except (DatabaseClosed, HandlerGivenUp):
                 return
             except BaseException as problem:  # only closing may end a consumer
                 if ends_worker(problem):
@@ -190,7 +264,7 @@ class AsyncConsumer:
         self._ledger.add_acked(acks, outcomes)
         return claimed
 
-    async def _handle_all(self, claimed: Sequence[ClaimedMessage]) -> None:
+    async def _handle_all(self, claimed: Sequence[ClaimedMessage], wakeup: AsyncWakeup) -> None:
         pairs = [(one, self._group.choose(one.message)) for one in claimed]
         await self._reject([one for one, member in pairs if member is None])
         accepted = [(one, member) for one, member in pairs if member is not None]
@@ -199,36 +273,41 @@ class AsyncConsumer:
             for one, member in accepted:
                 reached += 1
                 if self._stopping.is_set():
-                    await self._release([one])
+                    await self._release([one.receipt])
                 else:
-                    await self._handle(one, member)
+                    waiting = [each for each, _ in accepted[reached:]]
+                    await self._handle(one, member, waiting, wakeup)
         finally:  # the rest, when the database is out of reach, is left to the end of its lease
             self._ledger.forget(one.receipt for one, _ in accepted[reached:])
 
     async def _reject(self, claimed: Sequence[ClaimedMessage]) -> None:
         """Release messages that no member accepts, and do not claim them again."""
-        if not claimed:
-            return
-        self._ledger.reject(one.id for one in claimed)
-        try:
-            await self._release(claimed)
-        except (
-            QueueError
-        ) as problem:  # their leases end; the accepted ones are handled nevertheless
-            warn_of_failure(self._queue.name, problem)
+        if claimed:
+            self._ledger.reject(one.id for one in claimed)
+            await self._release_quietly(receipts_of(claimed))
 
-    async def _handle(self, claimed: ClaimedMessage, member: Member[AsyncDelivery]) -> None:
+    async def _handle(
+        self,
+        claimed: ClaimedMessage,
+        member: Member[AsyncDelivery],
+        waiting: Sequence[ClaimedMessage],
+        wakeup: AsyncWakeup,
+    ) -> None:
         """Call the member's handler; the message is acked soon, unless the handler settled it or failed."""
         delivery = AsyncDelivery(self._engine, self._queue, claimed)
+        run = self._runs.begin(delivery, waiting, wakeup)
         try:
             await call(member.handler, delivery)
         except BaseException as problem:  # sys.exit too
+            self._runs.end(run)
             if ends_worker(problem):
                 self._ledger.forget([claimed.receipt])
                 _log.warning("consumer of %r is cancelled at %r", self._queue.name, delivery)
                 raise
-            await self._fail(delivery, problem)
+            await self._fail(run, "failed", problem)
             return
+        self._runs.end(run)
+        self._observe(run, "done")
         if delivery.settled is not None:
             self._ledger.forget([claimed.receipt])
             return
@@ -236,17 +315,42 @@ class AsyncConsumer:
         if not self._handled.is_set():
             self._handled.set()
 
-    async def _release(self, claimed: Sequence[ClaimedMessage]) -> None:
-        receipts = [one.receipt for one in claimed]
+    def _observe(
+        self, run: AsyncHandling, outcome: HandlerOutcome, problem: BaseException | None = None
+    ) -> None:
+        if self._observer is None:
+            return
+        delivery, seconds = run.delivery, run.seconds
+        topic = delivery.message.topic
+        report = HandlerReport(
+            self._queue.name, delivery.id, delivery.attempts, topic, seconds, outcome, problem
+        )
+        try:
+            self._observer(report)
+        except Exception:  # the message was handled, whatever becomes of the report
+            _log.warning("the observer failed on %r", report, exc_info=True)
+
+    async def _release(self, receipts: Sequence[Receipt]) -> None:
         try:
             await self._engine.run(self._operations.release(self._queue, receipts))
         finally:  # when that fails, they are left to the end of their lease
             self._ledger.forget(receipts)
 
-    async def _fail(self, delivery: AsyncDelivery, problem: BaseException) -> None:
-        """Nack a message whose handler raised."""
+    async def _release_quietly(self, receipts: Sequence[Receipt]) -> None:
+        """Release messages; when that fails, their leases end, and others are handled nevertheless."""
+        try:
+            await self._release(receipts)
+        except QueueError as problem:
+            warn_of_failure(self._queue.name, problem)
+
+    async def _fail(
+        self, run: AsyncHandling, outcome: HandlerOutcome, problem: BaseException
+    ) -> None:
+        """Nack a message whose handler raised or takes too long."""
+        delivery = run.delivery
         self._ledger.count(failures=1)
-        _log.warning("handler failed on %r", delivery, exc_info=problem)
+        facts = {"queue": self._queue.name, "id": delivery.id, "attempt": delivery.attempts}
+        _log.warning("handler failed on %r", delivery, exc_info=problem, extra=facts)
         try:
             if delivery.settled is None:
                 delay = self._retry.delay(delivery.attempts)
@@ -256,6 +360,24 @@ class AsyncConsumer:
             _log.warning("%s", stale)
         finally:
             self._ledger.forget([delivery.receipt])
+            self._observe(run, outcome, problem)
+
+    # -- handlers that take too long --
+
+    async def _watch_handlers(self, limit_s: float) -> None:
+        while not await self._ended.wait(self._runs.seconds_left(limit_s)):
+            for run in self._runs.give_up(limit_s):
+                await self._give_up(run, limit_s)
+
+    async def _give_up(self, run: AsyncHandling, limit_s: float) -> None:
+        """Let a message fail whose handler takes too long, and release those that wait behind it."""
+        await self._leave(run.runner)
+        problem = TimeoutError(f"the handler has not returned within {limit_s:g} s")
+        try:
+            await self._fail(run, "timeout", problem)
+        except QueueError as failure:  # then its lease ends, for it is not extended
+            warn_of_failure(self._queue.name, failure)
+        await self._release_quietly(receipts_of(run.waiting))
 
     # -- acks --
 
@@ -294,7 +416,7 @@ class AsyncConsumer:
     # -- leases --
 
     async def _keep_leases(self) -> None:
-        while not await self._stopping.wait(self._lease_us / 3e6):
+        while not await self._ended.wait(self._lease_us / 3e6):
             await self.extend_leases()
 
     async def extend_leases(self) -> None:

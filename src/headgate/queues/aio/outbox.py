@@ -94,7 +94,7 @@ class AsyncRelay:
         *,
         poll: timedelta = timedelta(seconds=5),
     ) -> None:
-        self._source, self._poll_s = source, poll.total_seconds()
+        self._source, self._poll_s = source, arguments.check_poll(poll).total_seconds()
         self._woken, self._stopping = AsyncEvent(), AsyncEvent()
         self._worker: AsyncWorker | None = None
 

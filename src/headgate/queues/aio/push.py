@@ -14,9 +14,11 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from headgate.errors import DatabaseClosed, QueueError, QueueNotFound
+from headgate.checks import check_function
+from headgate.errors import DatabaseClosed, QueueError, QueueNotFound, QueueOptionsError
 from headgate.filters import FALSE, Filter, TopicMatch, check_pattern
 from headgate.message import Message
+from headgate.queues import arguments
 from headgate.queues.aio.tasks import AsyncEvent, AsyncWorker, Lock, call, ends_worker, join_all
 from headgate.queues.aio.wakeup import AsyncWakeup
 from headgate.queues.engine import AsyncEngine, Operation, QueueInfo, QueueOptions, Receipt
@@ -49,6 +51,8 @@ class AsyncCallbacks:
     async def add(self, pattern: str, callback: AsyncCallback, id: str) -> bool:
         """Call it for everything published after this returns; False when that id has that pattern already."""
         check_pattern(pattern)
+        check_function("callback", callback, QueueOptionsError, "print")
+        arguments.storable_text("id", id)
         async with self._lock:
             if (pattern, id) in self._notifiers:
                 return False

@@ -12,7 +12,7 @@ from headgate.queues import arguments, declarations
 from headgate.queues.aio.consumer import AsyncConsumer
 from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.arguments import LEASE
-from headgate.queues.consumer_options import Member, Mode, Retry, Strategy
+from headgate.queues.consumer_options import Member, Mode, Observer, Retry, Strategy
 from headgate.queues.engine import (
     AsyncEngine,
     ClaimedMessage,
@@ -28,7 +28,18 @@ from headgate.queues.engine import (
 
 
 class AsyncQueue:
-    """A work queue, or a durable subscription: everything claimed is leased until it is settled."""
+    """A work queue, or a durable subscription: everything claimed is leased until it is settled.
+
+    from datetime import timedelta
+
+    async with await connect("sqlite:///orders.db") as db:
+        orders = await db.queue("orders", filter_headers=["region"], max_attempts=3)
+        await orders.publish(b"order 1", headers={"region": "EU"}, priority=5)
+        lease = timedelta(seconds=30)
+        for delivery in await orders.claim(limit=10, lease=lease, filter="region = 'EU'"):
+            assert delivery.message.payload == b"order 1"
+            await delivery.ack()
+    """
 
     def __init__(self, engine: AsyncEngine, info: QueueInfo) -> None:
         self._engine, self._operations, self.info = engine, engine.operations, info
@@ -158,6 +169,8 @@ class AsyncQueue:
         poll: timedelta = timedelta(seconds=5),
         retry: Retry | None = None,
         renew: bool = True,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
         name: str = "consumer",
     ) -> AsyncConsumer:
         """Call the handler for each message, in tasks of its own, while it is open: `async with queue.consumer(f):`.
@@ -174,6 +187,8 @@ class AsyncQueue:
             poll=poll,
             retry=retry,
             renew=renew,
+            timeout=timeout,
+            observer=observer,
             name=name,
         )
 
@@ -189,6 +204,8 @@ class AsyncQueue:
         poll: timedelta = timedelta(seconds=5),
         retry: Retry | None = None,
         renew: bool = True,
+        timeout: timedelta | None = None,
+        observer: Observer | None = None,
         name: str = "consumer",
     ) -> AsyncConsumer:
         """A consumer with several handlers: each message goes to one member that accepts it."""
@@ -204,6 +221,8 @@ class AsyncQueue:
             poll=poll,
             retry=retry or Retry(),
             renew=renew,
+            timeout=timeout,
+            observer=observer,
             name=name,
         )
 
@@ -222,7 +241,8 @@ class AsyncQueue:
         self, state: State | None = None, filter: FilterLike | None = None, *, page: int = 100
     ) -> AsyncIterator[DeliverySnapshot]:
         """Every delivery by id, in whatever state or in the one given; read page by page."""
-        arguments.check_limit(page)
+        arguments.check_limit(page, "page")
+        arguments.check_state(state)
         tree, after = arguments.optional_filter(filter), 0
         while True:
             operation = self._operations.browse(
@@ -241,7 +261,7 @@ class AsyncQueue:
 
     async def archived(self, *, page: int = 100) -> AsyncIterator[DeliverySnapshot]:
         """The acked messages, if the queue keeps an archive."""
-        arguments.check_limit(page)
+        arguments.check_limit(page, "page")
         after = 0
         while found := await self._engine.run(
             self._operations.archived(self.info, page, after=after)
@@ -259,11 +279,13 @@ class AsyncQueue:
 
     async def purge(self, state: State | None = None) -> int:
         """Delete the messages that are ready or delayed, or all in one state; return their number."""
-        return await self._engine.run(self._operations.purge(self.info, state))
+        return await self._engine.run(
+            self._operations.purge(self.info, arguments.check_state(state))
+        )
 
     async def prune(self, older_than: timedelta) -> int:
         """Delete messages that were published longer ago, except leased ones; return their number."""
-        span_us = arguments.microseconds(older_than)
+        span_us = arguments.microseconds("older_than", older_than)
         return await self._engine.run(self._operations.prune(self.info, span_us))
 
     async def pause(self) -> None:

@@ -78,9 +78,16 @@ class AsyncWorker:
         self._run: Callable[[], Coroutine[Any, Any, None]] = lambda: target(*args)
         self._name = name
         self._task: asyncio.Task[None] | None = None
+        self._left = AsyncEvent()  # by its end, or when it was abandoned
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=self._name)
+        self._task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # what it raised was for its caller, and there is none
+        self._left.set()
 
     def is_alive(self) -> bool:
         return self._task is not None and not self._task.done()
@@ -90,17 +97,30 @@ class AsyncWorker:
         return self._task is not None and self._task is asyncio.current_task()
 
     async def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended or was abandoned."""
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=timeout)
+            await self._left.wait(timeout)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
     async def abandon(self) -> None:
         """Give up waiting for it: cancel it, and let it clean up for a moment."""
-        if self._task is not None:
-            self._task.cancel()
-            await self.join(_CANCEL_S)
+        self.cancel()
+        await self.join(_CANCEL_S)
+        self._left.set()
 
 
 async def join_all(workers: Iterable[AsyncWorker]) -> None:
-    """Wait until all of them have ended; a caller who is cancelled meanwhile cancels them."""
-    tasks = [worker._task for worker in workers if worker._task is not None]
-    await asyncio.gather(*tasks, return_exceptions=True)  # one may have been cancelled
+    """Wait until all of them have ended or were abandoned; a caller who is cancelled meanwhile cancels them."""
+    listed = list(workers)
+    try:
+        for worker in listed:
+            await worker.join()
+    except asyncio.CancelledError:
+        for worker in listed:
+            worker.cancel()
+        for worker in listed:
+            await worker.join()
+        raise

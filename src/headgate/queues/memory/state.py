@@ -226,6 +226,8 @@ class MemoryState:
 
     def _finish(self, queue: MemoryQueue, delivery: MemoryDelivery) -> None:
         del queue.deliveries[delivery.id]
+        if delivery.group is not None:  # its next message can be claimed
+            self._notify(frozenset({queue.info.id}))
         if queue.info.options.archive:
             snapshot = replace(delivery.snapshot(), state=State.READY, visible_at=self._now())
             queue.archive[delivery.id] = snapshot

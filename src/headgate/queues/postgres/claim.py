@@ -108,7 +108,8 @@ class PostgresClaimer:
     def _retry(
         self, search: Search, request: ClaimRequest, reply: ClaimReply
     ) -> Operation[ClaimReply]:
-        """Claim again after due deliveries were promoted, and as long as all candidates were locked by others.
+        """Claim again after due deliveries were promoted or acks have freed a group, and as long as all candidates were
+        locked by others.
 
         Due deliveries that another transaction has locked are skipped.
         """
@@ -212,7 +213,7 @@ class ClaimReply(NamedTuple):
 
     version: int  # of the catalog
     due: bool  # whether deliveries must be promoted first; then nothing was claimed
-    candidates: int  # their number, locked ones included
+    candidates: int  # their number, locked ones included, and those of groups that have become free
     acked: list[int] | None  # None: all
     archived: None  # the statement archives on its way
     token: int  # of all leases

@@ -54,13 +54,15 @@ class ScanClaims:
         promoted = yield from self._leases.promote_due(search.queue)
         while not claimed:
             candidates = yield from self._find(search, request.limit)
-            chosen = choose(candidates, together=request.together)
+            chosen, acked = choose(candidates, together=request.together), acks
             if chosen or acks:
                 lease = self._lease(search.queue, chosen, request, acks)
                 claimed, more = yield from lease
                 outcomes, acks = outcomes + more, ()
             if chosen:
                 search = search.without(chosen, candidates)
+            elif acked:
+                continue  # they may have freed a group
             elif promoted:
                 promoted = yield from self._leases.promote_due(search.queue)
             else:

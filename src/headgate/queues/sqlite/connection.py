@@ -60,8 +60,7 @@ class SqliteConnection:
     ) -> None:
         self._connection, self._synchronous = connection, synchronous
         self._waits_for_disk = synchronous.upper() in _WAITS_FOR_DISK
-        self._cursor = connection.cursor()
-        self._sql = self._cursor.execute
+        self._open_cursor()
         connection.create_scalar_function("keep_id", self._keep_id, 1)
         self._last_id = 0
         self._write_lock, self._wakers = write_lock, wakers
@@ -101,6 +100,10 @@ class SqliteConnection:
     def close(self) -> None:
         self._connection.close(True)  # also with a statement that was interrupted
 
+    def _open_cursor(self) -> None:
+        self._cursor = self._connection.cursor()
+        self._sql = self._cursor.execute
+
     def _keep_id(self, *args: Any) -> int:
         """The SQL function keep_id(id)."""
         id: int | None = args[0]
@@ -123,6 +126,7 @@ class SqliteConnection:
                         reply = self._take(step)
                 # While rows were fetched; nothing was changed.
                 except UnicodeDecodeError as problem:
+                    self._open_cursor()  # the old one insists on the rest of its statements
                     error = Undecodable(f"a stored text is not UTF-8: {problem}")
                     step = operation.throw(error)
                 except Exception as problem:

@@ -16,6 +16,7 @@ from headgate.queues.engine import (
     Publication,
     QueueInfo,
     Receipt,
+    Rows,
     SqlValue,
     Statement,
     Transaction,
@@ -29,11 +30,20 @@ from headgate.queues.sql.declare import Declarations, backfill
 from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
-from headgate.queues.sql.message_rows import row_of
+from headgate.queues.sql.message_rows import Undecodable, claimed_of, columns_of, row_of
 from headgate.queues.sql.operations import SqlOperations
 from headgate.queues.sql.publish import RoutedPublication, check_is_queue, delivery_row, route
 from headgate.queues.sql.route import SubscriptionRouter
-from headgate.queues.sql.search import Candidates, Planner, Search, choose, skip_of
+from headgate.queues.sql.search import (
+    FIRST_GAP,
+    Candidates,
+    ClaimPlan,
+    Planner,
+    Search,
+    choose,
+    keep,
+    skip_of,
+)
 from headgate.queues.sqlite.dialect import IndexChoice
 
 _KEYS: Final = Layout(headers="keys")
@@ -60,7 +70,9 @@ def sqlite_operations(
         ),
         router=router,
         publisher=publisher,
-        claimer=SqliteClaimer(dialect, catalog, router, indexes, candidates, leases, acks, scans),
+        claimer=SqliteClaimer(
+            dialect, catalog, router, indexes, candidates, leases, settlement, acks, scans
+        ),
         leases=leases,
         settlement=settlement,
         acks=acks,
@@ -194,6 +206,7 @@ class SqliteClaimer:
         indexes: IndexChoice,
         candidates: Candidates,
         leases: Leases,
+        settlement: Settlement,
         acks: SqliteAcks,
         scans: ScanClaims,
     ) -> None:
@@ -203,8 +216,10 @@ class SqliteClaimer:
             router,
             indexes,
         )
-        self._candidates, self._leases, self._acks, self._scans = candidates, leases, acks, scans
+        self._candidates, self._leases, self._scans = candidates, leases, scans
+        self._settlement, self._acks = settlement, acks
         self._claim_state = dialect.text("claim_state")
+        self._texts_of_one: dict[tuple[ClaimPlan, bool], str] = {}
 
     def claim(
         self,
@@ -238,6 +253,13 @@ class SqliteClaimer:
     ) -> Operation[Claims | None]:
         """Ack and claim; None, and nothing is changed, if the catalog has another version."""
         outcomes: list[Outcome] = []
+        if request.limit == 1 and len(acks) < 2 and _is_plain(search):
+            first = yield from self._claim_one(search, request, version, acks)
+            if first is None:
+                return None
+            if first.claimed or not first.promoted:
+                return first.claimed, first.outcomes
+            outcomes, acks = first.outcomes, acks[len(first.outcomes) :]
         while True:
             body = partial(self._claim_in_transaction, search, request, version, acks)
             round: _Round | None = yield Transaction(claim_mode(acks), body)
@@ -248,6 +270,49 @@ class SqliteClaimer:
             if round.claimed or not round.promoted:
                 return round.claimed, outcomes
             acks = ()
+
+    def _claim_one(
+        self, search: Search, request: ClaimRequest, version: int, acks: Sequence[Receipt]
+    ) -> Operation[_Round | None]:
+        """Claim one message, and ack one if given, by one call of SQLite; `promoted` is 1 if it must be tried again."""
+        queue, now = search.queue, self._dialect.now_us()
+        candidates = (queue.id, 1, *search.plan.selects[0][1])
+        params = (queue.id, now, *candidates, *candidates, now, request.lease_us, version)
+        if acks:
+            params = (queue.id, *acks[0], version, *params)
+        statement = Statement(self._text_of_one(search.plan, bool(acks)), params)
+        try:
+            [(acked, current, due), *rows] = yield Transaction(
+                claim_mode(acks), lambda: _ask(statement)
+            )
+        except Undecodable:  # nothing was changed
+            return _Round([], 1, [])
+        if current != version:
+            return None
+        outcomes = [Outcome.DONE] * len(acks)
+        if acks and not acked:
+            outcomes = yield from self._settlement.outcomes(queue, acks, ())
+        if due or not rows:
+            return _Round([], due, outcomes)
+        try:
+            return _Round([claimed_of(rows[0])], 0, outcomes)
+        except Undecodable:
+            buried = self._leases.bury_undecodable(queue, [rows[0][0]])
+            return _Round((yield from buried), 1, outcomes)
+
+    def _text_of_one(self, plan: ClaimPlan, acks: bool) -> str:
+        """The statements of a claim of one message by this plan, after an ack or without one."""
+        text = self._texts_of_one.get((plan, acks))
+        if text is None:
+            candidates, params = plan.selects[0]
+            names = enumerate(("now", "lease", "version"), FIRST_GAP + len(params))
+            gaps = {name: self._dialect.placeholder(number) for number, name in names}
+            gaps |= {"candidates": candidates, "columns": columns_of("m")}
+            text = self._dialect.text("claim_one", **gaps)
+            if acks:
+                text = f"{self._dialect.text('ack_for_claim')};\n{text}"
+            keep(self._texts_of_one, (plan, acks), text)
+        return text
 
     def _claim_in_transaction(
         self, search: Search, request: ClaimRequest, version: int, acks: Sequence[Receipt]
@@ -271,6 +336,19 @@ class SqliteClaimer:
             if not claimed:
                 search = search.without(chosen, candidates)
         return _Round(claimed, promoted, outcomes)
+
+
+def _is_plain(search: Search) -> bool:
+    """Whether the next message is found by one SELECT, and an ack keeps nothing in the archive."""
+    queue, plan = search.queue, search.plan
+    is_exact = len(plan.conditions) == 1 and plan.conditions[0].residual is None
+    return is_exact and not (search.skip or queue.paused or queue.options.archive)
+
+
+def _ask(statement: Statement) -> Operation[Rows]:
+    """Run one statement, for the body of a transaction."""
+    rows: Rows = yield statement
+    return rows
 
 
 # ---- ack -----------------------------------------------------------------------------------------------

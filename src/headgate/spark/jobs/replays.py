@@ -155,11 +155,12 @@ def stage_ranges(
     destination: Destination, query: StreamQuery, ranges: Sequence[OffsetRange]
 ) -> str:
     """The work of a task: scan its ranges and stage the matches, one file for each range."""
-    rows = []
+    rows: list[tuple[int, list[Any]]] = []
     for one in ranges:
         staged = stage(destination.staging, scan(one, query, _open_catalog(one.path)))
         if staged is not None:
-            rows.append((one.low, list(asdict(destination.prepare(staged)).values())))
+            parts = destination.prepare(staged)
+            rows.extend((one.low, list(asdict(part).values())) for part in parts)
     return json.dumps(rows)
 
 

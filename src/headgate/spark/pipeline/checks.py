@@ -25,8 +25,9 @@ from headgate.pipelines import (
 )
 from headgate.queues import tables_key
 from headgate.spark.options import stream_paths
-from headgate.spark.pipeline.router import FOLDER, destinations_of
+from headgate.spark.pipeline.router import FOLDER
 from headgate.spark.sessions import spark_is_installed
+from headgate.spark.sink.destination import destination_of, owner_of
 from headgate.spark.source.queue_rows import open_rows, queue_id
 from headgate.spark.source.queue_scan import has_archive
 
@@ -128,8 +129,8 @@ def _check_database(source: QueueSource, place: QueuePlace) -> Iterator[str]:
 def _check_places(pipeline: Pipeline) -> Iterator[str]:
     for place in pipeline.places():
         try:
-            for destination in destinations_of([place], str(pipeline.checkpoint)):
-                destination.check()
+            owner = owner_of(str(pipeline.checkpoint))
+            destination_of(place, "", owner, pipeline.layout_of(place)).check()
         except HeadgateError as problem:
             yield f"{_table_of(pipeline, place)}: {problem}"
 

@@ -123,7 +123,7 @@ def _build_topology(text: str) -> Topology:
 
 
 def destinations_of(places: Iterable[str], checkpoint: str) -> list[Destination]:
-    """The destination of each place."""
+    """The destination of each place, for staging: how files lie there is the sink's knowledge."""
     owner = owner_of(checkpoint)
     return [destination_of(place, "", owner) for place in places]
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import SparkError
+from headgate.filters import TRUE, And, join_terms, parse, to_text
 from headgate.pipelines import (
     OBSERVED,
     Account,
@@ -23,6 +24,7 @@ from headgate.pipelines import (
     Trigger,
     limit_options,
 )
+from headgate.routing import demand_of
 from headgate.spark.datasource import HeadgateSource
 from headgate.spark.pipeline.checks import check, claim_checkpoint, use_recorded_path
 from headgate.spark.pipeline.lock import (
@@ -84,12 +86,18 @@ def _start(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
         observe_counters(rows)
         .writeStream.format("headgate")
         .queryName(pipeline.name)
-        .option("destinations", json.dumps([{"to": place} for place in pipeline.places()]))
+        .option("destinations", json.dumps(destination_entries(pipeline)))
         .option("checkpointLocation", str(pipeline.checkpoint))
         .trigger(**_trigger(pipeline.trigger))
     )
     with _settings(spark, CHECKPOINT_SETTINGS):
         return writer.start()
+
+
+def destination_entries(pipeline: Pipeline) -> list[dict[str, str]]:
+    """The places of a pipeline, as the sink's option describes them."""
+    layouts = [(place, pipeline.layout_of(place)) for place in pipeline.places()]
+    return [{"to": place, **(layout.as_options() if layout else {})} for place, layout in layouts]
 
 
 def descriptor_rows(pipeline: Pipeline, spark: SparkSession) -> Callable[[str], DataFrame]:
@@ -120,13 +128,28 @@ def source_options(
         own = {"path": source.queue, "states": source.states}
     options = {
         **own,
-        "filter": source.filter,
+        "filter": wanted_filter(pipeline, source),
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         "partitions": pipeline.partitions,
         "cores": cores,
     }
     texts = {name: str(value) for name, value in options.items() if value is not None}
     return {**texts, **limit_options(pipeline)}
+
+
+def wanted_filter(pipeline: Pipeline, source: StreamSource | QueueSource) -> str | None:
+    """The filter of the source, and what its bindings want where the rest is dropped: the scan leaves it out.
+
+    A dead letter wants every message; with `to = "none:"` it only counts them.
+    """
+    if pipeline.dead_letter is not None:
+        return source.filter
+    demand = demand_of(pipeline.topology, pipeline.exchange)
+    if demand == TRUE:
+        return source.filter
+    if source.filter is None:
+        return to_text(demand)
+    return to_text(join_terms(And, [parse(source.filter), demand]))
 
 
 def observe_counters(rows: DataFrame) -> DataFrame:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final, Protocol
 from uuid import uuid4
 
-from headgate.pipelines import QueuePlace, local_path, parse_place
+from headgate.errors import SparkOptionsError
+from headgate.pipelines import QueuePlace, TableLayout, local_path, parse_place
 from headgate.spark.sink.staging import StagedPart
 
 _NAME_DIGITS: Final = 20
@@ -68,8 +69,8 @@ class Destination(Protocol):
         """On the driver: create the place and the folder for staged files if they are missing; idempotent."""
         ...
 
-    def prepare(self, staged: StagedPart) -> StagedPart:
-        """On an executor: the last step for a staged file; idempotent."""
+    def prepare(self, staged: StagedPart) -> tuple[StagedPart, ...]:
+        """On an executor: the last step for a staged file, which may become several; idempotent."""
         ...
 
     def commit(self, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
@@ -89,14 +90,20 @@ class Destination(Protocol):
         ...
 
 
-def destination_of(to: str, queue: str, owner: Owner | None = None) -> Destination:
-    """The destination of a place; `queue` is the name of a queue where the text gives none.
+def destination_of(
+    to: str, queue: str, owner: Owner | None = None, layout: TableLayout | None = None
+) -> Destination:
+    """The destination of a place; `queue` is the name of a queue where the text gives none, `layout` is for Parquet files.
 
     With the owner of its checkpoint (`owner_of`), a query deletes what its last run left behind. Without an owner, a new
     one stages here, and its files are left alone by others for a day.
     """
     owner = owner or new_owner()
     place = parse_place(to, queue)
+    if layout and (isinstance(place, QueuePlace) or place.kind != "parquet"):
+        raise SparkOptionsError(
+            f"schema, partition_by and compact_after are for parquet:…, not {to}"
+        )
     if isinstance(place, QueuePlace):
         from headgate.spark.sink.queue import QueueDestination
 
@@ -107,4 +114,4 @@ def destination_of(to: str, queue: str, owner: Owner | None = None) -> Destinati
         return StreamDestination(place.path, owner)
     from headgate.spark.sink.parquet import ParquetDestination
 
-    return ParquetDestination(place.path, owner)
+    return ParquetDestination(place.path, owner, layout or TableLayout())

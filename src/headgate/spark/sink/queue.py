@@ -68,8 +68,8 @@ class QueueDestination:
         make_folder(self.staging)
         _declare(self.url, self.queue)
 
-    def prepare(self, staged: StagedPart) -> StagedPart:
-        return staged
+    def prepare(self, staged: StagedPart) -> tuple[StagedPart, ...]:
+        return (staged,)
 
     def commit(self, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
         from headgate.queues import connect

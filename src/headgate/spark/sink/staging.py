@@ -23,13 +23,14 @@ ABANDONED_SECONDS: Final = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """A staged file: the number of its destination, its path, and its size."""
+    """A staged file: the number of its destination, its path, its size, and the folder of the place it goes to."""
 
     destination: int
     file: str
     rows: int
     nbytes: int
     crc: int = 0
+    folder: str = ""
 
 
 def stage(

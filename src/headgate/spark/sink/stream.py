@@ -57,8 +57,8 @@ class StreamDestination:
             ).exists():  # else another process created it first
                 raise
 
-    def prepare(self, staged: StagedPart) -> StagedPart:
-        return staged
+    def prepare(self, staged: StagedPart) -> tuple[StagedPart, ...]:
+        return (staged,)
 
     def commit(self, mark: BatchMark, staged: Sequence[StagedPart]) -> None:
         from headgate.streams import Stream

@@ -30,8 +30,14 @@ from pyspark.sql.datasource import (
 
 from headgate.errors import SparkError, SparkOptionsError, SparkSchemaError
 from headgate.message import CONTROL, INT64_MAX
-from headgate.pipelines import local_path, place_kind
-from headgate.spark.options import DIGITS
+from headgate.pipelines import (
+    TableLayout,
+    local_path,
+    parse_layout,
+    place_kind,
+    split_partitions,
+)
+from headgate.spark.options import DIGITS, positive_number
 from headgate.spark.schema import SchemaColumn, writing_columns
 from headgate.spark.sink.composition import to_stream_columns
 from headgate.spark.sink.destination import (
@@ -132,7 +138,9 @@ class MessageSink:
             staged: Iterable[StagedPart] = read_descriptors(batches)
         else:
             staged = self._stage_messages(batches, self.columns)
-        return tuple(self.destinations[each.destination].prepare(each) for each in staged)
+        return tuple(
+            part for each in staged for part in self.destinations[each.destination].prepare(each)
+        )
 
     def _stage_messages(
         self, batches: Iterable[pa.RecordBatch], columns: Sequence[SchemaColumn]
@@ -183,14 +191,17 @@ def open_sink(schema: StructType, options: Mapping[str, str], owner: Owner) -> M
     if destinations:
         _check_descriptors(schema)
         sink = MessageSink(
-            tuple(destination_of(*entry, owner) for entry in _parse_destinations(destinations)),
+            tuple(
+                destination_of(entry["to"], entry.get("queue", ""), owner, layout_of(entry))
+                for entry in _parse_destinations(destinations)
+            ),
             None,
         )
     else:
-        to = _place(options)
-        sink = MessageSink(
-            (destination_of(to, _option(options, "queue"), owner),), writing_columns(schema)
+        place = destination_of(
+            _place(options), _option(options, "queue"), owner, layout_of(options)
         )
+        sink = MessageSink((place,), writing_columns(schema))
     sink.open()
     return sink
 
@@ -204,9 +215,22 @@ def _place(options: Mapping[str, str]) -> str:
     return to or (path if place_kind(path) else f"stream:{path}")
 
 
-def _parse_destinations(text: str) -> list[tuple[str, str]]:
+def layout_of(options: Mapping[str, str]) -> TableLayout | None:
+    """The layout of a folder of Parquet files that the options describe; None when they describe none."""
+    schema, folders = _option(options, "schema"), _option(options, "partitionBy")
+    known = {key.lower(): value for key, value in options.items()}
+    after = positive_number(known, "compactAfter")
+    if not schema and not folders and after is None:
+        return None
+    return parse_layout(schema or None, split_partitions(folders), after)
+
+
+def _parse_destinations(text: str) -> list[dict[str, str]]:
     try:
-        return [(entry["to"], entry.get("queue", "")) for entry in json.loads(text)]
+        entries = [dict(entry) for entry in json.loads(text)]
+        if not all(isinstance(entry["to"], str) for entry in entries):
+            raise TypeError("to is text")
+        return entries
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         raise SparkOptionsError(
             f'option "destinations" must be a JSON list of objects with "to" and "queue": {problem!r}'

@@ -24,9 +24,10 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from headgate.checks import check_flag, check_function, check_span
 from headgate.clock import now_us
 from headgate.columns import Record, decode_records
-from headgate.errors import StreamCorrupt, StreamOptionsError
+from headgate.errors import StreamClosed, StreamCorrupt, StreamOptionsError
 from headgate.file_watch import Watch
 from headgate.message import Message
 from headgate.streams.format import INDEX_SUFFIX, SEALED_SUFFIX
@@ -55,7 +56,15 @@ LONGEST_SLEEP, LONGEST_SLEEP_BY_WRITER = 5.0, 60.0
 
 
 class StreamConsumer(Iterator[Message]):
-    """The messages a query selects, in offset order."""
+    """The messages a query selects, in offset order.
+
+    with Stream.open("data/orders") as orders:
+        with orders.consume(cursor="billing") as consumer:
+            first = next(consumer)
+            consumer.commit()
+        with orders.consume(cursor="billing") as consumer:  # goes on behind what was committed
+            assert consumer.position == 1
+    """
 
     def __init__(
         self,
@@ -75,6 +84,10 @@ class StreamConsumer(Iterator[Message]):
         """Use `Stream.consume`. `timeout`: stop following after so long without a message."""
         check_on_corrupt(on_corrupt)
         check_on_lost(on_lost)
+        check_flag("follow", follow, StreamOptionsError)
+        if post_filter is not None:
+            example = "lambda message: message.priority > 3; a condition in text is the filter"
+            check_function("post_filter", post_filter, StreamOptionsError, example)
         self._on_corrupt, self._on_lost = on_corrupt, on_lost
         self._closed, self._running = False, RLock()
         self.stats = ScanStats()
@@ -280,6 +293,17 @@ class StreamConsumer(Iterator[Message]):
             raise StreamOptionsError('only a consumer with a name can commit: consume(cursor="…")')
         self._cursors.commit(self._cursor, self.position if position is None else position)
 
+    def seek(self, start: Start) -> None:
+        """Go on at another place, given as `start` of `consume`; the next `commit` stores it. For the consuming thread."""
+        with self._running:
+            if self._closed:
+                raise StreamClosed(f"{self._name} was closed")
+            position = resolve_start(start, self._catalog, self._clock)
+            self._passed = self._resolve(position) if names_offset(start) else position
+            self._buffer, self._decoded, self._rest = iter(()), None, None
+            self._last = self._last_in_batch = None
+            self._scan = self._scan_until(self._catalog.next_offset())
+
     def lag(self) -> int:
         """Return how many messages, matching or not, are ahead of the position."""
         return max(self._catalog.next_offset() - self.position, 0)
@@ -316,7 +340,7 @@ class Tail:
     def __init__(self, *directories: Path, follow: bool, timeout: timedelta | None) -> None:
         """`timeout`: how long to wait for one message; None for ever. Without `follow`, never wait."""
         self._directories, self._follow = directories, follow
-        self._timeout = None if timeout is None else timeout / timedelta(seconds=1)
+        self._timeout = timeout_s(timeout)
         self._watch: Watch | None = None
         self._stopped = False
         self._missed = True  # there may be changes that the watch did not report
@@ -373,6 +397,14 @@ class Tail:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+
+
+def timeout_s(timeout: timedelta | None) -> float | None:
+    """Return the seconds of a timeout; None for ever."""
+    if timeout is None:
+        return None
+    check_span("timeout", timeout, StreamOptionsError, least=timedelta(0))
+    return timeout / timedelta(seconds=1)
 
 
 def watch_streams(*directories: Path, on_change: Callable[[], object] | None = None) -> Watch:

@@ -64,8 +64,8 @@ class Cursors:
 
     def commit(self, name: str, position: int) -> None:
         """Store a position; it may be lower than before."""
-        if position < 0:
-            raise StreamOptionsError(f"cursor {name!r}: {position} is not an offset")
+        if type(position) is not int or position < 0:
+            raise StreamOptionsError(f"cursor {name!r}: {position!r} is not an offset")
         with self._translate_errors():
             self._open().execute(_PUT, (_check_name(name), position, self._clock()))
 

@@ -64,7 +64,18 @@ def resolve_entry_filters(given: EntryFilters) -> tuple[EntryFilter, ...]:
 
 def accepts(filters: Iterable[EntryFilter], chunk: ChunkMetadata) -> bool:
     """Tell whether no filter rejects the chunk."""
-    return all(one.decide(chunk) is not Decision.REJECT for one in filters)
+    return all(_decide(one, chunk) is Decision.ACCEPT for one in filters)
+
+
+def _decide(filter: EntryFilter, chunk: ChunkMetadata) -> Decision:
+    decision = filter.decide(chunk)
+    if not isinstance(decision, Decision):
+        # A bool is refused, too: whether True keeps a chunk or skips it would be a guess.
+        raise StreamOptionsError(
+            f"the entry filter {type(filter).__name__} decided {decision!r}; "
+            "return Decision.ACCEPT to read the chunk, or Decision.REJECT to skip it"
+        )
+    return decision
 
 
 def _check(found: object, name: str) -> EntryFilter:

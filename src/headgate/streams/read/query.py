@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from headgate.checks import list_texts, suggest
+from headgate.columns import OVERFLOW, SYSTEM_COLUMNS, is_typed_name
 from headgate.errors import StreamOptionsError
 from headgate.filters import (
     FALSE,
@@ -65,13 +67,25 @@ def make_query(
     return StreamQuery(
         normalize(both),
         resolve_entry_filters(entry_filter),
-        None if columns is None else tuple(columns),
+        None if columns is None else _check_columns(columns),
     )
 
 
+def _check_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """Refuse a name that no column can have; those of headers that no message holds are accepted."""
+    names = list_texts("columns", columns, StreamOptionsError)
+    for name in names:
+        if not is_typed_name(name) and name not in (*SYSTEM_COLUMNS, OVERFLOW):
+            raise StreamOptionsError(
+                f"columns: there is no column {name!r}. The header of that name has a column for each kind of value: "
+                f"h.s.{name} (text), h.i.{name} (integers), h.f.{name} (floats), h.b.{name} (booleans). "
+                f"Of the other columns, {suggest(name, SYSTEM_COLUMNS)}"
+            )
+    return names
+
+
 def _has_value(values: Iterable[str], match_unfiltered: bool) -> Filter:
-    if isinstance(values, str):
-        raise StreamOptionsError(f"filter_values: give a list, [{values!r}]")
+    values = list_texts("filter_values", values, StreamOptionsError)
     terms: list[Filter] = list(_in_lists(values))
     if match_unfiltered:
         terms.append(IsNull(_FILTER_VALUE))

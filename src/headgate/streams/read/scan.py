@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,12 +22,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.clock import now_us
+from headgate.columns import PlainSchema
 from headgate.errors import StreamCorrupt, StreamOptionsError
 from headgate.filters import FilterLike
 from headgate.filters.compile.arrow import compile_mask
 from headgate.streams.cold.segment import ColdSegment, unify_dictionaries
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.exclusion import Excluded
+from headgate.streams.read.plain_reader import plain_reader, stored_names
 from headgate.streams.read.plan import ScanStats, Survivor, survivors
 from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.segments.gather import RowIndices
@@ -50,7 +53,13 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Scan(Iterator[pa.RecordBatch]):
-    """Record batches with an `offset` column, in offset order. Can be iterated once."""
+    """Record batches with an `offset` column, in offset order. Can be iterated once.
+
+    with Stream.open("data/orders") as orders:
+        scan = orders.scan("region = 'EU'", columns=["offset", "payload"])
+        assert scan.to_table().num_rows == 1
+        assert scan.stats.rows_matched == 1
+    """
 
     def __init__(
         self,
@@ -66,6 +75,7 @@ class Scan(Iterator[pa.RecordBatch]):
     ) -> None:
         """`on_dropped` is called when retention has dropped the position, and returns the one to go on at."""
         self.stats = stats or ScanStats()
+        self._start, self._clock = start, clock
         self.position = start  # every matching message before it was returned
         self._catalog, self._query, self._end = catalog, query.at(clock()), end
         self._on_corrupt, self._on_dropped = on_corrupt, on_dropped or self._count_dropped
@@ -89,6 +99,41 @@ class Scan(Iterator[pa.RecordBatch]):
         if not tables:
             return pa.table({"offset": pa.array([], pa.int64())})
         return pa.concat_tables(tables, promote_options="default")
+
+    def to_reader(self, schema: PlainSchema | None = None) -> pa.RecordBatchReader:
+        """Return a reader of the whole scan, from its start, whose batches all have one schema (`columns.plain`).
+
+        `schema` names the columns and their types, `{"offset": pa.int64(), "region": pa.string()}`; by default, those
+        given to `scan` as `columns`, or every field, header and property that the scanned messages have. Headers past the
+        128th of a chunk are only found by their names.
+        """
+        return plain_reader(self, schema)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export `to_reader()` to any library that takes Arrow's C stream."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns that are read; None: all."""
+        return self._query.columns
+
+    def again(self, columns: Sequence[str]) -> Scan:
+        """Return another scan of the same messages, with these columns; both count into the same `stats`."""
+        return Scan(
+            self._catalog.fresh(),
+            replace(self._query, columns=tuple(columns)),
+            self._start,
+            self._end,
+            clock=self._clock,
+            stats=self.stats,
+            on_corrupt=self._on_corrupt,
+        )
+
+    @cached_property
+    def stored_names(self) -> frozenset[str]:
+        """The names of all columns that the scanned segments have, whatever the filter selects."""
+        return stored_names(self._catalog.fresh(), self._start, self._end)
 
     def _scan_segments(self) -> Iterator[pa.RecordBatch]:
         excluded = self._catalog.exclude(self._query.filter, self.position, self._end)

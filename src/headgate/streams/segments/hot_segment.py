@@ -184,6 +184,16 @@ class HotSegment:
             int(entry["length"]), self.shape.restriction.properties(int(entry["restricted"])),
         )  # fmt: skip
 
+    def column_names(self, low: int, high: int) -> frozenset[str]:
+        found: set[str] = set()
+        for i in range(*self.chunks_between(low, high)):
+            if not self._columns.damaged[i]:
+                position = int(self._columns.position[i])
+                data, base = self._bytes_of(i, position)
+                header = read_header(data, position - base)
+                found.update(() if isinstance(header, str) else header[1])
+        return frozenset(found)
+
     def producers(self) -> Mapping[str, int]:
         found = dict(self.head.producers)
         for i in np.flatnonzero(~self._columns.damaged).tolist():

@@ -112,6 +112,10 @@ class Segment(Chunks, Protocol):
         """The chunk's metadata from the index alone."""
         ...
 
+    def column_names(self, low: int, high: int) -> frozenset[str]:
+        """The names of the columns of all chunks that may have offsets in [low, high)."""
+        ...
+
     def lengths(self) -> npt.NDArray[np.int64]:
         """The length on disk of every chunk."""
         ...

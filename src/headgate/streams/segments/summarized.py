@@ -60,6 +60,9 @@ class SummarizedSegment(ABC):
     def chunks_between(self, low: int, high: int) -> tuple[int, int]:
         return 0, len(self)  # they are in any order
 
+    def column_names(self, low: int, high: int) -> frozenset[str]:
+        return frozenset(self.names)
+
     @property
     def pages(self) -> PageFacts | None:
         """What is known of the pages of every chunk; None where chunks are read whole."""

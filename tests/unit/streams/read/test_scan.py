@@ -92,7 +92,7 @@ def test_a_scan_stays_within_its_offsets(three_segments: Path, start: int, end: 
 
 
 def test_a_scan_returns_only_the_requested_columns(three_segments: Path) -> None:
-    table, _ = scan_all(three_segments, "region = 'EU'", columns=["h.i.n", "nothing.like.it"])
+    table, _ = scan_all(three_segments, "region = 'EU'", columns=["h.i.n", "h.s.nothing.like.it"])
     assert table.schema.names == ["offset", "h.i.n"]
 
 

@@ -15,17 +15,20 @@ from headgate.streams.stream import Stream
 from headgate.streams.upkeep import retention
 from headgate.streams.upkeep.retention import SegmentSizes, trim
 from headgate.streams.write import expiry as module
+from headgate.streams.write.producer import Producer
 from tests.patience import PATIENCE, wait_until
 from tests.unit.streams.written_segments import CLOCK, write_hot
 
 SOON = timedelta(milliseconds=1)
 
 
-def fill(stream: Stream, segments: int) -> None:
-    with stream.producer() as producer:
-        for _ in range(segments):
-            producer.publish(bytes(5000))
-            producer.flush()
+def fill(stream: Stream, segments: int) -> Producer:
+    """Fill segments; the producer stays open, and with it the writer, which looks for expired ones."""
+    producer = stream.producer()
+    for _ in range(segments):
+        producer.publish(bytes(5000))
+        producer.flush()
+    return producer
 
 
 def test_a_message_does_not_wait_for_retention(
@@ -40,9 +43,8 @@ def test_a_message_does_not_wait_for_retention(
 
     monkeypatch.setattr(module, "delete_expired", slow)
     with Stream.create(tmp_path / "s", linger=SOON, segment_bytes=4096, max_bytes=1) as stream:
-        fill(stream, 2)
+        producer = fill(stream, 2)
         assert began.wait(PATIENCE)
-        producer = stream.producer()
         producer.publish(b"last")  # committed by the committer, after its linger
         wait_until(lambda: stream.next_offset == 3)
         go_on.set()
@@ -62,6 +64,18 @@ def test_retention_that_fails_is_tried_again(
     with Stream.create(tmp_path / "s", linger=SOON, segment_bytes=4096, max_bytes=1) as stream:
         fill(stream, 3)
         wait_until(lambda: len(segment_files(stream.path)) == 1)
+
+
+def test_a_new_writer_looks_for_what_expired_under_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Stream.create(tmp_path / "s", linger=SOON, segment_bytes=4096, max_bytes=1) as stream:
+        with monkeypatch.context() as patch:
+            patch.setattr(module.Expiry, "begin", lambda expiry: None)  # closed too soon for it
+            fill(stream, 3).close()
+        assert len(segment_files(stream.path)) == 3
+        with stream.producer():
+            wait_until(lambda: len(segment_files(stream.path)) == 1)
 
 
 def test_closing_waits_for_the_look_under_way_and_no_thread_stays(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ FROM queue q WHERE q.id = $1
 -- candidates.
 --
 -- Returns one row: the version of the catalog, whether deliveries are due (then nothing is claimed: promote first), the
--- number of candidates, the acked messages unless all were acked, NULL of the archive, the token of the new leases; then
+-- number of candidates (and one more if a group became free: its next message is one now), the acked messages unless all were acked, NULL of the archive, the token of the new leases; then
 -- the leases by column, then their messages by column, in another order. A row for each message would be stored
 -- temporarily before it is sent, and then be sent in small pieces. A value has a limit, so a message that is large in
 -- comparison to the limit of the claim is left out, and fetched separately. Headers are compressed, to a 256th at best.
@@ -65,6 +65,8 @@ WITH queue_state AS MATERIALIZED (
     WHERE d.queue = $1 AND d.message = ANY ($5::bigint[]) AND d.state = 2
         AND d.token = ($6::bigint[])[least(width_bucket(d.message, $5::bigint[]), cardinality($6::bigint[]))]
     RETURNING d.message, d.attempts, d.grp
+), freed AS MATERIALIZED (
+    SELECT wake_up($1) FROM acked WHERE grp IS NOT NULL LIMIT 1
 ), {candidates}, eligible AS MATERIALIZED (
     SELECT row_id, rank, message, grp FROM (
         SELECT *, row_number() OVER w = 1 AS is_first, bool_or(doubt = 2) OVER w AS is_doubted
@@ -83,7 +85,7 @@ WITH queue_state AS MATERIALIZED (
     WHERE d.ctid = ANY (ARRAY(SELECT row_id FROM to_lease))
     RETURNING d.message, d.attempts, d.grp
 )
-SELECT s.version, s.due, (SELECT count(*) FROM found) AS found,
+SELECT s.version, s.due, (SELECT count(*) FROM found) + (SELECT count(*) FROM freed) AS found,
     CASE WHEN (SELECT count(*) FROM acked) < cardinality($5::bigint[])
         THEN (SELECT coalesce(array_agg(message), '{}') FROM acked) END AS acked,
     CASE WHEN s.archive THEN (
@@ -272,7 +274,7 @@ ORDER BY d.rank, d.message
 
 -- name: ack
 -- Queue, message, token, now: one array each. The statement also archives what it acks, if the queue keeps an archive: the
--- messages are deleted at its end.
+-- messages are deleted at its end. It wakes consumers if a group has become free.
 WITH acked AS (
     DELETE FROM delivery d
     WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.state = 2
@@ -282,8 +284,8 @@ WITH acked AS (
     SELECT CASE WHEN (SELECT q.archive FROM queue q WHERE q.id = ($1::bigint[])[1]) THEN (
         SELECT keep_acked(($1::bigint[])[1], coalesce(($4::bigint[])[1], now_us()),
             array_agg(message), array_agg(attempts), array_agg(grp)) FROM acked) END
-)
-SELECT message, token FROM acked WHERE (SELECT count(*) FROM archived) > 0
+), freed AS MATERIALIZED (SELECT wake_up(($1::bigint[])[1]) FROM acked WHERE grp IS NOT NULL LIMIT 1)
+SELECT message, token FROM acked WHERE (SELECT count(*) FROM archived) + (SELECT count(*) FROM freed) > 0
 
 -- name: nack
 -- Queue, message, token, now, delay, reason: one array each.
@@ -304,12 +306,16 @@ WITH changed AS (
 SELECT message, token FROM changed WHERE (SELECT count(*) FROM woken) > 0
 
 -- name: bury
--- Queue, message, token, now, reason: one array each.
-UPDATE delivery d SET state = 3, visible_at = coalesce(r.now, now_us()), reason = r.reason
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[]) AS r (queue, message, token, now, reason)
-WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.message = r.message
-    AND d.token = r.token AND d.state = 2
-RETURNING d.message, d.token
+-- Queue, message, token, now, reason: one array each. It wakes consumers if a group has become free.
+WITH buried AS (
+    UPDATE delivery d SET state = 3, visible_at = coalesce(r.now, now_us()), reason = r.reason
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[])
+        AS r (queue, message, token, now, reason)
+    WHERE d.queue = ($1::bigint[])[1] AND d.message = ANY ($2::bigint[]) AND d.message = r.message
+        AND d.token = r.token AND d.state = 2
+    RETURNING d.message, d.token, d.grp
+), freed AS MATERIALIZED (SELECT wake_up(($1::bigint[])[1]) FROM buried WHERE grp IS NOT NULL LIMIT 1)
+SELECT message, token FROM buried WHERE (SELECT count(*) FROM freed) >= 0
 
 -- name: extend
 -- Queue, message, token, now, lease: one array each. A lease is never made shorter.

@@ -126,6 +126,28 @@ SELECT d.message, d.token, d.attempts, d.grp, {columns}
 FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
 WHERE d.queue = ?1 AND d.message = ?2 AND changes() > 0
 
+-- name: ack_for_claim
+-- Queue, message, token, catalog version: the first statement of a claim of one message that also acks one.
+DELETE FROM headgate_delivery WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2
+    AND (SELECT version FROM headgate_catalog) = ?4;
+
+-- name: claim_one
+-- Queue, now. Then queue, limit, the parameters of the gap. Then queue, limit, the parameters of the gap, now, lease, catalog
+-- version. A claim of one message in one call: whether a message was acked before, the catalog version and whether due
+-- deliveries must be promoted first; then the message. It is not leased if the version is another, or if some are due.
+SELECT changes(), version, EXISTS (
+    SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND state IN (1, 2) AND visible_at <= ?2)
+FROM headgate_catalog;
+SELECT d.message, d.token + 1, d.attempts + 1, d.grp, {columns}
+FROM (SELECT message FROM ({candidates})) c
+CROSS JOIN headgate_delivery d ON d.message = c.message AND d.queue = ?1
+CROSS JOIN headgate_message m ON m.id = d.message;
+UPDATE headgate_delivery SET state = 2, visible_at = {now} + {lease}, token = token + 1, attempts = attempts + 1,
+    doubt = doubt & 2
+WHERE queue = ?1 AND message = (SELECT message FROM ({candidates})) AND (SELECT version FROM headgate_catalog) = {version}
+    AND NOT EXISTS (
+        SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND state IN (1, 2) AND visible_at <= {now})
+
 -- name: archive
 -- Queue, message, token, now.
 INSERT OR REPLACE INTO headgate_archive (queue, id, acked_at, attempts, grp, topic, headers, properties, priority,
