@@ -39,8 +39,9 @@ bench: $(BENCH)/.ready  ## measure next to the alternatives and write the tables
 bench-quick: $(BENCH)/.ready  ## measure with less data and write nothing: some minutes
 	$(BENCH)/bin/headgate bench --quick $(addprefix --only ,$(ONLY))
 
-docs: $(READY)  ## write the reference of the command line
+docs: $(READY)  ## write the references of the command line and of the Python API
 	$(BIN)/python -m headgate.cli.reference > docs/reference/cli.md
+	$(BIN)/python tools/api_reference.py
 
 site: $(READY)  ## build the documentation as a web site, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -216,8 +216,7 @@ def topology_of(bindings: int, queues: int = QUEUES) -> Topology:
     return made
 
 
-def pipeline(bench: Bench, path: Path, bindings: int, to: str, name: str) -> Pipeline:
-    topology = topology_of(bindings)
+def pipeline(bench: Bench, path: Path, topology: Topology, to: str, name: str) -> Pipeline:
     return Pipeline(
         file=bench.place / f"{name}.toml",
         name=name,
@@ -230,10 +229,12 @@ def pipeline(bench: Bench, path: Path, bindings: int, to: str, name: str) -> Pip
     )
 
 
-def run_pipeline(bench: Bench, path: Path, bindings: int, to: str) -> tuple[Cost, Account, int]:
+def run_pipeline(
+    bench: Bench, path: Path, topology: Topology, to: str
+) -> tuple[Cost, Account, int]:
     """The time of the batches of a new pipeline, without the first of four; and their rows."""
     name = f"p{time.monotonic_ns()}"
-    made, account, seconds = pipeline(bench, path, bindings, to, name), Account(name), 0.0
+    made, account, seconds = pipeline(bench, path, topology, to, name), Account(name), 0.0
     cpu, rows = 0.0, 0
     for fresh in follow(start(made, bench.spark, "once"), account, lambda: False, poll_s=0.05):
         for batch in fresh:
@@ -247,13 +248,13 @@ def run_pipeline(bench: Bench, path: Path, bindings: int, to: str) -> tuple[Cost
 def bench_route(bench: Bench) -> None:
     rows, path = bench.rows, bench.stream(bench.rows)
     bench.part(f"Route: {rows:,} messages, {BINDINGS:,} bindings, {QUEUES} queues")
-    run_pipeline(bench, bench.stream(100_000), BINDINGS, "none:")
-    cost, account, part = run_pipeline(bench, path, BINDINGS, "none:")
+    run_pipeline(bench, bench.stream(100_000), topology_of(BINDINGS), "none:")
+    cost, account, part = run_pipeline(bench, path, topology_of(BINDINGS), "none:")
     assert account.counters.read == rows, account
     routed = f"{account.counters.routed / rows:.0%} routed"
     bench.rate("routed, into a sink that keeps nothing", cost, part, 1e6, routed)
     out = bench.place / "out"
-    cost, _, part = run_pipeline(bench, path, BINDINGS, f"stream:{out}/{{}}")
+    cost, _, part = run_pipeline(bench, path, topology_of(BINDINGS), f"stream:{out}/{{}}")
     ours = bench.rate("routed, into 100 streams", cost, part)
     cost, few = row_udf(bench, path, min(rows, 200_000))
     bench.beside(ours, bench.rate("a row UDF, into one stream", cost, few), 5)
@@ -279,6 +280,43 @@ def row_udf(bench: Bench, path: Path, rows: int) -> tuple[Cost, int]:
     cost = bench.best(lambda: routed.write.format("headgate").mode("append").save(str(place)))
     shutil.rmtree(place)
     return cost, rows
+
+
+def bench_sift(bench: Bench) -> None:
+    """What most pipelines do: of many messages a few are wanted, and the bindings alone say which."""
+    rows, path = bench.rows, bench.stream(bench.rows)
+    bench.part(f"Sift: {rows:,} messages, 5 % match, in one session")
+    few = "amount < 250"
+    parquet, copy = unsorted_parquet(bench, rows), str(bench.place / "copy")
+
+    def plain() -> None:
+        bench.spark.read.parquet(parquet).where(few).write.mode("overwrite").parquet(copy)
+
+    run_pipeline(bench, path, sifter(few), f"stream:{bench.place}/warm/{{}}")
+    costs = [
+        run_pipeline(bench, path, sifter(few), f"stream:{bench.place}/{n}/{{}}")
+        for n in range(bench.rounds)
+    ]
+    account = costs[-1][1]
+    assert account.counters.read == account.counters.routed, account
+    part = costs[-1][2]
+    cost = Cost(min(one.wall for one, _, _ in costs), min(one.cpu for one, _, _ in costs))
+    ours = bench.rate("pipeline, stream to stream", cost, part, note="the bindings in the scan")
+    theirs = bench.rate("Spark, Parquet to Parquet", bench.best(plain), rows)
+    bench.beside(ours, theirs, 1.5)
+    read = bench.rate("read", bench.best(lambda: consume(orders(bench, path, few))), rows)
+    native = bench.best(lambda: consume(bench.spark.read.parquet(parquet).where(few)))
+    bench.beside(read, bench.rate("read: Parquet, pushdown", native, rows), 2.5)
+    shutil.rmtree(parquet)
+
+
+def sifter(filter: str) -> Topology:
+    """One queue that wants what the filter says."""
+    made = Topology()
+    made.declare_exchange("orders", "filter")
+    made.declare_queue("few")
+    made.bind("orders", queue="few", filter=filter)
+    return made
 
 
 # ---- a whole command ---------------------------------------------------------------------------------
@@ -376,7 +414,7 @@ def bench_floor(bench: Bench) -> None:
     path, out = bench.place / "live", bench.place / "live-out"
     source = Stream.create(path)
     name = f"live{time.monotonic_ns()}"
-    made = pipeline(bench, path, BINDINGS, f"stream:{out}/{{}}", name)
+    made = pipeline(bench, path, topology_of(BINDINGS), f"stream:{out}/{{}}", name)
     made.topology.declare_queue("all")
     made.topology.bind("orders", queue="all")
     kept = Sink("all", f"stream:{out}/all")
@@ -437,14 +475,14 @@ def bench_growth(bench: Bench) -> None:
         path = bench.stream(rows)
         rare = bench.best(lambda path=path: consume(orders(bench, path, "region = 'v0007'")))
         bench.rate(f"rare value, {rows:,} messages", rare, rows, note=_driver())
-        routed, _, part = run_pipeline(bench, path, BINDINGS, "none:")
+        routed, _, part = run_pipeline(bench, path, topology_of(BINDINGS), "none:")
         bench.rate(f"routed, {rows:,} messages", routed, part, note=_driver())
         bench.add(f"driver's memory, {rows:,} messages", driver_bytes() >> 20, "MiB")
         grown.append(Grown(rows, rare, routed, part, driver_bytes()))
     path = bench.stream(sizes[1])
     bound = []
     for bindings in (100, 10_000):
-        cost, _, part = run_pipeline(bench, path, bindings, "none:")
+        cost, _, part = run_pipeline(bench, path, topology_of(bindings), "none:")
         bench.rate(f"routed, {bindings:,} bindings", cost, part, note=_driver())
         bound.append(cost.cpu / part)
     for line in limits(grown[0], grown[-1], bound[1] / bound[0]):
@@ -484,6 +522,7 @@ def _driver() -> str:
 PARTS = {
     "read": bench_read,
     "route": bench_route,
+    "sift": bench_sift,
     "command": bench_command,
     "floor": bench_floor,
     "growth": bench_growth,

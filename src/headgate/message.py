@@ -47,7 +47,10 @@ SYSTEM_FIELDS: Final = (
     SystemField("priority", "int", required=True, aliases=("header.priority", "h.priority")),
     SystemField("timestamp", "int"),
     SystemField(
-        "id", "string", sql_column="message_id", aliases=("properties.message_id", "p.message_id")
+        "id",
+        "string",
+        sql_column="message_id",
+        aliases=("properties.message_id", "p.message_id", "sys.MessageId"),
     ),
     SystemField("filter_value", "string"),
     SystemField("key", "string"),

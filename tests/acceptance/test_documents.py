@@ -1,7 +1,7 @@
 """Every block of a document runs, from top to bottom, in an empty directory with the examples.
 
 python runs, all blocks of a document in one namespace; console lines that begin with `$` are commands and must
-succeed (`# exit 1` behind one says otherwise); toml and json with a first line `# name` are files; a json table of
+succeed (`# exit 1` behind one says otherwise); python, toml and json with a first line `# name` are files; a json table of
 cases passes on the reference; sql lines are filters. text is output, and is not run.
 """
 
@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,8 @@ def test_a_document_runs_from_top_to_bottom(document, tmp_path, monkeypatch, req
     found = list(blocks(document))
     if any("spark" in block.text or "pipeline" in block.text for block in found):
         request.getfixturevalue("spark")
+    if any("import polars" in block.text for block in found):
+        pytest.importorskip("polars")
     names = {"__name__": "document"}
     for block in found:
         perform(block, document, names)
@@ -49,6 +52,14 @@ def test_every_link_of_a_document_leads_to_a_file(document):
 
 def test_the_reference_of_the_command_line_is_as_make_docs_writes_it():
     assert (ROOT / "docs/reference/cli.md").read_text() == reference()
+
+
+def test_the_reference_of_the_python_api_is_as_make_docs_writes_it():
+    spec = spec_from_file_location("api_reference", ROOT / "tools/api_reference.py")
+    tool = module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    outdated = [path.name for path, text in tool.api_pages().items() if path.read_text() != text]
+    assert outdated == [], "run `make docs`"
 
 
 def test_every_path_that_the_architecture_names_exists():
@@ -77,6 +88,8 @@ def exists(path: str) -> bool:
 def perform(block: Block, document: Path, names: dict[str, object]) -> None:
     where = f"{document.name}:{block.line}"
     match block.language:
+        case "python" if block.file_name:
+            block.write_file(Path())
         case "python":
             exec(compile("\n" * block.line + block.text, str(document), "exec"), names)
         case "console":

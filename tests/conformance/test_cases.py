@@ -58,3 +58,11 @@ def test_the_command_line_prints_the_score_last(table, capsys):
     count = len(json.loads(table.read_text()))
     assert run(["filter", "check", str(table)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"{count} passed, 0 failed"
+
+
+def test_every_difference_from_related_languages_has_a_case():
+    law = (HERE.parent / "FILTERS.md").read_text().split("## Differences from related languages")[1]
+    rows = [line.split("|")[1].strip() for line in law.splitlines() if line.startswith("| ")][1:]
+    sources = {case["source"] for case in json.loads(OWN.read_text())}
+    assert len(rows) >= 15
+    assert [row for row in rows if f"differences: {row}" not in sources] == []

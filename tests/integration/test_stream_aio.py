@@ -28,9 +28,10 @@ from headgate.errors import (
     StreamWriteError,
 )
 from headgate.message import Message
-from headgate.streams import aio as module
+from headgate.streams.read import async_consumer
 from headgate.streams.read.consumer import StreamConsumer
 from headgate.streams.stream import Stream
+from headgate.streams.write import async_producer
 from headgate.streams.write.producer import Producer
 
 PATIENCE = 30.0
@@ -258,7 +259,7 @@ def test_flush_ends_while_others_go_on_publishing(tmp_path: Path) -> None:
 def test_publish_nowait_refuses_more_than_fits_until_a_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(module, limit, 3)
+    monkeypatch.setattr(async_producer, limit, 3)
 
     async def test(stream: AsyncStream) -> None:
         producer = await stream.producer()
@@ -477,7 +478,7 @@ def test_a_consumer_with_many_messages_lets_other_tasks_run(tmp_path: Path) -> N
         others = asyncio.ensure_future(take_turns())
         assert len(await payloads_of(stream.consume())) == 5000
         others.cancel()
-        assert turns >= 5000 // module.MESSAGES_IN_A_ROW
+        assert turns >= 5000 // async_consumer.MESSAGES_IN_A_ROW
 
     with_stream(test, tmp_path / "s")
 
@@ -650,3 +651,56 @@ def test_closing_is_not_left_half_done_by_a_cancellation(tmp_path: Path) -> None
         assert stored(tmp_path / "s") == [b"x"]
 
     run(test())
+
+
+# ---- what a stream does besides ----------------------------------------------------------------------
+
+
+def test_many_messages_are_stored_together_behind_those_before(tmp_path: Path) -> None:
+    async def test(stream: AsyncStream) -> None:
+        async with await stream.producer("pos") as producer:
+            producer.publish_nowait(b"0")
+            assert await producer.publish_many([b"1", Message(b"2")]) == 2
+            assert stored(tmp_path / "s") == [b"0", b"1", b"2"]
+            assert await producer.publish_many([b"2", b"3"], first_publishing_id=2) == 1
+            with pytest.raises(InvalidMessage):
+                await producer.publish_many([b"4", Message(b"", topic=None)])  # type: ignore[arg-type]
+            with pytest.raises(InvalidMessage, match="a list of messages"):
+                await producer.publish_many(b"4")  # type: ignore[arg-type]
+        with pytest.raises(StreamClosed):
+            await producer.publish_many([b"5"])
+        assert stored(tmp_path / "s") == [b"0", b"1", b"2", b"3"]
+
+    with_stream(test, tmp_path / "s")
+
+
+def test_a_consumer_seeks(tmp_path: Path) -> None:
+    async def test(stream: AsyncStream) -> None:
+        await publish(stream, b"0", b"1", b"2")
+        consumer = stream.consume()
+        await consumer.seek(1)  # before the first message, too
+        assert await payloads_of(consumer) == [b"1", b"2"]
+        await consumer.seek("first")
+        assert await payloads_of(consumer) == [b"0", b"1", b"2"]
+        await consumer.close()
+
+    with_stream(test, tmp_path / "s")
+
+
+def test_tables_are_appended_and_scanned_and_the_stream_is_tidied(tmp_path: Path) -> None:
+    async def test(stream: AsyncStream) -> None:
+        assert await stream.append(pa.table({"n": range(10)})) == 10
+        batches = [batch async for batch in stream.scan("n >= 7", columns=["h.i.n"])]
+        assert [b.column("h.i.n").to_pylist() for b in batches] == [[7, 8, 9]]
+        with pytest.raises(FilterSyntaxError):
+            await anext(stream.scan("n >="))
+        assert await stream.seal(all=True) != []
+        await stream.append(pa.table({"n": [10]}))
+        assert len(await stream.trim(before_offset=10)) == 1
+        assert (await stream.first_offset(), await stream.next_offset()) == (10, 11)
+        async with await stream.producer():
+            pass  # with the last producer, the lock is free
+        await stream.reconfigure(max_bytes=1 << 30)
+        assert stream.options.max_bytes == 1 << 30
+
+    with_stream(test, tmp_path / "s")

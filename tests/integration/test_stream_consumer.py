@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import StreamOptionsError
+from headgate.errors import PositionLost, StreamClosed, StreamOptionsError
 from headgate.message import Message
 from headgate.streams.read import consumer as consumer_module
 from headgate.streams.stream import Stream
@@ -213,3 +213,54 @@ def test_a_closed_consumer_returns_no_message(numbered_stream: Stream) -> None:
     consumer.close()
     assert list(consumer) == []
     assert consumer.position == 1
+
+
+# ---- seeking -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_consumer_seeks_back_and_forth(numbered_stream: Stream, sealed: bool) -> None:
+    if sealed:
+        numbered_stream.seal(all=True)
+    consumer = numbered_stream.consume("even = TRUE", cursor="billing")
+    assert payloads(islice(consumer, 2)) == [b"0", b"2"]
+    consumer.seek(5)
+    assert (consumer.position, consumer.offset) == (5, None)
+    assert payloads(consumer) == [b"6", b"8"]
+    consumer.seek("first")
+    assert payloads(islice(consumer, 1)) == [b"0"]
+    consumer.commit()
+    assert numbered_stream.cursors().get("billing").position == 1  # type: ignore[union-attr]
+    consumer.seek("last")
+    assert list(consumer) == []
+    consumer.seek(timedelta(hours=1))
+    assert payloads(consumer) == [b"0", b"2", b"4", b"6", b"8"]
+
+
+def test_a_consumer_of_batches_seeks(numbered_stream: Stream) -> None:
+    consumer = numbered_stream.consume()
+    assert [b.num_rows for b in consumer.batches()] == [10]
+    consumer.seek(7)
+    (batch,) = consumer.batches()
+    assert batch.column("offset").to_pylist() == [7, 8, 9]
+
+
+def test_a_following_consumer_seeks_to_the_next_message(numbered_stream: Stream) -> None:
+    with numbered_stream.consume(follow=True) as consumer:
+        assert next(consumer).payload == b"0"
+        consumer.seek("next")
+        publish(numbered_stream, *numbered(10))
+        assert next(consumer).payload == b"10"
+
+
+def test_a_consumer_cannot_seek_to_what_is_not_there(numbered_stream: Stream) -> None:
+    consumer = numbered_stream.consume()
+    assert next(consumer).payload == b"0"
+    with pytest.raises(PositionLost):
+        consumer.seek(11)
+    with pytest.raises(StreamOptionsError, match="cannot start at"):
+        consumer.seek("yesterday")
+    assert next(consumer).payload == b"1"  # it stays where it was
+    consumer.close()
+    with pytest.raises(StreamClosed):
+        consumer.seek("first")

@@ -33,6 +33,8 @@ MORE_VERBS: Final = {  # of a noun, in modules of their own
     "queue": ("queue_messages", "queue_receipts"),
 }
 VERBS: Final = {  # these need no noun; the text is the first line of the command's docstring
+    "serve": "Run the broker: one process, one directory, AMQP 0-9-1.",
+    "work": "Call a handler for each message of queues, until SIGTERM or Ctrl-C.",
     "explain": "Show how a filter is understood, and term by term which layer answers what.",
     "route": "Print who receives a message and, for every other binding, the first condition that failed.",
     "demo": "Publish orders, route them on Spark, notify, read, seal, compact and replay; then check every number.",
@@ -192,6 +194,7 @@ _EXTRAS: Final = {
     "py4j": ("spark", "this command"),
     "grpc": ("spark", "Spark Connect"),
     "psycopg": ("postgres", "PostgreSQL"),
+    "prometheus_client": ("server", "serving metrics"),
 }
 _REMEDIES: Final = {
     errno.ENOSPC: "free some space and try again; what was confirmed is safe",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, overload
 
 import typer
 
-from headgate.cli.completion import complete_queue, complete_stream
+from headgate.cli.completion import complete_header_value, complete_queue, complete_stream
 from headgate.errors import HeadgateError
 from headgate.message import HeaderValue
 
@@ -68,6 +68,7 @@ Headers: TypeAlias = Annotated[
         "--header",
         "-H",
         help="A header: name=text, or name:=json for numbers and booleans; may be repeated.",
+        autocompletion=complete_header_value,
     ),
 ]
 Priority: TypeAlias = Annotated[int, typer.Option(help="0 to 255, higher is more urgent.")]

@@ -1,4 +1,4 @@
-"""Completion of values in the shell: names of queues and subscriptions, paths of streams. Nothing is written, no error shown."""
+"""Completion of values in the shell: queues, subscriptions, paths of streams, headers. Nothing is written, no error shown."""
 
 from __future__ import annotations
 
@@ -46,3 +46,25 @@ def complete_stream(incomplete: str) -> list[str]:
             for path in shown
         )
     return []
+
+
+def complete_header(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The headers that messages of the stream or queue have which the command has named so far."""
+    from headgate import insights
+
+    with suppress(Exception):
+        if "stream" in ctx.params:
+            return insights.stream_fields(Path(_named(ctx, "stream"))).headers
+        with _open_to_look(ctx) as database:
+            return insights.queue_fields(database.find(_named(ctx, "queue"))).headers
+    return []
+
+
+def _named(ctx: typer.Context, parameter: str) -> str:
+    """The value of a command's first argument; behind an option without its value it was not parsed."""
+    return str(ctx.params[parameter] or ctx.args[0])
+
+
+def complete_header_value(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The headers again, as the beginning of name=text."""
+    return [f"{name}=" for name in complete_header(ctx, incomplete)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate import filters, insights
-from headgate.cli.arguments import AsJson
-from headgate.cli.completion import complete_stream
+from headgate.cli.arguments import AsJson, DatabaseUrl, open_database
+from headgate.cli.completion import complete_queue, complete_stream
 from headgate.cli.output import print_json, print_table, titled
 from headgate.insights import size_text
 
@@ -36,6 +37,14 @@ def explain(
             autocompletion=complete_stream,
         ),
     ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            help="Warn of names and kinds that the messages of this queue do not have.",
+            autocompletion=complete_queue,
+        ),
+    ] = None,
+    db: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how a filter is understood, and term by term which layer answers what.
@@ -45,11 +54,14 @@ def explain(
 
     Example: headgate explain "region = 'EU' AND amount > 1000" --stream orders
     """
-    facts = insights.explain_filter(filter, stream)
+    with ExitStack() as stack:
+        database = None if queue is None else stack.enter_context(open_database(db, "look"))
+        found = None if database is None or queue is None else database.find(queue)
+        facts = insights.explain_filter(filter, stream, queue=found)
     if as_json:
         print_json(_as_json(facts))
         return
-    print_table(_draw(facts.plan, facts.spark))
+    print_table(_draw(facts))
     if facts.measured is not None:
         table = _measured_table(facts.measured)
         print_table(titled(f"Measured on {stream}", table, indent=2))
@@ -62,7 +74,14 @@ def _as_json(facts: FilterFacts) -> dict[str, Any]:
         "normal_form": plan.normal,
         "tree": list(plan.tree),
         "terms": [
-            {"term": t.text, "routing": t.routing, "summary": t.summary, "sql": t.sql}
+            {
+                "term": t.text,
+                "within_or": t.within_or,
+                "routing": t.routing,
+                "hot": t.hot,
+                "sealed": t.sealed,
+                "sql": t.sql,
+            }
             for t in plan.terms
         ],
         "sql": {
@@ -77,7 +96,7 @@ def _as_json(facts: FilterFacts) -> dict[str, Any]:
         },
         "bloom_probes": list(plan.probes),
         "spark": facts.spark,
-        "warnings": list(plan.warnings),
+        "warnings": list(facts.warnings),
     }
     return shown if facts.measured is None else shown | {"measured": _measured_json(facts.measured)}
 
@@ -108,28 +127,35 @@ def _measured_table(measured: Measurement) -> Table:
     return table
 
 
-def _draw(plan: Explanation, spark: str) -> Group:
+def _draw(facts: FilterFacts) -> Group:
+    plan = facts.plan
     parts: list[RenderableType] = [Text(plan.text, style="bold"), Text("\n".join(plan.tree))]
     if plan.normal != plan.text:
         parts.append(titled("Normal form", Text(plan.normal), indent=2))
     parts.append(_terms_table(plan))
     for dialect in filters.DIALECTS:
         parts.append(titled(_NAMES[dialect], _draw_sql(plan, dialect), indent=2))
-    probes = "\n".join(plan.probes) or "none: no equality that must hold"
+    probes = "\n".join(plan.probes) or "none: no equality of a header"
     parts.append(titled("Bloom probes", Text(probes), indent=2))
-    parts.append(titled("Spark", Text(spark), indent=2))
-    if plan.warnings:
-        notes = Text("\n".join(f"• {warning}" for warning in plan.warnings), style="yellow")
+    parts.append(titled("Spark", Text(facts.spark), indent=2))
+    if facts.warnings:
+        notes = Text("\n".join(f"• {warning}" for warning in facts.warnings), style="yellow")
         parts.append(titled("Did you mean it?", notes, indent=2))
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
 
 
 def _terms_table(plan: Explanation) -> Table:
     table = Table(
-        "term (all must hold)", "routing", "chunk summary", *(_NAMES[d] for d in filters.DIALECTS)
+        "term (all must hold)",
+        "routing",
+        "skips hot chunks by",
+        "sealed ones by",
+        *(_NAMES[d] for d in filters.DIALECTS),
     )
     for term in plan.terms:
-        cells = (term.text, term.routing, term.summary, *(term.sql[d] for d in filters.DIALECTS))
+        name = f"  or {term.text}" if term.within_or else term.text
+        engines = (term.sql[dialect] for dialect in filters.DIALECTS)
+        cells = (name, term.routing, term.hot, term.sealed, *engines)
         table.add_row(*map(Text, cells))
     return table
 

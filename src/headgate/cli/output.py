@@ -35,6 +35,12 @@ def print_json_lines(values: Iterable[object]) -> None:
         print_json(value)
 
 
+def print_warnings(warnings: Iterable[str]) -> None:
+    """One line for each warning, on stderr."""
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
 def print_table(*tables: RenderableType) -> None:
     """Tables, as wide as the terminal."""
     console = Console(highlight=False)

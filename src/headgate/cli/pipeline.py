@@ -238,6 +238,8 @@ def compact(
 
     A reader sees all old files of a folder or all new ones. A query that listed the old files and did not open them yet
     fails, and can be repeated.
+
+    Example: headgate pipeline compact data/orders --size 256MiB --dry-run
     """
     from headgate.spark.sink import compact_table
 

@@ -20,7 +20,8 @@ from headgate.cli.arguments import (
     open_database,
     parse_duration,
 )
-from headgate.cli.output import print_json, print_json_lines, print_table
+from headgate.cli.completion import complete_header
+from headgate.cli.output import print_json, print_json_lines, print_table, print_warnings
 from headgate.cli.stop_signals import watch_stop_signals
 
 app = typer.Typer(no_args_is_help=True)
@@ -40,7 +41,10 @@ def create(
     db: DatabaseUrl = None,
     filter_header: Annotated[
         list[str],
-        typer.Option(help="A header that claims filter by, copied and indexed; may be repeated."),
+        typer.Option(
+            help="A header that claims filter by, copied and indexed; may be repeated.",
+            autocompletion=complete_header,
+        ),
     ] = [],  # noqa: B006
     max_attempts: Annotated[
         int | None,
@@ -172,7 +176,10 @@ def rm(queue: QueueName, db: DatabaseUrl = None, yes: Yes = False) -> None:
 @index_app.command()
 def add(
     queue: QueueName,
-    header: Annotated[str, typer.Argument(help="The header that claims filter by.")],
+    header: Annotated[
+        str,
+        typer.Argument(help="The header that claims filter by.", autocompletion=complete_header),
+    ],
     db: DatabaseUrl = None,
 ) -> None:
     """Declare one more filter header: it is copied from the stored messages, and indexed.
@@ -196,7 +203,9 @@ def advise(
     Example: headgate queue index advise orders "region = 'EU'"
     """
     with open_database(db, "look") as database:
-        advice = database.find(queue).index_advise(filter)
+        found = database.find(queue)
+        print_warnings(insights.warn_of_filter(filter, queue=found))
+        advice = found.index_advise(filter)
     if as_json:
         print_json(asdict(advice))
     else:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import typer
 
-from headgate import filters, queues
+from headgate import filters, insights, queues
 from headgate.cli.arguments import (
     AsJson,
     DatabaseUrl,
@@ -31,6 +31,7 @@ from headgate.cli.arguments import (
     parse_headers,
 )
 from headgate.cli.messages import Printer, from_json_lines
+from headgate.cli.output import print_warnings
 from headgate.errors import HeadgateError
 
 app = typer.Typer()
@@ -129,12 +130,19 @@ def claim(
     """
     printer = Printer(as_json, headers_only)
     with open_database(db) as database:
-        found = database.find(queue).claim(limit, parse_duration(lease), filter or None)
+        found = _find(database, queue, filter).claim(limit, parse_duration(lease), filter or None)
         for delivery in found:
             _print_claimed(delivery, printer)
             if ack:
                 delivery.ack()
     raise typer.Exit(0 if found else 1)
+
+
+def _find(database: queues.Database, name: str, filter: str) -> queues.Queue:
+    """The queue; on stderr, what is doubtful about the filter."""
+    queue = database.find(name)
+    print_warnings(insights.warn_of_filter(filter, queue=queue))
+    return queue
 
 
 def _print_claimed(delivery: queues.Delivery, printer: Printer) -> None:
@@ -156,7 +164,7 @@ def peek(
     Example: headgate queue peek orders -n 3
     """
     with open_database(db, "look") as database:
-        found = database.find(queue).peek(limit, filter or None)
+        found = _find(database, queue, filter).peek(limit, filter or None)
         _print_snapshots(found, Printer(as_json, headers_only))
 
 
@@ -177,7 +185,7 @@ def browse(
     Example: headgate queue browse orders --state leased --json
     """
     with open_database(db, "look") as database:
-        found = database.find(queue).browse(_parse_state(state), filter or None)
+        found = _find(database, queue, filter).browse(_parse_state(state), filter or None)
         _print_snapshots(islice(found, limit), Printer(as_json, headers_only))
 
 
@@ -248,7 +256,8 @@ def tail(
     """
     name = f"tail-{uuid4().hex[:12]}"
     with open_database(db) as database:
-        tailed = database.subscription(name, filter, queue=database.find(queue).name)
+        found = _find(database, queue, filter)
+        tailed = database.subscription(name, filter, queue=found.name)
         try:
             _print_until_interrupted(tailed, Printer(as_json, headers_only))
         finally:
@@ -313,7 +322,8 @@ def list_dead(
     Example: headgate queue dead ls orders
     """
     with open_database(db, "look") as database:
-        _print_snapshots(database.find(queue).dead(filter or None), Printer(as_json, headers_only))
+        found = _find(database, queue, filter).dead(filter or None)
+        _print_snapshots(found, Printer(as_json, headers_only))
 
 
 @dead_app.command()

@@ -19,6 +19,7 @@ from headgate.cli.arguments import (
     parse_restriction,
     parse_size,
 )
+from headgate.cli.completion import complete_header
 from headgate.cli.output import print_json, print_json_lines, print_table
 from headgate.errors import HeadgateError
 from headgate.insights import size_text, time_text
@@ -86,7 +87,10 @@ def set_options(
     stream: StreamPath,
     indexed: Annotated[
         list[str] | None,
-        typer.Option(help="Index these headers and no others; repeat it, or give '' for none."),
+        typer.Option(
+            help="Index these headers and no others; repeat it, or give '' for none.",
+            autocompletion=complete_header,
+        ),
     ] = None,
     filter_size: Annotated[
         int | None, typer.Option(help="Bytes of a chunk's Bloom filter; 0 for the default.")

@@ -11,7 +11,13 @@ from rich.console import Console
 
 from headgate import insights, queues, streams
 from headgate.cli.arguments import AsJson, Conf, FilterOption, From, Master, StreamPath
-from headgate.cli.output import print_json, print_table, spark_with_progress, write_text
+from headgate.cli.output import (
+    print_json,
+    print_table,
+    print_warnings,
+    spark_with_progress,
+    write_text,
+)
 from headgate.errors import HeadgateError
 
 app = typer.Typer()
@@ -73,6 +79,8 @@ def advise(
     if weigh not in ("uniform", "use"):
         raise HeadgateError(f"--weigh is uniform or use, not {weigh!r}")
     streams.load_options(stream)
+    for text in filter:
+        print_warnings(insights.warn_of_filter(text, stream=stream))
     with spark_with_progress("trying designs", master, conf) as (spark, on_progress):
         from headgate.cli.stream_tables import print_advice
         from headgate.spark.jobs import advice_chart
@@ -128,6 +136,7 @@ def replay(
     Example: headgate stream replay orders --filter "region = 'EU'" --to queue:sqlite:///orders.db#orders
     """
     streams.load_options(stream)
+    print_warnings(insights.warn_of_filter(filter, stream=stream))
     with spark_with_progress("replaying", master, conf) as (spark, on_progress):
         from headgate.spark.jobs import replay as run_replay
 

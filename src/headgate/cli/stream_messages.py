@@ -26,7 +26,7 @@ from headgate.cli.arguments import (
     parse_headers,
 )
 from headgate.cli.messages import Printer, from_json_lines
-from headgate.cli.output import spinner
+from headgate.cli.output import print_warnings, spinner
 from headgate.errors import HeadgateError, StreamCorrupt
 from headgate.insights import size_text
 from headgate.message import Message
@@ -120,6 +120,7 @@ def tail(
     printer = Printer(as_json, headers_only)
     missing = _missing_options(on_lost, skip_corrupt)
     with streams.Stream.open(stream) as opened:
+        print_warnings(insights.warn_of_filter(filter, stream=stream))
         begin = start or str(insights.find_last_matches(opened, filter, number, **missing))
         with opened.consume(filter, start=begin, follow=follow, **missing) as consumer:
             for record in consumer.records():
@@ -161,6 +162,7 @@ def scan(
     printer = Printer(as_json, headers_only)
     missing = _missing_options(on_lost, skip_corrupt)
     with streams.Stream.open(stream) as opened:
+        print_warnings(insights.warn_of_filter(filter, stream=stream))
         if count:
             counting = opened.scan(filter, start=start, columns=["offset"], **missing)
             typer.echo(str(sum(batch.num_rows for batch in counting)))

@@ -11,7 +11,7 @@ from rich.text import Text
 from headgate import insights
 from headgate.cli.arguments import AsJson, DatabaseUrl, Yes, confirm, open_database
 from headgate.cli.completion import complete_queue, complete_subscription
-from headgate.cli.output import print_json_lines, print_table
+from headgate.cli.output import print_json_lines, print_table, print_warnings
 from headgate.cli.queue import facts_json
 
 app = typer.Typer(no_args_is_help=True)
@@ -75,6 +75,8 @@ def add(
     Example: headgate sub add eu-orders "region = 'EU'" --queue orders
     """
     with open_database(db, "create") as database:
+        source = None if queue is None else database.find(queue)
+        print_warnings(insights.warn_of_filter(filter or "", queue=source))
         created = database.subscription(
             subscription,
             filter or ("" if pattern is None else None),
@@ -98,6 +100,7 @@ def set_filter(
     """
     with open_database(db) as database:
         found = database.subscription(subscription)
+        print_warnings(insights.warn_of_filter(filter or ""))
         found.set_filter(filter or ("" if pattern is None else None), pattern=pattern)
         typer.echo(f"{subscription} gets {found.filter}")
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from headgate.filters.builder import topic as topic
     from headgate.filters.compile.arrow.rows import Columns as Columns
     from headgate.filters.cost import cheapest_first as cheapest_first
+    from headgate.filters.doubts import compared_kinds as compared_kinds
+    from headgate.filters.doubts import kind_class as kind_class
+    from headgate.filters.doubts import likely_mistakes as likely_mistakes
     from headgate.filters.explanation import DIALECTS as DIALECTS
     from headgate.filters.explanation import Explanation as Explanation
     from headgate.filters.explanation import explain as explain
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from headgate.filters.nodes import Scope as Scope
     from headgate.filters.nodes import TopicMatch as TopicMatch
     from headgate.filters.nodes import View as View
+    from headgate.filters.nodes import check_depth as check_depth
     from headgate.filters.nodes import depends_on_time as depends_on_time
     from headgate.filters.nodes import fields_read as fields_read
     from headgate.filters.nodes import join_terms as join_terms
@@ -98,6 +102,7 @@ else:
             ],
             "compile.arrow.rows": ["Columns"],
             "cost": ["cheapest_first"],
+            "doubts": ["compared_kinds", "kind_class", "likely_mistakes"],
             "explanation": ["DIALECTS", "Explanation", "explain"],
             "facts": [
                 "ChunkNumbers",
@@ -143,6 +148,7 @@ else:
                 "TopicMatch",
                 "VIEWS",
                 "View",
+                "check_depth",
                 "depends_on_time",
                 "fields_read",
                 "join_terms",

@@ -181,7 +181,13 @@ class Topic(Name):
 
 
 def header(name: str) -> Name:
-    """Name a header."""
+    """Name a header, to build a condition on it.
+
+    from headgate import header
+
+    large = (header("region") == "EU") & (header("amount") > 1000)
+    either = header("type").is_in(["created", "paid"]) | header("note").like("urgent%")
+    """
     if name == "":
         raise FilterTypeError("a header needs a name")
     return Name(Field("header", name))
@@ -226,7 +232,14 @@ def as_filter(filter: FilterLike) -> Filter:
 
 
 def compile_filter(filter: FilterLike) -> Callable[[Message], bool]:
-    """Compile a filter to a function that returns True for exactly the messages it matches."""
+    """Compile a filter to a function that returns True for exactly the messages it matches.
+
+    from headgate import Message, compile_filter
+
+    is_large = compile_filter("region = 'EU' AND amount > 1000")
+    assert is_large(Message(b"order 1", headers={"region": "EU", "amount": 1200}))
+    assert not is_large(Message(b"order 2", headers={"region": "EU"}))  # a missing header matches nothing
+    """
     return compile_predicate(as_filter(filter))
 
 

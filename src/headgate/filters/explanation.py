@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final, assert_never
 
 from headgate.filters.compile.sql import SqlDialect, SqlPlan, compile_sql, index_statement
-from headgate.filters.compile.verdict import required_values
-from headgate.filters.like import literal_prefix
+from headgate.filters.compile.verdict import needed_fields, required_values
+from headgate.filters.doubts import doubts
 from headgate.filters.nodes import (
-    FALSE,
-    TRUE,
+    TOPIC,
     And,
     Arith,
     Compare,
@@ -39,19 +37,23 @@ from headgate.filters.nodes import (
 )
 from headgate.filters.normal import conjuncts, normalize
 from headgate.filters.printer import operand_text, to_text
+from headgate.filters.pruning import has_bloom_filter, pruned_by
 from headgate.message import Scalar
 
+CHECKED: Final = "checked after the index"
 DIALECTS: Final[tuple[SqlDialect, ...]] = ("sqlite", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
 class TermPlan:
-    """One condition that must hold, and how each layer answers it."""
+    """One condition that must hold, or one term of an OR that must, and how each layer answers it."""
 
     text: str
     routing: str
-    summary: str
+    hot: str  # by which facts a scan skips hot chunks
+    sealed: str  # by which facts it skips sealed and cold ones
     sql: dict[SqlDialect, str]  # for each dialect: "exact", or why Python must check the rows
+    within_or: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,12 @@ def explain(node: Filter, *, now_us: int = 0) -> Explanation:
         text=to_text(node),
         normal=to_text(normal),
         tree=tuple(_draw(node)),
-        terms=tuple(_plan_term(term, now_us) for term in conjuncts(normal)),
+        terms=tuple(_plan_terms(conjuncts(normal), now_us)),
         sql=plans,
         indexes={d: tuple(index_statement(d, name) for name in headers) for d in DIALECTS},
         probes=tuple(_probes(normal)),
         residual={d: None if p.residual is None else to_text(p.residual) for d, p in plans.items()},
-        warnings=tuple(warnings(node)),
+        warnings=tuple(doubts(node)),
     )
 
 
@@ -123,55 +125,94 @@ def _label(node: Node) -> str:
 # ---- the layers --------------------------------------------------------------------------------------
 
 
-def _plan_term(term: Filter, now_us: int) -> TermPlan:
+def _plan_terms(terms: tuple[Filter, ...], now_us: int) -> Iterator[TermPlan]:
+    for term, routing in zip(terms, _routing_answers(terms), strict=True):
+        yield _plan_term(term, routing, now_us)
+        if isinstance(term, Or):  # what each of its terms could do alone
+            for each in term.terms:
+                yield _plan_term(each, "", now_us, within_or=True)
+
+
+def _plan_term(term: Filter, routing: str, now_us: int, within_or: bool = False) -> TermPlan:
     answers: dict[SqlDialect, str] = {}
     for dialect in DIALECTS:
         plan = compile_sql(term, dialect, now_us=now_us)
         answers[dialect] = "exact" if plan.residual is None else "; ".join(plan.reasons)
-    return TermPlan(to_text(term), _routing_answer(term), _summary_answer(term), answers)
+    bound = normalize(term).at(now_us).tree  # a scan knows what time it is
+    hot, sealed = pruned_by(bound, "hot"), pruned_by(bound, "sealed")
+    return TermPlan(to_text(term), routing, hot, sealed, answers, within_or)
 
 
-def _routing_answer(term: Filter) -> str:
+def _routing_answers(terms: tuple[Filter, ...]) -> list[str]:
+    """Say of each term whether the index of filters decides it: every single key, and the shortest list of keys."""
+    if len(terms) == 1 and isinstance(terms[0], Or):
+        ways = [_routing_answers(conjuncts(way)) for way in terms[0].terms]
+        found_by_key = all(any(answer != CHECKED for answer in way) for way in ways)
+        return ["index key, one entry a term" if found_by_key else CHECKED]
+    keys = [_index_keys(term) for term in terms]
+    lists = [found for found in keys if len(found) > 1]
+    shortest = min(lists, key=len, default=frozenset())
+    single = any(len(found) == 1 for found in keys)
+    leads = len({column for column, _ in shortest}) == 1 or not single
+    answers = [
+        _routing_answer(term, found, leads and found is shortest)
+        for term, found in zip(terms, keys, strict=True)
+    ]
+    weak = None if set(answers) != {CHECKED} else _find_weak_anchor(terms)
+    if weak is not None:
+        at, answer = weak
+        answers[at] = answer
+    return answers
+
+
+def _find_weak_anchor(terms: tuple[Filter, ...]) -> tuple[int, str] | None:
+    """Find the term that leads to a filter without keys: a topic pattern, or else a header that must be present."""
+    for at, term in enumerate(terms):
+        if isinstance(term, TopicMatch) and not term.negated:
+            return at, "topic trie"
+    for at, term in enumerate(terms):
+        if _needs_header(term):
+            return at, "index by presence, then checked"
+    return None
+
+
+def _needs_header(term: Filter) -> bool:
     match term:
-        case Compare(op="=", left=Field(scope="header"), right=Literal()):
-            return "index key"
-        case In(value=Field(scope="header"), items=items, negated=False) if _literal(items):
-            return "index key, one entry a value"
-        case TopicMatch(negated=False):
-            return "topic trie"
-        case Constant():
-            return "decided"
-        case _:
-            return "checked after the index"
-
-
-def _summary_answer(term: Filter) -> str:
-    match term:
-        case Constant():
-            return "decided"
-        case And(terms=terms) | Or(terms=terms):
-            return "; ".join(dict.fromkeys(map(_summary_answer, terms)))
-        case Not(term=inner):
-            return _summary_answer(inner)
-        case Compare(op="=", left=Field(), right=Literal()):
-            return "Bloom filter, min/max, distinct values"
-        case Compare(left=Field(), right=Literal()):
-            return "min/max, distinct values"
-        case In(value=Field(), items=items, negated=negated) if _literal(items):
-            return (
-                "min/max, distinct values" if negated else "Bloom filter, min/max, distinct values"
-            )
-        case Like(value=Field(), pattern=pattern, escape=escape, negated=False):
-            prefix = literal_prefix(pattern, escape)
-            return "min/max of the prefix, distinct values" if prefix else "distinct values"
-        case TopicMatch() | Like(value=Field()):
-            return "distinct values"
-        case IsNull() | Exists():
-            return "null counts"
+        case Exists(negated=False) | IsNull(negated=True):
+            return True
         case Compare() | In() | Like():
-            return "only whether its headers occur at all"
+            always = (TOPIC, Field("sys", "priority"))
+            return any(field not in always for field, _ in needed_fields(term))
         case _:
-            assert_never(term)
+            return False
+
+
+def _routing_answer(term: Filter, keys: frozenset[tuple[Field, Scalar]], leads: bool) -> str:
+    match term:
+        case Constant():
+            return "decided"
+        case _ if len(keys) == 1:
+            return "index key"
+        case _ if leads and keys:
+            return "index key, one entry a value"
+        case _:
+            return CHECKED
+
+
+def _index_keys(term: Filter) -> frozenset[tuple[Field, Scalar]]:
+    """Collect the equalities of which one makes the term TRUE; none where other conditions can do so, too."""
+    match term:
+        case Compare(op="=", left=Field() as field, right=Literal(value=value)):
+            return frozenset({(field, value)})
+        case TopicMatch(pattern=pattern, negated=False) if not {"*", "#"} & {*pattern.split(".")}:
+            return frozenset({(TOPIC, pattern)})
+        case In(value=Field() as field, items=items, negated=False) if _literal(items):
+            return frozenset((field, i.value) for i in items if isinstance(i, Literal))
+        case Or(terms=terms):
+            found = [_index_keys(each) for each in terms]
+            return frozenset().union(*found) if all(found) else frozenset()
+        case _:
+            return frozenset()
 
 
 def _literal(items: tuple[Node, ...]) -> bool:
@@ -203,115 +244,8 @@ def _equality_fields(leaf: Filter) -> Iterator[Field]:
 def _probes(normal: Filter) -> Iterator[str]:
     for leaf in walk(normal):
         match leaf:
-            case Compare(left=Field() as field) | In(value=Field() as field):
+            case Compare(left=Field() as field) | In(value=Field() as field) if has_bloom_filter(
+                field
+            ):
                 for value in required_values(leaf):
                     yield f"{operand_text(field)}={operand_text(Literal(value))}"
-
-
-# ---- warnings ----------------------------------------------------------------------------------------
-
-
-def warnings(node: Filter) -> Iterator[str]:
-    """Warn of what the author may not have meant."""
-    normal = normalize(node).at(0).tree
-    if normal == FALSE and node != FALSE:
-        yield "the filter can never be TRUE: it matches nothing"
-    if normal == TRUE and node != TRUE:
-        yield "the filter is always TRUE: it matches everything"
-    yield from dict.fromkeys(_leaf_warnings(node))
-    yield from _mixed_kinds(node)
-
-
-def _leaf_warnings(node: Filter) -> Iterator[str]:
-    for leaf in walk(node):
-        match leaf:
-            case (
-                Compare(op=op, left=Field() as field, right=Literal() as literal)
-                | Compare(op=op, left=Literal() as literal, right=Field() as field)
-            ):
-                yield from _time_warnings(field, literal)
-                yield from _kind_warnings(field, (literal,) if op in ("=", "<>") else ())
-            case In(value=Field() as field, items=items):
-                literals = tuple(item for item in items if isinstance(item, Literal))
-                yield from _kind_warnings(field, literals)
-                yield from _in_warnings(leaf, literals)
-        match leaf:
-            case (
-                Compare(op="<>", left=Field(scope="header") as field)
-                | In(value=Field(scope="header") as field, negated=True)
-            ):
-                name = operand_text(field)
-                yield (
-                    f"{to_text(leaf)} does not match messages without {name}; "
-                    f"add OR {name} IS NULL if it should"
-                )
-
-
-def _time_warnings(field: Field, literal: Literal) -> Iterator[str]:
-    if field == Field("sys", "timestamp") and _is_seconds(literal.value):
-        yield (
-            f"sys.timestamp is in microseconds since 1970, so {literal.value} is long ago; "
-            "write TIMESTAMP '…'"
-        )
-
-
-def _kind_warnings(field: Field, literals: tuple[Literal, ...]) -> Iterator[str]:
-    name = operand_text(field)
-    for literal in literals:
-        if field.scope == "header" and literal.kind in ("int", "float"):
-            yield (
-                f"{name} is compared with the number {literal.value}: a header sent as the text "
-                f"'{literal.value}' does not match"
-            )
-        elif (
-            field.scope == "header"
-            and isinstance(literal.value, str)
-            and _looks_numeric(literal.value)
-        ):
-            yield (
-                f"{name} is compared with the text '{literal.value}': a header sent as a number "
-                "does not match"
-            )
-
-
-def _in_warnings(leaf: In, literals: tuple[Literal, ...]) -> Iterator[str]:
-    kinds = {"number" if x.kind in ("int", "float") else x.kind for x in literals}
-    if len(kinds) > 1 and leaf.negated:
-        yield f"{to_text(leaf)} mixes {_list_kinds(kinds)}: one comparison is always UNKNOWN, so it is never TRUE"
-    elif len(kinds) > 1:
-        yield f"{to_text(leaf)} mixes {_list_kinds(kinds)}; each matches only headers of its own kind"
-
-
-def _mixed_kinds(node: Filter) -> Iterator[str]:
-    """Warn of a header that is compared as text in one place and as a number in another."""
-    pairs = sorted({(field.name, kind) for field, kind in _compared_kinds(node)})
-    for name, group in groupby(pairs, key=lambda pair: pair[0]):
-        kinds = {kind for _, kind in group}
-        if len(kinds) > 1:
-            yield f"{name} is compared as {_list_kinds(kinds)} in the same filter; a header has one kind"
-
-
-def _compared_kinds(node: Filter) -> Iterator[tuple[Field, str]]:
-    for leaf in walk(node):
-        match leaf:
-            case Compare(left=Field(scope="header") as field, right=Literal(kind=kind)):
-                yield field, "number" if kind in ("int", "float") else kind
-            case Like(value=Field(scope="header") as field):
-                yield field, "string"
-
-
-def _is_seconds(value: Scalar) -> bool:
-    # Before 1973 in microseconds, a plausible date in seconds or milliseconds.
-    return not isinstance(value, str) and 10**9 <= value < 10**14
-
-
-def _looks_numeric(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _list_kinds(kinds: set[str]) -> str:
-    return " and ".join(sorted(kinds))

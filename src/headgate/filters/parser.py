@@ -302,7 +302,17 @@ _TIME_HINTS: Final = {
     "timestamp": "write it like '2026-01-31T12:00:00Z' (UTC unless it says otherwise)",
     "interval": "write it like '90s', '1h 30m' or '2 days'",
 }
-_HEADER_SECTIONS: Final = ("application_properties", "a")
+_HEADER_SECTIONS: Final = ("application_properties", "a", "user")
+_AZURE: Final = {  # what Azure Service Bus calls the properties of AMQP
+    "Label": "subject",
+    "Subject": "subject",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "CorrelationId": "correlation_id",
+    "ContentType": "content_type",
+    "SessionId": "group_id",
+    "ReplyToSessionId": "reply_to_group_id",
+}
 # Every qualified name that is not a header's.
 _QUALIFIED: Final[dict[str, Field]] = {
     **{f"sys.{name}": Field("sys", name) for name in SYS_KINDS},
@@ -312,6 +322,7 @@ _QUALIFIED: Final[dict[str, Field]] = {
         for name in sorted(PROPERTY_NAMES)
     },
     **{alias: Field("sys", system.name) for system in SYSTEM_FIELDS for alias in system.aliases},
+    **{f"sys.{name}": Field("property", known) for name, known in _AZURE.items()},
 }
 
 
@@ -372,6 +383,13 @@ _NOT_LISTED: Final = frozenset(  # part of "a value" or of "a name", or of no he
 )
 
 
+_ELSEWHERE: Final = {  # operators of related languages
+    "CONTAINS": ": write LIKE '%text%'",
+    "STARTSWITH": ": write LIKE 'text%'",
+    "ENDSWITH": ": write LIKE '%text'",
+}
+
+
 def _syntax_error(unexpected: Unexpected, text: str) -> FilterSyntaxError:
     lexeme, expected = unexpected.lexeme, set(unexpected.accepted)
     if "NUMBER" in expected:  # "a value" covers the others
@@ -381,4 +399,5 @@ def _syntax_error(unexpected: Unexpected, text: str) -> FilterSyntaxError:
     )
     if lexeme.type == END:
         return FilterSyntaxError("the filter ends too early", text, len(text), tuple(words))
-    return FilterSyntaxError(f"unexpected {lexeme.text!r}", text, lexeme.at, tuple(words))
+    hint = _ELSEWHERE.get(lexeme.text.upper(), "") if lexeme.type == "NAME" else ""
+    return FilterSyntaxError(f"unexpected {lexeme.text!r}{hint}", text, lexeme.at, tuple(words))

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.insights.fields import KnownFields as KnownFields
+    from headgate.insights.fields import queue_fields as queue_fields
+    from headgate.insights.fields import stream_fields as stream_fields
+    from headgate.insights.fields import warn_of_filter as warn_of_filter
     from headgate.insights.filters import FilterFacts as FilterFacts
     from headgate.insights.filters import explain_filter as explain_filter
     from headgate.insights.health import Finding as Finding
@@ -43,6 +47,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "fields": ["KnownFields", "queue_fields", "stream_fields", "warn_of_filter"],
             "filters": ["FilterFacts", "explain_filter"],
             "health": ["Finding", "Health", "diagnose"],
             "jobs": ["PERCENTILES", "advice_commands", "describe_advice", "describe_stats"],

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headgate.queues.consumer_options import HandlerReport as HandlerReport
     from headgate.queues.consumer_options import Member as Member
     from headgate.queues.consumer_options import Retry as Retry
+    from headgate.queues.consumer_set import ConsumerSet as ConsumerSet
     from headgate.queues.database import Database as Database
     from headgate.queues.database import connect as connect
     from headgate.queues.database_url import SERVERS as SERVERS
@@ -44,6 +45,7 @@ else:
             "arguments": ["microseconds"],
             "consumer": ["Consumer"],
             "consumer_options": ["HandlerReport", "Member", "Retry"],
+            "consumer_set": ["ConsumerSet"],
             "database": ["Database", "connect"],
             "database_url": [
                 "PostgresTarget",

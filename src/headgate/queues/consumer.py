@@ -88,6 +88,8 @@ class Consumer:
         self._workers: list[Worker] = []
         self._consuming: dict[Wakeup, Worker] = {}
         self._until_empty = False
+        # Whether another thread takes the place of one whose handler hangs. A process that will end needs none.
+        self.replaces_hung = True
 
     @property
     def leased(self) -> int:
@@ -129,20 +131,24 @@ class Consumer:
     def close(self) -> None:
         """Wait for running handlers, and release what was claimed and not begun. A handler may call it: then it does not
         wait."""
-        self._stopping.set()
-        self._handled.set()
-        for wakeup in list(self._consuming):
-            wakeup.wake()
+        self.stop_claiming()
         if any(worker.is_current() for worker in self._workers):
             return
         join_all(self._workers)
         self._ack_the_rest()
         self._report()
 
+    def stop_claiming(self) -> None:
+        """Begin to close: claim nothing more."""
+        self._stopping.set()
+        self._handled.set()
+        for wakeup in list(self._consuming):
+            wakeup.wake()
+
     def stop(self) -> None:
         """Close without waiting for running handlers: their messages are released, and the claim is not counted. What a
         handler does that goes on nevertheless is ignored."""
-        self._stopping.set()
+        self.stop_claiming()
         for run in self._runs.give_up():
             self._leave(run.runner)
             self._release_quietly([run.delivery.receipt, *receipts_of(run.waiting)])
@@ -179,7 +185,7 @@ class Consumer:
 
     def _leave(self, wakeup: Wakeup) -> None:
         """Do without a thread whose handler does not return. Unless the consumer is closing, another takes its place."""
-        if not self._stopping.is_set():
+        if self.replaces_hung and not self._stopping.is_set():
             self._add_worker().start()
         self._consuming[wakeup].abandon()
         self._remove(wakeup)

@@ -49,7 +49,15 @@ def connect(
 
 
 class Database:
-    """Queues, subscriptions and callbacks in one database."""
+    """Queues, subscriptions and callbacks in one database.
+
+    from headgate.queues import connect
+
+    with connect("sqlite:///orders.db") as db:
+        large = db.subscription("large", "amount > 1000")  # its own copy of what matches
+        db.publish(b"order 1", topic="orders.eu", headers={"amount": 1200})
+        assert (large.stats()).ready == 1
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

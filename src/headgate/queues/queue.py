@@ -29,7 +29,18 @@ from headgate.queues.engine import (
 
 
 class Queue:
-    """A work queue, or a durable subscription: everything claimed is leased until it is settled."""
+    """A work queue, or a durable subscription: everything claimed is leased until it is settled.
+
+    from datetime import timedelta
+
+    with connect("sqlite:///orders.db") as db:
+        orders = db.queue("orders", filter_headers=["region"], max_attempts=3)
+        orders.publish(b"order 1", headers={"region": "EU"}, priority=5)
+        lease = timedelta(seconds=30)
+        for delivery in orders.claim(limit=10, lease=lease, filter="region = 'EU'"):
+            assert delivery.message.payload == b"order 1"
+            delivery.ack()
+    """
 
     def __init__(self, engine: Engine, info: QueueInfo) -> None:
         self._engine, self._operations, self.info = engine, engine.operations, info

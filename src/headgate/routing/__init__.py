@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headgate.routing.definitions.toml import read_binding as read_binding
     from headgate.routing.definitions.toml import read_declaration as read_declaration
     from headgate.routing.definitions.toml import to_toml as to_toml
+    from headgate.routing.demand import demand_of as demand_of
     from headgate.routing.explain import Explained as Explained
     from headgate.routing.explain import Reason as Reason
     from headgate.routing.topology import Topology as Topology
@@ -41,6 +42,7 @@ else:
                 "read_declaration",
                 "to_toml",
             ],
+            "demand": ["demand_of"],
             "explain": ["Explained", "Reason"],
             "topology": ["Topology"],
             "values": ["Envelope"],

@@ -62,6 +62,18 @@ def session(
 ) -> SparkSession:
     """The running session, or a new one on `master`, by default the setting `spark_master`.
 
+        from pathlib import Path
+
+        from headgate import Stream
+        from headgate.spark import session
+
+        place = Path("data/orders").absolute()  # Spark's processes have working directories of their own
+        with Stream.create(place) as orders, orders.producer() as producer:
+            producer.publish(b"order 1", headers={"region": "EU"})
+        spark = session()
+        rows = spark.read.format("headgate").option("filter", "region = 'EU'").load(str(place))
+        assert rows.count() == 1
+
     `config` holds settings of Spark: `session(config={"spark.driver.memory": "4g"})`.
     """
     running = running_session()

@@ -15,32 +15,27 @@ thread: the event loop watches the stream's directory.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar, Unpack
+from typing import Final, TypeVar, Unpack
 
 import pyarrow as pa
 
-from headgate.columns import Record
-from headgate.errors import StreamBusy, StreamClosed, StreamError
+from headgate.columns import TableLike
+from headgate.errors import StreamClosed
 from headgate.filters import FilterLike, as_filter
-from headgate.message import Message, MessageFields, as_message, validate
-from headgate.streams.event_loop import FileChanges, Lane, call_in_thread
+from headgate.streams.event_loop import Lane, call_in_thread
 from headgate.streams.options import StreamOptionFields, StreamOptions
-from headgate.streams.read.consumer import LONGEST_SLEEP, StreamConsumer, timeout_s
-from headgate.streams.read.plan import ScanStats
-from headgate.streams.stream import ConsumeOptions, Stream
-from headgate.streams.write.producer import FilterValue, Producer
+from headgate.streams.read.async_consumer import AsyncStreamConsumer
+from headgate.streams.stream import ConsumeOptions, ScanOptions, Stream
+from headgate.streams.upkeep.retention import SegmentInfo
+from headgate.streams.write.async_producer import AsyncProducer
+from headgate.streams.write.producer import FilterValue
 
 WORKER_THREADS: Final = 4  # of one stream
-MOST_WAITING: Final = 1 << 16  # messages that publish_nowait accepts before they are stored
-MOST_WAITING_BYTES: Final = 64 << 20  # of their payloads
-MESSAGES_IN_A_ROW: Final = 256  # that a consumer returns before other tasks get a turn
 
 Result = TypeVar("Result")
 
@@ -121,10 +116,53 @@ class AsyncStream:
         self._open_parts.add(consumer)
         return consumer
 
-    async def run(self, call: Callable[[Stream], Result]) -> Result:
-        """Call a function with the synchronous stream in a worker thread: append, scan, seal, trim.
+    async def append(self, table: TableLike) -> int:
+        """Append a table, as `Stream.append`: of Arrow, Polars, pandas or DuckDB."""
+        return await self.run(lambda stream: stream.append(table))
 
-        await stream.run(lambda stream: stream.seal(all=True))
+    async def scan(
+        self, filter: FilterLike | None = None, **options: Unpack[ScanOptions]
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """Yield Arrow record batches of the messages the filter selects, as `Stream.scan`, read in a worker thread."""
+        scan = await self.run(lambda stream: stream.scan(filter, **options))
+        lane = Lane(self._executor)
+        while (batch := await lane.run(partial(next, scan, None))) is not None:
+            yield batch
+
+    async def seal(self, *, all: bool = False) -> list[Path]:
+        """Seal full segments, or `all`: filters prune sealed segments best."""
+        return await self.run(lambda stream: stream.seal(all=all))
+
+    async def trim(
+        self,
+        *,
+        max_age: timedelta | None = None,
+        max_bytes: int | None = None,
+        before_offset: int = 0,
+    ) -> list[SegmentInfo]:
+        """Delete the oldest segments by these limits, or by the stream's own when none is given."""
+        return await self.run(
+            lambda stream: stream.trim(
+                max_age=max_age, max_bytes=max_bytes, before_offset=before_offset
+            )
+        )
+
+    async def reconfigure(self, **changes: Unpack[StreamOptionFields]) -> None:
+        """Change options; those about how chunks are written hold from the next segment on."""
+        await self.run(lambda stream: stream.reconfigure(**changes))
+
+    async def first_offset(self) -> int:
+        """Return the oldest offset the stream still has."""
+        return await self.run(lambda stream: stream.first_offset)
+
+    async def next_offset(self) -> int:
+        """Return the offset the next message will get."""
+        return await self.run(lambda stream: stream.next_offset)
+
+    async def run(self, call: Callable[[Stream], Result]) -> Result:
+        """Call a function with the synchronous stream in a worker thread: whatever has no method of its own here.
+
+        await stream.run(lambda stream: stream.cursors().list())
         """
         self._check_open()
         return await call_in_thread(self._executor, partial(call, self._stream))
@@ -150,313 +188,6 @@ class AsyncStream:
             raise StreamClosed(f"{self.path} was closed")
 
     async def __aenter__(self) -> AsyncStream:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.close()
-
-
-# ---- publishing --------------------------------------------------------------------------------------
-
-
-class _Entry(NamedTuple):
-    """A message that waits to be stored, and the future of its task; without a message, a flush."""
-
-    message: Message | None
-    publishing_id: int | None
-    stored: asyncio.Future[bool] | None
-
-
-class AsyncProducer:
-    """Publishes messages to one stream. Messages published while a commit is running share the next one."""
-
-    def __init__(
-        self, producer: Producer, lane: Lane, on_close: Callable[[AsyncProducer], None]
-    ) -> None:
-        """Use `await stream.producer(…)`."""
-        self._producer, self._lane, self._on_close = producer, lane, on_close
-        self._waiting: list[_Entry] = []
-        self._waiting_bytes = 0  # of messages from publish_nowait
-        self._storing: asyncio.Task[None] | None = None
-        self._failure: Exception | None = None  # of a message from publish_nowait
-        self._closing: asyncio.Future[None] | None = None
-
-    @property
-    def name(self) -> str | None:
-        """The name under which publishing ids are remembered."""
-        return self._producer.name
-
-    @property
-    def last_publishing_id(self) -> int | None:
-        """The last id this name was accepted with, by earlier producers too; None when there is none."""
-        return self._producer.last_publishing_id
-
-    async def publish(
-        self,
-        message: Message | bytes,
-        *,
-        publishing_id: int | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> bool:
-        """Publish a message, or a payload with Message's other fields; return when it is stored.
-
-        It is stored as the stream's `fsync` option says. False when its publishing id was stored before. A publish that
-        is cancelled may still be stored.
-        """
-        stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._add(_Entry(as_message(message, fields), publishing_id, stored))
-        return await stored
-
-    def publish_nowait(
-        self,
-        message: Message | bytes,
-        *,
-        publishing_id: int | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> None:
-        """Accept a message and return at once; `flush` waits until it is stored, and raises if that failed.
-
-        Raises StreamBusy while too many messages wait to be stored: `await flush()` makes room.
-        """
-        message = as_message(message, fields)
-        validate(message)
-        if len(self._waiting) >= MOST_WAITING or self._waiting_bytes >= MOST_WAITING_BYTES:
-            raise StreamBusy(
-                f"{len(self._waiting):,} messages wait to be stored; await flush() before more are published"
-            )
-        self._add(_Entry(message, publishing_id, None))
-        self._waiting_bytes += len(message.payload)
-
-    async def flush(self) -> None:
-        """Wait until everything published before is stored; raise what went wrong with publish_nowait."""
-        if self._storing is not None:
-            done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-            self._waiting.append(_Entry(None, None, done))  # behind everything published before
-            await done
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-
-    def _add(self, entry: _Entry) -> None:
-        if self._closing is not None:
-            raise StreamClosed(f"producer {self.name or '(unnamed)'} was closed")
-        self._waiting.append(entry)
-        if self._storing is None:
-            self._storing = asyncio.create_task(self._store_waiting())
-
-    async def _store_waiting(self) -> None:
-        entries: list[_Entry] = []
-        try:
-            while self._waiting:
-                entries, self._waiting, self._waiting_bytes = self._waiting, [], 0
-                results = await self._lane.run(partial(self._store, entries))
-                for entry, result in zip(entries, results, strict=True):
-                    self._settle(entry, result)
-        except asyncio.CancelledError:  # the event loop ends
-            for entry in (*entries, *self._waiting):
-                if entry.stored is not None:
-                    entry.stored.cancel()
-            raise
-        finally:
-            self._storing = None
-
-    def _store(self, entries: list[_Entry]) -> list[bool | Exception]:
-        """Publish and commit messages in a worker thread; return for each whether it was new, or what failed."""
-        results = [self._publish(entry) for entry in entries]
-        try:
-            self._producer.flush()
-        except Exception as problem:
-            return [result if isinstance(result, Exception) else problem for result in results]
-        return results
-
-    def _publish(self, entry: _Entry) -> bool | Exception:
-        if entry.message is None:
-            return True
-        try:
-            return self._producer.publish(entry.message, publishing_id=entry.publishing_id)
-        except Exception as problem:
-            return problem
-
-    def _settle(self, entry: _Entry, result: bool | Exception) -> None:
-        if entry.stored is None:
-            if isinstance(result, Exception):
-                self._failure = self._failure or result
-        elif entry.stored.done():  # its caller was cancelled
-            return
-        elif isinstance(result, Exception) and entry.message is not None:
-            entry.stored.set_exception(result)
-        else:
-            entry.stored.set_result(result is True)
-
-    async def close(self) -> None:
-        """Flush, and publish no more; idempotent."""
-        self._closing = self._closing or asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
-
-    async def _close(self) -> None:
-        try:
-            await self.flush()
-        finally:
-            try:
-                await self._lane.run(self._producer.close)
-            finally:
-                self._on_close(self)
-
-    async def __aenter__(self) -> AsyncProducer:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.close()
-
-
-# ---- consuming ---------------------------------------------------------------------------------------
-
-
-class AsyncStreamConsumer(AsyncIterator[Message]):
-    """The messages a query selects, in offset order.
-
-    A cancelled task loses no message: the next `async for` goes on where the last one stopped. `post_filter` is called
-    in the event loop, `on_corrupt` in a worker thread.
-    """
-
-    def __init__(
-        self,
-        open_consumer: Callable[[], StreamConsumer],
-        directory: Path,
-        executor: Executor,
-        *,
-        follow: bool,
-        timeout: timedelta | None,
-        on_close: Callable[[AsyncStreamConsumer], None],
-    ) -> None:
-        """Use `stream.consume(…)`."""
-        self._open_consumer, self._directory, self._on_close = open_consumer, directory, on_close
-        self._follow = follow
-        self._timeout = timeout_s(timeout)
-        self._reading, self._committing = Lane(executor), Lane(executor)
-        self._consumer: StreamConsumer | None = None
-        self._changes: FileChanges | None = None
-        self._in_a_row = 0
-        self._closing: asyncio.Future[None] | None = None
-
-    @property
-    def position(self) -> int:
-        """The next offset to be examined, whether it matches or not."""
-        return self._require_open().position
-
-    @property
-    def offset(self) -> int | None:
-        """The offset of the message returned last; None before the first one."""
-        return None if self._consumer is None else self._consumer.offset
-
-    @property
-    def stats(self) -> ScanStats:
-        """What the consumer has scanned so far."""
-        return self._require_open().stats
-
-    def _require_open(self) -> StreamConsumer:
-        if self._consumer is None:
-            raise StreamError("the consumer is not open yet: use `async with`, or iterate first")
-        return self._consumer
-
-    def __aiter__(self) -> AsyncStreamConsumer:
-        return self
-
-    async def __anext__(self) -> Message:
-        return (await self.next_record()).message
-
-    async def records(self) -> AsyncIterator[Record]:
-        """Yield the messages with their offsets."""
-        with suppress(StopAsyncIteration):
-            while True:
-                yield await self.next_record()
-
-    async def next_record(self) -> Record:
-        """Return the next message with its offset, waiting for it if the consumer follows; StopAsyncIteration at the end."""
-        self._in_a_row += 1
-        if self._in_a_row >= MESSAGES_IN_A_ROW:  # buffered messages are returned without waiting
-            self._in_a_row = 0
-            await asyncio.sleep(0)
-        return await self._next(StreamConsumer.next_buffered, StreamConsumer.fill_buffer)
-
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Yield the messages as Arrow record batches with an `offset` column, as `Stream.scan` returns them.
-
-        `commit` then stores the position behind the last batch.
-        """
-        if self._consumer is None:
-            await self._reading.run(self._open)
-        self._require_open().check_batches()
-        with suppress(StopAsyncIteration):
-            while True:
-                yield await self._next(StreamConsumer.take_batch, StreamConsumer.fill_batch)
-
-    async def _next(
-        self,
-        take: Callable[[StreamConsumer], Result | None],
-        fill: Callable[[StreamConsumer], bool],
-    ) -> Result:
-        """Return what `take` gives, after `fill` has read it; StopAsyncIteration at the end."""
-        deadline: float | None = None
-        while self._closing is None:
-            if self._consumer is None:
-                await self._reading.run(self._open)
-            consumer = self._require_open()
-            # Only the event loop takes what was read, so no cancelled call can lose any.
-            if (taken := take(consumer)) is not None:
-                return taken
-            if await self._reading.run(partial(fill, consumer)):
-                continue
-            if not self._follow:
-                break
-            if deadline is None and self._timeout is not None:
-                deadline = time.monotonic() + self._timeout
-            if not await self._wait_for_change(deadline):
-                break
-        raise StopAsyncIteration
-
-    def _open(self) -> StreamConsumer:
-        if self._consumer is None:
-            self._consumer = self._open_consumer()
-        return self._consumer
-
-    async def _wait_for_change(self, deadline: float | None) -> bool:
-        """Wait until a file of the stream changes; False after the deadline or the close."""
-        if self._closing is not None:
-            return False
-        if self._changes is None:
-            self._changes = FileChanges(self._directory)
-            return True  # one more look finds what was published before the watch began
-        left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
-        if left <= 0:
-            return False
-        await self._changes.wait(min(left, LONGEST_SLEEP))
-        return True
-
-    async def commit(self) -> None:
-        """Store `position` under the consumer's cursor: everything before it is done."""
-        consumer = self._require_open()
-        await self._committing.run(partial(consumer.commit, consumer.position))
-
-    async def lag(self) -> int:
-        """Return how many messages, matching or not, are ahead of the position."""
-        return await self._reading.run(lambda: self._open().lag())
-
-    async def close(self) -> None:
-        """Stop; a task that waits for the next message gets none. Idempotent."""
-        self._closing = self._closing or asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
-
-    async def _close(self) -> None:
-        if self._changes is not None:
-            self._changes.close()
-        await self._committing.run(lambda: None)  # the last commit has ended
-        if self._consumer is not None:
-            await self._reading.run(self._consumer.close)
-        self._on_close(self)
-
-    async def __aenter__(self) -> AsyncStreamConsumer:
-        await self._reading.run(self._open)
         return self
 
     async def __aexit__(self, *raised: object) -> None:

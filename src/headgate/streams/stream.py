@@ -86,6 +86,15 @@ class ScanOptions(ReadOptions, total=False):
 class Stream:
     """An append-only log of messages in a directory.
 
+        from headgate import Stream
+
+        with Stream.create("data/orders", indexed=["region"]) as orders:
+            with orders.producer() as producer:
+                producer.publish(b"order 1", topic="orders.eu", headers={"region": "EU", "amount": 1200})
+                producer.publish(b"order 2", topic="orders.us", headers={"region": "US", "amount": 70})
+            found = [message.payload for message in orders.consume("region = 'EU' AND amount > 1000")]
+            assert found == [b"order 1"]
+
     Opening and reading take no lock. The first `producer` takes the writer's lock, which is released when the last one is
     closed; `append` keeps it until then, or until the stream is closed; `seal`, `trim` and `reconfigure` take it while
     they run.
@@ -132,9 +141,7 @@ class Stream:
         directory = Path(path)
         load_options(directory)
         with WriterLock(directory, "delete"):
-            delete_all_cold(directory)
-            (directory / OPTIONS_FILE).unlink()
-            shutil.rmtree(directory)
+            delete_files(directory)
 
     # ---- writing -------------------------------------------------------------------------------------
 
@@ -240,7 +247,7 @@ class Stream:
 
     def _release_deleted(self) -> None:
         """Close deleted files, so that their disk space becomes free."""
-        self._ask_catalog(SegmentCatalog.first_offset)
+        self._ask_catalog(_first_offset_now)
 
     def reconfigure(self, **changes: Unpack[StreamOptionFields]) -> None:
         """Change options; those about how chunks are written hold from the next segment on."""
@@ -351,7 +358,7 @@ class Stream:
     @property
     def first_offset(self) -> int:
         """The oldest offset the stream still has."""
-        return self._ask_catalog(SegmentCatalog.first_offset)
+        return self._ask_catalog(_first_offset_now)
 
     @property
     def next_offset(self) -> int:
@@ -359,12 +366,9 @@ class Stream:
         return self._ask_catalog(SegmentCatalog.next_offset)
 
     def _ask_catalog(self, question: Callable[[SegmentCatalog], int]) -> int:
-        """Ask one catalog, kept between the questions, for the segments as they are now."""
+        """Ask one catalog, which is kept between the questions."""
         with self._asking:
-            if self._catalog is None:
-                self._catalog = SegmentCatalog(self.path, self._sealed)
-            else:
-                self._catalog.relist()
+            self._catalog = self._catalog or SegmentCatalog(self.path, self._sealed)
             return question(self._catalog)
 
     # ---- the writer ----------------------------------------------------------------------------------
@@ -463,6 +467,18 @@ class Stream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _first_offset_now(catalog: SegmentCatalog) -> int:
+    catalog.relist()
+    return catalog.first_offset()
+
+
+def delete_files(directory: Path) -> None:
+    """Delete a stream, or what an interrupted deletion left of it. Needs the lock."""
+    delete_all_cold(directory)
+    (directory / OPTIONS_FILE).unlink(missing_ok=True)
+    shutil.rmtree(directory)
 
 
 def _refuse_foreign(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Test code that uses Headgate: a database in memory, a clock that you move, a factory of messages.
+"""Test code that uses Headgate: a database in memory, a broker, a clock that you move, a factory of messages.
 
 `headgate.testing.fixtures` offers the same as pytest fixtures.
 """
@@ -14,14 +14,39 @@ from headgate.message import HeaderValue, Message
 
 if TYPE_CHECKING:
     from headgate.queues import Database
+    from headgate.testing.broker import RunningBroker
 
-__all__ = ["ManualClock", "MessageFactory", "memory_database"]
+    Broker = RunningBroker
+
+__all__ = ["Broker", "ManualClock", "MessageFactory", "memory_database"]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("Broker", "RunningBroker"):  # loads a server, which few tests need
+        from headgate.testing.broker import RunningBroker
+
+        return RunningBroker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move. `clock` is what an engine takes as its clock."""
+    """A clock that stands still until it is told to move. `clock` is what an engine takes as its clock.
+
+    from datetime import timedelta
+
+    from headgate.testing import ManualClock
+
+    clock = ManualClock()
+    with memory_database(clock) as database:
+        orders = database.queue("orders")
+        orders.publish(b"order 1", delay=timedelta(hours=1))
+        assert orders.claim() == []
+        clock.advance(timedelta(hours=1))
+        assert len(orders.claim()) == 1
+    """
 
     def __init__(self) -> None:
         self.elapsed_us = 1_000_000_000
@@ -46,6 +71,13 @@ class ManualClock:
 def memory_database(clock: ManualClock | None = None) -> Database:
     """A new, empty database in this process, with the behaviour of SQLite and PostgreSQL and no files.
 
+        from headgate.testing import memory_database
+
+        with memory_database() as database:
+            orders = database.queue("orders")
+            orders.publish(b"order 1")
+            assert orders.stats().ready == 1
+
     With a manual clock, leases end and delayed messages become due when the clock is advanced.
     """
     from headgate.queues import connect
@@ -54,7 +86,15 @@ def memory_database(clock: ManualClock | None = None) -> Database:
 
 
 class MessageFactory:
-    """Makes messages that share a topic and headers and differ in payload and id: `message-1`, `message-2`, …"""
+    """Makes messages that share a topic and headers and differ in payload and id: `message-1`, `message-2`, …
+
+    from headgate.testing import MessageFactory
+
+    orders = MessageFactory("orders.created", headers={"region": "EU"})
+    first, second = orders.make_many(2)
+    assert (first.id, second.payload) == ("message-1", b"message-2")
+    assert orders.make(headers={"amount": 5}).headers == {"region": "EU", "amount": 5}
+    """
 
     def __init__(
         self, topic: str = "test", headers: Mapping[str, HeaderValue] | None = None

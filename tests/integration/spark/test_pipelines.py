@@ -129,6 +129,41 @@ def in_parquet(folder: Path) -> list[str]:
     return [p.decode() for file in files for p in pq.read_table(file)["payload"].to_pylist()]
 
 
+def test_bindings_in_the_scan_change_nothing_but_what_is_read(
+    tmp_path: Path, spark: SparkSession, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same pipeline with and without them: equal messages in equal order at every place."""
+    text = dedent(PIPELINE).partition("[dead_letter]")[0]
+    accounts, places = [], []
+    for name, pushed in (("with", True), ("without", False)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "p.toml").write_text(text)
+        rng = Random(seed)
+        publish(folder / "events", messages(rng, "events", 1000), seal=True)
+        publish(folder / "more", messages(rng, "more", 1000))
+        if not pushed:
+            monkeypatch.setattr(run, "wanted_filter", lambda pipeline, source: source.filter)
+        accounts.append(run_once(folder / "p.toml", spark).counters)
+        places.append(
+            (
+                in_stream(folder / "out/eu-high"),
+                in_queue(f"sqlite:///{folder}/queues.db", "large"),
+                in_parquet(folder / "out/created"),
+            )
+        )
+    assert places[0] == places[1]
+    assert all(map(len, places[0]))
+    pushed, plain = accounts
+    assert (pushed.scanned, pushed.routed, pushed.queues) == (
+        plain.scanned,
+        plain.routed,
+        plain.queues,
+    )
+    assert pushed.read < plain.read
+    assert pushed.read - pushed.routed < 0.2 * (plain.read - plain.routed)
+
+
 def test_a_table_has_typed_columns_and_folders_that_spark_reads_and_few_files(
     tmp_path: Path, spark: SparkSession, seed: int
 ) -> None:

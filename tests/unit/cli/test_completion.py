@@ -62,3 +62,16 @@ def test_streams_are_completed_by_their_path(complete, tmp_path, monkeypatch):
     assert complete("stream tail data/o") == ["data/order-log"]
     assert complete("stream tail nowhere/o") == []
     assert complete("explain x --stream ord") == ["order-lines/", "orders"]
+
+
+def test_headers_are_completed_from_the_messages(complete, database_url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Stream.create("orders") as stream, stream.producer() as producer:
+        producer.publish(b"", headers={"region": "EU", "amount": 5})
+    assert complete("stream set orders --indexed re") == ["region"]
+    assert complete("stream publish orders x -H a") == ["amount="]
+    with headgate.connect(database_url) as db:
+        db.queue("jobs", filter_headers=["kind"]).publish(b"", headers={"size": 3})
+    assert complete("queue index add jobs ") == ["kind", "size"]
+    assert complete("queue publish jobs x -H k") == ["kind="]
+    assert complete("queue publish nothing x -H k") == []

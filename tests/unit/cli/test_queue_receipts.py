@@ -11,6 +11,7 @@ import pytest
 
 from headgate.cli.app import run
 from headgate.cli.stop_signals import StopSignals, watch_stop_signals
+from headgate.queues import State
 from headgate.queues.database import connect
 
 
@@ -60,7 +61,7 @@ def test_the_others_are_acked_when_the_lease_of_one_had_ended(
 ):
     lines = claim(2)
     with connect(database_url) as db:
-        (first, _) = db.find("orders").browse(state=2)
+        (first, _) = db.find("orders").browse(State.LEASED)
         db.find("orders").delivery(first.id, 1).release()
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
     assert run(["queue", "ack", "orders"]) == 1

@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headgate.errors import (
@@ -15,11 +17,15 @@ from headgate.errors import (
     StreamExists,
     StreamLocked,
     StreamNotFound,
+    StreamOptionsError,
 )
 from headgate.message import Message
+from headgate.streams import superstream
+from headgate.streams.partitions import murmur3_32, partition_of
 from headgate.streams.read.consumer import DECODED_ROWS
+from headgate.streams.read.partitioned import SuperConsumer
 from headgate.streams.stream import Stream
-from headgate.streams.superstream import SuperConsumer, SuperStream, murmur3_32, partition_of
+from headgate.streams.superstream import SuperStream
 from headgate.streams.write.lock import is_held
 
 SECONDS = 30
@@ -190,10 +196,155 @@ def test_the_next_producer_rewrites_a_damaged_record(invoices: SuperStream, name
     assert record.read_bytes() == sound
 
 
-def test_an_interrupted_creation_is_reported(tmp_path: Path) -> None:
-    Stream.create(tmp_path / "s" / "partition-0").close()
-    with pytest.raises(StreamExists, match=r"has no super\.json: its creation was interrupted"):
+class Killed(BaseException):
+    """Takes the place of a kill."""
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_an_interrupted_creation_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    real, calls = Stream.create, count()
+
+    def interrupted(path: Path, **fields: Any) -> Stream:
+        if next(calls) == after:
+            raise Killed
+        return real(path, **fields)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stream, "create", interrupted)
+        with pytest.raises(Killed):
+            SuperStream.create(tmp_path / "s", 4, indexed=["region"])
+    with pytest.raises(StreamNotFound):
+        SuperStream.open(tmp_path / "s")
+    # With other options, and fewer partitions.
+    with SuperStream.create(tmp_path / "s", 2, indexed=["kind"]) as parts:
+        assert [stream.options.indexed for stream in parts.partitions] == [("kind",)] * 2
+        with parts.producer() as producer:
+            producer.publish(b"x", key="a")
+    assert sorted(path.name for path in (tmp_path / "s").glob("partition-*")) == [
+        "partition-0",
+        "partition-1",
+    ]
+
+
+def test_partitions_that_hold_messages_are_not_taken_over(tmp_path: Path) -> None:
+    with Stream.create(tmp_path / "s" / "partition-3") as stream, stream.producer() as producer:
+        producer.publish(b"x")
+    with pytest.raises(StreamExists, match="partition-3 holds messages"):
         SuperStream.create(tmp_path / "s", 2)
+    assert not (tmp_path / "s" / "partition-0").exists()
+
+
+def test_other_files_beside_partitions_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "s" / "partition-7").mkdir(parents=True)
+    (tmp_path / "s" / "partition-7" / "letter.txt").write_text("dear")
+    SuperStream.create(tmp_path / "s", 2).close()
+    SuperStream.delete(tmp_path / "s")
+    assert [path.name for path in (tmp_path / "s").iterdir()] == ["partition-7"]
+    assert (tmp_path / "s" / "partition-7" / "letter.txt").read_text() == "dear"
+
+
+def test_a_deleted_super_stream_leaves_nothing(invoices: SuperStream) -> None:
+    invoices.close()
+    SuperStream.delete(invoices.path)
+    assert not invoices.path.exists()
+    with pytest.raises(StreamNotFound):
+        SuperStream.delete(invoices.path)
+    SuperStream.create(invoices.path, 2).close()
+
+
+def test_a_super_stream_that_is_being_written_is_not_deleted(invoices: SuperStream) -> None:
+    with invoices.partitions[2].producer(), pytest.raises(StreamLocked):
+        SuperStream.delete(invoices.path)
+    assert sum(1 for _ in invoices.consume()) == 20
+
+
+def test_an_interrupted_deletion_is_made_again(
+    invoices: SuperStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoices.close()
+    real, calls = superstream.delete_files, count()
+
+    def interrupted(path: Path) -> None:
+        if next(calls) == 1:
+            raise Killed
+        real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(superstream, "delete_files", interrupted)
+        with pytest.raises(Killed):
+            SuperStream.delete(invoices.path)
+    SuperStream.delete(invoices.path)
+    assert not invoices.path.exists()
+
+
+def test_trimming_is_that_of_every_partition(tmp_path: Path) -> None:
+    with SuperStream.create(tmp_path / "s", 2, segment_bytes=4096) as parts:
+        with parts.producer() as producer:
+            for i in range(20):
+                producer.publish(bytes(3000), key=str(i))
+                producer.flush()
+        deleted = parts.trim(max_bytes=1)
+        assert sum(info.next_offset - info.first_offset for info in deleted) == 18
+        assert [s.next_offset - s.first_offset for s in parts.partitions] == [1, 1]
+        with pytest.raises(StreamOptionsError, match="max_age: give a timedelta"):
+            parts.trim(max_age=7)
+
+
+def test_cursors_have_a_position_in_every_partition(invoices: SuperStream) -> None:
+    assert invoices.cursors().list() == []
+    with invoices.consume(cursor="billing") as consumer:
+        for _ in range(10):
+            next(consumer)
+        consumer.commit()
+    with invoices.partitions[0].consume(cursor="audit") as consumer:
+        next(consumer)
+        consumer.commit()
+    cursors = invoices.cursors()
+    audit, billing = cursors.list()
+    assert (audit.name, audit.positions) == ("audit", (1, None, None))
+    assert sum(position or 0 for position in billing.positions) >= 10
+    assert cursors.get("billing") == billing
+    assert cursors.get("nobody") is None
+    assert cursors.delete("audit")
+    assert not cursors.delete("audit")
+    assert [cursor.name for cursor in cursors.list()] == ["billing"]
+    cursors.close()
+
+
+def test_many_messages_are_published_at_once(tmp_path: Path) -> None:
+    messages = [Message(b"%d" % i, key=f"hello{i}") for i in range(20)]
+    with SuperStream.create(tmp_path / "s", 3) as parts, parts.producer("pos") as producer:
+        assert producer.publish_many(messages) == 20
+        with pytest.raises(InvalidMessage, match="key"):
+            producer.publish_many([Message(b"", key="a"), b"without a key"])
+        with pytest.raises(InvalidMessage, match="topic"):
+            producer.publish_many([Message(b"", key="a"), Message(b"", key="b", topic=None)])  # type: ignore[arg-type]
+        producer.flush()
+        assert [stream.next_offset for stream in parts.partitions] == [9, 7, 4]
+
+
+def test_a_consumer_seeks_in_all_partitions_or_in_one(invoices: SuperStream) -> None:
+    consumer = invoices.consume()
+    everything = sorted(message.payload for message in consumer)
+    consumer.seek("first")
+    assert sorted(message.payload for message in consumer) == everything
+    with pytest.raises(StreamOptionsError, match="give partition="):
+        consumer.seek(3)
+    consumer.seek(3, partition=2)
+    assert [consumer.next_record()[:2] for _ in range(1)] == [(2, 3)]
+    assert list(consumer) == []
+
+
+def test_a_reader_numbers_the_partitions(invoices: SuperStream) -> None:
+    table = pa.table(invoices.scan("i < 10"))
+    assert table.schema.names[:3] == ["partition", "offset", "timestamp"]
+    rows = table.select(["partition", "key", "i"]).to_pylist()
+    assert sorted(row["i"] for row in rows) == list(range(10))
+    assert all(partition_of(row["key"], 3) == row["partition"] for row in rows)
+    table = invoices.scan(columns=["h.i.i"]).to_reader().read_all()
+    assert table.schema.names == ["partition", "offset", "h.i.i"]
 
 
 # ---- idle partitions ---------------------------------------------------------------------------------

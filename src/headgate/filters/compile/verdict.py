@@ -131,14 +131,14 @@ def _any_of(terms: list[Filter], facts: Facts, chunks: ChunkNumbers) -> Verdicts
 def _judge_leaf(leaf: Leaf, facts: Facts, chunks: ChunkNumbers) -> Verdicts:
     if isinstance(leaf, Constant):
         return _verdict_of(leaf.value, chunks)
-    field = _field_of(leaf)
+    field = judged_field(leaf)
     if field is None:
         return _judge_computed(leaf, facts, chunks)
     judged = _by_facts(leaf, field, facts, chunks)
     return _by_probe(leaf, field, facts, chunks, judged)
 
 
-def _field_of(leaf: Leaf) -> Field | None:
+def judged_field(leaf: Leaf) -> Field | None:
     """Return the field of a leaf that compares one field with constants."""
     match leaf:
         case Compare(left=Field() as field, right=Literal()) | Like(value=Field() as field):
@@ -245,7 +245,7 @@ def required_values(leaf: Leaf) -> Iterator[Scalar]:
 def _judge_computed(leaf: Leaf, facts: Facts, chunks: ChunkNumbers) -> Verdicts:
     """Judge arithmetic, or field against field: NONE where a field that it needs has no value."""
     some = np.ones(len(chunks), np.bool_)
-    for field, kinds in _required_fields(leaf):
+    for field, kinds in needed_fields(leaf):
         known = facts.fields.get(field)
         if known is None:
             continue
@@ -254,7 +254,7 @@ def _judge_computed(leaf: Leaf, facts: Facts, chunks: ChunkNumbers) -> Verdicts:
     return Verdicts(some, np.zeros(len(chunks), np.bool_))
 
 
-def _required_fields(leaf: Leaf) -> Iterator[tuple[Field, tuple[Kind, ...]]]:
+def needed_fields(leaf: Leaf) -> Iterator[tuple[Field, tuple[Kind, ...]]]:
     """Yield the fields without which the leaf is UNKNOWN, and the kinds it can use."""
     operands: tuple[Operand, ...] = ()
     match leaf:

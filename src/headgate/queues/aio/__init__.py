@@ -10,6 +10,7 @@ The sync API is generated from this package: change it here, then run `make gene
 """
 
 from headgate.queues.aio.consumer import AsyncConsumer
+from headgate.queues.aio.consumer_set import AsyncConsumerSet
 from headgate.queues.aio.database import AsyncDatabase, connect
 from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.aio.outbox import AsyncOutbox, AsyncRelay
@@ -17,6 +18,7 @@ from headgate.queues.aio.queue import AsyncQueue, AsyncSubscription
 
 __all__ = [
     "AsyncConsumer",
+    "AsyncConsumerSet",
     "AsyncDatabase",
     "AsyncDelivery",
     "AsyncOutbox",

@@ -87,6 +87,8 @@ class AsyncConsumer:
         self._workers: list[AsyncWorker] = []
         self._consuming: dict[AsyncWakeup, AsyncWorker] = {}
         self._until_empty = False
+        # Whether another task takes the place of one whose handler hangs. A process that will end needs none.
+        self.replaces_hung = True
 
     @property
     def leased(self) -> int:
@@ -128,20 +130,24 @@ class AsyncConsumer:
     async def close(self) -> None:
         """Wait for running handlers, and release what was claimed and not begun. A handler may call it: then it does not
         wait."""
-        self._stopping.set()
-        self._handled.set()
-        for wakeup in list(self._consuming):
-            wakeup.wake()
+        self.stop_claiming()
         if any(worker.is_current() for worker in self._workers):
             return
         await join_all(self._workers)
         await self._ack_the_rest()
         await self._report()
 
+    def stop_claiming(self) -> None:
+        """Begin to close: claim nothing more."""
+        self._stopping.set()
+        self._handled.set()
+        for wakeup in list(self._consuming):
+            wakeup.wake()
+
     async def stop(self) -> None:
         """Close without waiting for running handlers: their messages are released, and the claim is not counted. What a
         handler does that goes on nevertheless is ignored."""
-        self._stopping.set()
+        self.stop_claiming()
         for run in self._runs.give_up():
             await self._leave(run.runner)
             await self._release_quietly([run.delivery.receipt, *receipts_of(run.waiting)])
@@ -178,7 +184,7 @@ class AsyncConsumer:
 
     async def _leave(self, wakeup: AsyncWakeup) -> None:
         """Do without a task whose handler does not return. Unless the consumer is closing, another takes its place."""
-        if not self._stopping.is_set():
+        if self.replaces_hung and not self._stopping.is_set():
             self._add_worker().start()
         await self._consuming[wakeup].abandon()
         self._remove(wakeup)

@@ -48,7 +48,15 @@ async def connect(
 
 
 class AsyncDatabase:
-    """Queues, subscriptions and callbacks in one database."""
+    """Queues, subscriptions and callbacks in one database.
+
+    from headgate.queues.aio import connect
+
+    async with await connect("sqlite:///orders.db") as db:
+        large = await db.subscription("large", "amount > 1000")  # its own copy of what matches
+        await db.publish(b"order 1", topic="orders.eu", headers={"amount": 1200})
+        assert (await large.stats()).ready == 1
+    """
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine

@@ -28,7 +28,18 @@ from headgate.queues.engine import (
 
 
 class AsyncQueue:
-    """A work queue, or a durable subscription: everything claimed is leased until it is settled."""
+    """A work queue, or a durable subscription: everything claimed is leased until it is settled.
+
+    from datetime import timedelta
+
+    async with await connect("sqlite:///orders.db") as db:
+        orders = await db.queue("orders", filter_headers=["region"], max_attempts=3)
+        await orders.publish(b"order 1", headers={"region": "EU"}, priority=5)
+        lease = timedelta(seconds=30)
+        for delivery in await orders.claim(limit=10, lease=lease, filter="region = 'EU'"):
+            assert delivery.message.payload == b"order 1"
+            await delivery.ack()
+    """
 
     def __init__(self, engine: AsyncEngine, info: QueueInfo) -> None:
         self._engine, self._operations, self.info = engine, engine.operations, info

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
-from threading import Thread
 from typing import Final
 
-from prometheus_client import CollectorRegistry, MetricsHandler
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from headgate.errors import HeadgateError
+from headgate.metrics import serve_collector
 from headgate.pipelines import Account
 
 _PREFIX: Final = "headgate_pipeline_"
 _COUNTERS: Final = {
-    "read": "Messages that passed the source's filter.",
+    "read": "Messages that passed the source's filter, and without a dead letter the conditions of the bindings.",
     "routed": "Messages that at least one queue got.",
-    "unroutable": "Messages that no queue got.",
+    "unroutable": "Messages that were read and that no queue got.",
     "malformed": "Records of the source that are no messages.",
     "chunks_skipped": "Chunks of streams that were skipped without opening them.",
     "chunks_opened": "Chunks of streams that were opened.",
@@ -81,31 +79,9 @@ def write_metrics(account: Account, file: Path) -> None:
     os.replace(new, file)
 
 
-@contextmanager
-def serve_metrics(account: Account, port: int) -> Iterator[int]:
+def serve_metrics(account: Account, port: int) -> AbstractContextManager[int]:
     """Serve /metrics on that port of this machine (0: a free one) while the block runs; the port."""
-
-    class Handler(MetricsHandler):
-        registry = _registry(account)
-
-        def do_GET(self) -> None:
-            if self.path == "/metrics":
-                super().do_GET()
-            else:
-                self.send_error(404, "see /metrics")
-
-    try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    except OSError as problem:
-        raise HeadgateError(f"port {port} cannot be served: {problem}; give another") from problem
-    thread = Thread(target=server.serve_forever, daemon=True)
-    with server:
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
+    return serve_collector(AccountCollector(account), "127.0.0.1", port)
 
 
 def _registry(account: Account) -> CollectorRegistry:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import SparkError
+from headgate.filters import TRUE, And, join_terms, parse, to_text
 from headgate.pipelines import (
     OBSERVED,
     Account,
@@ -23,6 +24,7 @@ from headgate.pipelines import (
     Trigger,
     limit_options,
 )
+from headgate.routing import demand_of
 from headgate.spark.datasource import HeadgateSource
 from headgate.spark.pipeline.checks import check, claim_checkpoint, use_recorded_path
 from headgate.spark.pipeline.lock import (
@@ -126,13 +128,28 @@ def source_options(
         own = {"path": source.queue, "states": source.states}
     options = {
         **own,
-        "filter": source.filter,
+        "filter": wanted_filter(pipeline, source),
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         "partitions": pipeline.partitions,
         "cores": cores,
     }
     texts = {name: str(value) for name, value in options.items() if value is not None}
     return {**texts, **limit_options(pipeline)}
+
+
+def wanted_filter(pipeline: Pipeline, source: StreamSource | QueueSource) -> str | None:
+    """The filter of the source, and what its bindings want where the rest is dropped: the scan leaves it out.
+
+    A dead letter wants every message; with `to = "none:"` it only counts them.
+    """
+    if pipeline.dead_letter is not None:
+        return source.filter
+    demand = demand_of(pipeline.topology, pipeline.exchange)
+    if demand == TRUE:
+        return source.filter
+    if source.filter is None:
+        return to_text(demand)
+    return to_text(join_terms(And, [parse(source.filter), demand]))
 
 
 def observe_counters(rows: DataFrame) -> DataFrame:

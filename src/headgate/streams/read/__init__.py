@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from headgate.streams.read.catalog import SegmentCatalog as SegmentCatalog
     from headgate.streams.read.cursors import Cursors as Cursors
     from headgate.streams.read.entry_filters import resolve_entry_filters as resolve_entry_filters
+    from headgate.streams.read.held import HeldColumns as HeldColumns
+    from headgate.streams.read.held import held_columns as held_columns
     from headgate.streams.read.plan import ScanStats as ScanStats
     from headgate.streams.read.plan import find_parts as find_parts
     from headgate.streams.read.plan import survivors as survivors
@@ -29,6 +31,7 @@ else:
             "catalog": ["SegmentCatalog"],
             "cursors": ["Cursors"],
             "entry_filters": ["resolve_entry_filters"],
+            "held": ["HeldColumns", "held_columns"],
             "plan": ["ScanStats", "find_parts", "survivors"],
             "query": ["StreamQuery", "make_query"],
             "scan": ["Measurement", "OnCorrupt", "Scan", "measure", "sweep_segment"],

@@ -27,7 +27,7 @@ import pyarrow as pa
 from headgate.checks import check_flag, check_function, check_span
 from headgate.clock import now_us
 from headgate.columns import Record, decode_records
-from headgate.errors import StreamCorrupt, StreamOptionsError
+from headgate.errors import StreamClosed, StreamCorrupt, StreamOptionsError
 from headgate.file_watch import Watch
 from headgate.message import Message
 from headgate.streams.format import INDEX_SUFFIX, SEALED_SUFFIX
@@ -58,7 +58,15 @@ LONGEST_SLEEP: Final = 5.0  # seconds; in case the kernel misses a change
 
 
 class StreamConsumer(Iterator[Message]):
-    """The messages a query selects, in offset order."""
+    """The messages a query selects, in offset order.
+
+    with Stream.open("data/orders") as orders:
+        with orders.consume(cursor="billing") as consumer:
+            first = next(consumer)
+            consumer.commit()
+        with orders.consume(cursor="billing") as consumer:  # goes on behind what was committed
+            assert consumer.position == 1
+    """
 
     def __init__(
         self,
@@ -286,6 +294,17 @@ class StreamConsumer(Iterator[Message]):
         if self._cursor is None:
             raise StreamOptionsError('only a consumer with a name can commit: consume(cursor="…")')
         self._cursors.commit(self._cursor, self.position if position is None else position)
+
+    def seek(self, start: Start) -> None:
+        """Go on at another place, given as `start` of `consume`; the next `commit` stores it. For the consuming thread."""
+        with self._running:
+            if self._closed:
+                raise StreamClosed(f"{self._name} was closed")
+            position = resolve_start(start, self._catalog, self._clock)
+            self._passed = self._resolve(position) if names_offset(start) else position
+            self._buffer, self._decoded, self._rest = iter(()), None, None
+            self._last = self._last_in_batch = None
+            self._scan = self._scan_until(self._catalog.next_offset())
 
     def lag(self) -> int:
         """Return how many messages, matching or not, are ahead of the position."""

@@ -53,7 +53,13 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Scan(Iterator[pa.RecordBatch]):
-    """Record batches with an `offset` column, in offset order. Can be iterated once."""
+    """Record batches with an `offset` column, in offset order. Can be iterated once.
+
+    with Stream.open("data/orders") as orders:
+        scan = orders.scan("region = 'EU'", columns=["offset", "payload"])
+        assert scan.to_table().num_rows == 1
+        assert scan.stats.rows_matched == 1
+    """
 
     def __init__(
         self,

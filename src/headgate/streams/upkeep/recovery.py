@@ -27,9 +27,9 @@ from headgate.streams.format import (
     segment_files,
 )
 from headgate.streams.options import mend_options
+from headgate.streams.segments.bloom import ColumnOf
 from headgate.streams.segments.hot_chunk import DAMAGED, HotChunk
 from headgate.streams.segments.hot_index import (
-    ColumnOf,
     Entries,
     IndexShape,
     bare_entry,

@@ -45,7 +45,15 @@ SHORT_TEXT: Final = MAX_NAME_BYTES // 4  # a code point has at most four bytes
 
 
 class Producer:
-    """Publishes messages to one stream. A named producer never stores a publishing id twice."""
+    """Publishes messages to one stream. A named producer never stores a publishing id twice.
+
+    with Stream.open("data/orders") as orders, orders.producer("shop-1") as producer:
+        for number in (3, 4, 4):  # the second 4 as after a crash
+            producer.publish(b"order %d" % number, publishing_id=number)
+        producer.flush()  # now they are confirmed
+        assert producer.last_publishing_id == 4
+        assert orders.next_offset == 4
+    """
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ from headgate.forks import call_in_child
 from headgate.message import Message
 from headgate.streams.format import index_path, log_path
 from headgate.streams.options import StreamOptions
+from headgate.streams.outlines import Outlines
 from headgate.streams.segments.hot_chunk import MORE, ChunkMeta, encode_chunk
 from headgate.streams.segments.hot_index import IndexShape, index_entry
 from headgate.streams.segments.hot_log import create_hot_log
@@ -74,8 +75,11 @@ class Writer:
         self.maintaining = RLock()  # held while old segments are sealed or dropped
         # There is a full segment that retention has not looked at yet; the last writer may have left one.
         self.rolled = True
+        self.outlines = Outlines(directory)  # for the holder of `maintaining`
         self.pending = PendingMessages(options.chunk_messages, options.chunk_bytes)
-        self.on_pending: Callable[[], None] = lambda: None  # called when messages begin to wait
+        self.on_pending: Callable[[], None] = lambda: (
+            None
+        )  # called when messages begin to wait, or a segment is full
         self._taken_at = 0  # the offset of the first message that was taken out of `pending`
         self._appended_until = 0  # the offset behind the last appended chunk
         self._failed: StreamError | None = None  # for good
@@ -354,6 +358,7 @@ class Writer:
         with self._gate:
             old.close()
         self.rolled = True
+        self.on_pending()
 
     def _remove_segment(self, first_offset: int) -> None:
         """Remove the files of a failed roll: readers and the next writer would take them for the last segment."""

@@ -1,0 +1,76 @@
+"""The logs of a worker: lines for a person, or one JSON object per line for a log collector."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from typing import Literal as OneOf
+
+from headgate.errors import HeadgateError
+
+FORMATS: Final = ("text", "json")
+LEVELS: Final = ("debug", "info", "warning", "error")
+_TEXT: Final = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(processName)s %(name)s: %(message)s"
+# What every record has; whatever else it has was given as `extra`.
+_PLAIN: Final = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How a worker logs, in a form that can be sent to another process."""
+
+    format: OneOf["text", "json"] = "text"
+    level: str = "info"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("format", self.format, FORMATS),
+            ("level", self.level, LEVELS),
+        ):
+            if value not in known:
+                raise HeadgateError(f"the log {name} is one of {', '.join(known)}, not {value!r}")
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as a JSON object: time, level, logger, message, the `extra` facts, and the exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+        }
+        told |= {name: value for name, value in record.__dict__.items() if name not in _PLAIN}
+        if record.exc_info and record.exc_info[0] is not None:
+            told["exception"] = self.formatException(record.exc_info)
+        return json.dumps(told, ensure_ascii=False, default=str)
+
+
+@contextmanager
+def log_as(settings: LogSettings) -> Iterator[None]:
+    """Log to standard error while the block runs, records of the handler's own modules too; times are UTC."""
+    formatter = (
+        JsonFormatter()
+        if settings.format == "json"
+        else logging.Formatter(_TEXT, "%Y-%m-%dT%H:%M:%S")
+    )
+    formatter.converter = time.gmtime
+    stream = logging.StreamHandler(sys.stderr)
+    stream.setFormatter(formatter)
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers[:] = [stream]
+    root.setLevel(settings.level.upper())
+    try:
+        yield
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)

@@ -1,0 +1,85 @@
+"""What a worker does: which handler, for which queues, how many at a time, for how long, and how it retries."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from headgate.errors import HeadgateError
+from headgate.queues import Retry
+
+MessageHandler: TypeAlias = Callable[
+    [Any], object
+]  # takes a Delivery, or, if it is async, an AsyncDelivery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """The options of one worker, in a form that can be sent to another process."""
+
+    handler: str  # module:function
+    database: str
+    queues: tuple[str, ...]
+    filter: str | None = None
+    threads: int = 1  # of each process and queue; tasks, if the handler is async
+    batch: int = 1
+    lease: timedelta = timedelta(seconds=30)
+    timeout: timedelta | None = None
+    retry: Retry = field(default_factory=Retry)
+    once: bool = False
+    replaces_hung: bool = True  # whether another thread takes the place of one whose handler hangs
+    name: str = "worker"
+
+
+def load_handler(text: str) -> MessageHandler:
+    """The function that `module:function` names. The working directory is on the path, as it is for `python -m`."""
+    module_name, colon, path = text.partition(":")
+    if not colon or not module_name or not path:
+        raise HeadgateError(
+            f"a handler is written module:function, such as shop.orders:handle, not {text!r}"
+        )
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    found: Any = _load_module(module_name, text)
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise HeadgateError(
+                f"{text}: {getattr(found, '__name__', found)} has no {name!r}; check the spelling"
+            )
+        found = getattr(found, name)
+    if not callable(found):
+        raise HeadgateError(f"{text} is no function but {type(found).__name__}")
+    handler: MessageHandler = found
+    return handler
+
+
+def _load_module(name: str, text: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name is not None and (
+            name == problem.name or name.startswith(problem.name + ".")
+        ):
+            raise HeadgateError(
+                f"{text}: there is no module {problem.name!r} in {os.getcwd()} or on the path; start the worker where it is, "
+                "or set PYTHONPATH"
+            ) from problem
+        raise HeadgateError(f"{text}: importing {name} failed: {problem}; install it") from problem
+    except Exception as problem:
+        kind = type(problem).__name__
+        raise HeadgateError(
+            f"{text}: importing {name} failed: {kind}: {problem}; --debug prints the traceback"
+        ) from problem
+
+
+def is_async(handler: MessageHandler) -> bool:
+    """Whether calling the handler makes a coroutine."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004
+    )
