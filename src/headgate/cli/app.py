@@ -26,6 +26,7 @@ NOUNS: Final = {
     "stream": "Work with streams: create, publish, tail, scan, seal, verify, compact, replay.",
     "queue": "Work with queues: create, publish, claim, ack, inspect, pause, purge.",
     "sub": "Work with durable subscriptions.",
+    "schedule": "Work with schedules: messages published by a cron expression.",
     "pipeline": "Run pipelines on Spark: check, show, run.",
 }
 MORE_VERBS: Final = {  # of a noun, in modules of their own
