@@ -149,6 +149,8 @@ class Connection(asyncio.Protocol):
 
         def confirm() -> None:
             channel.commits -= 1
+            if channel.is_closing:
+                return
             # Publishes that needed no store waited for those that do, so that all are confirmed in order.
             is_last = not channel.commits and not channel.waits_for_store
             self.write(channel.make_confirms(channel.published if is_last else up_to))
@@ -401,7 +403,7 @@ class Connection(asyncio.Protocol):
                 self._let_go()
                 self.send(0, "connection.close-ok")
                 self._is_closing = True
-                self.broker.store.commit(self._hang_up)
+                self._close_later()  # the peer closes the socket, and may still be writing to it
             case "connection.close-ok":
                 self.transport.close()
             case "connection.update-secret":
@@ -430,6 +432,9 @@ class Connection(asyncio.Protocol):
             self.forget(channel)
 
     def forget(self, channel: Channel) -> None:
+        """A channel is closed on both sides; what it published and was not confirmed is not confirmed any more."""
+        channel.is_closing = True
+        self._unconfirmed.discard(channel)
         self.channels.pop(channel.number, None)
 
     # ---- closing
@@ -440,6 +445,7 @@ class Connection(asyncio.Protocol):
             self._method_ids = ids
             raise refusal
         channel.is_closing = True
+        self._unconfirmed.discard(channel)
         channel.arriving = None
         channel.close()
         code = CODES[next(kind for kind in type(refusal).__mro__ if kind in CODES)]
@@ -459,7 +465,7 @@ class Connection(asyncio.Protocol):
         self.send(0, "connection.close", code, reply_text(code, problem), *ids)
         self.flush()
         self._is_closing = True
-        asyncio.get_running_loop().call_later(CLOSING_S, self.transport.close)
+        self._close_later()
 
     def close(self, text: str) -> None:
         """Close the connection because the broker stops."""
@@ -474,9 +480,8 @@ class Connection(asyncio.Protocol):
         capabilities = self.client_properties.get("capabilities")
         return isinstance(capabilities, dict) and bool(capabilities.get(capability))
 
-    def _hang_up(self) -> None:
-        self.flush()
-        self.transport.close()
+    def _close_later(self) -> None:
+        asyncio.get_running_loop().call_later(CLOSING_S, self.transport.close)
 
     def _let_go(self) -> None:
         """Close all channels, and delete what belonged to the connection alone."""

@@ -235,6 +235,8 @@ class MemoryState:
                     delivery.reason = f"the lease ended after attempt {delivery.attempts}"
                 delivery.visible_at = now if ended else delivery.visible_at
                 count += 1
+        if count:
+            self._notify(frozenset({queue.info.id}))
         return count
 
     def _settle(
