@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from threading import Lock, RLock
 from types import TracebackType
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from headgate.checks import check_count, check_function, check_span
 from headgate.clock import now_us
@@ -37,6 +37,7 @@ from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.consumer import PostFilter, StreamConsumer
 from headgate.streams.read.cursors import Cursors
 from headgate.streams.read.entry_filters import EntryFilter, EntryFilters, resolve_entry_filters
+from headgate.streams.read.keywords import GroupOptions
 from headgate.streams.read.query import make_query
 from headgate.streams.read.scan import OnCorrupt, Scan, check_on_corrupt
 from headgate.streams.read.start import (
@@ -56,31 +57,6 @@ from headgate.streams.write.producer import FilterValue, Producer
 from headgate.streams.write.publishing_ids import check_producer_name, check_publishing_id
 from headgate.streams.write.staged import StagedFile
 from headgate.streams.write.writer import Writer, write_errors
-
-
-class ReadOptions(TypedDict, total=False):
-    """Keywords that `consume` and `scan` share."""
-
-    start: Start
-    filter_values: Iterable[str] | None
-    match_unfiltered: bool
-    entry_filter: EntryFilters
-    on_corrupt: OnCorrupt
-    on_lost: OnLost
-
-
-class ConsumeOptions(ReadOptions, total=False):
-    """Keywords of `consume`, without `follow` and `timeout`."""
-
-    post_filter: PostFilter | None
-    cursor: str | None
-
-
-class ScanOptions(ReadOptions, total=False):
-    """Keywords of `scan`."""
-
-    end: int | None
-    columns: Sequence[str] | None
 
 
 class Stream:
@@ -300,6 +276,41 @@ class Stream:
             sealed=self._sealed,
             on_corrupt=on_corrupt,
             on_lost=on_lost,
+        )
+
+    def join_group(
+        self,
+        group: str,
+        filter: FilterLike | None = None,
+        *,
+        follow: bool = False,
+        timeout: timedelta | None = None,
+        **options: Unpack[GroupOptions],
+    ) -> StreamConsumer:
+        """Return a consumer that shares the messages the filter selects with the other members of the group.
+
+        Members may be in any process. Each message reaches one of them, and again another one if that one is closed or dies
+        before it commits. In a share, messages are in offset order; between shares there is none. The group begins at `start`, and
+        goes on at its cursor, which is named like the group. The other options are those of `consume`.
+        """
+        self._check_open()
+        query = make_query(
+            filter,
+            filter_values=options.get("filter_values"),
+            match_unfiltered=options.get("match_unfiltered", False),
+            entry_filter=self._entry_filters(options.get("entry_filter")),
+        )
+        return StreamConsumer(
+            self.path,
+            query,
+            start=options.get("start", "first"),
+            follow=follow,
+            timeout=timeout,
+            post_filter=options.get("post_filter"),
+            sealed=self._sealed,
+            on_corrupt=options.get("on_corrupt", "error"),
+            on_lost=options.get("on_lost", "error"),
+            group=group,
         )
 
     def scan(
