@@ -222,11 +222,13 @@ def persist_queue(directory: Path) -> Iterator[Peer]:
 
 
 @contextmanager
-def huey(directory: Path) -> Iterator[Peer]:
+def huey(directory: Path, synchronous: str = "FULL") -> Iterator[Peer]:
     """Its storage: taking deletes, there is no lease."""
     from huey.storage import SqliteStorage
 
-    storage = SqliteStorage(filename=str(directory / "huey.db"), fsync=True)
+    directory.mkdir(exist_ok=True)
+    storage = SqliteStorage(filename=str(directory / "huey.db"))
+    storage.conn.execute(f"PRAGMA synchronous = {synchronous}")
 
     def put(count: int) -> None:
         for _ in range(count):

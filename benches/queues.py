@@ -1,4 +1,4 @@
-"""What a queue costs: with filters on a long queue, beside the queues people use, and until a consumer wakes.
+"""What a queue costs: with filters on a long queue, beside the queues people use, with several workers, and until one wakes.
 
     python benches/queues.py [--quick] [--json PATH] [--only PART] [--engine sqlite|postgres] [--rows N] [--url URL]
 
@@ -27,6 +27,7 @@ import queue_peers as peers
 from figures import RATE, TIMES, Recorder, at_least, at_most
 from queue_filters import filters_by_size
 from queue_growth import growth
+from queue_workers import workers
 from reports import options, recorded
 
 from headgate.check.postgres import private_server
@@ -56,7 +57,7 @@ FILTERS = {
 }
 FIRST = ("type LIKE 'z%' (none)", "undeclared, none")  # dear the first time only
 FILTERED = "headgate, filter"
-PARTS = ("peers", "wake", "cliffs", "growth", "filters")
+PARTS = ("peers", "workers", "wake", "cliffs", "growth", "filters")
 
 
 def headers_of(n: int) -> dict[str, Any]:
@@ -347,6 +348,7 @@ class Size(NamedTuple):
     singles: int  # a round
     rounds: int
     single_rounds: int  # many and short: else the disk's moods decide
+    worked: int  # a round and process
     wakes: int
     backlog: int
     stored: tuple[int, int, int]  # before a subscription begins
@@ -360,6 +362,7 @@ FULL = Size(
     singles=20,
     rounds=10,
     single_rounds=125,
+    worked=1_000,
     wakes=200,
     backlog=20_000,
     stored=(10_000, 50_000, 200_000),
@@ -372,6 +375,7 @@ QUICK = Size(
     singles=20,
     rounds=2,
     single_rounds=10,
+    worked=200,
     wakes=40,
     backlog=1_000,
     stored=(1_000, 2_000, 5_000),
@@ -391,6 +395,9 @@ def run(
                 chosen = {n: p for n, p in opened.items() if n in ("headgate", "litequeue, tx")}
                 rounds = min(size.rounds, 3)
                 compare(bench, engine, chosen, 100, 500, size.backlog, rounds=rounds)
+    if "workers" in parts:
+        files = place if engine == "sqlite" else None
+        workers(bench, engine, _apart(url, "workers"), files, size.worked, size.rounds)
     if "wake" in parts:
         wake(bench, engine, url, size.wakes)
     if "cliffs" in parts:

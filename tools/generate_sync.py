@@ -14,7 +14,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 QUEUES = ROOT / "src/headgate/queues"
-MODULES = ("consumer", "consumer_set", "database", "delivery", "outbox", "push", "queue", "wakeup")
+MODULES = (
+    "consumer",
+    "consumer_set",
+    "database",
+    "delivery",
+    "outbox",
+    "push",
+    "queue",
+    "scheduler",
+    "wakeup",
+)
 
 HEADER = "# Generated from headgate/queues/aio/{name} by tools/generate_sync.py: do not edit, run `make generate`.\n"
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headgate.queues.aio import AsyncOutbox as AsyncOutbox
     from headgate.queues.aio import AsyncQueue as AsyncQueue
     from headgate.queues.aio import AsyncRelay as AsyncRelay
+    from headgate.queues.aio import AsyncScheduler as AsyncScheduler
     from headgate.queues.aio import AsyncSubscription as AsyncSubscription
     from headgate.queues.aio import connect as connect
     from headgate.streams import AsyncProducer as AsyncProducer
@@ -35,6 +36,8 @@ else:
                 "AsyncOutbox",
                 "AsyncQueue",
                 "AsyncRelay",
+                "AsyncScheduler",
+                "AsyncScheduler",
                 "AsyncSubscription",
                 "connect",
             ],

@@ -36,6 +36,10 @@ HeadgateError
 │   ├── DatabaseUnavailable         the database cannot be reached; try again
 │   ├── DatabaseFull                the disk refused the bytes; nothing confirmed is lost
 │   └── DatabaseClosed              it was used after it was closed
+├── StoreError                      something is wrong with the files of a broker
+│   ├── StoreCorrupt                a file is not what a broker wrote
+│   ├── StoreLocked                 another broker uses the directory; names the holder
+│   └── StoreTooNew                 a newer Headgate wrote it
 ├── PipelineError (ValueError)      a pipeline file cannot be run; lists every problem with its place
 ├── SparkError                      something is wrong with a Spark source, sink or job
 │   ├── SparkOptionsError (ValueError)  an option of format("headgate") is unknown or cannot be used
@@ -338,6 +342,47 @@ class DatabaseFull(QueueError):
 
 class DatabaseClosed(QueueError):
     """A database was used after it was closed."""
+
+
+class StoreError(HeadgateError):
+    """Something is wrong with the files of a broker."""
+
+
+class StoreCorrupt(StoreError):
+    """A file is not what a broker wrote."""
+
+    def __init__(self, path: object, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(
+            f"{path} {problem}; restore it from a backup, or move it away to begin anew"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.path, self.problem)
+
+
+class StoreLocked(StoreError):
+    """Another broker uses the directory."""
+
+    def __init__(self, path: object, holder: str = "another process") -> None:
+        self.path, self.holder = path, holder
+        super().__init__(f"{path} is in use by {holder}; stop it, or give another directory")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.path, self.holder)
+
+
+class StoreTooNew(StoreError):
+    """A newer Headgate wrote the file."""
+
+    def __init__(self, path: object, found: int, known: int) -> None:
+        self.path, self.found, self.known = path, found, known
+        super().__init__(
+            f"{path} has format {found}, and this Headgate knows up to {known}; upgrade Headgate"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.path, self.found, self.known)
 
 
 class PipelineError(HeadgateError, ValueError):

@@ -1,4 +1,4 @@
-"""The guides as a user follows them: each Python block is a file of its own, each command a process of its own."""
+"""The guides as a user follows them: each Python block, or each page, is a file of its own, each command a process of its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ GUIDES = (
     "docs/tutorial.md",
     "docs/how-to/outbox-and-worker.md",
     "docs/how-to/tail-and-resume.md",
+    "docs/how-to/worker.md",
+)
+PAGES = (  # their blocks go on with the names of earlier blocks
+    "docs/how-to/filter-a-queue.md",
+    "docs/how-to/queues-beside-others.md",
+    "docs/how-to/streams-in-asyncio.md",
+    "docs/how-to/test-filters-in-ci.md",
+    "docs/reference/queues.md",
 )
 PATIENCE_S = 180
 
@@ -24,12 +32,30 @@ PATIENCE_S = 180
 def test_every_block_of_a_guide_runs_by_itself(document, tmp_path):
     for block in blocks(ROOT / document):
         match block.language:
-            case "python":
+            case "python" if not block.file_name:
                 run_file(block, tmp_path)
             case "console":
                 run_commands(block, tmp_path)
             case _:
                 block.write_file(tmp_path)
+
+
+@pytest.mark.parametrize("document", PAGES)
+def test_a_page_runs_as_one_program(document, tmp_path):
+    lines = ["import subprocess, sys"]
+    for block in blocks(ROOT / document):
+        if block.language == "python" and not block.file_name:
+            lines.append(block.text)
+        elif block.language == "console":
+            for _, arguments, exit_code, _ in commands(block):
+                call = f"subprocess.run([sys.executable, '-m', 'headgate', *{arguments}])"
+                lines.append(f"assert {call}.returncode == {exit_code}")
+        else:
+            block.write_file(tmp_path)
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(lines))
+    done = run([str(program)], tmp_path)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
 def run_file(block: Block, directory: Path) -> None:
@@ -51,3 +77,14 @@ def run(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[st
     return subprocess.run(
         command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
+
+
+def test_the_tests_of_the_guide_to_testing_pass_in_a_project_of_their_own(tmp_path):
+    found = [b for b in blocks(ROOT / "docs/how-to/test-your-code.md") if b.language == "python"]
+    plugins = [block.text for block in found if "pytest_plugins" in block.text]
+    program = "\n".join(block.text for block in found if "pytest_plugins" not in block.text)
+    (tmp_path / "conftest.py").write_text("\n".join(plugins))
+    (tmp_path / "test_shop.py").write_text(program)
+    done = run(["-m", "pytest", "-q", "-p", "no:cacheprovider"], tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert f"{program.count('def test_')} passed" in done.stdout

@@ -87,7 +87,7 @@ def connect(url: str, **options: Any) -> BlockingContext:
 def wrapped(loop: Loop, value: Any) -> Any:
     if isinstance(value, list):
         return [wrapped(loop, each) for each in value]
-    if isinstance(value, aio.AsyncConsumer | aio.AsyncRelay):
+    if isinstance(value, aio.AsyncConsumer | aio.AsyncRelay | aio.AsyncScheduler):
         return BlockingContext(loop, value)
     if hasattr(value, "__aiter__"):
         return iter(loop.collect(value))

@@ -200,7 +200,8 @@ def test_unfinished_files_of_a_crash_are_removed(path):
     write_more(path)
     names = {file.name for file in path.iterdir() if file.is_file()}
     options = {"stream.json", "stream.json.copy"}
-    assert names == {*options, "lock", f"{0:020d}.arrow", f"{60:020d}.log", f"{60:020d}.idx"}
+    others = {"lock", "cold.lock", "outlines"}
+    assert names == {*options, *others, f"{0:020d}.arrow", f"{60:020d}.log", f"{60:020d}.idx"}
     assert read(path) == MESSAGES
 
 

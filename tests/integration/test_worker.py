@@ -265,6 +265,17 @@ def test_several_queues_are_worked_on(work, db, orders, seen):
     assert {line.split()[0] for line in seen()} == {"mail", "order"}
 
 
+@each_kind
+def test_a_worker_publishes_what_is_scheduled(work, kind, db, orders, seen):
+    pytest.importorskip("cronsim")
+    db.schedule("tick", "* * * * * *", b"tick", queue="orders")
+    process = work(*kind)
+    wait_until(lambda: len(seen()) >= 2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
+    assert {line.split()[0] for line in seen()} == {"tick"}
+
+
 # ---- what an operator reads ----------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ NOUNS: Final = {
     "stream": "Work with streams: create, publish, tail, scan, seal, verify, compact, replay.",
     "queue": "Work with queues: create, publish, claim, ack, inspect, pause, purge.",
     "sub": "Work with durable subscriptions.",
+    "schedule": "Work with schedules: messages published by a cron expression.",
     "pipeline": "Run pipelines on Spark: check, show, run.",
 }
 MORE_VERBS: Final = {  # of a noun, in modules of their own
@@ -33,6 +34,7 @@ MORE_VERBS: Final = {  # of a noun, in modules of their own
     "queue": ("queue_messages", "queue_receipts"),
 }
 VERBS: Final = {  # these need no noun; the text is the first line of the command's docstring
+    "serve": "Run the broker: one process, one directory, AMQP 0-9-1.",
     "work": "Call a handler for each message of queues, until SIGTERM or Ctrl-C.",
     "explain": "Show how a filter is understood, and term by term which layer answers what.",
     "route": "Print who receives a message and, for every other binding, the first condition that failed.",

@@ -20,6 +20,7 @@ from headgate import insights, pipelines
 from headgate.cli.arguments import AsJson, Conf, Master, parse_conf, parse_size
 from headgate.cli.output import print_json, print_table, write_text
 from headgate.cli.stop_signals import watch_stop_signals
+from headgate.cli.supervision import supervise
 from headgate.errors import HeadgateError
 from headgate.insights import size_text
 
@@ -49,9 +50,19 @@ def run(
     metrics: Annotated[
         Path | None, typer.Option(help="Keep Prometheus metrics in this file.", metavar="FILE")
     ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(help="Serve Prometheus metrics on this port.", min=0)
+    metrics_address: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics-address",
+            "--metrics-port",
+            help="Serve Prometheus metrics here: a port of this machine, or host:port.",
+            metavar="ADDRESS",
+        ),
     ] = None,
+    restart: Annotated[
+        bool,
+        typer.Option("--restart", help="Start it again when it fails, after a pause that grows."),
+    ] = False,
 ) -> None:
     """Run a pipeline on Spark: every message arrives at its places exactly once.
 
@@ -64,12 +75,29 @@ def run(
     trigger: Trigger | None = "once" if once else "continuous" if continuous else None
     pipeline = pipelines.read_pipeline(file)
     pipeline = replace(pipeline, trigger=trigger or pipeline.trigger)
+    if restart:
+        insights.check_pipeline(
+            pipeline
+        )  # what the file gets wrong is reported once, and not repeated
+        raise typer.Exit(
+            supervise(
+                [
+                    *("pipeline", "run", str(file)),
+                    *(["--once"] if once else ["--continuous"] if continuous else []),
+                    *(["--master", master] if master else []),
+                    *(word for setting in conf or () for word in ("--conf", setting)),
+                    *(["--json"] if as_json else []),
+                    *(["--metrics", str(metrics)] if metrics else []),
+                    *(["--metrics-address", metrics_address] if metrics_address else []),
+                ]
+            )
+        )
     account = pipelines.Account(pipeline.name)
     started = time.monotonic()
     with ExitStack() as stack:
         show_batches = stack.enter_context(_open_display(account, as_json))
-        if metrics_port is not None:
-            stack.enter_context(_serve_metrics(account, metrics_port))
+        if metrics_address is not None:
+            stack.enter_context(_serve_metrics(account, metrics_address))
         settings = {**_java_settings(pipeline, master), **parse_conf(conf)}
         show_and_write = _write_metrics_too(show_batches, account, metrics)
         _run(pipeline, master, settings, account, show_and_write)
@@ -108,6 +136,7 @@ def _run(
 def _java_settings(pipeline: Pipeline, master: str | None) -> dict[str, str]:
     """Let Java compile quickly instead of well where it only passes descriptors on."""
     ours = isinstance(pipeline.source, pipelines.StreamSource | pipelines.QueueSource)
+    ours = ours and not pipeline.reading
     small = ours and (master or "local").startswith("local")
     return {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"} if small else {}
 
@@ -152,11 +181,13 @@ def _write_metrics_too(
 
 
 @contextmanager
-def _serve_metrics(account: Account, port: int) -> Iterator[None]:
+def _serve_metrics(account: Account, address: str) -> Iterator[None]:
+    from headgate.metrics import parse_address
     from headgate.spark.pipeline import serve_metrics
 
-    with serve_metrics(account, port) as bound:
-        typer.echo(f"metrics: http://127.0.0.1:{bound}/metrics", err=True)
+    host, port = parse_address(address)
+    with serve_metrics(account, port, host) as bound:
+        typer.echo(f"metrics: http://{host}:{bound}/metrics", err=True)
         yield
 
 

@@ -111,6 +111,12 @@ def work(
             metavar="[HOST:]PORT",
         ),
     ] = None,
+    schedules: Annotated[
+        bool,
+        typer.Option(
+            help="Publish what is due of the schedules in the database, too; not with --once."
+        ),
+    ] = True,
     name: Annotated[
         str, typer.Option(help="Under which `headgate queue stats` shows what it did.")
     ] = "worker",
@@ -138,6 +144,7 @@ def work(
             parse_duration(retry_first), retry_factor, parse_duration(retry_most), retry_jitter
         ),
         once=once,
+        schedules=schedules,
         name=name,
     )
     logs = worker.LogSettings(log_format, log_level)  # type: ignore[arg-type]  # refused if unknown

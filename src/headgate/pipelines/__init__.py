@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from headgate.pipelines.definition import FAIL as FAIL
     from headgate.pipelines.definition import STATES as STATES
     from headgate.pipelines.definition import FormatSource as FormatSource
+    from headgate.pipelines.definition import PayloadColumns as PayloadColumns
     from headgate.pipelines.definition import Pipeline as Pipeline
     from headgate.pipelines.definition import QueueSource as QueueSource
+    from headgate.pipelines.definition import Reading as Reading
     from headgate.pipelines.definition import Sink as Sink
     from headgate.pipelines.definition import Source as Source
+    from headgate.pipelines.definition import SqlStep as SqlStep
     from headgate.pipelines.definition import StreamSource as StreamSource
     from headgate.pipelines.definition import Trigger as Trigger
     from headgate.pipelines.definition import parse_states as parse_states
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from headgate.pipelines.places import NOWHERE as NOWHERE
     from headgate.pipelines.places import DirectoryPlace as DirectoryPlace
     from headgate.pipelines.places import QueuePlace as QueuePlace
+    from headgate.pipelines.places import SparkPlace as SparkPlace
     from headgate.pipelines.places import canonical_location as canonical_location
     from headgate.pipelines.places import is_queue as is_queue
     from headgate.pipelines.places import is_same_location as is_same_location
@@ -55,11 +59,14 @@ else:
                 "DEAD_LETTER",
                 "FAIL",
                 "FormatSource",
+                "PayloadColumns",
                 "Pipeline",
                 "QueueSource",
                 "STATES",
+                "Reading",
                 "Sink",
                 "Source",
+                "SqlStep",
                 "StreamSource",
                 "Trigger",
                 "parse_states",
@@ -71,6 +78,7 @@ else:
                 "DirectoryPlace",
                 "NOWHERE",
                 "QueuePlace",
+                "SparkPlace",
                 "canonical_location",
                 "is_queue",
                 "is_same_location",

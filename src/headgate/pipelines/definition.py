@@ -26,6 +26,41 @@ _ALL: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
+class PayloadColumns:
+    """How payloads are decoded: each field of the schema becomes a column, a header of the message.
+
+    `schema` is columns for json, the JSON text or the file (.avsc) of a schema for avro, and FILE.desc#Message for protobuf.
+    """
+
+    format: OneOf["json", "avro", "protobuf"]
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class SqlStep:
+    """A SQL query over the messages so far, which it calls `messages`."""
+
+    sql: str
+    watermark: tuple[str, str] | None = None  # a column and a delay
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What becomes of rows between the source and the exchange."""
+
+    schema: str | None = None  # headers of a stream or queue as columns, for the steps
+    payload: PayloadColumns | None = None
+    casts: NamePairs = ()  # (column, type)
+    steps: tuple[SqlStep, ...] = ()
+    malformed: str | None = (
+        None  # of a stream or queue: what to do with a payload that cannot be decoded
+    )
+
+    def __bool__(self) -> bool:
+        return self != Reading()
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSource:
     """One or several Headgate streams."""
 
@@ -76,6 +111,7 @@ class Sink:
     queue: str
     to: str
     layout: TableLayout | None = None  # of Parquet files; None: all parts of a message
+    options: NamePairs = ()  # of a format that Spark writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +125,7 @@ class Pipeline:
     sinks: tuple[Sink, ...]
     checkpoint: Path
     topology: Topology = field(compare=False, repr=False)
+    reading: Reading = field(default_factory=Reading)
     dead_letter: str | None = None
     trigger: Trigger = "continuous"
     max_messages_per_trigger: int | None = None
@@ -98,7 +135,8 @@ class Pipeline:
     @property
     def malformed(self) -> str:
         """What to do with a malformed record: nothing is lost unless the file says so."""
-        own = self.source.malformed if isinstance(self.source, FormatSource) else None
+        source = self.source
+        own = source.malformed if isinstance(source, FormatSource) else self.reading.malformed
         return own or (FAIL if self.dead_letter is None else DEAD_LETTER)
 
     def places(self) -> tuple[str, ...]:
@@ -109,6 +147,10 @@ class Pipeline:
     def layout_of(self, place: str) -> TableLayout | None:
         """The layout of a place; None where no sink gives one."""
         return next((sink.layout for sink in self.sinks if sink.to == place and sink.layout), None)
+
+    def options_of(self, place: str) -> NamePairs:
+        """The options of a place that Spark writes."""
+        return next((sink.options for sink in self.sinks if sink.to == place), ())
 
     def outlets(self) -> dict[str, tuple[int, ...]]:
         """For each queue the numbers of its places."""

@@ -8,8 +8,10 @@
                     malformed = "dead-letter" | "fail" | "drop"
     [exchange]      type, name, alternate; [[exchange]] for several, the first is the one messages enter
                     or, instead of it, topology = "topology.toml" and exchange = "orders" above all tables
+    [[step]]        sql, watermark; and payload, payload_schema, casts of [source]: `pipelines/reading`
     [[binding]]     queue (or exchange), key, arguments, filter, and the other words of a topology file
     [[sink]]        queue, to; of parquet:… also schema, partition_by and compact_after
+                    or format = "delta", path or table, options, schema, partition_by
     [dead_letter]   to: where unroutable messages go
 
 Paths are relative to the file. What needs a look at streams, databases and checkpoints is in `spark/pipeline/checks`.
@@ -41,6 +43,7 @@ from headgate.pipelines.definition import (
 )
 from headgate.pipelines.layout import TableLayout, parse_layout
 from headgate.pipelines.places import (
+    SparkPlace,
     absolute_path,
     absolute_place,
     is_queue,
@@ -48,20 +51,22 @@ from headgate.pipelines.places import (
     place_kind,
     queue_place,
 )
+from headgate.pipelines.reading import READING_KEYS, read_reading
 from headgate.pipelines.routes import Routes, check_partners, read_routes
 from headgate.pipelines.sources import bytes_option, messages_option
 from headgate.pipelines.tables import Problems, TomlTable
 from headgate.streams.read import parse_start
 
 TABLES: Final = (
-    "pipeline", "source", "exchange", "topology", "binding", "sink", "dead_letter",
+    "pipeline", "source", "step", "exchange", "topology", "binding", "sink", "dead_letter",
 )  # fmt: skip
 PARTS: Final = ("payload", *SYS_KINDS)
 _LOSS: Final = "fail_on_data_loss"
-_STREAM_KEYS: Final = ("stream", "filter", "start", _LOSS)
-_QUEUE_KEYS: Final = ("queue", "states", "filter", _LOSS)
+_STREAM_KEYS: Final = ("stream", "filter", "start", "schema", _LOSS, "malformed", *READING_KEYS)
+_QUEUE_KEYS: Final = ("queue", "states", "filter", "schema", _LOSS, "malformed", *READING_KEYS)
 _FORMAT_KEYS: Final = (
     "format", "path", "schema", "options", "columns", "headers", "filter", "malformed",
+    *READING_KEYS,
 )  # fmt: skip
 _SETTINGS: Final = (
     "name", "checkpoint", "trigger", "max_messages_per_trigger", "max_bytes_per_trigger", "partitions",
@@ -92,9 +97,11 @@ def pipeline_of(document: dict[str, Any], file: Path) -> Pipeline:
     routes = read_routes(document, base, problems)
     sinks = _sinks(document, base, problems)
     dead_letter = _dead_letter(document, base, problems)
-    if isinstance(source, FormatSource) and source.malformed == DEAD_LETTER and not dead_letter:
-        problems.add("[dead_letter]", 'malformed = "dead-letter" needs it; add to = "stream:…"')
     settings = _settings(document, file, base, problems, source)
+    reading = settings["reading"] = read_reading(document, base, problems, source)
+    malformed = source.malformed if isinstance(source, FormatSource) else reading.malformed
+    if malformed == DEAD_LETTER and not dead_letter:
+        problems.add("[dead_letter]", 'malformed = "dead-letter" needs it; add to = "stream:…"')
     check_partners(routes, sinks, problems)
     if problems.texts or source is None or routes is None:
         raise PipelineError(str(file), tuple(problems.texts))
@@ -237,19 +244,46 @@ def _sinks(document: dict[str, Any], base: Path, problems: Problems) -> tuple[Si
         _sink(TomlTable(s, f"[[sink]] {n}", problems), base) for n, s in enumerate(sinks, 1)
     )
     for to in {sink.to for sink in found if sink.to}:
-        if len({sink.layout for sink in found if sink.to == to}) > 1:
-            problems.add(
-                "[[sink]]",
-                f"two sinks write to {to} with different schema, partition_by or compact_after",
-            )
+        if len({(sink.layout, sink.options) for sink in found if sink.to == to}) > 1:
+            problems.add("[[sink]]", f"two sinks write to {to} with different settings")
     return found
 
 
 def _sink(table: TomlTable, base: Path) -> Sink:
+    if "format" in table:
+        return _format_sink(table, base)
     table.allow_only("queue", "to", *_LAYOUT_KEYS)
     queue = table.required_text("queue", '"orders"')
     to = _place(table, queue, base)
     return Sink(queue, to, _layout(table, to))
+
+
+def _format_sink(table: TomlTable, base: Path) -> Sink:
+    """A sink of a format that Spark writes."""
+    table.allow_only("queue", "format", "path", "table", "options", "schema", "partition_by")
+    queue, format = (
+        table.required_text("queue", '"orders"'),
+        table.required_text("format", '"delta"'),
+    )
+    path, name = table.text("path"), table.text("table")
+    if path is not None and name is not None:
+        table.add_problem("give path or table, and not both")
+    if format and not re.fullmatch(r"[\w.]+", format):
+        table.add_problem(f"format is the name of one that Spark writes, not {format!r}")
+    place = SparkPlace(
+        format,
+        "path" if path is not None else "table" if name is not None else "queue",
+        absolute_path(path, base) if path is not None else name if name is not None else queue,
+    )
+    options = table.table("options").values.items()
+    layout = _layout(table, "parquet:")
+    if layout is not None and layout.partition_names() != layout.partition_by:
+        table.add_problem(
+            "partition_by: name columns; let a step make the day: to_date(timestamp) AS day"
+        )
+    return Sink(
+        queue, place.text, layout, tuple((key, _option_text(value)) for key, value in options)
+    )
 
 
 def _layout(table: TomlTable, to: str) -> TableLayout | None:

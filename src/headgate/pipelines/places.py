@@ -5,6 +5,7 @@ queue:sqlite:///orders.db#eu-high        a queue in a database; the sink's own q
 queue:postgresql://user@host/db#eu-high  a database on a server; ?schema=… where it is not `headgate`
 parquet:out/orders                       Parquet files
 none:                                    counted, and not kept: only in a pipeline file
+spark:delta:path:/data/orders            what Spark writes: only inside, made of format = "delta" and path in a pipeline file
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headgate.queues import (
     tables_key,
 )
 
-PlaceKind: TypeAlias = OneOf["stream", "queue", "parquet", "none"]
+PlaceKind: TypeAlias = OneOf["stream", "queue", "parquet", "none", "spark"]
 
 NOWHERE: Final = "none:"
 _KINDS: Final[dict[str, PlaceKind]] = {
@@ -34,6 +35,7 @@ _KINDS: Final[dict[str, PlaceKind]] = {
     "queue": "queue",
     "parquet": "parquet",
     "none": "none",
+    "spark": "spark",
 }
 _EXAMPLES: Final[dict[PlaceKind, str]] = {
     "stream": "stream:data/orders",
@@ -71,6 +73,19 @@ class QueuePlace:
         return f"queue:{hide_credentials(self.url)}#{self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class SparkPlace:
+    """What a format of Spark writes to: a path, a table, or what its options name, for the messages of one queue."""
+
+    format: str
+    kind: OneOf["path", "table", "queue"]
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"spark:{self.format}:{self.kind}:{self.name}"
+
+
 # ---- parsing -----------------------------------------------------------------------------------------
 
 
@@ -85,9 +100,17 @@ def is_queue(text: str) -> bool:
     return place_kind(text) == "queue"
 
 
-def parse_place(text: str, queue: str = "") -> DirectoryPlace | QueuePlace:
+def parse_place(text: str, queue: str = "") -> DirectoryPlace | QueuePlace | SparkPlace:
     """Parse a place that keeps messages; `queue` is the queue's name where the text gives none."""
     kind, rest = _split_place(text)
+    if kind == "spark":
+        format, _, target = rest.partition(":")
+        target_kind, _, name = target.partition(":")
+        if target_kind not in ("path", "table", "queue") or not format:
+            raise SparkOptionsError(
+                f'{text!r} is no place; write format = "{format or "delta"}" and path in [[sink]] of a pipeline file'
+            )
+        return SparkPlace(format, target_kind, name)  # type: ignore[arg-type]  # refused above
     if kind == "none":
         raise SparkOptionsError(f"{text!r} keeps no messages; {_PLACE_HINT}")
     if kind == "queue":
@@ -103,6 +126,8 @@ def absolute_place(text: str, queue: str, base: Path) -> str:
     kind, rest = _split_place(text, hint=f"{_PLACE_HINT}, or none:")
     if kind == "none":
         return text
+    if kind == "spark":
+        raise SparkOptionsError(f'{text!r}: write format = "delta" and path = "…" instead of to')
     return f"{kind}:{_absolute_queue(rest, queue, base) if kind == 'queue' else absolute_path(rest, base)}"
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headgate.queues.engine import Publication as Publication
     from headgate.queues.engine import QueueInfo as QueueInfo
     from headgate.queues.engine import QueueStats as QueueStats
+    from headgate.queues.engine import ScheduleState as ScheduleState
     from headgate.queues.engine import SqlValue as SqlValue
     from headgate.queues.engine import State as State
     from headgate.queues.engine import Usage as Usage
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from headgate.queues.outbox_table import ParkedEntry as ParkedEntry
     from headgate.queues.queue import Queue as Queue
     from headgate.queues.queue import Subscription as Subscription
+    from headgate.queues.scheduler import Scheduler as Scheduler
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -66,6 +68,7 @@ else:
                 "Publication",
                 "QueueInfo",
                 "QueueStats",
+                "ScheduleState",
                 "SqlValue",
                 "DeliverySnapshot",
                 "State",
@@ -74,5 +77,6 @@ else:
             "outbox": ["Outbox", "Relay"],
             "outbox_table": ["ParkedEntry"],
             "queue": ["Queue", "Subscription"],
+            "scheduler": ["Scheduler"],
         },
     )

@@ -12,12 +12,22 @@ from typing import Any, Unpack
 from headgate.clock import Clock
 from headgate.filters import FilterLike
 from headgate.message import HeaderValue, Message, MessageDetails
-from headgate.queues import arguments, declarations
-from headgate.queues.engine import Access, Engine, Publication, QueueInfo, SubscriptionStart
+from headgate.queues import arguments, declarations, schedules
+from headgate.queues.engine import (
+    Access,
+    Engine,
+    MissedRuns,
+    Publication,
+    QueueInfo,
+    Schedule,
+    ScheduleState,
+    SubscriptionStart,
+)
 from headgate.queues.engines import ConnectOptions, Synchronous, open_engine
 from headgate.queues.outbox import FileSource, Outbox, Relay, TableSource
 from headgate.queues.push import Callbacks
 from headgate.queues.queue import Queue, Subscription
+from headgate.queues.scheduler import Scheduler
 
 
 def connect(
@@ -192,6 +202,64 @@ class Database:
         """Moves what is committed in this database's outbox, or in that of your SQLite file, into the queues."""
         source = TableSource(self.engine) if file is None else FileSource(file, self.engine)
         return Relay(source, poll=poll)
+
+    # -- schedules --
+
+    def schedule(
+        self,
+        name: str,
+        cron: str,
+        payload: bytes | Message = b"",
+        *,
+        queue: str | None = None,
+        topic: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        priority: int = 0,
+        group: str | None = None,
+        timezone: str = "UTC",
+        missed: MissedRuns = "one",
+        **fields: Unpack[MessageDetails],
+    ) -> None:
+        """Publish a message repeatedly, while a scheduler or a worker runs; a schedule of that name is changed.
+
+        cron      minute, hour, day, month, weekday: "30 4 * * 1-5"; with seconds before them; or "@hourly", "@daily", …
+        queue     where to publish; without it, to all subscriptions that match
+        missed    of runs that were due while no scheduler ran: skip them, make up for all by one, or publish all
+        The message has the headers schedule, scheduled_at (microseconds since 1970) and missed_runs.
+        """
+        publication = arguments.publication(
+            payload,
+            topic=topic,
+            headers=headers,
+            priority=priority,
+            delay=None,
+            dedup_key=None,
+            group=group,
+            default_topic=queue or "",
+            fields=fields,
+        )
+        schedule = Schedule(
+            name=arguments.storable_text("the name of a schedule", name),
+            cron=cron,
+            timezone=timezone,
+            missed=missed,
+            queue=queue,
+            publication=publication,
+        )
+        self.engine.run(schedules.declare(self._operations, schedule))
+
+    def schedules(self) -> list[ScheduleState]:
+        """All schedules by name: when they run next, and what became of their runs."""
+        states, _ = self.engine.run(self._operations.schedules())
+        return states
+
+    def delete_schedule(self, name: str) -> bool:
+        """Delete a schedule; whether there was one."""
+        return self.engine.run(self._operations.delete_schedule(name))
+
+    def scheduler(self, *, poll: timedelta = timedelta(seconds=5)) -> Scheduler:
+        """Publishes what is due while it is open: `with db.scheduler(): …`. `headgate work` has one."""
+        return Scheduler(self.engine, poll=poll)
 
     # -- closing --
 

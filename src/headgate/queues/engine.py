@@ -276,6 +276,33 @@ class IndexAdvice:
     residual: tuple[str, ...] = ()  # the parts that only Python can evaluate, and why
 
 
+MissedRuns: TypeAlias = OneOf["skip", "one", "all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What is published, where, and when."""
+
+    name: str
+    cron: str
+    timezone: str = "UTC"
+    missed: MissedRuns = "one"
+    queue: str | None = None  # None: to all subscriptions that match
+    publication: Publication = Publication(Message())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleState:
+    """A schedule, when it runs next (microseconds since 1970 UTC), and what became of its runs so far."""
+
+    schedule: Schedule
+    next_at: int
+    last_at: int | None = None  # the time of the last run that was published
+    runs: int = 0
+    missed_runs: int = 0  # that were not published: the scheduler came too late
+    problem: str | None = None  # why the last run could not be published
+
+
 SubscriptionStart: TypeAlias = OneOf["next", "first"]
 # Create the database unless it exists, change an existing one, or only read it.
 Access: TypeAlias = OneOf["create", "change", "look"]
@@ -462,6 +489,37 @@ class Operations(Protocol):
 
     def advise(self, queue: QueueInfo, filter: Filter) -> Operation[IndexAdvice]:
         """Explain a claim with this filter, and advise which headers to declare."""
+        ...
+
+    # -- transactions, schedules --
+
+    def atomically(self, body: Callable[[], Operation[T]]) -> Operation[T]:
+        """Run the operations of which `body` consists in one transaction."""
+        ...
+
+    def schedules(self, name: str | None = None) -> Operation[tuple[list[ScheduleState], int]]:
+        """All schedules, or the one of that name; and the time: microseconds since 1970 UTC."""
+        ...
+
+    def due_schedules(self, limit: int) -> Operation[tuple[list[ScheduleState], int]]:
+        """Schedules that are due, locked until the end of the transaction; and the time. Without those that another
+        transaction has locked."""
+        ...
+
+    def next_schedule(self) -> Operation[int | None]:
+        """Microseconds until the next run, 0 if one is due; None without schedules."""
+        ...
+
+    def declare_schedule(self, schedule: Schedule, next_at: int) -> Operation[None]:
+        """Insert or change a schedule; one that is there keeps its next run, unless its times change."""
+        ...
+
+    def note_run(self, state: ScheduleState) -> Operation[None]:
+        """Store what became of the runs of a schedule."""
+        ...
+
+    def delete_schedule(self, name: str) -> Operation[bool]:
+        """Delete a schedule; whether there was one."""
         ...
 
 

@@ -70,6 +70,7 @@ class ExchangeIndex(ABC):
     """
 
     recall: Callable[[Routable], RouteAnswer | None] | None = None
+    by_key = False  # whether its members depend on nothing but the topic
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
@@ -162,6 +163,8 @@ class ExchangeIndex(ABC):
 
 class KeyedIndex(ExchangeIndex, ABC):
     """Members under the key of their binding; bindings with a filter on top share one gate per key."""
+
+    by_key = True
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)

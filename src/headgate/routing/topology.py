@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
 from headgate.errors import (
     NotPermitted,
-    RoutingError,
-    TopologyError,
     UnknownExchange,
     UnknownQueue,
 )
@@ -37,6 +35,7 @@ from headgate.routing.bindings import (
     parse_filter,
 )
 from headgate.routing.changes import ChangeLock, pause_collector
+from headgate.routing.choosing import EXCHANGE_INDEXES
 from headgate.routing.declarations import (
     DEFAULT,
     RESERVED,
@@ -50,13 +49,11 @@ from headgate.routing.declarations import (
     make_queue,
 )
 from headgate.routing.definitions import read_definitions, write_definitions
-from headgate.routing.definitions.document import Definitions, Located
-from headgate.routing.exchanges import INDEXES, DefaultIndex, ExchangeIndex
+from headgate.routing.definitions.document import Definitions, perform_all
+from headgate.routing.exchanges import DefaultIndex, ExchangeIndex
 from headgate.routing.explain import Explained, explain_bindings
+from headgate.routing.incoming import Incoming, add_incoming, list_incoming, remove_incoming
 from headgate.routing.values import Envelope
-
-# The bindings to a queue or an exchange: none, one as most have, or several.
-Incoming: TypeAlias = Binding | dict[Binding, None] | None
 
 
 class Topology:
@@ -85,6 +82,8 @@ class Topology:
         self._indexes: dict[str, ExchangeIndex] = {DEFAULT: default}
         self._public = dict(self._indexes)  # the exchanges one may publish to
         self._exchanges: dict[str, Incoming] = {}  # every exchange, and the bindings to it
+        # Called for each binding and exchange that is removed, also when it goes with another; not pickled.
+        self.on_removal: Callable[[Binding | Exchange], None] | None = None
         for name, type in STANDARD.items():
             self._add_exchange(Exchange(name, type))
 
@@ -246,6 +245,17 @@ class Topology:
                 return answer
         return self._route_locked(exchange, message, moment, answer)  # type: ignore[arg-type]
 
+    def route_key(self, exchange: str, topic: str) -> Routed | None:
+        """Where every message with this topic goes; None if that depends on more than its topic."""
+        with self._lock:
+            index = self._find_public(exchange)
+            envelope = Envelope(topic)
+            return (
+                self._walk(index, index.find(envelope), envelope, by_key=True)
+                if index.by_key
+                else None
+            )
+
     def route_batch(self, exchange: str, batch: pa.RecordBatch) -> RoutedBatch:
         """Where each row of the batch goes; its columns are named as in `headgate.columns.names`."""
         with self._lock:
@@ -260,7 +270,7 @@ class Topology:
         with self._lock:
             routed = self.route(exchange, message)
             passed = [self._indexes[name] for name in routed.via]
-            return Explained(routed, tuple(explain_bindings(passed, message)))  # type: ignore[arg-type]
+            return Explained(routed, tuple(explain_bindings(passed, message, routed)))  # type: ignore[arg-type]
 
     def validate(self) -> list[TopologyProblem]:
         """What is declared and has no effect: missing alternates, bindings that never match."""
@@ -274,10 +284,14 @@ class Topology:
 
     # ---- looking
 
+    def exchange(self, name: str) -> Exchange | None:
+        """The exchange of this name, if there is one."""
+        return index.exchange if (index := self._indexes.get(name)) else None
+
     @property
     def exchanges(self) -> Mapping[str, Exchange]:
         with self._lock:
-            return {name: index.exchange for name, index in self._indexes.items()}
+            return {name: i.exchange for name, i in self._indexes.items()}
 
     @property
     def queues(self) -> Mapping[str, QueueDeclaration]:
@@ -296,7 +310,7 @@ class Topology:
     def __len__(self) -> int:
         """How many bindings there are."""
         with self._lock:
-            return sum(len(index.bindings) for index in self._indexes.values())
+            return sum(len(i.bindings) for i in self._indexes.values())
 
     # ---- files
 
@@ -314,10 +328,10 @@ class Topology:
         """Declare and bind all; an entry that is refused is named."""
         topology = cls()
         with pause_collector():
-            _perform(topology.declare_exchange, definitions.exchanges)
-            _perform(topology.declare_queue, definitions.queues)
+            perform_all(topology.declare_exchange, definitions.exchanges)
+            perform_all(topology.declare_queue, definitions.queues)
             with topology._bulk(topology._indexes.keys()):
-                _perform(topology._bind, definitions.bindings)
+                perform_all(topology._bind, definitions.bindings)
         return topology
 
     def definitions(self) -> Definitions:
@@ -362,19 +376,25 @@ class Topology:
             index = self._find_public(exchange)
             if answer is None or moment is not self._changes.moment:
                 answer = index.find(message)
-            return answer if type(answer) is Routed else self._walk(index, answer, message)
+            return answer if type(answer) is Routed else self._walk(index, answer, message)  # type: ignore[return-value]
 
-    def _walk(self, start: ExchangeIndex, answer: RouteAnswer, message: Routable) -> Routed:
-        """Follow the answer of the first exchange through all exchanges the message reaches."""
+    def _walk(
+        self, start: ExchangeIndex, answer: RouteAnswer, message: Routable, by_key: bool = False
+    ) -> Routed | None:
+        """Follow the answer of the first exchange; with `by_key` return None where more than the topic decides."""
         queues: Set[str] = frozenset()
         seen = {start.exchange.name}
         work = [start]
         for index in work:  # which grows
             if index is not start:
+                if by_key and not index.by_key:
+                    return None
                 answer = index.find(message)
             if isinstance(answer, Routed):
                 queues = merge(queues, answer.queues)
                 continue
+            if by_key and (answer.gates or answer.checks):
+                return None
             reached, onward = answer.resolve(message)
             queues = merge(queues, reached)
             if not reached and not onward and index.exchange.alternate is not None:
@@ -386,8 +406,7 @@ class Topology:
         return Routed(queues, not queues, tuple(index.exchange.name for index in work))
 
     def _add_exchange(self, exchange: Exchange) -> None:
-        index = INDEXES[exchange.type](exchange)
-        self._indexes[exchange.name] = index
+        self._indexes[exchange.name] = index = EXCHANGE_INDEXES[exchange.type](exchange)
         self._exchanges[exchange.name] = None
         if not exchange.internal:
             self._public[exchange.name] = index
@@ -400,6 +419,8 @@ class Topology:
             self._remove_binding(binding)
         del self._indexes[name]
         self._public.pop(name, None)
+        if self.on_removal:
+            self.on_removal(index.exchange)
         self._delete_bindings(self._exchanges.pop(name))
         return True
 
@@ -430,7 +451,7 @@ class Topology:
             if type(given_filter) is not str:
                 binding = binding.with_filter(text)
         if index.bind(binding, tree):
-            _add_incoming(targets, binding)
+            add_incoming(targets, binding)
         return binding
 
     def _delete_binding(self, binding: Binding) -> bool:
@@ -446,39 +467,18 @@ class Topology:
         if index is None or not index.unbind(binding):
             return False
         targets = self._targets(binding)
-        incoming = targets.get(binding.destination)  # None where the target is being deleted
-        if isinstance(incoming, dict):
-            del incoming[binding]
-        if incoming in (binding, {}):
-            targets[binding.destination] = None
+        remove_incoming(targets, binding)
+        if self.on_removal is not None:
+            self.on_removal(binding)
         return True
 
     def _delete_bindings(self, incoming: Incoming) -> None:
         """Delete the bindings to a queue or an exchange that was deleted."""
-        for binding in list(incoming) if isinstance(incoming, dict) else [incoming]:
-            if binding is not None:
-                self._delete_binding(binding)
+        for binding in list_incoming(incoming):
+            self._delete_binding(binding)
 
     def _targets(self, binding: Binding) -> dict[str, Incoming]:
         return self._queues if binding.kind == "queue" else self._exchanges
-
-
-def _add_incoming(targets: dict[str, Incoming], binding: Binding) -> None:
-    incoming = targets[binding.destination]
-    if incoming is None:
-        targets[binding.destination] = binding
-    elif isinstance(incoming, dict):
-        incoming[binding] = None
-    else:
-        targets[binding.destination] = {incoming: None, binding: None}
-
-
-def _perform(step: Callable[..., object], entries: list[Located]) -> None:
-    for where, keywords in entries:
-        try:
-            step(**keywords)
-        except (RoutingError, TypeError) as problem:
-            raise TopologyError(f"{where}: {problem}") from problem
 
 
 def _rebuild(
@@ -496,5 +496,5 @@ def _rebuild(
     with topology._bulk(topology._indexes.keys()):
         for binding, tree in bindings:
             if topology._indexes[binding.source].bind(binding, tree):
-                _add_incoming(topology._targets(binding), binding)
+                add_incoming(topology._targets(binding), binding)
     return topology

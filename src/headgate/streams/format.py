@@ -7,6 +7,7 @@
     <first offset, 20 digits>.arrow  sealed segment; hides a hot segment with this first offset
     <first>-<next offset>.cold       the manifest of a cold segment, whose data is a Parquet file; hides the segments it covers
     cold/                            the Parquet files, unless they are kept elsewhere
+    outlines                         what is known of every full segment as a whole; rebuilt from the segments when lost
     inbox/                           deposits of processes without the writer lock, waiting to be adopted; staged/ holds files they name
     cursors.db                       the positions of named consumers
 
@@ -48,6 +49,7 @@ INDEX_SUFFIX: Final = ".idx"
 SEALED_SUFFIX: Final = ".arrow"
 COLD_SUFFIX: Final = ".cold"
 COLD_DIRECTORY: Final = "cold"
+OUTLINES_FILE: Final = "outlines"
 
 
 def log_path(directory: Path, first_offset: int) -> Path:
@@ -64,6 +66,20 @@ def sealed_path(directory: Path, first_offset: int) -> Path:
 
 def cold_path(directory: Path, first_offset: int, next_offset: int) -> Path:
     return directory / f"{first_offset:020d}-{next_offset:020d}{COLD_SUFFIX}"
+
+
+TIERS: Final = (LOG_SUFFIX, SEALED_SUFFIX, COLD_SUFFIX)
+
+
+def segment_name(tier: int, first_offset: int, next_offset: int) -> str:
+    """Return the name of a segment's file; the tier is a position in TIERS."""
+    suffix = TIERS[tier]
+    bounds = (
+        f"{first_offset:020d}-{next_offset:020d}"
+        if suffix == COLD_SUFFIX
+        else f"{first_offset:020d}"
+    )
+    return bounds + suffix
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -210,3 +226,14 @@ def _odd_numbers(count: int) -> npt.NDArray[np.uint64]:
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
         found.append(state | 1)
     return np.array(found, np.uint64)
+
+
+# ---- the outlines ------------------------------------------------------------------------------------
+
+OUTLINES_MAGIC: Final = b"HEADGOUT"
+OUTLINES_VERSION: Final = 1
+OUTLINES_HEADER: Final = struct.Struct("<8sI4x")  # magic, version
+# length of the whole outline, CRC-32 of all behind it, length of the JSON, tier, first offset, next offset,
+# length of the segment's file, when that was modified (nanoseconds UTC), messages, chunks, bytes of the chunks
+OUTLINE: Final = struct.Struct("<IIIB3xqqqqqqq")
+OUTLINE_CHECKED: Final = 8  # where the bytes begin that the CRC-32 goes over

@@ -2,7 +2,8 @@
 
 Listing a directory takes time: while a segment is sealed, a listing may miss both of its files, the new one because
 it did not exist yet and the old one because it was removed meanwhile. The next listing cannot miss both. So a listing
-counts only when two in a row are equal, or when the directory did not change meanwhile.
+counts only when the one before it had the same segments, but for new and dropped ones, or when the directory did not
+change meanwhile.
 
 A directory's times tell whether a name was added, renamed or removed, but not two changes within one tick of the file
 system's clock. So a listing is kept only if the last change was a while before it began.
@@ -13,12 +14,13 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from headgate.errors import StreamError, StreamNotFound
-from headgate.streams.format import SegmentFile, segment_files
+from headgate.streams.format import SegmentFile, sealed_path, segment_files
 
 MOST_KEPT: Final = 200_000  # segments, in the listings of all streams
 _TICK_NS: Final = 50_000_000
@@ -38,6 +40,11 @@ class Listing:
 
     def __contains__(self, path: Path) -> bool:
         return path.name in self.by_name
+
+    def extend(self, file: SegmentFile) -> Listing:
+        """Return a listing with one more segment behind the others."""
+        self.by_name[file.path.name] = file  # shared: names of a later moment do no harm
+        return Listing((*self.files, file), self.by_name, self.stamp)
 
     def covering(self, offset: int) -> int:
         """Return the position of the last segment that begins at or before the offset; -1 when there is none."""
@@ -91,10 +98,25 @@ def _list(directory: Path, known: Listing | None) -> Listing:
         if settled and _stamp(directory) == stamp:
             break
         by_name = {file.path.name: file for file in seen}
-        if segment_files(directory, by_name) == seen:
+        again = segment_files(directory, by_name)
+        if _is_sound(seen, again):
+            seen = again
             break
     names = {file.path.name: file for file in seen}
     return Listing(tuple(seen), names, stamp if settled else None)
+
+
+def _is_sound(seen: Sequence[SegmentFile], again: Sequence[SegmentFile]) -> bool:
+    """Whether no segment is missing in two listings that differ: new ones at the end, and dropped ones at the start, may."""
+    first = again[0].first_offset if again else 0
+    dropped = [file for file in seen if file.first_offset < first]
+    kept = seen[len(dropped) :]
+    return again[: len(kept)] == kept and not any(map(_exists, dropped))
+
+
+def _exists(file: SegmentFile) -> bool:
+    """Whether a listed segment is still there, maybe sealed by now."""
+    return file.path.exists() or sealed_path(file.path.parent, file.first_offset).exists()
 
 
 def _stamp(directory: str | Path) -> _Stamp:

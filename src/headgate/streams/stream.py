@@ -223,7 +223,7 @@ class Stream:
 
     def _release_deleted(self) -> None:
         """Close deleted files, so that their disk space becomes free."""
-        self._ask_catalog(SegmentCatalog.first_offset)
+        self._ask_catalog(_first_offset_now)
 
     def reconfigure(self, **changes: Unpack[StreamOptionFields]) -> None:
         """Change options; those about how chunks are written hold from the next segment on."""
@@ -369,7 +369,7 @@ class Stream:
     @property
     def first_offset(self) -> int:
         """The oldest offset the stream still has."""
-        return self._ask_catalog(SegmentCatalog.first_offset)
+        return self._ask_catalog(_first_offset_now)
 
     @property
     def next_offset(self) -> int:
@@ -377,12 +377,9 @@ class Stream:
         return self._ask_catalog(SegmentCatalog.next_offset)
 
     def _ask_catalog(self, question: Callable[[SegmentCatalog], int]) -> int:
-        """Ask one catalog, kept between the questions, for the segments as they are now."""
+        """Ask one catalog, which is kept between the questions."""
         with self._asking:
-            if self._catalog is None:
-                self._catalog = SegmentCatalog(self.path, self._sealed)
-            else:
-                self._catalog.relist()
+            self._catalog = self._catalog or SegmentCatalog(self.path, self._sealed)
             return question(self._catalog)
 
     # ---- the writer ----------------------------------------------------------------------------------
@@ -481,6 +478,11 @@ class Stream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _first_offset_now(catalog: SegmentCatalog) -> int:
+    catalog.relist()
+    return catalog.first_offset()
 
 
 def delete_files(directory: Path) -> None:

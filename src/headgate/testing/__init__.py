@@ -1,4 +1,4 @@
-"""Test code that uses Headgate: a database in memory, a clock that you move, a factory of messages.
+"""Test code that uses Headgate: a database in memory, a broker, a clock that you move, a factory of messages.
 
 `headgate.testing.fixtures` offers the same as pytest fixtures.
 """
@@ -14,8 +14,20 @@ from headgate.message import HeaderValue, Message
 
 if TYPE_CHECKING:
     from headgate.queues import Database
+    from headgate.testing.broker import RunningBroker
 
-__all__ = ["ManualClock", "MessageFactory", "memory_database"]
+    Broker = RunningBroker
+
+__all__ = ["Broker", "ManualClock", "MessageFactory", "memory_database"]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("Broker", "RunningBroker"):  # loads a server, which few tests need
+        from headgate.testing.broker import RunningBroker
+
+        return RunningBroker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -14,6 +14,7 @@ from headgate.testing import memory_database as open_memory_database
 if TYPE_CHECKING:
     from headgate.queues import Database
     from headgate.streams import Stream
+    from headgate.testing import Broker
 
 
 @pytest.fixture
@@ -27,6 +28,15 @@ def memory_database(manual_clock: ManualClock) -> Iterator[Database]:
     """An empty database in memory whose time is `manual_clock`."""
     with open_memory_database(manual_clock) as database:
         yield database
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """A running broker that keeps everything in memory; `broker.url` is its address."""
+    from headgate.testing import Broker
+
+    with Broker() as running:
+        yield running
 
 
 @pytest.fixture

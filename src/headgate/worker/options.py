@@ -33,6 +33,9 @@ class WorkerOptions:
     timeout: timedelta | None = None
     retry: Retry = field(default_factory=Retry)
     once: bool = False
+    schedules: bool = (
+        True  # whether it publishes what is due of the schedules in the database; not if `once`
+    )
     replaces_hung: bool = True  # whether another thread takes the place of one whose handler hangs
     name: str = "worker"
 

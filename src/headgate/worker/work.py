@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
 from threading import Lock, Thread
 from typing import Any, Protocol
 
@@ -119,7 +120,10 @@ def _run_threads(
         work = ConsumerSet(consumers, until_empty=options.once)
         control.attach(work)
         on_ready()
-        work.run()
+        with ExitStack() as stack:
+            if options.schedules and not options.once:
+                stack.enter_context(database.scheduler())
+            work.run()
 
 
 async def _run_tasks(
@@ -138,7 +142,10 @@ async def _run_tasks(
         work = AsyncConsumerSet(consumers, until_empty=options.once)
         control.attach(work)
         on_ready()
-        await work.run()
+        async with AsyncExitStack() as stack:
+            if options.schedules and not options.once:
+                await stack.enter_async_context(database.scheduler())
+            await work.run()
 
 
 def _consumer_options(

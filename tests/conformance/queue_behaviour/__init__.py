@@ -11,6 +11,7 @@ from tests.conformance.queue_behaviour.inbox import InboxBehaviour
 from tests.conformance.queue_behaviour.maintenance import DeletionBehaviour, MaintenanceBehaviour
 from tests.conformance.queue_behaviour.older_handles import OlderHandleBehaviour
 from tests.conformance.queue_behaviour.publish import PublishBehaviour
+from tests.conformance.queue_behaviour.schedules import ScheduleBehaviour
 from tests.conformance.queue_behaviour.subscriptions import SubscriptionBehaviour
 
 __all__ = ["Connect", "DatabaseBehaviour", "QueueBehaviour"]
@@ -27,6 +28,7 @@ class QueueBehaviour(
     OlderHandleBehaviour,
     ConsumerBehaviour,
     CallbackBehaviour,
+    ScheduleBehaviour,
 ):
     """What every engine does."""
 

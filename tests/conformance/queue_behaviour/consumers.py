@@ -47,6 +47,17 @@ class ConsumerBehaviour(QueueFixtures):
             settle(first)
             assert seen.get(timeout=PATIENCE) == b"2"
 
+    def test_a_consumer_is_woken_when_others_make_a_due_message_ready(self, orders, time, seen):
+        """It may have met the message while they had it locked, and found nothing."""
+        orders.publish(b"late", delay=MINUTE)
+        orders.publish(b"now")
+        with orders.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+            assert seen.get(timeout=PATIENCE) == b"now"
+            wait_until(lambda: len(list(orders.browse())) == 1)
+            time.advance(MINUTE)
+            assert orders.claim(filter="region = 'EU'") == []
+            assert seen.get(timeout=PATIENCE) == b"late"
+
     def test_a_handler_that_raises_nacks_with_a_growing_delay(self, orders, time, seen):
 
         def fail(delivery: Delivery) -> None:

@@ -29,6 +29,7 @@ READING = {
     "dead letters": ["queue", "dead", "ls", "orders"],
     "advise": ["queue", "index", "advise", "orders", "type = 'paid'"],
     "subscriptions": ["sub", "ls"],
+    "schedules": ["schedule", "ls"],
 }
 WRITING = {
     "publish": ["queue", "publish", "orders", "x"],
@@ -40,6 +41,8 @@ WRITING = {
     "rm": ["queue", "rm", "orders", "--yes"],
     "prune": ["queue", "prune", "orders", "--older-than", "1d", "--yes"],
     "relay": ["queue", "outbox", "relay", "--once"],
+    "schedule run": ["schedule", "run", "--once"],
+    "schedule rm": ["schedule", "rm", "daily"],
     "purge": ["queue", "purge", "orders", "--yes"],
     "requeue": ["queue", "dead", "requeue", "orders"],
     "index": ["queue", "index", "add", "orders", "region"],

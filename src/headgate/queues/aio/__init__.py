@@ -15,6 +15,7 @@ from headgate.queues.aio.database import AsyncDatabase, connect
 from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.aio.outbox import AsyncOutbox, AsyncRelay
 from headgate.queues.aio.queue import AsyncQueue, AsyncSubscription
+from headgate.queues.aio.scheduler import AsyncScheduler
 
 __all__ = [
     "AsyncConsumer",
@@ -24,6 +25,7 @@ __all__ = [
     "AsyncOutbox",
     "AsyncQueue",
     "AsyncRelay",
+    "AsyncScheduler",
     "AsyncSubscription",
     "connect",
 ]

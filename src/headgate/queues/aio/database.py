@@ -11,12 +11,22 @@ from typing import Any, Unpack
 from headgate.clock import Clock
 from headgate.filters import FilterLike
 from headgate.message import HeaderValue, Message, MessageDetails
-from headgate.queues import arguments, declarations
+from headgate.queues import arguments, declarations, schedules
 from headgate.queues.aio.engines import ConnectOptions, Synchronous, open_engine
 from headgate.queues.aio.outbox import AsyncFileSource, AsyncOutbox, AsyncRelay, AsyncTableSource
 from headgate.queues.aio.push import AsyncCallbacks
 from headgate.queues.aio.queue import AsyncQueue, AsyncSubscription
-from headgate.queues.engine import Access, AsyncEngine, Publication, QueueInfo, SubscriptionStart
+from headgate.queues.aio.scheduler import AsyncScheduler
+from headgate.queues.engine import (
+    Access,
+    AsyncEngine,
+    MissedRuns,
+    Publication,
+    QueueInfo,
+    Schedule,
+    ScheduleState,
+    SubscriptionStart,
+)
 
 
 async def connect(
@@ -195,6 +205,64 @@ class AsyncDatabase:
             AsyncTableSource(self.engine) if file is None else AsyncFileSource(file, self.engine)
         )
         return AsyncRelay(source, poll=poll)
+
+    # -- schedules --
+
+    async def schedule(
+        self,
+        name: str,
+        cron: str,
+        payload: bytes | Message = b"",
+        *,
+        queue: str | None = None,
+        topic: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        priority: int = 0,
+        group: str | None = None,
+        timezone: str = "UTC",
+        missed: MissedRuns = "one",
+        **fields: Unpack[MessageDetails],
+    ) -> None:
+        """Publish a message repeatedly, while a scheduler or a worker runs; a schedule of that name is changed.
+
+        cron      minute, hour, day, month, weekday: "30 4 * * 1-5"; with seconds before them; or "@hourly", "@daily", …
+        queue     where to publish; without it, to all subscriptions that match
+        missed    of runs that were due while no scheduler ran: skip them, make up for all by one, or publish all
+        The message has the headers schedule, scheduled_at (microseconds since 1970) and missed_runs.
+        """
+        publication = arguments.publication(
+            payload,
+            topic=topic,
+            headers=headers,
+            priority=priority,
+            delay=None,
+            dedup_key=None,
+            group=group,
+            default_topic=queue or "",
+            fields=fields,
+        )
+        schedule = Schedule(
+            name=arguments.storable_text("the name of a schedule", name),
+            cron=cron,
+            timezone=timezone,
+            missed=missed,
+            queue=queue,
+            publication=publication,
+        )
+        await self.engine.run(schedules.declare(self._operations, schedule))
+
+    async def schedules(self) -> list[ScheduleState]:
+        """All schedules by name: when they run next, and what became of their runs."""
+        states, _ = await self.engine.run(self._operations.schedules())
+        return states
+
+    async def delete_schedule(self, name: str) -> bool:
+        """Delete a schedule; whether there was one."""
+        return await self.engine.run(self._operations.delete_schedule(name))
+
+    def scheduler(self, *, poll: timedelta = timedelta(seconds=5)) -> AsyncScheduler:
+        """Publishes what is due while it is open: `async with db.scheduler(): …`. `headgate work` has one."""
+        return AsyncScheduler(self.engine, poll=poll)
 
     # -- closing --
 

@@ -24,6 +24,8 @@ from headgate.queues.engine import (
     QueueOptions,
     QueueStats,
     Receipt,
+    Schedule,
+    ScheduleState,
     State,
     SubscriptionStart,
     Usage,
@@ -307,6 +309,44 @@ class MemoryOperations(MemoryState):
     @at_once
     def advise(self, queue: QueueInfo, filter: Filter) -> IndexAdvice:
         return IndexAdvice(("every READY delivery is read",), True, ())
+
+    # -- transactions, schedules --
+
+    def atomically(self, body: Callable[[], Operation[T]]) -> Operation[T]:
+        return body()  # one operation runs at a time, whatever it consists of
+
+    @at_once
+    def schedules(self, name: str | None = None) -> tuple[list[ScheduleState], int]:
+        names = sorted(self._schedules) if name is None else {name} & self._schedules.keys()
+        return [self._schedules[each] for each in names], self._clock.wall_us()
+
+    @at_once
+    def due_schedules(self, limit: int) -> tuple[list[ScheduleState], int]:
+        now = self._clock.wall_us()
+        return [each for each in self._schedules.values() if each.next_at <= now][:limit], now
+
+    @at_once
+    def next_schedule(self) -> int | None:
+        times = [each.next_at for each in self._schedules.values()]
+        return max(min(times) - self._clock.wall_us(), 0) if times else None
+
+    @at_once
+    def declare_schedule(self, schedule: Schedule, next_at: int) -> None:
+        state = ScheduleState(schedule=schedule, next_at=next_at)
+        before = self._schedules.get(schedule.name)
+        if before is not None:
+            times = {(each.schedule.cron, each.schedule.timezone) for each in (state, before)}
+            next_at = before.next_at if len(times) == 1 else next_at
+            state = replace(before, schedule=schedule, next_at=next_at, problem=None)
+        self._schedules[schedule.name] = state
+
+    @at_once
+    def note_run(self, state: ScheduleState) -> None:
+        self._schedules[state.schedule.name] = state
+
+    @at_once
+    def delete_schedule(self, name: str) -> bool:
+        return self._schedules.pop(name, None) is not None
 
 
 class MemoryStore:

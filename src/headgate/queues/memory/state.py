@@ -18,6 +18,7 @@ from headgate.queues.engine import (
     QueueInfo,
     QueueOptions,
     Receipt,
+    ScheduleState,
     State,
     Usage,
 )
@@ -59,6 +60,7 @@ class MemoryState:
     def __init__(self, clock: Clock, notify: Callable[[frozenset[int]], None]) -> None:
         self._clock, self._notify = clock, notify
         self._queues: dict[str, MemoryQueue] = {}
+        self._schedules: dict[str, ScheduleState] = {}
         self._last_queue = self._last_message = 0
 
     def _now(self) -> int:
@@ -197,6 +199,8 @@ class MemoryState:
                     delivery.reason = f"the lease ended after attempt {delivery.attempts}"
                 delivery.visible_at = now if ended else delivery.visible_at
                 count += 1
+        if count:
+            self._notify(frozenset({queue.info.id}))
         return count
 
     def _settle(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from headgate.errors import QueueOptionsError
 from headgate.filters import Filter
@@ -26,7 +26,10 @@ from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Acks, Leases, Settlement
 from headgate.queues.sql.publish import Publisher
 from headgate.queues.sql.route import SubscriptionRouter
+from headgate.queues.sql.schedules import SqlSchedules
 from headgate.queues.sql.search import Planner
+
+T = TypeVar("T")
 
 
 class Claimer(Protocol):
@@ -84,6 +87,18 @@ class SqlOperations:
         changes = BulkChanges(dialect, catalog)
         self.purge, self.prune, self.requeue = changes.purge, changes.prune, changes.requeue
         self.stats, self.add_usage, self.advise = browser.stats, browser.add_usage, browser.advise
+        stored = SqlSchedules(dialect)
+        self.schedules, self.due_schedules = stored.schedules, stored.due_schedules
+        self.next_schedule, self.note_run = stored.next_schedule, stored.note_run
+        self.declare_schedule, self.delete_schedule = (
+            stored.declare_schedule,
+            stored.delete_schedule,
+        )
+
+    def atomically(self, body: Callable[[], Operation[T]]) -> Operation[T]:
+        """Run the operations of which `body` consists in one transaction."""
+        result: T = yield Transaction(TransactionMode.WRITE, lambda: run_inline(body()))
+        return result
 
 
 Slices = Callable[[], Iterable[Sequence[Publication]]]

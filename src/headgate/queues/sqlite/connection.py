@@ -217,14 +217,18 @@ def _lists_as_json(params: tuple[SqlValue, ...]) -> tuple[SqlValue, ...]:
 
 
 def busy_handler() -> Callable[[int], bool]:
-    """A busy handler that sleeps for short random times, so that no process starves, for a minute at most."""
+    """A busy handler that sleeps for random times, for a minute at most.
+
+    They are short at first, about as long as a commit, so that the file is seldom free while all wait; and random, so that
+    no process starves.
+    """
     since = 0.0
 
     def sleep(attempt: int) -> bool:
         nonlocal since
         if attempt == 0:
             since = time.monotonic()
-        time.sleep(random.uniform(0.0002, min(0.001 * (attempt + 1), 0.01)))
+        time.sleep(random.uniform(0.0001, min(0.0003 + 0.00003 * attempt, 0.01)))
         return time.monotonic() - since < BUSY_TIMEOUT_S
 
     return sleep

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
-from headgate.errors import TopologyError
+from headgate.errors import RoutingError, TopologyError
 
 Located: TypeAlias = tuple[str, dict[str, Any]]  # where an entry was written, and its arguments
 
@@ -117,3 +117,12 @@ def read_tables(document: Mapping[str, Any], part: str) -> list[Any]:
     if not isinstance(tables, list) or not all(isinstance(entry, dict) for entry in tables):
         raise TopologyError(f"{part}: expected a list of tables, not {tables!r}")
     return tables
+
+
+def perform_all(step: Callable[..., object], entries: list[Located]) -> None:
+    """Perform a step for each entry; one that is refused is named."""
+    for where, keywords in entries:
+        try:
+            step(**keywords)
+        except (RoutingError, TypeError) as problem:
+            raise TopologyError(f"{where}: {problem}") from problem

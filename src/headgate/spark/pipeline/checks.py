@@ -17,6 +17,7 @@ from headgate.pipelines import (
     QueuePlace,
     QueueSource,
     Source,
+    SparkPlace,
     StreamSource,
     check_format,
     is_same_location,
@@ -88,7 +89,7 @@ def _target_streams(pipeline: Pipeline) -> Iterator[str]:
             yield place.path
 
 
-def _parse_places(pipeline: Pipeline) -> Iterator[DirectoryPlace | QueuePlace]:
+def _parse_places(pipeline: Pipeline) -> Iterator[DirectoryPlace | QueuePlace | SparkPlace]:
     """The places that can be parsed; the others are reported by `_check_places`."""
     for place in pipeline.places():
         with suppress(HeadgateError):
@@ -196,9 +197,8 @@ def use_recorded_path(pipeline: Pipeline) -> Pipeline:
 
 def _identity(pipeline: Pipeline) -> dict[str, Any]:
     """What positions depend on. Filters, bindings and sinks may change between runs."""
-    return dict(
-        json.loads(json.dumps({"name": pipeline.name, **_source_identity(pipeline.source)}))
-    )
+    own = {"name": pipeline.name, **_source_identity(pipeline.source)}
+    return dict(json.loads(json.dumps(own)))
 
 
 def _source_identity(source: Source) -> dict[str, Any]:

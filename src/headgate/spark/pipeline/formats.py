@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headgate.columns import typed_name
-from headgate.errors import HeadgateError, InvalidMessage, PipelineError, SparkOptionsError
+from headgate.errors import InvalidMessage, SparkOptionsError
 from headgate.pipelines import (
     DEAD_LETTER,
     FAIL,
@@ -48,24 +48,8 @@ _SPARKS_RECORD: Final = re.compile(r"\b_corrupt_record\b", re.IGNORECASE)
 _TYPES: Final = {"payload": "binary", "priority": "bigint", RECORD: "binary"}
 
 
-def read_rows(spark: SparkSession, pipeline: Pipeline, source: FormatSource) -> DataFrame:
-    """The source's rows with columns that are parts of messages: topic, payload, and headers by their names.
-
-    Raises when Spark cannot read the source, or when its columns cannot become messages.
-    """
-    from pyspark.errors import PySparkException
-
-    try:
-        rows = _select(spark, pipeline, source)
-        writing_columns(_drop_record(rows).schema)
-    except PySparkException as problem:
-        raise PipelineError(str(pipeline.file), (_read_problem(source, str(problem)),)) from None
-    except HeadgateError as problem:
-        raise PipelineError(str(pipeline.file), (f"[source]: {problem}",)) from None
-    return rows
-
-
-def _select(spark: SparkSession, pipeline: Pipeline, source: FormatSource) -> DataFrame:
+def format_rows(spark: SparkSession, pipeline: Pipeline, source: FormatSource) -> DataFrame:
+    """The source's rows with columns that are parts of messages: topic, payload, and headers by their names."""
     options = {**dict(source.options), **limit_options(pipeline), **record_options(source)}
     reader = spark.readStream.format(source.format).options(**options)
     if source.schema is not None:
@@ -74,7 +58,7 @@ def _select(spark: SparkSession, pipeline: Pipeline, source: FormatSource) -> Da
     return rows.select(*message_columns(source, rows.columns))
 
 
-def _read_problem(source: FormatSource, problem: str) -> str:
+def read_problem(source: FormatSource, problem: str) -> str:
     """Spark's message about a source it cannot read, without its query plan."""
     first = problem.strip().partition("\n")[0].partition(" SQLSTATE:")[0].rstrip(" .;")
     hint = f"; {_kafka_hint()}" if source.format.lower() == KAFKA and "find" in first else ""
@@ -132,7 +116,8 @@ def _parse_schema(text: str, with_record: bool) -> StructType:
     return schema.add(RECORD, "string") if with_record else schema
 
 
-def _drop_record(rows: DataFrame) -> DataFrame:
+def drop_record(rows: DataFrame) -> DataFrame:
+    """The rows without the column of malformed records."""
     return rows.drop(RECORD)
 
 
@@ -158,7 +143,7 @@ def message_columns(source: FormatSource, names: list[str]) -> list[SparkColumn]
 
 def route_rows(rows: DataFrame, plan_file: str) -> DataFrame:
     """Route and stage the rows; the descriptors of the staged files."""
-    columns = writing_columns(_drop_record(rows).schema)
+    columns = writing_columns(drop_record(rows).schema)
     return rows.mapInArrow(_route(columns, plan_file), DESCRIPTORS)
 
 

@@ -79,9 +79,11 @@ def write_metrics(account: Account, file: Path) -> None:
     os.replace(new, file)
 
 
-def serve_metrics(account: Account, port: int) -> AbstractContextManager[int]:
-    """Serve /metrics on that port of this machine (0: a free one) while the block runs; the port."""
-    return serve_collector(AccountCollector(account), "127.0.0.1", port)
+def serve_metrics(
+    account: Account, port: int, host: str = "127.0.0.1"
+) -> AbstractContextManager[int]:
+    """Serve /metrics on that address (port 0: a free one) while the block runs; the port."""
+    return serve_collector(AccountCollector(account), host, port)
 
 
 def _registry(account: Account) -> CollectorRegistry:

@@ -88,7 +88,7 @@ def plan_of(pipeline: Pipeline) -> RoutingPlan:
         pipeline.outlets(),
         str(pipeline.checkpoint),
         None if last is None or last == NOWHERE else pipeline.places().index(last),
-        source.filter if isinstance(source, FormatSource) else None,
+        source.filter if isinstance(source, FormatSource) and not pipeline.reading else None,
         pipeline.malformed,
     )
 

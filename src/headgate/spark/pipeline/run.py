@@ -27,6 +27,8 @@ from headgate.pipelines import (
 from headgate.routing import demand_of
 from headgate.spark.datasource import HeadgateSource
 from headgate.spark.pipeline.checks import check, claim_checkpoint, use_recorded_path
+from headgate.spark.pipeline.foreach import batch_store, require_formats, spark_places
+from headgate.spark.pipeline.frames import applies_filter, message_rows, passes_through_spark
 from headgate.spark.pipeline.lock import (
     CheckpointLock,
     hold_lock,
@@ -41,6 +43,7 @@ from headgate.spark.sessions import cores_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 # Spark's default for local files starts a process for every file that it renames.
 CHECKPOINT_SETTINGS: Final = {
@@ -63,8 +66,9 @@ def start(
     """
     pipeline = replace(pipeline, trigger=trigger or pipeline.trigger)
     check(pipeline)
-    # Raises before a checkpoint is created when Spark cannot read the source.
+    # Both raise before a checkpoint is created when Spark cannot read the source or write a format.
     descriptor_rows(pipeline, spark)
+    require_formats(pipeline, spark)
     release_ended()
     lock = CheckpointLock(pipeline.checkpoint, java_process(spark))
     try:
@@ -83,15 +87,21 @@ def _start(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
     rows = rows_of(str(save_plan(plan_of(pipeline), pipeline.checkpoint / FOLDER)))
     spark.dataSource.register(HeadgateSource)
     writer = (
-        observe_counters(rows)
-        .writeStream.format("headgate")
+        _sink(observe_counters(rows).writeStream, pipeline)
         .queryName(pipeline.name)
-        .option("destinations", json.dumps(destination_entries(pipeline)))
         .option("checkpointLocation", str(pipeline.checkpoint))
         .trigger(**_trigger(pipeline.trigger))
     )
     with _settings(spark, CHECKPOINT_SETTINGS):
         return writer.start()
+
+
+def _sink(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWriter:
+    """The sink for all places; Python calls Spark for each batch only where Spark itself writes to one."""
+    if spark_places(pipeline):
+        return writer.foreachBatch(batch_store(pipeline))
+    entries = json.dumps(destination_entries(pipeline))
+    return writer.format("headgate").option("destinations", entries)
 
 
 def destination_entries(pipeline: Pipeline) -> list[dict[str, str]]:
@@ -102,14 +112,21 @@ def destination_entries(pipeline: Pipeline) -> list[dict[str, str]]:
 
 def descriptor_rows(pipeline: Pipeline, spark: SparkSession) -> Callable[[str], DataFrame]:
     """A function that gives the source's descriptors for the file of a routing plan."""
-    if isinstance(pipeline.source, FormatSource):
-        from headgate.spark.pipeline.formats import read_rows, route_rows
+    source = pipeline.source
+    if passes_through_spark(pipeline):
+        from headgate.spark.pipeline.formats import route_rows
 
-        return partial(route_rows, read_rows(spark, pipeline, pipeline.source))
+        own = (
+            {}
+            if isinstance(source, FormatSource)
+            else source_options(pipeline, source, cores_of(spark))
+        )
+        return partial(route_rows, message_rows(spark, pipeline, own))
     from headgate.spark.pipeline.source import FORMAT, PLAN, PipelineSource
 
+    assert not isinstance(source, FormatSource)
     spark.dataSource.register(PipelineSource)
-    options = source_options(pipeline, pipeline.source, cores_of(spark))
+    options = source_options(pipeline, source, cores_of(spark))
     reader = spark.readStream.format(FORMAT).options(**options)
     return lambda plan_file: reader.option(PLAN, plan_file).load()
 
@@ -142,6 +159,10 @@ def wanted_filter(pipeline: Pipeline, source: StreamSource | QueueSource) -> str
 
     A dead letter wants every message; with `to = "none:"` it only counts them.
     """
+    if (
+        pipeline.reading
+    ):  # bindings and perhaps the filter read columns that are made after the scan
+        return None if applies_filter(pipeline) else source.filter
     if pipeline.dead_letter is not None:
         return source.filter
     demand = demand_of(pipeline.topology, pipeline.exchange)

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from uuid import uuid4
 
 from headgate.errors import SparkOptionsError
-from headgate.pipelines import QueuePlace, TableLayout, local_path, parse_place
+from headgate.pipelines import QueuePlace, SparkPlace, TableLayout, local_path, parse_place
 from headgate.spark.sink.staging import StagedPart
 
 _NAME_DIGITS: Final = 20
@@ -100,6 +100,10 @@ def destination_of(
     """
     owner = owner or new_owner()
     place = parse_place(to, queue)
+    if isinstance(place, SparkPlace):
+        from headgate.spark.sink.spark_format import SparkDestination
+
+        return SparkDestination(place, owner, layout or TableLayout())
     if layout and (isinstance(place, QueuePlace) or place.kind != "parquet"):
         raise SparkOptionsError(
             f"schema, partition_by and compact_after are for parquet:…, not {to}"

@@ -36,6 +36,7 @@ from headgate.streams.cold.manifest import (
 from headgate.streams.cold.write import ColdTask, WrittenColdFile, try_write_cold
 from headgate.streams.format import SegmentFile, cold_path, segment_files
 from headgate.streams.options import load_options
+from headgate.streams.outlines import Outlines
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.segments.seal import UNFINISHED
 from headgate.streams.upkeep.retention import SegmentInfo, segment_info
@@ -113,6 +114,7 @@ class Compaction:
     def __init__(self, directory: Path, location: str) -> None:
         self.directory, self.location, self.run = directory, location, uuid4().hex[:12]
         self._indexed = load_options(directory).indexed
+        self._outlines = Outlines(directory)
 
     def tasks(self, selected: Sequence[ColdCandidate], created_us: int) -> list[ColdTask]:
         """Return a task for each Parquet file to be written."""
@@ -139,6 +141,7 @@ class Compaction:
             unfinished.move(target)
             manifest = cold_path(self.directory, written.first_offset, written.next_offset)
             _write_whole(manifest, written.manifest)
+        self._outlines.outline([SegmentFile(written.first_offset, manifest, sealed=True)])
         return True
 
     def _has_sources(self, written: WrittenColdFile) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
@@ -10,9 +11,21 @@ from typing import Final
 from headgate.errors import StreamCorrupt, StreamError
 from headgate.filters import TRUE, NormalFilter
 from headgate.streams.cold.segment import open_sealed
-from headgate.streams.format import SegmentFile, cold_bounds
+from headgate.streams.format import (
+    SEALED_SUFFIX,
+    SegmentFile,
+    cold_bounds,
+    log_path,
+    sealed_path,
+)
 from headgate.streams.listing import Listing, current_listing
-from headgate.streams.read.exclusion import Excluded, SegmentGroup
+from headgate.streams.outlines import Outlines
+from headgate.streams.read.exclusion import (
+    Excluded,
+    OpenSegment,
+    OutlinedSegments,
+    SegmentGroup,
+)
 from headgate.streams.segments.hot_segment import HotSegment
 from headgate.streams.segments.segment import Segment
 from headgate.streams.segments.summarized import SummarizedSegment
@@ -20,6 +33,9 @@ from headgate.streams.segments.summarized import SummarizedSegment
 MOST_CACHED: Final = 32 << 20  # bytes of the footers of sealed segments
 MANY: Final = 16  # segments that are judged all at once
 _MOST_ATTEMPTS: Final = 1000
+_FEW: Final = 64  # segments that are listed whenever the directory has changed
+_PATIENCE: Final = 100  # times as long as listing more of them takes, until they are listed again
+_MOST_STEPS: Final = 8  # from segment to segment, instead of listing them
 
 
 class SealedSegments:
@@ -29,8 +45,10 @@ class SealedSegments:
         self._open: OrderedDict[Path, SummarizedSegment] = OrderedDict()
         self._cached = 0  # bytes
         self._listing: Listing | None = None
-        self._group: SegmentGroup | None = None  # all open segments; None: others than before
-        self._changing = Lock()
+        self._outlined: OutlinedSegments | None = None
+        # Of open segments; None: others are open than before.
+        self._group: SegmentGroup[OpenSegment] | None = None
+        self._changing, self._judging = Lock(), Lock()
 
     def open(self, path: Path) -> SummarizedSegment:
         """Open a segment, or return it from the cache."""
@@ -56,11 +74,25 @@ class SealedSegments:
                     self._close(path)
             self._listing = listing
 
-    def exclude(self, filter: NormalFilter) -> dict[int, Excluded]:
-        """Return, by first offset, segments that are open and certainly hold no match."""
-        with self._changing:
-            group = self._group = self._group or SegmentGroup(list(self._open.values()))
-        return group.exclude(filter)
+    def exclude(self, filter: NormalFilter, listing: Listing) -> dict[int, Excluded]:
+        """Return, by first offset, listed segments that certainly hold no match: those with an outline, and open ones."""
+        with self._judging:
+            outlined = self._outlined or OutlinedSegments(Outlines(listing.files[0].path.parent))
+            self._outlined = outlined
+            outlined.read_on()
+            found = outlined.exclude(filter, listing)
+            with self._changing:
+                group = self._group = self._group or SegmentGroup(
+                    [
+                        OpenSegment(segment)
+                        for path, segment in self._open.items()
+                        if path.name not in outlined
+                    ]
+                )
+            for i in group.exclude(filter):
+                segment = group.segments[i]
+                found[segment.first_offset] = segment.as_excluded()
+        return found
 
     def _close(self, path: Path) -> None:
         self._group = None
@@ -79,8 +111,11 @@ class SegmentCatalog:
 
     def relist(self) -> None:
         """List the directory again."""
+        began = time.monotonic()
         self._listing = current_listing(self._directory)
         self._sealed.keep_only(self._listing)
+        ended = time.monotonic()
+        self._relist_at = ended + _PATIENCE * (ended - began)
         self._hot = {path: hot for path, hot in self._hot.items() if path in self._listing}
 
     def fresh(self) -> SegmentCatalog:
@@ -102,7 +137,7 @@ class SegmentCatalog:
 
     def next_offset(self) -> int:
         """Return the offset the next message will get."""
-        self.relist()
+        self._look_behind()
         for _ in range(_MOST_ATTEMPTS):
             if not self._files:
                 return 0
@@ -111,6 +146,35 @@ class SegmentCatalog:
             except FileNotFoundError:
                 self.relist()
         raise self._changing_too_fast()
+
+    def _look_behind(self) -> None:
+        """Find the segments that were begun since the directory was listed, in time that its length does not decide.
+
+        Of many segments the last ones are asked for the next. The directory is listed again when that has a small
+        share in the time that has passed: dropped segments have to be closed.
+        """
+        if len(self._files) < _FEW or time.monotonic() >= self._relist_at:
+            return self.relist()
+        try:
+            for _ in range(_MOST_STEPS):
+                following = self._find_following()
+                if following is None:
+                    return None
+                self._listing = self._listing.extend(following)
+        except (FileNotFoundError, StreamCorrupt):
+            pass
+        return self.relist()
+
+    def _find_following(self) -> SegmentFile | None:
+        """Find the segment behind the last one of the listing; None when there is none."""
+        last = self._files[-1]
+        end = self.open(last).next_offset
+        if end == last.first_offset:
+            return None
+        for path in (log_path(self._directory, end), sealed_path(self._directory, end)):
+            if path.exists():
+                return SegmentFile(end, path, path.suffix == SEALED_SUFFIX)
+        return None
 
     def covering(self, offset: int) -> Segment | None:
         """Return the segment that holds the offset, or the oldest one if retention has dropped it; None at the end.
@@ -130,6 +194,10 @@ class SegmentCatalog:
             else:
                 if fresh or (found is not None and found.first_offset <= offset):
                     return found
+                if found is None:
+                    self._look_behind()
+                    fresh = True
+                    continue
             self.relist()
             fresh = True
         raise self._changing_too_fast()
@@ -151,7 +219,9 @@ class SegmentCatalog:
     def exclude(self, filter: NormalFilter, low: int, high: int) -> dict[int, Excluded]:
         """Return, by first offset, segments that certainly hold no match; nothing for a few segments."""
         listed = self._listing.covering(high) - self._listing.covering(low)
-        return self._sealed.exclude(filter) if listed >= MANY and filter.tree != TRUE else {}
+        if listed < MANY or filter.tree == TRUE:
+            return {}
+        return self._sealed.exclude(filter, self._listing)
 
     def open(self, file: SegmentFile) -> Segment:
         """Open the segment of a listed file, with everything published until now."""

@@ -8,7 +8,7 @@ one chunk says nothing about the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -18,11 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.filters import Field
+from headgate.columns import OVERFLOW, column_name, read_overflow
+from headgate.filters import KINDS, Field
 from headgate.message import Scalar
 
 Hashes = npt.NDArray[np.uint64]  # one row a value: h1, h2
 Filters = npt.NDArray[np.uint8]  # one row a chunk
+ColumnOf = Callable[[str], pa.Array | None]  # the columns of a chunk by their names
 _Ints = npt.NDArray[np.int64]
 
 HASHED_BYTES: Final = 256  # only the first bytes of a text are hashed, and its length
@@ -139,6 +141,56 @@ def _keys(field: Field, purpose: str) -> npt.NDArray[np.uint64]:
     """Return two numbers for the field, so that equal values of two fields have different hashes."""
     name = f"{purpose}.{field.scope}.{field.name}".encode()
     return np.frombuffer(blake2b(name, digest_size=16).digest(), "<u8")
+
+
+def hash_field(field: Field, column: ColumnOf, room: int) -> Hashes | None:
+    """Hash the distinct values of a field in a chunk; None when they are more than `room`, or not all in columns."""
+    values = distinct_values(field, column, room)
+    return None if values is None else hash_values(field, values)
+
+
+def distinct_values(field: Field, column: ColumnOf, room: int) -> list[pa.Array] | None:
+    """Return the distinct values of a field in a chunk, an array for each kind that occurs.
+
+    None when a kind has more than `room`, or when they are not all in columns.
+    """
+    if field.scope == "header" and _overflows(field.name, column):
+        return None
+    found = []
+    for kind in KINDS if field.scope == "header" else ("string",):
+        array = column(column_name(field, kind))
+        if array is None:
+            continue
+        distinct = _distinct(array, room)
+        if distinct is None or len(distinct) > room:
+            return None
+        found.append(distinct)
+    return found
+
+
+def _overflows(header: str, column: ColumnOf) -> bool:
+    rest = column(OVERFLOW)
+    return rest is not None and any(header in row for row in read_overflow(rest))
+
+
+def _distinct(array: pa.Array, room: int) -> pa.Array | None:
+    if isinstance(array, pa.DictionaryArray):
+        return array.dictionary
+    present = array.drop_null()
+    if pa.types.is_string(array.type) and len(present) > 2 * room:
+        return None  # texts without a dictionary are mostly distinct
+    return present.unique()
+
+
+def hash_values(field: Field, values: Sequence[pa.Array]) -> Hashes:
+    """Hash texts, numbers and booleans, whatever each array holds."""
+    found = [
+        hash_texts(field, array)
+        if pa.types.is_string(array.type)
+        else hash_numbers(field, array.to_numpy(zero_copy_only=False))
+        for array in values
+    ]
+    return np.concatenate(found) if found else np.empty((0, 2), np.uint64)
 
 
 def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

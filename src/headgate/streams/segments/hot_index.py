@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from dataclasses import field as member
@@ -19,12 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from headgate.checksum import crc32
-from headgate.columns import OVERFLOW, column_name, read_overflow
 from headgate.files import open_for_reading, read_at
-from headgate.filters import KINDS, Field
+from headgate.filters import Field
 from headgate.streams.format import (
     CRC,
     FORMAT_VERSION,
@@ -38,7 +35,7 @@ from headgate.streams.format import (
 )
 from headgate.streams.options import StreamOptions
 from headgate.streams.segments import bloom
-from headgate.streams.segments.bloom import BloomShape, Hashes
+from headgate.streams.segments.bloom import BloomShape, ColumnOf
 from headgate.streams.segments.entry_columns import extended
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE, ChunkHead
 from headgate.streams.segments.hot_walk import LogHead, LogPlace
@@ -46,7 +43,6 @@ from headgate.streams.segments.restriction import Restriction
 from headgate.streams.segments.segment import FILTER_VALUE
 
 Entries = npt.NDArray[Any]
-ColumnOf = Callable[[str], pa.Array | None]
 
 UNRESTRICTED: Final = Restriction({})
 
@@ -192,9 +188,10 @@ def _fill_bloom(
     shape: IndexShape, head: ChunkHead, column: ColumnOf
 ) -> tuple[npt.NDArray[np.uint8], int]:
     """Return the Bloom filter and the fields it covers: those with few values first, while there is room."""
-    found = {bit: _hashes(field, column, shape) for bit, field in enumerate(shape.fields)}
+    room = room_for(shape)
+    found = {bit: bloom.hash_field(f, column, room) for bit, f in enumerate(shape.fields)}
     covered = {bit: hashes for bit, hashes in found.items() if hashes is not None}
-    room, coverage, added = room_for(shape), 0, []
+    coverage, added = 0, []
     for bit, hashes in sorted(covered.items(), key=lambda item: len(item[1])):
         if len(hashes) <= room:
             room -= len(hashes)
@@ -211,41 +208,6 @@ def room_for(shape: IndexShape) -> int:
     # A full filter over headers has 6 bits for each value: with 7 hashes, about one probe in 13 is then a false
     # positive. RabbitMQ's small filters may fill up until nearly every probe is positive.
     return shape.bloom.bits // 6 if shape.indexed else shape.bloom.bits * 4
-
-
-def _hashes(field: Field, column: ColumnOf, shape: IndexShape) -> Hashes | None:
-    """Hash the distinct values of a field; None when they are too many, or not all of them in columns."""
-    if field.scope == "header" and _overflows(field.name, column):
-        return None
-    found = []
-    for kind in KINDS if field.scope == "header" else ("string",):
-        array = column(column_name(field, kind))
-        if array is not None:
-            hashes = _distinct_hashes(field, array, room_for(shape))
-            if hashes is None:
-                return None
-            found.append(hashes)
-    return np.concatenate(found) if found else np.empty((0, 2), np.uint64)
-
-
-def _overflows(header: str, column: ColumnOf) -> bool:
-    rest = column(OVERFLOW)
-    return rest is not None and any(header in row for row in read_overflow(rest))
-
-
-def _distinct_hashes(field: Field, array: pa.Array, room: int) -> Hashes | None:
-    if isinstance(array, pa.DictionaryArray):
-        return _text_hashes(field, array.dictionary, room)
-    if not pa.types.is_string(array.type):
-        values = np.unique(array.drop_null().to_numpy(zero_copy_only=False))
-        return bloom.hash_numbers(field, values) if len(values) <= room else None
-    if len(array) - array.null_count > 2 * room:  # texts without a dictionary are mostly distinct
-        return None
-    return _text_hashes(field, array.drop_null().unique(), room)
-
-
-def _text_hashes(field: Field, texts: pa.StringArray, room: int) -> Hashes | None:
-    return bloom.hash_texts(field, texts) if len(texts) <= room else None
 
 
 # ---- reading an index -------------------------------------------------------------------------------

@@ -204,8 +204,13 @@ def encode_pages(bounds: pa.RecordBatch, checks: PageChecks) -> bytes:
     return VERSION + base64.b64encode(raw + crc32(raw).to_bytes(4, "little"))
 
 
-def decode_pages(text: bytes, columns: int) -> tuple[pa.RecordBatch, PageChecks] | None:
-    """Return the facts and checks; None for a version this program does not know, ValueError when they are damaged."""
+def decode_pages(
+    text: bytes, chunk_rows: Counts, columns: int
+) -> tuple[pa.RecordBatch, PageChecks] | None:
+    """Return the facts and checks; None for a version this program does not know.
+
+    Raises ValueError when they are damaged, or those of a file with other chunks.
+    """
     if text[:1] != VERSION:
         return None
     raw = base64.b64decode(text[1:])
@@ -213,4 +218,7 @@ def decode_pages(text: bytes, columns: int) -> tuple[pa.RecordBatch, PageChecks]
         raise ValueError("they fail their CRC")
     end = 4 + int.from_bytes(raw[:4], "little")
     bounds = pa.ipc.open_stream(raw[4:end]).read_next_batch()
-    return bounds, np.frombuffer(raw[end:-4], page_checks_dtype(columns))
+    checks = np.frombuffer(raw[end:-4], page_checks_dtype(columns))
+    if not bounds.num_rows == len(checks) == first_pages(chunk_rows)[-1]:
+        raise ValueError("they do not belong to these chunks")
+    return bounds, checks

@@ -141,7 +141,7 @@ class SealedSegment(SummarizedSegment):
         if self.encoded_pages is None:
             return None
         try:
-            return decode_pages(self.encoded_pages, len(self.names))
+            return decode_pages(self.encoded_pages, self._summary.rows, len(self.names))
         except (pa.ArrowException, ValueError, OSError) as problem:
             raise StreamCorrupt(
                 str(self.path), self.data.size, f"the pages in the footer: {problem}"

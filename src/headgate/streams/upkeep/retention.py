@@ -217,12 +217,14 @@ def seal_segments(writer: Writer, *, all: bool, created_us: int) -> list[Path]:
             writer.roll()
         sealed: list[Path] = []
         problems: list[StreamError] = []
-        for file in _full_segments(writer):
+        for file in [file for file in _full_segments(writer) if not file.sealed]:
             try:
                 sealed.append(_seal(writer, file, created_us))
             except StreamError as problem:
                 # One damaged segment does not keep the others from being sealed.
                 problems.append(problem)
+        # Also those of earlier versions, and what a crash left out.
+        writer.outlines.complete(_full_segments(writer))
         if problems:
             raise problems[0]
         return sealed
@@ -231,15 +233,30 @@ def seal_segments(writer: Writer, *, all: bool, created_us: int) -> list[Path]:
 def _full_segments(writer: Writer) -> list[SegmentFile]:
     # Read before the directory is listed: a roll may add segments after that.
     active = writer.active_first_offset
-    files = list_segments(writer.directory)
-    return [file for file in files if not file.sealed and file.first_offset < active]
+    return [file for file in list_segments(writer.directory) if file.first_offset < active]
 
 
 def _seal(writer: Writer, file: SegmentFile, created_us: int) -> Path:
     segment = HotSegment(file.path)
     path = seal(segment, writer.directory, writer.options.indexed, created_us)
+    writer.outlines.outline([SegmentFile(file.first_offset, path, sealed=True)])
     remove_files(file.path, index_path(writer.directory, file.first_offset))
     return path
+
+
+def outline_rolled(writer: Writer, first_offset: int) -> int:
+    """Outline the full segments from this offset on; return where the one begins that is being written."""
+    with writer.maintaining:
+        active = writer.active_first_offset
+        while first_offset < active:
+            file = SegmentFile(first_offset, log_path(writer.directory, first_offset), sealed=False)
+            try:
+                end = HotSegment(file.path).next_offset
+            except (StreamError, FileNotFoundError):  # reading it reports the damage
+                break
+            writer.outlines.outline([file])
+            first_offset = end
+    return active
 
 
 def delete_expired(

@@ -17,6 +17,7 @@ from headgate.streams.cold.manifest import COMPACTION_LOCK, list_covered_files
 from headgate.streams.cold.segment import ColdSegment, open_sealed
 from headgate.streams.format import (
     INBOX,
+    OUTLINES_FILE,
     SegmentFile,
     cold_bounds,
     index_path,
@@ -30,6 +31,7 @@ from headgate.streams.options import (
     load_options,
     mend_options,
 )
+from headgate.streams.outlines import Outlines, find_wrong_outlines
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.scan import locate_damage
 from headgate.streams.segments.hot_chunk import DAMAGED, HOLE
@@ -91,7 +93,11 @@ def verify(path: str | Path) -> VerifyReport:
     options = load_options(directory)
     try:
         report = _verify_segments(directory, options)
-        others = (*_options_problems(directory), *_leftovers(directory))
+        others = (
+            *_options_problems(directory),
+            *_outline_problems(directory),
+            *_leftovers(directory),
+        )
     except PermissionError as problem:
         raise StreamError(
             f"{problem.filename}: {problem.strerror}; it cannot be verified"
@@ -250,6 +256,16 @@ def _options_problems(directory: Path) -> Iterator[VerifyProblem]:
         yield VerifyProblem(str(path), None, problem, healable=len(damaged) == 1)
 
 
+def _outline_problems(directory: Path) -> list[VerifyProblem]:
+    """Report outlines that are damaged, or say something else than their segment; twice, for a writer may append one."""
+    wrong = set(find_wrong_outlines(directory))
+    wrong &= set(find_wrong_outlines(directory)) if wrong else set()
+    return [
+        VerifyProblem(str(directory / OUTLINES_FILE), None, what, healable=True)
+        for what in sorted(wrong)
+    ]
+
+
 def _leftovers(directory: Path) -> Iterator[VerifyProblem]:
     # While the stream is written or compacted, such files are normal for a moment.
     with (
@@ -281,4 +297,6 @@ def repair(path: str | Path) -> VerifyReport:
         remove_leftovers(directory)
         mend_options(directory)
         heal_segments(directory, options)
+        if any(find_wrong_outlines(directory)):
+            Outlines(directory).rebuild()
     return verify(directory)

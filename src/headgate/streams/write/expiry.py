@@ -1,20 +1,24 @@
-"""Retention behind a writer: a thread that runs while there are full segments to look at, so that no message waits for it."""
+"""What follows a roll: a thread outlines the full segment and drops expired ones, so that no message waits for it."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from headgate.clock import now_us
 from headgate.errors import StreamClosed, StreamError
-from headgate.streams.upkeep.retention import SegmentSizes, delete_expired
+from headgate.streams.listing import list_segments
+from headgate.streams.upkeep.retention import SegmentSizes, delete_expired, outline_rolled
 from headgate.streams.write.writer import Writer
 
 _log = logging.getLogger(__name__)
 
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # before each retry
+_MANY: Final = 256  # segments, of which not all are looked at after every roll
+_PATIENCE: Final = 50  # times as long as one look at many segments takes, until the next
 
 
 class Expiry:
@@ -24,15 +28,20 @@ class Expiry:
         """`on_drop` is called after segments were dropped."""
         self._writer, self._on_drop = writer, on_drop
         self._sizes = SegmentSizes(writer.directory)
+        self._rolled_at = writer.active_first_offset  # full segments before it have their outline
         self._changing = threading.Lock()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._wanted = False
 
-    def begin(self) -> None:
-        """Look for expired segments, at once or after the look that is under way."""
+    @property
+    def _limited(self) -> bool:
         options = self._writer.options
-        if options.max_age is None and options.max_bytes is None:
+        return options.max_age is not None or options.max_bytes is not None
+
+    def begin(self) -> None:
+        """Outline full segments and drop expired ones, at once or after the look that is under way."""
+        if not self._limited and self._writer.active_first_offset == self._rolled_at:
             return
         with self._changing:
             self._wanted = True
@@ -52,8 +61,12 @@ class Expiry:
         failures = 0
         while self._take_up():
             try:
-                self._drop()
+                self._rolled_at = outline_rolled(self._writer, self._rolled_at)
+                began = time.monotonic()
+                looked_at = self._drop()
                 failures = 0
+                if looked_at >= _MANY:
+                    self._closing.wait(_PATIENCE * (time.monotonic() - began))
             except StreamClosed:
                 self._closing.set()
             except Exception as problem:
@@ -72,8 +85,11 @@ class Expiry:
                 self._thread = None
             return go_on
 
-    def _drop(self) -> None:
+    def _drop(self) -> int:
+        """Drop expired segments; return how many segments there are."""
         options = self._writer.options
+        if not self._limited:
+            return 0
         dropped = delete_expired(
             self._writer,
             now_us=now_us(),
@@ -83,6 +99,7 @@ class Expiry:
         )
         if dropped:
             self._on_drop()
+        return len(list_segments(self._writer.directory))
 
     def _note_failure(self, problem: Exception, pause: float) -> None:
         expected = isinstance(problem, StreamError | OSError)

@@ -68,7 +68,7 @@ def wait_until_stored(stream: Stream, number: int) -> None:
 def test_the_committer_survives_an_inbox_that_cannot_be_listed_for_a_while(
     quick_stream: Stream, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr(wake, "_open_inotify", lambda directories: (None, {}))
+    monkeypatch.setattr(wake, "_add_watch", lambda inotify, directory: None)
     producer = quick_stream.producer()
     looking = Failing(os.scandir, OSError(number, os.strerror(number)))
     monkeypatch.setattr(os, "scandir", looking)

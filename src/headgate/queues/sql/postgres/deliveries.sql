@@ -2,22 +2,25 @@
 
 -- name: promote
 -- Queue, now. Due deliveries become ready; after the last attempt, dead. A delivery that was leased together with others
--- gets its attempt back, and is claimed alone from now on.
+-- gets its attempt back, and is claimed alone from now on. It wakes consumers: those whose claims met these rows while they
+-- were locked have found nothing, and the caller may want others.
 WITH due AS MATERIALIZED (
     SELECT message FROM delivery
     WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 AND visible_at <= coalesce($2::bigint, now_us())
     ORDER BY visible_at LIMIT 1000 FOR UPDATE SKIP LOCKED
-)
-UPDATE delivery d SET
-    attempts = d.attempts - CASE WHEN d.state = 2 AND d.doubt = 1 THEN 1 ELSE 0 END,
-    doubt = CASE WHEN d.state = 2 AND d.doubt = 1 THEN 2 ELSE d.doubt END,
-    reason = CASE WHEN d.state = 2 AND d.doubt <> 1 AND d.attempts >= q.max_attempts AND q.max_attempts > 0
-        THEN 'the lease ended after attempt ' || d.attempts ELSE d.reason END,
-    visible_at = CASE WHEN d.state = 2 THEN coalesce($2::bigint, now_us()) ELSE d.visible_at END,
-    state = CASE WHEN d.state = 2 AND d.doubt <> 1 AND d.attempts >= q.max_attempts AND q.max_attempts > 0
-        THEN 3 ELSE 0 END
-FROM queue q WHERE q.id = $1 AND d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM due))
-RETURNING 1
+), promoted AS (
+    UPDATE delivery d SET
+        attempts = d.attempts - CASE WHEN d.state = 2 AND d.doubt = 1 THEN 1 ELSE 0 END,
+        doubt = CASE WHEN d.state = 2 AND d.doubt = 1 THEN 2 ELSE d.doubt END,
+        reason = CASE WHEN d.state = 2 AND d.doubt <> 1 AND d.attempts >= q.max_attempts AND q.max_attempts > 0
+            THEN 'the lease ended after attempt ' || d.attempts ELSE d.reason END,
+        visible_at = CASE WHEN d.state = 2 THEN coalesce($2::bigint, now_us()) ELSE d.visible_at END,
+        state = CASE WHEN d.state = 2 AND d.doubt <> 1 AND d.attempts >= q.max_attempts AND q.max_attempts > 0
+            THEN 3 ELSE 0 END
+    FROM queue q WHERE q.id = $1 AND d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM due))
+    RETURNING d.message
+), woken AS MATERIALIZED (SELECT wake_up($1) FROM promoted LIMIT 1)
+SELECT 1 FROM promoted WHERE (SELECT count(*) FROM woken) > 0
 
 -- name: next_due
 -- Queue, now: how long to wait. A paused queue has no due time: resuming it wakes its consumers.

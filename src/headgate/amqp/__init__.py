@@ -1,0 +1,13 @@
+"""AMQP 0-9-1: frames in, verbs of the broker out."""
+
+from typing import TYPE_CHECKING
+
+from headgate.lazy import front_door
+
+if TYPE_CHECKING:
+    from headgate.amqp.content import AmqpCodec as AmqpCodec
+    from headgate.amqp.server import AmqpServer as AmqpServer
+else:
+    __getattr__, __dir__ = front_door(
+        __name__, {"content": ["AmqpCodec"], "server": ["AmqpServer"]}
+    )

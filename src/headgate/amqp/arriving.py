@@ -1,0 +1,76 @@
+"""A publish whose content arrives frame by frame."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
+from headgate.amqp.methods import FRAME_BODY, FRAME_HEADER
+from headgate.amqp.properties import read_properties
+from headgate.amqp.replies import ConnectionFailed, octets
+from headgate.broker import PreconditionFailed, Route
+
+MAX_BODY: Final = 128 << 20
+PUBLISH_IDS: Final = (60, 40)  # class and method of basic.publish
+_SIZE: Final = struct.Struct(">Q")
+_BASIC: Final = b"\0\x3c"
+
+
+class Publish(NamedTuple):
+    """A basic.publish whose content is still to come."""
+
+    route: Route
+    suffix: bytes
+    mandatory: bool
+
+
+class Arriving:
+    """The frames of one message, until all are there."""
+
+    def __init__(self, publish: Publish) -> None:
+        self.publish = publish
+        self._frames: list[bytes] = []
+        self._missing = -1  # bytes of the body still to come; -1: the header as well
+
+    def add(self, kind: int, raw: bytes) -> bool:
+        """Take a content frame; return whether it was the last."""
+        if kind == FRAME_HEADER and self._missing < 0:
+            self._missing = _announced_size(raw)
+            if self._missing > MAX_BODY:
+                raise PreconditionFailed(
+                    f"message size {self._missing} is larger than configured max size {MAX_BODY}"
+                )
+        elif kind == FRAME_BODY and self._missing >= 0:
+            self._missing -= len(raw) - OVERHEAD
+            if self._missing < 0:
+                raise ConnectionFailed(505, "more body than the content header announced")
+        else:
+            raise ConnectionFailed(
+                505, "expected content header for class 60, got non content header frame instead"
+            )
+        self._frames.append(raw)
+        return self._missing == 0
+
+    def content(self, channel: int) -> Content:
+        """The message."""
+        head, *bodies = self._frames
+        size = sum(map(len, bodies)) - OVERHEAD * len(bodies)
+        properties = read_properties(head[PROPERTIES_AT:-1])
+        raw = b"".join(self._frames)
+        return Content(
+            self.publish.suffix, raw, channel, len(head), len(bodies) <= 1, properties, size
+        )
+
+
+def _announced_size(raw: bytes) -> int:
+    """The size of the body that a content header announces."""
+    if len(raw) < OVERHEAD + 14:
+        raise ConnectionFailed(501, f"type 2, all octets = {octets(raw[7:-1])}: unknown_frame")
+    if raw[7:9] != _BASIC:
+        found = int.from_bytes(raw[7:9], "big")
+        raise ConnectionFailed(
+            505, f"expected content header for class 60, got one for class {found} instead"
+        )
+    size: int = _SIZE.unpack_from(raw, 11)[0]
+    return size

@@ -1,0 +1,486 @@
+"""A channel: its methods, what it published and waits to confirm, what it was sent and has not acknowledged."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from headgate.amqp.arriving import Arriving, Publish
+from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
+from headgate.amqp.content import Content
+from headgate.amqp.deliveries import Unacked, sent_content
+from headgate.amqp.properties import REPLY_TO
+from headgate.broker import (
+    BrokerQueue,
+    NotAllowed,
+    NotFound,
+    NotImplementedHere,
+    PreconditionFailed,
+    QueueEntry,
+    type_name,
+)
+
+if TYPE_CHECKING:
+    from headgate.amqp.connection import Connection
+
+
+class Channel:
+    """One channel of a connection. Methods are named `on_<class>_<method>` and take the arguments of AMQP."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection, self.number = connection, number
+        self.vhost = connection.vhost
+        self.broker = connection.broker
+        self.prefetch = 0  # of consumers to come
+        self.prefetch_all = 0  # of the whole channel
+        self.delivery_tag = 0
+        self.unacked: dict[int, Unacked] = {}
+        self.consumers: dict[str, ChannelConsumer] = {}
+        self.is_closing = False
+        self.arriving: Arriving | None = None  # a publish whose content is not all here
+        self.is_confirming = False
+        self.published = 0  # number of the last publish to be confirmed
+        self.confirmed = 0
+        self.refused: list[
+            int
+        ] = []  # publishes that a queue did not take, to be nacked in their turn
+        self.waits_for_store = False  # something published in this turn is to be stored
+        self.commits = 0  # commits that publishes of earlier turns wait for
+        self.transaction: list[Callable[[], None]] | None = None
+        self._last_queue = ""
+        self._replies: ReplyConsumer | None = None
+
+    def send(self, name: str, *values: Any) -> None:
+        self.connection.send(self.number, name, *values)
+
+    def close(self) -> None:
+        """Let go of consumers; what was not acknowledged goes back to its queues."""
+        for consumer in list(self.consumers.values()):
+            consumer.queue.remove_consumer(consumer)
+        self.consumers.clear()
+        if self._replies is not None:
+            del self.vhost.replies[self._replies.name]
+            self._replies = None
+        self._requeue_all()
+
+    # ---- publishing
+
+    def published_message(self, publish: Publish, content: Content) -> None:
+        """A whole message has arrived."""
+        if self.transaction is not None:
+            self._check(content)
+            self.transaction.append(lambda: self._accept(publish, content))
+            return
+        self._accept(publish, content)
+
+    def _accept(self, publish: Publish, content: Content) -> None:
+        route = publish.route
+        queues: Sequence[BrokerQueue] | None = route.queues
+        if content.properties.is_special:
+            self._check(content)
+            queues, content = self._apply_special(publish, content)
+        elif queues is None:
+            queues = self.vhost.queues_for(content, route.exchange, (route.routing_key,))
+        accepted = (
+            self.vhost.deliver(content, queues) if queues else self._unroutable(publish, content)
+        )
+        if content.persistent and not self.waits_for_store:
+            self.waits_for_store = any(queue.durable for queue in queues)
+        if self.is_confirming:
+            self.published += 1
+            if not accepted:
+                self.refused.append(self.published)
+            self.connection.confirm(self)
+
+    def _unroutable(self, publish: Publish, content: Content) -> bool:
+        route = publish.route
+        if route.exchange == "" and route.routing_key.startswith(REPLY_TO):
+            consumer = self.vhost.replies.get(route.routing_key)
+            if consumer is not None:
+                consumer.deliver((QueueEntry(0, content, 0, None),))
+                return True
+        if publish.mandatory:
+            self.send("basic.return", 312, "NO_ROUTE", route.exchange, route.routing_key)
+            self.connection.write(content.frames(self.number, self.connection.frame_max))
+        return True
+
+    def _check(self, content: Content) -> None:
+        """Refuse properties that cannot be used."""
+        if content.properties.expiration is not None and content.expiration is None:
+            raise PreconditionFailed(_expiration_problem(content.properties.expiration))
+        values = content.properties.values
+        user = values.get("user_id")
+        if user is not None and user != self.connection.user:
+            raise PreconditionFailed(
+                f"user_id property set to '{user}' but authenticated user was '{self.connection.user}'"
+            )
+        for name in ("CC", "BCC"):
+            keys = content.headers.get(name, [])
+            if not isinstance(keys, list):
+                problem = f'{{unacceptable_type_in_header,"{name}",{type_name(keys)}}}'
+                raise PreconditionFailed(f"invalid message: {problem}")
+
+    def _apply_special(
+        self, publish: Publish, content: Content
+    ) -> tuple[Sequence[BrokerQueue], Content]:
+        """Send copies to CC and BCC, and say where replies go."""
+        route, headers = publish.route, content.headers
+        carbon = [
+            key for name in ("CC", "BCC") for key in headers.get(name, []) if isinstance(key, str)
+        ]
+        queues = route.queues
+        if carbon or queues is None:
+            keys = (route.routing_key, *carbon)
+            queues = self.vhost.queues_for(content, route.exchange, keys)
+        if "BCC" in headers:
+            content = content.without_header("BCC")
+        if content.properties.values.get("reply_to") == REPLY_TO:
+            if self._replies is None:
+                raise PreconditionFailed("fast reply consumer does not exist")
+            content = content.with_property("reply_to", self._replies.name)
+        return queues, content
+
+    def make_confirms(self, up_to: int) -> bytes:
+        """The acks and nacks of publishes that were not confirmed yet, up to one of them."""
+        parts: list[bytes] = []
+        for number in [number for number in self.refused if number <= up_to]:
+            self._ack_up_to(number - 1, parts)
+            parts.append(self.connection.frame(self.number, "basic.nack", number, False, False))
+            self.confirmed = number
+        self.refused = [number for number in self.refused if number > up_to]
+        self._ack_up_to(up_to, parts)
+        return b"".join(parts)
+
+    def _ack_up_to(self, number: int, parts: list[bytes]) -> None:
+        if number > self.confirmed:
+            several = number - self.confirmed > 1
+            parts.append(self.connection.frame(self.number, "basic.ack", number, several))
+            self.confirmed = number
+
+    # ---- channel, confirm, tx
+
+    def on_channel_flow(self, active: bool) -> None:
+        if not active:
+            raise NotImplementedHere("active=false")
+        self.send("channel.flow-ok", active)
+
+    def on_channel_close(self, *_: Any) -> None:
+        self.close()
+        self.connection.forget(self)
+        self.send("channel.close-ok")
+
+    def on_confirm_select(self, nowait: bool) -> None:
+        if self.transaction is not None:
+            raise PreconditionFailed("cannot switch from tx to confirm mode")
+        self.is_confirming = True
+        if not nowait:
+            self.send("confirm.select-ok")
+
+    def on_tx_select(self) -> None:
+        if self.is_confirming:
+            raise PreconditionFailed("cannot switch from confirm to tx mode")
+        if self.transaction is None:
+            self.transaction = []
+        self.send("tx.select-ok")
+
+    def on_tx_commit(self) -> None:
+        steps = self._open_transaction()
+        self.transaction = None
+        try:
+            for step in steps:
+                step()
+        finally:
+            self.transaction = []
+        self.connection.after_commit(lambda: self.send("tx.commit-ok"))
+
+    def on_tx_rollback(self) -> None:
+        self._open_transaction()
+        self.transaction = []
+        self.send("tx.rollback-ok")
+
+    def _open_transaction(self) -> list[Callable[[], None]]:
+        if self.transaction is None:
+            raise PreconditionFailed("channel is not transactional")
+        return self.transaction
+
+    # ---- exchanges
+
+    def on_exchange_declare(
+        self, _: int, name: str, type: str, passive: bool, durable: bool, auto_delete: bool,
+        internal: bool, nowait: bool, arguments: dict[str, Any],
+    ) -> None:  # fmt: skip
+        if passive:
+            self.vhost.find_exchange(name)
+        else:
+            self.vhost.declare_exchange(
+                name,
+                type,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=arguments,
+            )
+        self._done(nowait, "exchange.declare-ok")
+
+    def on_exchange_delete(self, _: int, name: str, if_unused: bool, nowait: bool) -> None:
+        self.vhost.delete_exchange(name, if_unused=if_unused)
+        self._done(nowait, "exchange.delete-ok")
+
+    def on_exchange_bind(
+        self,
+        _: int,
+        destination: str,
+        source: str,
+        key: str,
+        nowait: bool,
+        arguments: dict[str, Any],
+    ) -> None:
+        self.vhost.bind(source, destination, key, arguments, to_exchange=True)
+        self._done(nowait, "exchange.bind-ok")
+
+    def on_exchange_unbind(
+        self,
+        _: int,
+        destination: str,
+        source: str,
+        key: str,
+        nowait: bool,
+        arguments: dict[str, Any],
+    ) -> None:
+        self.vhost.unbind(source, destination, key, arguments, to_exchange=True)
+        self._done(nowait, "exchange.unbind-ok")
+
+    # ---- queues
+
+    def on_queue_declare(
+        self, _: int, name: str, passive: bool, durable: bool, exclusive: bool, auto_delete: bool,
+        nowait: bool, arguments: dict[str, Any],
+    ) -> None:  # fmt: skip
+        if passive and name.startswith(REPLY_TO):
+            if name != REPLY_TO and name not in self.vhost.replies:
+                raise NotFound("queue", name, self.vhost.name)
+            self.send("queue.declare-ok", name, 0, 1)
+            return
+        if passive:
+            queue = self._queue(name)
+            queue.used()
+        else:
+            queue = self.vhost.declare_queue(
+                name,
+                durable=durable,
+                exclusive=exclusive,
+                auto_delete=auto_delete,
+                arguments=arguments,
+                connection=self.connection,
+            )
+        self._last_queue = queue.name
+        self._done(nowait, "queue.declare-ok", queue.name, len(queue), len(queue.consumers))
+
+    def on_queue_bind(
+        self, _: int, name: str, exchange: str, key: str, nowait: bool, arguments: dict[str, Any]
+    ) -> None:
+        queue_name = self._queue_name(name)
+        if queue_name in self.vhost.queues:
+            self._queue(queue_name)  # which may be another connection's
+        if not name and not key:
+            key = queue_name
+        self.vhost.bind(exchange, queue_name, key, arguments)
+        self._done(nowait, "queue.bind-ok")
+
+    def on_queue_unbind(
+        self, _: int, name: str, exchange: str, key: str, arguments: dict[str, Any]
+    ) -> None:
+        name = self._queue_name(name)
+        if name in self.vhost.queues:
+            self._queue(name)
+        self.vhost.unbind(exchange, name, key, arguments)
+        self.send("queue.unbind-ok")
+
+    def on_queue_purge(self, _: int, name: str, nowait: bool) -> None:
+        count = self._queue(name).purge()
+        self._done(nowait, "queue.purge-ok", count)
+
+    def on_queue_delete(
+        self, _: int, name: str, if_unused: bool, if_empty: bool, nowait: bool
+    ) -> None:
+        count = 0
+        if self._queue_name(name) in self.vhost.queues:
+            queue = self._queue(name)
+            count = self.vhost.delete_queue(queue, if_unused=if_unused, if_empty=if_empty)
+        self._done(nowait, "queue.delete-ok", count)
+
+    # ---- consuming
+
+    def on_basic_qos(self, size: int, count: int, for_channel: bool) -> None:
+        if size:
+            raise NotImplementedHere(f"prefetch_size!=0 ({size})")
+        if for_channel:
+            self.prefetch_all = count
+            for consumer in self.consumers.values():
+                self.broker.dirty.add(consumer.queue)
+        else:
+            self.prefetch = count
+        self.send("basic.qos-ok")
+
+    def on_basic_consume(
+        self, _: int, name: str, tag: str, no_local: bool, no_ack: bool, exclusive: bool,
+        nowait: bool, arguments: dict[str, Any],
+    ) -> None:  # fmt: skip
+        if tag in self.consumers:
+            raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        tag = tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+        if name == REPLY_TO:
+            self._consume_replies(tag, no_ack)
+        else:
+            queue = self._queue(name)
+            consumer = ChannelConsumer(
+                self, tag, queue, no_ack=no_ack, exclusive=exclusive, arguments=arguments
+            )
+            queue.add_consumer(consumer)
+            self.consumers[tag] = consumer
+        self._done(nowait, "basic.consume-ok", tag)
+
+    def _consume_replies(self, tag: str, no_ack: bool) -> None:
+        if not no_ack:
+            raise PreconditionFailed("reply consumer cannot acknowledge")
+        if self._replies is not None:
+            raise PreconditionFailed("reply consumer already set")
+        self._replies = ReplyConsumer(self, tag, f"{REPLY_TO}.{secrets.token_urlsafe(24)}")
+        self.vhost.replies[self._replies.name] = self._replies
+
+    def on_basic_cancel(self, tag: str, nowait: bool) -> None:
+        self._done(nowait, "basic.cancel-ok", tag)
+        consumer = self.consumers.pop(tag, None)
+        if consumer is not None:
+            consumer.queue.remove_consumer(consumer)
+        elif self._replies is not None and self._replies.tag == tag:
+            del self.vhost.replies[self._replies.name]
+            self._replies = None
+
+    def on_basic_get(self, _: int, name: str, no_ack: bool) -> None:
+        queue = self._queue(name)
+        entry = queue.get()
+        if entry is None:
+            self.send("basic.get-empty", "")
+            return
+        self.delivery_tag += 1
+        if no_ack:
+            queue.acked(entry)
+        else:
+            self.unacked[self.delivery_tag] = Unacked(entry, None, queue)
+        content = sent_content(entry, queue)
+        self.send(
+            "basic.get-ok", self.delivery_tag, entry.redelivered, content.exchange,
+            content.routing_key, len(queue),
+        )  # fmt: skip
+        self.connection.write(content.frames(self.number, self.connection.frame_max))
+
+    def cancelled(self, consumer: ChannelConsumer) -> None:
+        """The queue of a consumer was deleted."""
+        self.consumers.pop(consumer.tag, None)
+        if self.connection.peer_can("consumer_cancel_notify"):
+            self.send("basic.cancel", consumer.tag, True)
+
+    # ---- settling
+
+    def on_basic_ack(self, tag: int, multiple: bool) -> None:
+        self._settle(tag, multiple, lambda sent: sent.queue.acked(sent.entry))
+
+    def on_basic_reject(self, tag: int, requeue: bool) -> None:
+        self.on_basic_nack(tag, False, requeue)
+
+    def on_basic_nack(self, tag: int, multiple: bool, requeue: bool) -> None:
+        if requeue:
+            self._settle(tag, multiple, None)
+        else:
+            self._settle(tag, multiple, lambda sent: sent.queue.rejected(sent.entry))
+
+    def on_basic_recover(self, requeue: bool) -> None:
+        self.on_basic_recover_async(requeue)
+        self.send("basic.recover-ok")
+
+    def on_basic_recover_async(self, requeue: bool) -> None:
+        if not requeue:
+            raise NotImplementedHere("requeue=false")
+        self._requeue_all()
+
+    def _settle(self, tag: int, multiple: bool, settle: Callable[[Unacked], None] | None) -> None:
+        """Take entries out of those not acknowledged, and settle each; without a function they are requeued."""
+        tags = self._tags(tag, multiple)
+        if self.transaction is not None:
+            # They stay not acknowledged until the commit, and cannot be acknowledged twice.
+            settled = [(number, self.unacked[number]) for number in tags]
+            self.transaction.append(lambda: self._settle_all(settled, settle))
+            return
+        self._settle_all([(number, self.unacked[number]) for number in tags], settle)
+
+    def _settle_all(
+        self, sent: Sequence[tuple[int, Unacked]], settle: Callable[[Unacked], None] | None
+    ) -> None:
+        back: dict[BrokerQueue, list[QueueEntry]] = {}
+        for number, one in sent:
+            if self.unacked.pop(number, None) is None:
+                continue
+            if one.consumer is not None:
+                one.consumer.unacked -= 1
+            if one.queue.is_deleted:
+                continue
+            if settle is not None:
+                settle(one)
+            else:
+                back.setdefault(one.queue, []).append(one.entry)
+        for queue, entries in back.items():
+            queue.requeue(entries)
+        if self.prefetch_all:
+            self.broker.dirty.update(consumer.queue for consumer in self.consumers.values())
+
+    def _tags(self, tag: int, multiple: bool) -> Sequence[int]:
+        if tag == 0 and multiple:
+            return list(self.unacked)
+        if tag not in self.unacked:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+        if not multiple:
+            return (tag,)
+        # Requeued entries get new tags, so the tags are in order.
+        return list(takewhile(lambda number: number <= tag, self.unacked))
+
+    def _requeue_all(self) -> None:
+        self._settle_all(list(self.unacked.items()), None)
+
+    # ---- inside
+
+    def _queue_name(self, name: str) -> str:
+        if name:
+            return name
+        if not self._last_queue:
+            raise _NoQueue()
+        return self._last_queue
+
+    def _queue(self, name: str) -> BrokerQueue:
+        return self.vhost.find_queue(self._queue_name(name), self.connection)
+
+    def _done(self, nowait: bool, name: str, *values: Any) -> None:
+        if not nowait:
+            self.send(name, *values)
+
+
+def _expiration_problem(text: str) -> str:
+    """What is wrong with an expiration, in RabbitMQ's words."""
+    digits = re.match(r"[+-]?\d+", text)
+    if digits is None:
+        problem = "no_integer"
+    elif digits[0] != text:
+        problem = f'{{leftover_string,"{text[digits.end() :]}"}}'
+    elif int(text) < 0:
+        problem = f"{{value_negative,{text}}}"
+    else:
+        problem = f"{{value_too_large,{text}}}"
+    return f"invalid expiration '{text}': {problem}"
+
+
+class _NoQueue(NotFound):
+    def __init__(self) -> None:
+        Exception.__init__(self, "no previously declared queue")

@@ -1,0 +1,495 @@
+"""A connection: bytes in, frames parsed in one loop, everything that a turn produced written at once.
+
+A publish whose frames are all in the buffer is taken as it is: the loop looks at their sizes, and keeps one slice of
+bytes. What arrives in pieces takes the longer way through `_content`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish
+from headgate.amqp.channel import Channel
+from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
+from headgate.amqp.handshake import AmqpListener, Handshake
+from headgate.amqp.methods import (
+    BY_KEY,
+    CLASSES,
+    FRAME,
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    METHODS,
+    decode_arguments,
+    method_frame,
+)
+from headgate.amqp.properties import read_properties
+from headgate.amqp.replies import CODES, ConnectionFailed, octets, reply_text
+from headgate.amqp.tables import Malformed
+from headgate.broker import (
+    ConnectionRefusal,
+    NotImplementedHere,
+    Refusal,
+    VirtualHost,
+)
+
+log: Final = logging.getLogger(__name__)
+
+CLOSING_S: Final = 2.0  # how long a peer may take to answer a close
+HIGH_WATER: Final = 1 << 20
+WRITE_AT: Final = 262_144
+
+_PUBLISH: Final = METHODS["basic.publish"].key
+_ACK: Final = METHODS["basic.ack"].key
+_ACK_IDS: Final = (60, 80)
+_TAG: Final = struct.Struct(">QB")
+_U64: Final = struct.Struct(">Q")
+_BASIC: Final = b"\0\x3c"
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, listener: AmqpListener) -> None:
+        self.listener = listener
+        self.broker = listener.broker
+        self.vhost: VirtualHost = self.broker.vhosts["/"]
+        self.user = ""
+        self.frame_max = 131_072
+        self.channel_max = 2_047
+        self.out: list[bytes] = []
+        self.is_writable = True
+        self.channels: dict[int, Channel] = {}
+        self.handshake: Handshake | None = Handshake(self)
+        self.client_properties: Mapping[str, Any] = {}
+        self._rest = b""
+        self._method_ids = (0, 0)  # class and method that a close refers to
+        self._is_closing = False
+        self._is_gone = False
+        self._unconfirmed: set[Channel] = set()
+        self._routes: dict[bytes, Publish] = {}
+        self._routes_of = -1  # the generation of the topology they are of
+
+    # ---- the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=HIGH_WATER)
+        self.listener.connections.add(self)
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self._is_gone = True
+        self.listener.connections.discard(self)
+        if self.handshake is not None:
+            self.handshake.end()
+        self._let_go()
+        self.broker.flush()
+
+    def pause_writing(self) -> None:
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        self.is_writable = True
+        for channel in self.channels.values():
+            self.broker.dirty.update(consumer.queue for consumer in channel.consumers.values())
+        self.broker.flush()
+
+    # ---- writing
+
+    def frame(self, channel: int, name: str, *values: Any) -> bytes:
+        return method_frame(channel, name, *values)
+
+    def send(self, channel: int, name: str, *values: Any) -> None:
+        self.write(method_frame(channel, name, *values))
+
+    def write(self, data: bytes) -> None:
+        self.out.append(data)
+        self.broker.writing.add(self)
+
+    def wrote(self, size: int) -> None:
+        """Deliveries of this size were put into `out`."""
+        self.broker.writing.add(self)
+        self.listener.unwritten += size
+        if self.listener.unwritten > WRITE_AT:
+            self.listener.unwritten = 0
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what this turn produced; confirms of what is stored wait for the commit."""
+        if self._unconfirmed:
+            self._confirm()
+        if self.out:
+            data = b"".join(self.out)
+            self.out.clear()
+            if not self._is_gone:
+                self.transport.write(data)
+
+    def confirm(self, channel: Channel) -> None:
+        """Have the publishes of a channel confirmed at the end of this turn, or when they are stored."""
+        self._unconfirmed.add(channel)
+        self.broker.writing.add(self)
+
+    def _confirm(self) -> None:
+        for channel in self._unconfirmed:
+            if channel.waits_for_store:
+                channel.waits_for_store = False
+                self.after_commit(self._confirms_later(channel, channel.published))
+            elif not channel.commits:
+                self.out.append(channel.make_confirms(channel.published))
+        self._unconfirmed.clear()
+
+    def _confirms_later(self, channel: Channel, up_to: int) -> Callable[[], None]:
+        channel.commits += 1
+
+        def confirm() -> None:
+            channel.commits -= 1
+            if channel.is_closing:
+                return
+            # Publishes that needed no store waited for those that do, so that all are confirmed in order.
+            is_last = not channel.commits and not channel.waits_for_store
+            self.write(channel.make_confirms(channel.published if is_last else up_to))
+
+        return confirm
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call a function when everything that was done so far is durable."""
+        self.broker.store.commit(call)
+
+    # ---- reading
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest:
+            data = self._rest + data
+        try:
+            if self.handshake is not None:
+                self.handshake.heard()
+                if self.handshake.is_first:
+                    data = self.handshake.greet(data)
+                    if self.handshake.is_first:
+                        self._rest = data
+                        return
+            self._rest = self._parse(data)
+        except (ConnectionFailed, Malformed, ConnectionRefusal) as problem:
+            self.fail(problem)
+        except Exception as problem:
+            log.exception("a connection is closed by an error of the broker")
+            self.fail(ConnectionFailed(541, type(problem).__name__))
+        self.broker.flush()
+
+    def _parse(self, data: bytes) -> bytes:
+        position, end = 0, len(data)
+        channels, unpack = self.channels, FRAME.unpack_from
+        while end - position >= OVERHEAD:
+            kind, number, size = unpack(data, position)
+            behind = position + size + OVERHEAD
+            if size > self.frame_max - OVERHEAD:
+                raise ConnectionFailed(
+                    501,
+                    f"type {kind}, all octets = <<>>: {{frame_too_large,{size},{self.frame_max - OVERHEAD}}}",
+                )
+            if behind > end:
+                break
+            if data[behind - 1] != FRAME_END:
+                raise ConnectionFailed(
+                    501, _bad_frame(kind, data[position + 7 : behind - 1], data[behind - 1])
+                )
+            if kind == FRAME_METHOD:
+                key = data[position + 7 : position + 11]
+                channel = channels.get(number)
+                if (
+                    key == _PUBLISH
+                    and channel is not None
+                    and not channel.is_closing
+                    and channel.arriving is None
+                ):
+                    behind = self._publish(channel, data, position, behind, end)
+                elif (
+                    key == _ACK
+                    and channel is not None
+                    and not channel.is_closing
+                    and channel.arriving is None
+                ):
+                    self._ack(channel, data, position)
+                else:
+                    self._method(number, channel, key, data[position + 11 : behind - 1])
+                    if self._is_closing:
+                        channels = self.channels
+            elif kind in (FRAME_HEADER, FRAME_BODY):
+                self._content(kind, number, data[position:behind])
+            elif kind == FRAME_HEARTBEAT and number == 0 and size == 0:
+                pass
+            elif kind == FRAME_HEARTBEAT and size == 0:
+                raise ConnectionFailed(505, f"type {kind}, all octets = <<>>")
+            else:
+                payload = octets(data[position + 7 : behind - 1])
+                raise ConnectionFailed(501, f"type {kind}, all octets = {payload}: unknown_frame")
+            position = behind
+        return data[position:] if position else data
+
+    def _publish(self, channel: Channel, data: bytes, position: int, behind: int, end: int) -> int:
+        """A basic.publish, together with its content if that is all here; return the position behind it."""
+        route = data[position + 13 : behind - 1]
+        vhost = self.vhost
+        if self._routes_of != vhost.generation:
+            self._routes.clear()
+            self._routes_of = vhost.generation
+        publish = self._routes.get(route)
+        try:
+            if publish is None:
+                publish = self._find_publish(route)
+            # Both frames of the content are here, the body is one frame, and nothing is odd about them.
+            head_end = behind + OVERHEAD + 14
+            if head_end < end and data[behind] == FRAME_HEADER:
+                _, number, size = FRAME.unpack_from(data, behind)
+                head_end = behind + size + OVERHEAD
+                if (
+                    head_end <= end
+                    and number == channel.number
+                    and data[behind + 7 : behind + 9] == _BASIC
+                ):
+                    body_size: int = _U64.unpack_from(data, behind + 11)[0]
+                    body_end: int = head_end + (body_size + OVERHEAD if body_size else 0)
+                    if (
+                        body_end <= end
+                        and data[head_end - 1] == FRAME_END
+                        and (
+                            not body_size
+                            or (
+                                data[body_end - 1] == FRAME_END
+                                and FRAME.unpack_from(data, head_end)
+                                == (FRAME_BODY, number, body_size)
+                                and size >= 14
+                            )
+                        )
+                    ):
+                        content = Content(
+                            publish.suffix,
+                            data[behind:body_end],
+                            number,
+                            head_end - behind,
+                            True,
+                            read_properties(data[behind + PROPERTIES_AT : head_end - 1]),
+                            body_size,
+                        )
+                        channel.published_message(publish, content)
+                        return body_end
+        except Refusal as refusal:
+            self._refuse(channel, refusal, PUBLISH_IDS)
+            return behind
+        except (ConnectionFailed, Malformed):
+            self._method_ids = PUBLISH_IDS
+            raise
+        channel.arriving = Arriving(publish)
+        return behind
+
+    def _find_publish(self, route: bytes) -> Publish:
+        """Resolve exchange, routing key and flags; later publishes with equal bytes find the result."""
+        try:
+            size = 1 + route[0]
+            exchange = route[1:size].decode()
+            key_end = size + 1 + route[size]
+            routing_key = route[size + 1 : key_end].decode()
+            bits = route[key_end]
+        except (IndexError, UnicodeDecodeError) as problem:
+            raise Malformed(str(problem)) from problem
+        if bits & 2:
+            self._method_ids = PUBLISH_IDS
+            raise NotImplementedHere("immediate=true")
+        found = self.vhost.find_route(exchange, routing_key)
+        publish = Publish(found, route[:key_end], bool(bits & 1))
+        if len(self._routes) > 10_000:
+            self._routes.clear()
+        self._routes[route] = publish
+        return publish
+
+    def _ack(self, channel: Channel, data: bytes, position: int) -> None:
+        tag, multiple = _TAG.unpack_from(data, position + 11)
+        if not multiple and channel.transaction is None:
+            sent = channel.unacked.pop(tag, None)
+            if sent is not None:
+                if sent.consumer is not None:
+                    sent.consumer.unacked -= 1
+                if not sent.queue.is_deleted:
+                    sent.queue.acked(sent.entry)
+                if channel.prefetch_all:
+                    self.broker.dirty.update(c.queue for c in channel.consumers.values())
+                return
+        try:
+            channel.on_basic_ack(tag, bool(multiple))
+        except Refusal as refusal:
+            self._refuse(channel, refusal, _ACK_IDS)
+
+    def _content(self, kind: int, number: int, raw: bytes) -> None:
+        """A content frame of a message that did not arrive in one piece."""
+        channel = self.channels.get(number)
+        if channel is not None and channel.is_closing:
+            return
+        if channel is None or channel.arriving is None:
+            self._method_ids = (0, 0)
+            raise ConnectionFailed(505, "expected method frame, got non method frame instead")
+        arriving = channel.arriving
+        self._method_ids = PUBLISH_IDS
+        try:
+            if arriving.add(kind, raw):
+                channel.arriving = None
+                channel.published_message(arriving.publish, arriving.content(number))
+        except Refusal as refusal:
+            self._refuse(channel, refusal, PUBLISH_IDS)
+
+    # ---- methods
+
+    def _method(self, number: int, channel: Channel | None, key: bytes, data: bytes) -> None:
+        method = BY_KEY.get(key)
+        if len(key) < 4:
+            raise ConnectionFailed(501, f"type 1, all octets = {octets(key)}: unknown_frame")
+        self._method_ids = ids = struct.unpack(">HH", key)
+        if method is None:
+            code = 540 if ids[0] in CLASSES else 503
+            self._method_ids = (0, 0)
+            raise ConnectionFailed(code, f"there is no method {ids[0]}.{ids[1]}")
+        if self._is_closing:
+            if method.name in ("connection.close-ok", "connection.close"):
+                self.transport.close()
+            return
+        try:
+            arguments = decode_arguments(method.arguments, data)
+        except Malformed as problem:
+            raise ConnectionFailed(501, f"cannot decode {octets(data)}") from problem
+        if method.class_id == 10:
+            if number:
+                raise ConnectionFailed(503, "unimplemented method")
+            self._connection_method(method.name, arguments)
+            return
+        if self.handshake is not None and not self.handshake.is_open:
+            raise ConnectionFailed(503, f"{method.name} before the connection is open")
+        if number == 0:
+            raise ConnectionFailed(504, "unexpected method in connection state running")
+        if method.name == "channel.open":
+            self._open_channel(number, channel)
+        elif channel is None:
+            raise ConnectionFailed(504, "expected 'channel.open'")
+        elif channel.is_closing:
+            self._close_of_closing(channel, method.name)
+        elif channel.arriving is not None:
+            self._method_ids = PUBLISH_IDS
+            raise ConnectionFailed(
+                505, "expected content header for class 60, got non content header frame instead"
+            )
+        else:
+            self._channel_method(channel, method.name, arguments, cast(tuple[int, int], ids))
+
+    def _channel_method(
+        self, channel: Channel, name: str, arguments: list[Any], ids: tuple[int, int]
+    ) -> None:
+        handler = getattr(channel, "on_" + name.replace(".", "_").replace("-", "_"), None)
+        if handler is None:
+            raise ConnectionFailed(503, f"{name} is not for a client to send")
+        try:
+            handler(*arguments)
+        except ConnectionRefusal:
+            raise
+        except Refusal as refusal:
+            self._refuse(channel, refusal, ids)
+
+    def _connection_method(self, name: str, arguments: list[Any]) -> None:
+        match name:
+            case "connection.close":
+                self._let_go()
+                self.send(0, "connection.close-ok")
+                self._is_closing = True
+                self._close_later()  # the peer closes the socket, and may still be writing to it
+            case "connection.close-ok":
+                self.transport.close()
+            case "connection.update-secret":
+                self.send(0, "connection.update-secret-ok")
+            case _ if self.handshake is not None:
+                self.handshake.method(name, arguments)
+            case _:
+                raise ConnectionFailed(503, f"{name} in an open connection")
+
+    def _open_channel(self, number: int, channel: Channel | None) -> None:
+        if channel is not None and not channel.is_closing:
+            raise ConnectionFailed(504, "second 'channel.open' seen")
+        if number > self.channel_max:
+            raise ConnectionFailed(
+                530,
+                f"number of channels opened on a connection has reached the limit of {self.channel_max}",
+            )
+        self.channels[number] = Channel(self, number)
+        self.send(number, "channel.open-ok", b"")
+
+    def _close_of_closing(self, channel: Channel, name: str) -> None:
+        """A method on a channel that we closed: only the close is of interest."""
+        if name == "channel.close":
+            self.send(channel.number, "channel.close-ok")
+        if name in ("channel.close", "channel.close-ok"):
+            self.forget(channel)
+
+    def forget(self, channel: Channel) -> None:
+        """A channel is closed on both sides; what it published and was not confirmed is not confirmed any more."""
+        channel.is_closing = True
+        self._unconfirmed.discard(channel)
+        self.channels.pop(channel.number, None)
+
+    # ---- closing
+
+    def _refuse(self, channel: Channel, refusal: Refusal, ids: tuple[int, int]) -> None:
+        """Close a channel because of a mistake."""
+        if isinstance(refusal, ConnectionRefusal):
+            self._method_ids = ids
+            raise refusal
+        channel.is_closing = True
+        self._unconfirmed.discard(channel)
+        channel.arriving = None
+        channel.close()
+        code = CODES[next(kind for kind in type(refusal).__mro__ if kind in CODES)]
+        self.send(channel.number, "channel.close", code, reply_text(code, refusal), *ids)
+
+    def fail(self, problem: Exception) -> None:
+        """Close the connection because of a mistake."""
+        if isinstance(problem, ConnectionFailed):
+            code = problem.code
+        elif isinstance(problem, Refusal):
+            code = CODES[next(kind for kind in type(problem).__mro__ if kind in CODES)]
+        else:
+            code = 502
+        ids = self._method_ids if code != 501 or "decode" in str(problem) else (0, 0)
+        self._rest = b""
+        self._let_go()
+        self.send(0, "connection.close", code, reply_text(code, problem), *ids)
+        self.flush()
+        self._is_closing = True
+        self._close_later()
+
+    def close(self, text: str) -> None:
+        """Close the connection because the broker stops."""
+        self._method_ids = (0, 0)
+        self.fail(ConnectionFailed(320, text))
+
+    def forget_method(self) -> None:
+        """Let a close refer to no method."""
+        self._method_ids = (0, 0)
+
+    def peer_can(self, capability: str) -> bool:
+        capabilities = self.client_properties.get("capabilities")
+        return isinstance(capabilities, dict) and bool(capabilities.get(capability))
+
+    def _close_later(self) -> None:
+        asyncio.get_running_loop().call_later(CLOSING_S, self.transport.close)
+
+    def _let_go(self) -> None:
+        """Close all channels, and delete what belonged to the connection alone."""
+        for channel in self.channels.values():
+            channel.close()
+        self.channels.clear()
+        self.vhost.release(self)
+
+
+def _bad_frame(kind: int, payload: bytes, end: int) -> str:
+    return f"type {kind}, all octets = {octets(payload)}: {{invalid_frame_end_marker,{end}}}"

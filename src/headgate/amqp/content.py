@@ -1,0 +1,168 @@
+"""A message as it came over AMQP: its frames stay as they are, and are sent as they are wherever that is possible.
+
+route     exchange and routing key, each as short text: the last bytes of basic.publish, and of basic.deliver
+raw       the content header frame and the body frames
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headgate.amqp.methods import FRAME, FRAME_BODY, FRAME_HEADER
+from headgate.amqp.properties import (
+    Properties,
+    content_header,
+    encode_properties,
+    read_properties,
+)
+from headgate.amqp.tables import decode_table, encode_table, short_text
+from headgate.broker import BrokerMessage
+from headgate.message import Message, project_headers
+from headgate.routing import Envelope
+
+OVERHEAD: Final = 8  # bytes of a frame around its payload
+PROPERTIES_AT: Final = 7 + 12  # in a content header frame: behind class, weight and body size
+FRAME_MAX: Final = 131_072
+
+
+class Content(BrokerMessage):
+    """A published message."""
+
+    __slots__ = ("body_size", "channel", "expiration", "head_size", "is_single", "persistent", "priority", "properties", "raw", "route")  # fmt: skip
+
+    def __init__(
+        self,
+        route: bytes,
+        raw: bytes,
+        channel: int,
+        head_size: int,
+        is_single: bool,
+        properties: Properties,
+        body_size: int,
+    ) -> None:
+        self.route, self.raw, self.channel = route, raw, channel
+        self.head_size = head_size  # of the content header frame
+        self.is_single = is_single  # at most one body frame
+        self.properties = properties
+        self.body_size = body_size
+        self.persistent = properties.persistent
+        self.priority = properties.priority
+        self.expiration = properties.expiration_ms
+
+    @property
+    def exchange(self) -> str:
+        return self.route[1 : 1 + self.route[0]].decode()
+
+    @property
+    def routing_key(self) -> str:
+        return self.route[2 + self.route[0] :].decode()
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        return self.properties.headers
+
+    @property
+    def body(self) -> bytes:
+        raw = self.raw
+        if self.is_single:
+            return raw[self.head_size + 7 : -1] if self.body_size else b""
+        parts, position = [], self.head_size
+        while position < len(raw):
+            size = FRAME.unpack_from(raw, position)[2]
+            parts.append(raw[position + 7 : position + 7 + size])
+            position += size + OVERHEAD
+        return b"".join(parts)
+
+    def envelope(self, routing_key: str | None = None) -> Envelope:
+        topic = self.routing_key if routing_key is None else routing_key
+        return Envelope(topic, self.properties.headers, lambda: self._message(topic))
+
+    def _message(self, topic: str) -> Message:
+        """The message as filters see it."""
+        values = self.properties.values
+        timestamp = values.get("timestamp")
+        others = {
+            name: value
+            for name, value in values.items()
+            if name
+            not in ("headers", "priority", "timestamp", "message_id", "delivery_mode", "cluster_id")
+        }
+        return Message(
+            b"",
+            topic,
+            project_headers(self.properties.headers),
+            priority=self.priority,
+            timestamp=None if timestamp is None else timestamp * 1_000_000,
+            id=values.get("message_id"),
+            properties=others,
+        )
+
+    def parts(self) -> tuple[bytes, bytes]:
+        route = self.route
+        return len(route).to_bytes(2, "big") + route + self.properties.raw, self.body
+
+    def republished(
+        self, exchange: str, routing_key: str, headers: Mapping[str, Any], keep_expiration: bool
+    ) -> Content:
+        values = {**self.properties.values, "headers": headers}
+        if not keep_expiration:
+            values.pop("expiration", None)
+        route = short_text(exchange) + short_text(routing_key)
+        return make_content(route, encode_properties(values), self.body)
+
+    def with_headers(self, headers: Mapping[str, Any]) -> Content:
+        raw = encode_properties({**self.properties.values, "headers": headers})
+        return make_content(self.route, raw, self.body)
+
+    def without_header(self, name: str) -> Content:
+        return self.with_headers({k: v for k, v in self.headers.items() if k != name})
+
+    def with_property(self, name: str, value: Any) -> Content:
+        raw = encode_properties({**self.properties.values, name: value})
+        return make_content(self.route, raw, self.body)
+
+    def frames(self, channel: int, frame_max: int) -> bytes:
+        """The content frames for a channel, each no longer than its connection allows."""
+        raw, head = self.raw, self.head_size
+        if self.is_single and len(raw) - head <= frame_max:
+            if channel == self.channel:
+                return raw
+            number = channel.to_bytes(2, "big")
+            if head == len(raw):
+                return b"".join((b"\x02", number, raw[3:]))
+            return b"".join((b"\x02", number, raw[3:head], b"\x03", number, raw[head + 3 :]))
+        return content_frames(channel, raw[7 : head - 1], self.body, frame_max)
+
+
+def make_content(route: bytes, properties: bytes, body: bytes) -> Content:
+    """A message from its parts."""
+    header = content_header(properties, len(body))
+    raw = content_frames(1, header, body, FRAME_MAX)
+    is_single = len(body) <= FRAME_MAX - OVERHEAD
+    known = read_properties(properties)
+    return Content(route, raw, 1, len(header) + OVERHEAD, is_single, known, len(body))
+
+
+def content_frames(channel: int, header: bytes, body: bytes, frame_max: int) -> bytes:
+    """A content header frame, and as many body frames as are needed."""
+    parts = [FRAME.pack(FRAME_HEADER, channel, len(header)), header, b"\xce"]
+    step = frame_max - OVERHEAD
+    for start in range(0, len(body), step):
+        piece = body[start : start + step]
+        parts += (FRAME.pack(FRAME_BODY, channel, len(piece)), piece, b"\xce")
+    return b"".join(parts)
+
+
+class AmqpCodec:
+    """How messages and arguments of AMQP are stored."""
+
+    def decode(self, head: bytes, body: bytes) -> Content:
+        size = int.from_bytes(head[:2], "big")
+        return make_content(head[2 : 2 + size], head[2 + size :], body)
+
+    def encode_table(self, table: Mapping[str, Any]) -> bytes:
+        return encode_table(table)
+
+    def decode_table(self, data: bytes) -> dict[str, Any]:
+        return decode_table(data)[0]

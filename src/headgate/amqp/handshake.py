@@ -1,0 +1,192 @@
+"""The beginning of a connection: greeting, login, limits, virtual host; and heartbeats from then on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate import __version__
+from headgate.amqp.methods import HEARTBEAT, PREAMBLE
+from headgate.amqp.replies import ConnectionFailed
+from headgate.amqp.tables import decode_table
+from headgate.broker import Broker
+
+if TYPE_CHECKING:
+    from headgate.amqp.connection import Connection
+
+MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
+CHANNEL_MAX: Final = 2_047
+FRAME_MAX: Final = 131_072
+FRAME_MIN: Final = 4_096
+HEARTBEAT_S: Final = 60
+LOGIN_S: Final = 10  # a peer that has not logged in by then is cut off
+CAPABILITIES: Final = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "direct_reply_to": True,
+}
+
+Authenticate = Callable[[str, str, str], bool]  # user, password, address of the peer
+
+
+@dataclass(eq=False)
+class AmqpListener:
+    """What all connections share."""
+
+    broker: Broker
+    authenticate: Authenticate
+    # Clients choose their behaviour by product and version.
+    product: str = "RabbitMQ"
+    version: str = "4.0.5"
+    connections: set[Connection] = field(default_factory=set)
+    unwritten: int = 0  # bytes of deliveries since the last write
+
+    @property
+    def server_properties(self) -> dict[str, Any]:
+        return {
+            "product": self.product,
+            "version": self.version,
+            "platform": "Python",
+            "information": "Headgate, a message broker",
+            "headgate": __version__,
+            "cluster_name": "headgate",
+            "capabilities": CAPABILITIES,
+        }
+
+
+class Handshake:
+    """Where a connection stands between the first byte and `connection.open`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._expected = "preamble"
+        self._heartbeat = 0
+        self._heard_at = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
+            LOGIN_S, self._too_late
+        )
+
+    @property
+    def is_first(self) -> bool:
+        return self._expected == "preamble"
+
+    @property
+    def is_open(self) -> bool:
+        return self._expected == "nothing"
+
+    def heard(self) -> None:
+        self._heard_at = time.monotonic()
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def greet(self, data: bytes) -> bytes:
+        """Answer the first eight bytes; return those behind them."""
+        connection = self._connection
+        if not PREAMBLE.startswith(data[: len(PREAMBLE)]):
+            connection.transport.write(PREAMBLE)
+            connection.transport.close()
+            return b""
+        if len(data) < len(PREAMBLE):
+            return data
+        self._expected = "connection.start-ok"
+        properties = connection.listener.server_properties
+        mechanisms = " ".join(MECHANISMS).encode()
+        connection.send(0, "connection.start", 0, 9, properties, mechanisms, b"en_US")
+        return data[len(PREAMBLE) :]
+
+    def method(self, name: str, arguments: list[Any]) -> None:
+        """A method of the class connection."""
+        if name != self._expected:
+            raise ConnectionFailed(503, f"expected {self._expected}, got {name}")
+        match name:
+            case "connection.start-ok":
+                self._start_ok(*arguments)
+            case "connection.tune-ok":
+                self._tune_ok(*arguments)
+            case _:
+                self._open(*arguments)
+
+    def _start_ok(
+        self, properties: dict[str, Any], mechanism: str, response: bytes, locale: str
+    ) -> None:
+        connection = self._connection
+        connection.client_properties = properties
+        if mechanism == "PLAIN":
+            _, user, password = [*response.split(b"\0", 2), b"", b""][:3]
+        elif mechanism == "AMQPLAIN":
+            table = decode_table(len(response).to_bytes(4, "big") + response)[0]
+            user, password = (str(table.get(key, "")).encode() for key in ("LOGIN", "PASSWORD"))
+        else:
+            raise ConnectionFailed(
+                504, f"there is no mechanism '{mechanism}'; there are {', '.join(MECHANISMS)}"
+            )
+        peer = connection.transport.get_extra_info("peername")
+        address = peer[0] if isinstance(peer, tuple) else ""
+        names = user.decode(errors="replace"), password.decode(errors="replace")
+        if not connection.listener.authenticate(*names, address):
+            self._refuse_login(mechanism)
+            return
+        connection.user = names[0]
+        self._expected = "connection.tune-ok"
+        connection.send(0, "connection.tune", CHANNEL_MAX, FRAME_MAX, HEARTBEAT_S)
+
+    def _refuse_login(self, mechanism: str) -> None:
+        connection = self._connection
+        if connection.peer_can("authentication_failure_close"):
+            connection.forget_method()
+            raise ConnectionFailed(
+                403,
+                f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile.",
+            )
+        connection.transport.close()
+
+    def _tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
+        if frame_max and not FRAME_MIN <= frame_max <= FRAME_MAX:
+            raise ConnectionFailed(
+                530, f"frame_max={frame_max} is not between {FRAME_MIN} and {FRAME_MAX}"
+            )
+        if channel_max > CHANNEL_MAX:
+            raise ConnectionFailed(530, f"channel_max={channel_max} is more than {CHANNEL_MAX}")
+        connection = self._connection
+        connection.frame_max = frame_max or FRAME_MAX
+        connection.channel_max = channel_max or CHANNEL_MAX
+        self._heartbeat = heartbeat
+        self._expected = "connection.open"
+
+    def _open(self, name: str, *_: Any) -> None:
+        connection = self._connection
+        vhost = connection.broker.vhosts.get(name)
+        if vhost is None:
+            raise ConnectionFailed(530, f"vhost {name} not found")
+        connection.vhost = vhost
+        self._expected = "nothing"
+        self.end()
+        connection.send(0, "connection.open-ok", "")
+        if self._heartbeat:
+            self._beat_later()
+
+    def _beat_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._heartbeat / 2, self._beat)
+
+    def _beat(self) -> None:
+        connection = self._connection
+        if time.monotonic() - self._heard_at > 2 * self._heartbeat:
+            connection.transport.abort()
+            return
+        connection.write(HEARTBEAT)
+        connection.flush()
+        self._beat_later()
+
+    def _too_late(self) -> None:
+        self._connection.transport.abort()

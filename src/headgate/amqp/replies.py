@@ -1,0 +1,65 @@
+"""Reply codes of AMQP, and what the broker refuses as such."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.broker import (
+    AccessRefused,
+    NotAllowed,
+    NotFound,
+    NotImplementedHere,
+    PreconditionFailed,
+    Refusal,
+    ResourceLocked,
+)
+from headgate.errors import HeadgateError
+
+NAMES: Final = {
+    311: "CONTENT_TOO_LARGE",
+    312: "NO_ROUTE",
+    320: "CONNECTION_FORCED",
+    402: "INVALID_PATH",
+    403: "ACCESS_REFUSED",
+    404: "NOT_FOUND",
+    405: "RESOURCE_LOCKED",
+    406: "PRECONDITION_FAILED",
+    501: "FRAME_ERROR",
+    502: "SYNTAX_ERROR",
+    503: "COMMAND_INVALID",
+    504: "CHANNEL_ERROR",
+    505: "UNEXPECTED_FRAME",
+    506: "RESOURCE_ERROR",
+    530: "NOT_ALLOWED",
+    540: "NOT_IMPLEMENTED",
+    541: "INTERNAL_ERROR",
+}
+CODES: Final[dict[type[Refusal], int]] = {
+    AccessRefused: 403,
+    NotFound: 404,
+    ResourceLocked: 405,
+    PreconditionFailed: 406,
+    NotAllowed: 530,
+    NotImplementedHere: 540,
+}
+
+
+class ConnectionFailed(HeadgateError):
+    """A mistake of the peer for which the connection is closed, with this reply code."""
+
+    def __init__(self, code: int, text: str) -> None:
+        self.code = code
+        super().__init__(text)
+
+
+def reply_text(code: int, problem: object) -> str:
+    """The text of a close: the name of its code, and what is wrong, at most 255 bytes."""
+    text = f"{NAMES[code]} - {problem}"
+    return text.encode()[:255].decode(errors="ignore")
+
+
+def octets(data: bytes) -> str:
+    """Bytes as RabbitMQ prints them."""
+    if data and all(32 <= octet < 127 for octet in data):
+        return f'<<"{data.decode()}">>'
+    return f"<<{','.join(map(str, data))}>>"

@@ -1,0 +1,137 @@
+"""The broker: virtual hosts over one store, one clock and one turn after another.
+
+Everything happens in one thread. A protocol calls the verbs of virtual hosts and queues while it reads its sockets, and
+then `flush`: ready messages go to consumers, connections write, and the store is asked to commit. What is called when
+a commit is done runs in a turn of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from headgate.broker.lane import AHEAD, QueueLane
+from headgate.broker.message import BrokerMessage
+from headgate.broker.queue import BrokerQueue
+from headgate.broker.restart import restore
+from headgate.broker.vhost import VirtualHost
+from headgate.clock import now_us
+from headgate.store import Store
+
+DEFAULT_VHOST: Final = "/"
+BOUND: Final = 20_000  # entries of a lane that stay in memory
+
+
+class Codec(Protocol):
+    """How the protocol turns messages and tables into bytes and back."""
+
+    def decode(self, head: bytes, body: bytes) -> BrokerMessage:
+        """The message with these parts."""
+
+    def encode_table(self, table: Mapping[str, Any]) -> bytes:
+        """Arguments with values of any type, as bytes."""
+
+    def decode_table(self, data: bytes) -> dict[str, Any]:
+        """The inverse of `encode_table`."""
+
+
+class Flushed(Protocol):
+    """A connection that has something to write at the end of a turn."""
+
+    def flush(self) -> None:
+        """Write it."""
+
+
+class Broker:
+    """Virtual hosts over a store. `call_later` calls a function in this thread after some seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        codec: Codec,
+        call_later: Callable[[float, Callable[[], None]], object],
+        *,
+        now_ms: Callable[[], int] | None = None,
+        bound: int = BOUND,
+    ) -> None:
+        self.store, self.codec, self.bound = store, codec, bound
+        self.dirty: set[BrokerQueue] = set()  # queues that may have something to deliver
+        self.writing: set[Flushed] = set()  # connections that have something to write
+        self.touched: set[QueueLane] = (
+            set()
+        )  # lanes with rows or deliveries that no commit has seen
+        self.vhosts: dict[str, VirtualHost] = {}
+        self._call_later = call_later
+        self.now = now_ms or (lambda: now_us() // 1000)
+        self._next_lane = 1
+        store.before_commit = self._write_marks
+        self.add_vhost(DEFAULT_VHOST)
+        restore(self)
+
+    def add_vhost(self, name: str) -> VirtualHost:
+        vhost = self.vhosts[name] = VirtualHost(self, name)
+        return vhost
+
+    def flush(self) -> None:
+        """End a turn: deliver, write, commit."""
+        dirty = self.dirty
+        while dirty:
+            queues, self.dirty = dirty, set()
+            for queue in queues:
+                if not queue.is_deleted:
+                    queue.drain()
+            dirty = self.dirty
+        for connection in self.writing:
+            connection.flush()
+        self.writing.clear()
+        self.store.commit()
+
+    def call_at(self, when_ms: int, call: Callable[[], None]) -> None:
+        """Call a function at a time of the broker's clock, in a turn of its own."""
+
+        def run() -> None:
+            call()
+            self.flush()
+
+        self._call_later(max(0, when_ms - self.now()) / 1000, run)
+
+    def new_lanes(self, count: int) -> int:
+        """Numbers for this many lanes; return the first."""
+        first = self._next_lane
+        self._next_lane += count
+        return first
+
+    def reserve_lanes(self, after: int) -> None:
+        """Give out only numbers above this one: lower ones are in use."""
+        self._next_lane = max(self._next_lane, after + 1)
+
+    def want_mark(self, lane: QueueLane, position: int) -> None:
+        """Have the store note that entries up to this one may have been delivered, before they are."""
+        lane.wanted = max(lane.wanted, position)
+        lane.is_waiting = True
+        self.touched.add(lane)
+        if lane.marking < lane.wanted:
+            self._mark(lane)
+
+    def _mark(self, lane: QueueLane) -> None:
+        lane.marking = lane.wanted + AHEAD
+        self.store.mark(lane.number, lane.marking)
+
+    def _write_marks(self) -> Callable[[], None]:
+        """Let a commit say what may have been delivered, well ahead, so that deliveries need not wait for the next."""
+        lanes = []
+        for lane in self.touched:
+            if lane.wanted >= 0 and lane.wanted + AHEAD // 2 > lane.marking:
+                self._mark(lane)
+            lane.cut = max(lane.cut, lane.written)
+            lanes.append((lane, lane.written, lane.marking))
+        self.touched.clear()
+        return lambda: self._committed(lanes)
+
+    def _committed(self, lanes: list[tuple[QueueLane, int, int]]) -> None:
+        for lane, written, marking in lanes:
+            lane.commit_done(written, marking)
+            if lane.is_waiting:
+                lane.is_waiting = False
+                self.dirty.add(lane.queue)
+        self.flush()

@@ -1,0 +1,83 @@
+"""Dead letters: what `x-death` says of a message, and when a message that goes in a circle is dropped. As RabbitMQ 4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from headgate.broker.message import BrokerMessage
+
+DEATHS: Final = "x-death"
+
+
+class DeadLetter(NamedTuple):
+    """A message on its way to a dead letter exchange, under these routing keys."""
+
+    message: BrokerMessage
+    routing_keys: tuple[str, ...]
+
+
+def make_dead_letter(
+    message: BrokerMessage,
+    queue: str,
+    reason: str,
+    exchange: str,
+    routing_key: str | None,
+    now_ms: int,
+) -> DeadLetter:
+    """The message as the dead letter exchange gets it, with the history of its deaths."""
+    headers = dict(message.headers)
+    carbon = [key for key in _texts(headers.get("CC"))]
+    death = {
+        "count": 1,
+        "reason": reason,
+        "queue": queue,
+        "time": datetime.fromtimestamp(now_ms // 1000, UTC),
+        "exchange": message.exchange,
+        "routing-keys": [message.routing_key, *carbon],
+    }
+    if reason == "expired" and message.expiration is not None:
+        death["original-expiration"] = str(message.expiration)
+    headers[DEATHS] = _add_death(_deaths(headers), death)
+    for when in ("first", "last"):
+        if when == "last" or f"x-{when}-death-queue" not in headers:
+            headers[f"x-{when}-death-exchange"] = message.exchange
+            headers[f"x-{when}-death-queue"] = queue
+            headers[f"x-{when}-death-reason"] = reason
+    keys = (message.routing_key, *carbon)
+    if routing_key is not None:
+        headers.pop("CC", None)
+        keys = (routing_key,)
+    return DeadLetter(message.republished(exchange, keys[0], headers, keep_expiration=False), keys)
+
+
+def goes_in_circles(message: BrokerMessage, queue: str) -> bool:
+    """Whether the message died in this queue before, and since then nowhere because a consumer rejected it."""
+    for death in _deaths(message.headers):
+        if death.get("reason") == "rejected":
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False
+
+
+def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = headers.get(DEATHS)
+    return [death for death in found if isinstance(death, dict)] if isinstance(found, list) else []
+
+
+def _add_death(deaths: Iterable[dict[str, Any]], death: dict[str, Any]) -> list[dict[str, Any]]:
+    """The deaths with another one, the latest first; one of the same queue and reason is counted."""
+    others = []
+    for known in deaths:
+        if (known.get("queue"), known.get("reason")) == (death["queue"], death["reason"]):
+            count = known.get("count")
+            death = {**known, "count": (count if isinstance(count, int) else 0) + 1}
+        else:
+            others.append(known)
+    return [death, *others]
+
+
+def _texts(value: Any) -> Iterable[str]:
+    return (item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

@@ -1,0 +1,319 @@
+"""What a queue is to do: its arguments, checked, and the one effective definition that follows from them.
+
+No other module reads arguments that begin with `x-`. The texts of refusals are those of RabbitMQ 4.0.5.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+from typing import Literal as OneOf
+
+from headgate.broker.refusals import PreconditionFailed
+
+QueueType: TypeAlias = OneOf["classic", "quorum", "stream"]
+OverflowPolicy: TypeAlias = OneOf["drop-head", "reject-publish", "reject-publish-dlx"]
+ArgumentCheck: TypeAlias = Callable[
+    [Any], str | None
+]  # what is wrong with a value, in RabbitMQ's words
+
+MAX_TIMER_MS: Final = 4_294_967_295
+DELIVERY_LIMIT: Final = 20  # of quorum queues
+OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+QUEUE_TYPES: Final = ("classic", "quorum", "stream")
+MAX_SEGMENT_BYTES: Final = 3_000_000_000
+_AGE: Final = re.compile(r"(\d+)([YMDhms])")
+_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefinition:
+    """The effective definition of a queue."""
+
+    type: QueueType = "classic"
+    message_ttl: int | None = None  # milliseconds
+    expires: int | None = None  # milliseconds without use, after which the queue is deleted
+    max_length: int | None = None
+    max_bytes: int | None = None
+    overflow: OverflowPolicy = "drop-head"
+    dead_letter_exchange: str | None = None
+    dead_letter_key: str | None = None
+    max_priority: int = 0
+    single_active: bool = False
+    delivery_limit: int | None = None
+    max_age: int | None = None  # seconds, of a stream
+    segment_bytes: int | None = None
+    filter_size: int | None = None
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes of the store it needs: one for each priority that it tells apart."""
+        return 2 if self.type == "quorum" else self.max_priority + 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a message needs nothing but to be appended."""
+        return (
+            self.message_ttl is None
+            and self.max_length is None
+            and self.max_bytes is None
+            and not self.max_priority
+            and self.type == "classic"
+        )
+
+
+def define_queue(
+    name: str,
+    vhost: str,
+    arguments: Mapping[str, Any],
+    *,
+    durable: bool = True,
+    exclusive: bool = False,
+) -> QueueDefinition:
+    """ArgumentCheck the arguments of a declaration, and return what follows from them."""
+    queue = f"queue '{name}' in vhost '{vhost}'"
+    where = f"for {queue}"
+    kind = _queue_type(arguments.get("x-queue-type"), where)
+    for argument, value in arguments.items():
+        checks = ARGUMENTS.get(argument)
+        if checks is None:
+            continue  # RabbitMQ ignores what it does not know
+        if kind not in checks.types:
+            raise PreconditionFailed(
+                f"invalid arg '{argument}' {where} of queue type rabbit_{kind}_queue"
+            )
+        problem = checks.check(value)
+        if problem is not None:
+            raise PreconditionFailed(problem.format(argument=argument, where=where, queue=queue))
+    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+        raise PreconditionFailed(
+            f"invalid arg 'x-dead-letter-routing-key' {where}: routing_key_but_no_dlx_defined"
+        )
+    if kind != "classic":
+        if not durable:
+            raise PreconditionFailed(f"invalid property 'non-durable' {where}")
+        if exclusive:
+            raise PreconditionFailed(f"invalid property 'exclusive-owner' {where}")
+    return _effective(kind, arguments)
+
+
+def check_equivalent(
+    name: str, vhost: str, declared: Mapping[str, Any], repeated: Mapping[str, Any]
+) -> None:
+    """Refuse a second declaration whose arguments differ from those of the first."""
+    for argument in ARGUMENTS:
+        before, now = declared.get(argument), repeated.get(argument)
+        if argument == "x-queue-type":
+            before, now = before or "classic", now or "classic"
+        if before == now:
+            continue
+        if before is None or now is None:
+            said = f"received {_value_or_none(now)} but current is {_value_or_none(before)}"
+        else:
+            said = f"received '{_plain(now)}' but current is '{_plain(before)}'"
+        raise PreconditionFailed(
+            f"inequivalent arg '{argument}' for queue '{name}' in vhost '{vhost}': {said}"
+        )
+
+
+def type_name(value: object) -> str:
+    """What AMQP calls the type of a value."""
+    match value:
+        case bool():
+            return "bool"
+        case int():
+            return "signedint" if -(2**31) <= value < 2**31 else "long"
+        case str() | bytes():
+            return "longstr"
+        case float():
+            return "double"
+        case Mapping():
+            return "table"
+        case list() | tuple():
+            return "array"
+        case None:
+            return "void"
+        case _:
+            return "timestamp"
+
+
+def age_seconds(text: str) -> int | None:
+    """The seconds of a text like `7D`, or None if it is none."""
+    match = _AGE.fullmatch(text)
+    return int(match[1]) * _SECONDS[match[2]] if match else None
+
+
+# ---- the checks
+
+
+def _integer(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return f"invalid arg '{{argument}}' {{where}}: \"expected integer, got {type_name(value)}\""
+    return None
+
+
+def _invalid(reason: str) -> str:
+    return "invalid arg '{argument}' {where}: " + reason.replace("{", "{{").replace("}", "}}")
+
+
+def _not_negative(value: Any) -> str | None:
+    if problem := _integer(value):
+        return problem
+    return _invalid(f"{{value_negative,{value}}}") if value < 0 else None
+
+
+def _positive(value: Any) -> str | None:
+    if problem := _not_negative(value):
+        return problem
+    return _invalid(f"{{value_zero,{value}}}") if value == 0 else None
+
+
+def _timer(value: Any) -> str | None:
+    if problem := _not_negative(value):
+        return problem
+    return _invalid(f"{{value_too_large,{value}}}") if value > MAX_TIMER_MS else None
+
+
+def _expiry(value: Any) -> str | None:
+    return _timer(value) or _positive(value)
+
+
+def _priority(value: Any) -> str | None:
+    if problem := _not_negative(value):
+        return problem
+    return _invalid(f"{{max_value_exceeded,{value}}}") if value > 255 else None
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return None
+    return f"invalid type '{type_name(value)}' for arg '{{argument}}' in {{queue}}"
+
+
+def _one_of(*words: str, reason: str) -> ArgumentCheck:
+    def check(value: Any) -> str | None:
+        if not isinstance(value, str):
+            return _invalid(f"{{unacceptable_type,{type_name(value)}}}")
+        return None if value in words else _invalid(reason.format(value))
+
+    return check
+
+
+def _boolean(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return None
+    return _invalid(f'"expected boolean, got {type_name(value)}"')
+
+
+def _max_age(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return _invalid(f"{{unacceptable_type,{type_name(value)}}}")
+    return None if age_seconds(value) is not None else _invalid("invalid_max_age")
+
+
+def _segment_bytes(value: Any) -> str | None:
+    if problem := _not_negative(value):
+        return problem
+    return "Exceeded max value for {argument}" if value > MAX_SEGMENT_BYTES else None
+
+
+def _filter_size(value: Any) -> str | None:
+    if problem := _integer(value):
+        return problem
+    return None if 16 <= value <= 255 else "Invalid value for  {argument}"
+
+
+def _anything(value: Any) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of queues: what its value must be, and the types of queue that have it."""
+
+    check: ArgumentCheck
+    types: tuple[str, ...] = QUEUE_TYPES
+
+
+_CLASSIC: Final = ("classic",)
+_QUORUM: Final = ("quorum",)
+_STREAM: Final = ("stream",)
+_BOTH: Final = ("classic", "quorum")
+
+ARGUMENTS: Final[dict[str, Argument]] = {
+    "x-queue-type": Argument(_anything),
+    "x-message-ttl": Argument(_timer, _BOTH),
+    "x-expires": Argument(_expiry, _BOTH),
+    "x-max-length": Argument(_not_negative, _BOTH),
+    "x-max-length-bytes": Argument(_not_negative),
+    "x-overflow": Argument(_one_of(*OVERFLOWS, reason="invalid_overflow"), _BOTH),
+    "x-dead-letter-exchange": Argument(_text, _BOTH),
+    "x-dead-letter-routing-key": Argument(_text, _BOTH),
+    "x-dead-letter-strategy": Argument(
+        _one_of("at-most-once", "at-least-once", reason="invalid_dlx_strategy"), _QUORUM
+    ),
+    "x-max-priority": Argument(_priority, _CLASSIC),
+    "x-single-active-consumer": Argument(_boolean, _BOTH),
+    "x-queue-mode": Argument(
+        _one_of("default", "lazy", reason="\"unsupported queue mode '{}'\""), _CLASSIC
+    ),
+    "x-queue-version": Argument(_not_negative, _CLASSIC),
+    "x-queue-master-locator": Argument(_anything, _CLASSIC),
+    "x-queue-leader-locator": Argument(_anything, ("quorum", "stream")),
+    "x-delivery-limit": Argument(_anything, _QUORUM),
+    "x-quorum-initial-group-size": Argument(_positive, _QUORUM),
+    "x-max-in-memory-length": Argument(_not_negative, _QUORUM),
+    "x-max-in-memory-bytes": Argument(_not_negative, _QUORUM),
+    "x-max-age": Argument(_max_age, _STREAM),
+    "x-stream-max-segment-size-bytes": Argument(_segment_bytes, _STREAM),
+    "x-stream-filter-size-bytes": Argument(_filter_size, _STREAM),
+    "x-initial-cluster-size": Argument(_positive, _STREAM),
+}
+
+
+def _queue_type(value: Any, where: str) -> QueueType:
+    if value is None:
+        return "classic"
+    if not isinstance(value, str):
+        raise PreconditionFailed(
+            f"invalid arg 'x-queue-type' {where}: {{unacceptable_type,{type_name(value)}}}"
+        )
+    if value not in QUEUE_TYPES:
+        raise PreconditionFailed(
+            f"invalid arg 'x-queue-type' {where}: \"unsupported queue type '{value}'\""
+        )
+    return value  # type: ignore[return-value]
+
+
+def _effective(kind: QueueType, arguments: Mapping[str, Any]) -> QueueDefinition:
+    get = arguments.get
+    limit = get("x-delivery-limit")
+    if isinstance(limit, bool) or not isinstance(limit, int):  # RabbitMQ takes it, and ignores it
+        limit = DELIVERY_LIMIT
+    age = get("x-max-age")
+    return QueueDefinition(
+        type=kind,
+        message_ttl=get("x-message-ttl"),
+        expires=get("x-expires"),
+        max_length=get("x-max-length"),
+        max_bytes=get("x-max-length-bytes"),
+        overflow=get("x-overflow", "drop-head"),
+        dead_letter_exchange=get("x-dead-letter-exchange"),
+        dead_letter_key=get("x-dead-letter-routing-key"),
+        max_priority=get("x-max-priority", 0),
+        single_active=get("x-single-active-consumer", False),
+        delivery_limit=limit if kind == "quorum" and limit >= 0 else None,
+        max_age=None if age is None else age_seconds(age),
+        segment_bytes=get("x-stream-max-segment-size-bytes"),
+        filter_size=get("x-stream-filter-size-bytes"),
+    )
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value_or_none(value: Any) -> str:
+    return "none" if value is None else f"the value '{_plain(value)}' of type '{type_name(value)}'"

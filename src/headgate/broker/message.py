@@ -1,0 +1,76 @@
+"""A message in the broker, whatever protocol brought it, and its entries in queues."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.routing import Envelope
+
+
+class BrokerMessage(ABC):
+    """What the broker asks of a message; the protocol that received it keeps the bytes.
+
+    The attributes are read for each publish, so they are plain attributes of the subclass.
+    """
+
+    __slots__ = ()
+
+    persistent: bool
+    priority: int
+    expiration: int | None  # milliseconds
+    body_size: int
+
+    @property
+    @abstractmethod
+    def exchange(self) -> str:
+        """The exchange it was published to."""
+
+    @property
+    @abstractmethod
+    def routing_key(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def headers(self) -> Mapping[str, Any]:
+        """All headers, also those that no filter can compare."""
+
+    @abstractmethod
+    def envelope(self, routing_key: str | None = None) -> Envelope:
+        """What exchanges look at; with another routing key, if one is given."""
+
+    @abstractmethod
+    def parts(self) -> tuple[bytes, bytes]:
+        """What is stored: everything but the body, in the form that the protocol decodes; and the body."""
+
+    @abstractmethod
+    def republished(
+        self, exchange: str, routing_key: str, headers: Mapping[str, Any], keep_expiration: bool
+    ) -> BrokerMessage:
+        """The message as it goes on to another exchange: with these headers, perhaps without its expiration."""
+
+    @abstractmethod
+    def with_headers(self, headers: Mapping[str, Any]) -> BrokerMessage:
+        """The message with these headers instead of its own."""
+
+
+class QueueEntry:
+    """A message in one queue: where it stands, and what happened to it there."""
+
+    __slots__ = ("body_id", "deliveries", "expires", "lane", "message", "position", "redelivered", "stored")  # fmt: skip
+
+    def __init__(
+        self, position: int, message: BrokerMessage, lane: int, expires: int | None
+    ) -> None:
+        self.position = position
+        self.message = message
+        self.lane = lane  # the number of its priority
+        self.expires = expires  # milliseconds of the broker's clock
+        self.stored = False  # whether the store has it, so that it must be deleted there
+        self.redelivered = False
+        self.deliveries = 0  # how often it came back
+        self.body_id: int | None = None
+
+    def __lt__(self, other: QueueEntry) -> bool:
+        return self.position < other.position

@@ -1,0 +1,386 @@
+"""A classic or quorum queue: messages in, entries out to consumers, limits, expiry, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.broker.consumer import BrokerConsumer
+from headgate.broker.definition import QueueDefinition
+from headgate.broker.lane import QueueLane
+from headgate.broker.message import BrokerMessage, QueueEntry
+from headgate.broker.records import make_record
+from headgate.broker.refusals import AccessRefused
+
+if TYPE_CHECKING:
+    from headgate.broker.vhost import VirtualHost
+
+SHARE: Final = 64  # entries that a consumer is given before it is the next one's turn, at most
+QUORUM_HIGH: Final = 4  # priorities above this one are high in a quorum queue
+
+
+class BrokerQueue:
+    """One queue. Everything happens in the thread of the broker."""
+
+    def __init__(
+        self,
+        vhost: VirtualHost,
+        name: str,
+        definition: QueueDefinition,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        owner: object | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        first_lane: int = 0,
+    ) -> None:
+        self.vhost, self.name, self.durable, self.auto_delete = vhost, name, durable, auto_delete
+        self.owner = owner  # the connection that alone may use it
+        self.arguments = dict(arguments or {})
+        self.is_deleted = False
+        self.consumers: list[BrokerConsumer] = []
+        self.unacked = 0
+        self.ready_bytes = 0
+        self.first_lane = first_lane
+        self._broker = vhost.broker
+        self._store = vhost.broker.store
+        self._lanes: dict[int, QueueLane] = {}  # by priority, the highest first
+        self._next_position = 1
+        self._turn = 0
+        self._expiry_armed: int | None = None
+        self._last_used = self._broker.now()
+        self.redefine(definition)
+
+    def __len__(self) -> int:
+        """How many messages are ready."""
+        return sum(map(len, self._lanes.values())) if self._many else len(self._lane)
+
+    def redefine(self, definition: QueueDefinition) -> None:
+        """Let another definition take effect."""
+        self.definition = definition
+        self._plain = definition.is_plain
+        self._many = bool(definition.max_priority) or definition.type == "quorum"
+        self._lane = self._lane_of(0)
+        if definition.expires is not None:
+            self._watch_use()
+        self._enforce_limits()
+
+    # ---- messages in
+
+    def publish(self, message: BrokerMessage, body_id: int | None = None) -> bool:
+        """Take a message; False if the queue is full and refuses more."""
+        lane, expires = self._lane, None
+        if not self._plain or message.expiration is not None:
+            if not self._has_space(message):
+                return False
+            lane = self._lane_of(self._level(message.priority))
+            expires = self._expires(message)
+            if expires == self._broker.now() and any(c.room() > 0 for c in self.consumers):
+                expires = None  # a lifetime of nothing: it is delivered at once, or not at all
+        entry = QueueEntry(self._next_position, message, lane.priority, expires)
+        self._next_position += 1
+        if (self.durable and message.persistent) or lane.must_page:
+            entry.body_id = body_id
+            self._write(lane, entry)
+        lane.push(entry)
+        self.ready_bytes += message.body_size
+        self._broker.dirty.add(self)
+        if not self._plain or expires is not None:
+            self._enforce_limits()
+            self._arm(entry)
+        return True
+
+    def settled_at_once(self, entries: Iterable[QueueEntry]) -> None:
+        """Entries were sent to a consumer that acknowledges nothing."""
+        for entry in entries:
+            if entry.stored:
+                self._store.delete(self._lanes[entry.lane].number, entry.position)
+
+    def acked(self, entry: QueueEntry) -> None:
+        self.unacked -= 1
+        if entry.stored:
+            self._store.delete(self._lanes[entry.lane].number, entry.position)
+        self._broker.dirty.add(self)
+
+    def rejected(self, entry: QueueEntry) -> None:
+        """A consumer discards the message: it becomes a dead letter, or is gone."""
+        self.unacked -= 1
+        self._discard(entry, "rejected")
+        self._broker.dirty.add(self)
+
+    def requeue(self, entries: Sequence[QueueEntry]) -> None:
+        """Take entries back to where they stood."""
+        self.unacked -= len(entries)
+        for entry in sorted(entries, reverse=True):
+            entry.redelivered = True
+            if self.definition.type == "quorum" and not self._count_return(entry):
+                continue
+            self._lanes[entry.lane].give_back(entry)
+            self.ready_bytes += entry.message.body_size
+        self._enforce_limits()
+        self._arm()
+        self._broker.dirty.add(self)
+
+    # ---- messages out
+
+    def drain(self) -> None:
+        """Give ready entries to the consumers that have room for them."""
+        if not self.consumers:
+            return
+        if self._expiry_armed is not None:
+            self.drop_expired()
+        consumers = self.consumers[:1] if self.definition.single_active else self.consumers
+        if len(consumers) == 1:
+            while self._give(consumers[0], consumers[0].room()):
+                pass
+            return
+        while len(self):
+            able = [consumer for consumer in consumers if consumer.room() > 0]
+            if not able:
+                return
+            highest = max(consumer.priority for consumer in able)
+            able = [consumer for consumer in able if consumer.priority == highest]
+            share = max(1, min(SHARE, len(self) // len(able)))
+            given = 0
+            for number in range(len(able)):
+                consumer = able[(self._turn + number) % len(able)]
+                given += self._give(consumer, min(share, consumer.room()))
+            self._turn += 1
+            if not given:
+                return
+
+    def get(self) -> QueueEntry | None:
+        """Take one entry, not for a consumer."""
+        self.used()
+        self.drop_expired()
+        entries = self._take(1, unmarked=True)
+        if not entries:
+            return None
+        self.unacked += 1
+        self.drop_expired()  # what stood behind it
+        return entries[0]
+
+    def purge(self) -> int:
+        """Delete all ready entries; return how many there were."""
+        count = len(self)
+        for lane in self._lanes.values():
+            lane.clear()
+        self.ready_bytes = 0
+        return count
+
+    def delete(self) -> int:
+        """Delete the queue's messages and cancel its consumers; return how many messages were ready."""
+        count = len(self)
+        self.is_deleted = True
+        for consumer in self.consumers:
+            consumer.cancelled()
+        self.consumers.clear()
+        for lane in self._lanes.values():
+            lane.clear()
+            if lane.number:  # also what was delivered and not acknowledged
+                self._store.clear(lane.number)
+        return count
+
+    # ---- consumers
+
+    def add_consumer(self, consumer: BrokerConsumer) -> None:
+        if self.consumers and (consumer.exclusive or any(c.exclusive for c in self.consumers)):
+            raise AccessRefused(
+                f"queue '{self.name}' in vhost '{self.vhost.name}' in exclusive use"
+            )
+        self.consumers.append(consumer)
+        if self.definition.single_active:  # the active one stays, and the others wait by priority
+            self.consumers[1:] = sorted(self.consumers[1:], key=lambda c: -c.priority)
+        self.used()
+        self._broker.dirty.add(self)
+
+    def remove_consumer(self, consumer: BrokerConsumer) -> None:
+        if consumer not in self.consumers:
+            return
+        self.consumers.remove(consumer)
+        self.used()
+        if self.auto_delete and not self.consumers:
+            self.vhost.delete_queue(self)
+        else:
+            self._broker.dirty.add(self)
+
+    def used(self) -> None:
+        """Note that the queue is in use: an unused one may expire."""
+        self._last_used = self._broker.now()
+
+    # ---- restart
+
+    def restore(self, priority: int, rows: int, body_bytes: int, last: int, mark: int) -> None:
+        """Take over the rows of a lane that an earlier run stored."""
+        self._lane_of(priority).restore(rows, last, mark)
+        self.ready_bytes += body_bytes
+        self._next_position = max(self._next_position, last + 1, mark + 1)
+        self._arm()
+
+    # ---- expiry
+
+    def drop_expired(self) -> None:
+        """Discard the entries at the front whose time is over; those behind them wait for their turn."""
+        now = self._broker.now()
+        for lane in self._lanes.values():
+            while (entry := lane.peek()) and entry.expires is not None and entry.expires <= now:
+                self._discard(self._pop(lane), "expired")
+
+    def _expires(self, message: BrokerMessage) -> int | None:
+        times = [t for t in (message.expiration, self.definition.message_ttl) if t is not None]
+        return self._broker.now() + min(times) if times else None
+
+    def _arm(self, entry: QueueEntry | None = None) -> None:
+        """Have expired entries dropped when the next one at the front is due."""
+        fronts = [lane.peek() for lane in self._lanes.values()]
+        due = min((e.expires for e in fronts if e and e.expires is not None), default=None)
+        if due is not None and (self._expiry_armed is None or due < self._expiry_armed):
+            self._expiry_armed = due
+            self._broker.call_at(due, self._expiry_due)
+
+    def _expiry_due(self) -> None:
+        if self.is_deleted:
+            return
+        self._expiry_armed = None
+        self._broker.dirty.add(self)
+        self.drop_expired()
+        self._arm()
+
+    def _watch_use(self) -> None:
+        """Delete the queue when it was not used for as long as its definition says."""
+        expires = self.definition.expires
+        if self.is_deleted or expires is None:
+            return
+        due = self._last_used + expires
+        if self.consumers:
+            due = self._broker.now() + expires
+        if due <= self._broker.now():
+            self.vhost.delete_queue(self)
+        else:
+            self._broker.call_at(due, self._watch_use)
+
+    # ---- limits
+
+    def _has_space(self, message: BrokerMessage) -> bool:
+        definition = self.definition
+        if definition.overflow == "drop-head":
+            return True
+        is_long = definition.max_length is not None and len(self) >= definition.max_length
+        size = self.ready_bytes + message.body_size
+        if not is_long and (definition.max_bytes is None or size <= definition.max_bytes):
+            return True
+        if definition.overflow == "reject-publish-dlx":
+            self.vhost.dead_letter(self, message, "maxlen")
+        return False
+
+    def _enforce_limits(self) -> None:
+        definition = self.definition
+        if definition.overflow != "drop-head":
+            return
+        if definition.max_length is not None:
+            while len(self) > definition.max_length:
+                self._discard(self._pop(self._lowest()), "maxlen")
+        if definition.max_bytes is not None:
+            while self.ready_bytes > definition.max_bytes and len(self):
+                self._discard(self._pop(self._lowest()), "maxlen")
+
+    def _count_return(self, entry: QueueEntry) -> bool:
+        """Count that a message of a quorum queue came back; False if that was once too often."""
+        entry.deliveries += 1
+        limit = self.definition.delivery_limit
+        if limit is not None and entry.deliveries > limit:
+            self._discard(entry, "delivery_limit")
+            return False
+        if entry.stored:
+            lane = self._lanes[entry.lane]
+            head, body = entry.message.parts()
+            record = make_record(entry, head, b"" if entry.body_id else body)
+            self._store.replace(lane.number, entry.position, record, entry.body_id)
+        return True
+
+    # ---- inside
+
+    def _level(self, priority: int) -> int:
+        if self.definition.type == "quorum":
+            return int(priority > QUORUM_HIGH)
+        return min(priority, self.definition.max_priority)
+
+    def _lane_of(self, level: int) -> QueueLane:
+        lane = self._lanes.get(level)
+        if lane is None:
+            broker = self._broker
+            number = self.first_lane + level if self.first_lane else 0
+            lane = QueueLane(self, number, level, broker.store, broker.codec.decode, broker.bound)
+            self._lanes[level] = lane
+            self._lanes = dict(sorted(self._lanes.items(), reverse=True))
+        return lane
+
+    def _lowest(self) -> QueueLane:
+        """The lane of the lowest priority that holds something."""
+        return next(lane for lane in reversed(self._lanes.values()) if len(lane))
+
+    def _pop(self, lane: QueueLane) -> QueueEntry:
+        entry = lane.take()
+        self.ready_bytes -= entry.message.body_size
+        return entry
+
+    def _write(self, lane: QueueLane, entry: QueueEntry) -> None:
+        if not lane.number:  # of a queue that is not durable, and became long
+            lane.number = self._broker.new_lanes(1)
+        head, body = entry.message.parts()
+        if entry.body_id is None:
+            self._store.append(lane.number, entry.position, make_record(entry, head, body))
+        else:
+            record = make_record(entry, head, b"")
+            self._store.append(lane.number, entry.position, record, entry.body_id)
+        entry.stored = True
+        lane.written = entry.position
+        self._broker.touched.add(lane)
+
+    def _give(self, consumer: BrokerConsumer, most: int) -> int:
+        if most <= 0:
+            return 0
+        entries = self._take(most)
+        if entries:
+            if consumer.no_ack:
+                consumer.deliver(entries)
+                self.settled_at_once(entries)
+            else:
+                self.unacked += len(entries)
+                consumer.deliver(entries)
+        return len(entries)
+
+    def _take(self, most: int, unmarked: bool = False) -> list[QueueEntry]:
+        """Remove up to that many entries from the front, those of high priority first."""
+        taken: list[QueueEntry] = []
+        for lane in self._lanes.values() if self._many else (self._lane,):
+            self._take_from(lane, most - len(taken), taken, unmarked)
+            if len(taken) >= most:
+                break
+        return taken
+
+    def _take_from(
+        self, lane: QueueLane, most: int, taken: list[QueueEntry], unmarked: bool
+    ) -> None:
+        size = 0
+        for _ in range(most):
+            entry = lane.peek()
+            if entry is None:
+                break
+            if entry.stored:
+                if not unmarked and not lane.may_deliver(entry):
+                    self._broker.want_mark(lane, entry.position)
+                    break
+                if entry.position > lane.wanted:
+                    lane.wanted = entry.position
+                    self._broker.touched.add(lane)
+            taken.append(lane.take())
+            size += entry.message.body_size
+        self.ready_bytes -= size
+
+    def _discard(self, entry: QueueEntry, reason: str) -> None:
+        """Make a dead letter of an entry that is out of the lanes, and delete it."""
+        if self.definition.dead_letter_exchange is not None:
+            self.vhost.dead_letter(self, entry.message, reason)
+        if entry.stored:
+            self._store.delete(self._lanes[entry.lane].number, entry.position)

@@ -1,0 +1,60 @@
+"""What a broker takes over from the store when it starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.broker.definition import define_queue
+from headgate.broker.queue import BrokerQueue
+from headgate.store import Contents
+
+if TYPE_CHECKING:
+    from headgate.broker.broker import Broker
+    from headgate.broker.vhost import VirtualHost
+
+
+def restore(broker: Broker) -> None:
+    """Declare what is defined in the store, and let its queues begin with the rows they have there."""
+    contents = broker.store.read()
+    used: set[int] = set()
+    for kind in ("exchange", "queue", "binding"):
+        for (defined, key), value in contents.definitions.items():
+            if defined == kind:
+                name, rest = key.split("\x00", 1)
+                vhost = broker.vhosts.get(name) or broker.add_vhost(name)
+                table = broker.codec.decode_table(value)
+                if kind == "queue":
+                    used |= _restore_queue(vhost, rest, table, contents)
+                elif kind == "exchange":
+                    vhost.restore_exchange(rest, table)
+                else:
+                    vhost.restore_binding(table)
+    for lane in contents.lanes.keys() | contents.marks.keys():
+        if lane not in used:  # of a queue that was not to survive
+            broker.store.clear(lane)
+    broker.reserve_lanes(max((*used, *contents.lanes, 0)))
+
+
+def _restore_queue(
+    vhost: VirtualHost, name: str, table: dict[str, Any], contents: Contents
+) -> set[int]:
+    """Make a durable queue; return the numbers of its lanes."""
+    arguments = table["arguments"]
+    definition = define_queue(name, vhost.name, arguments)
+    first = table["first_lane"]
+    queue = BrokerQueue(
+        vhost,
+        name,
+        definition,
+        durable=True,
+        auto_delete=table["auto_delete"],
+        arguments=arguments,
+        first_lane=first,
+    )
+    vhost.add_queue(queue)
+    for level in range(definition.lanes):
+        facts = contents.lanes.get(first + level)
+        if facts is not None:
+            mark = contents.marks.get(first + level, -1)
+            queue.restore(level, facts.rows, facts.body_bytes, facts.last, mark)
+    return set(range(first, first + definition.lanes))

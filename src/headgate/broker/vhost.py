@@ -1,0 +1,475 @@
+"""A virtual host: exchanges, queues and bindings under one name, and what is published to them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
+
+from headgate.broker.dead_letters import goes_in_circles, make_dead_letter
+from headgate.broker.definition import check_equivalent, define_queue, type_name
+from headgate.broker.message import BrokerMessage, QueueEntry
+from headgate.broker.queue import BrokerQueue
+from headgate.broker.refusals import (
+    AccessRefused,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+)
+from headgate.errors import BindingRefused, DeclarationRefused
+from headgate.routing import Binding, Exchange, ExchangeType, Topology
+
+if TYPE_CHECKING:
+    from headgate.broker.broker import Broker
+
+DEFAULT: Final = ""
+RESERVED: Final = "amq."
+ON_DEFAULT: Final = "operation not permitted on the default exchange"
+ALTERNATE: Final = "alternate-exchange"
+# Routes by exchange and routing key that are kept, at most; any change of the topology forgets them.
+MAX_ROUTES: Final = 100_000
+
+
+class ReplyTaker(Protocol):
+    """Takes direct replies."""
+
+    def deliver(self, entries: Sequence[QueueEntry]) -> None:
+        """Send them."""
+
+
+class Route:
+    """Where messages of one exchange and routing key go; `queues` is None where their headers decide."""
+
+    __slots__ = ("exchange", "queues", "routing_key")
+
+    def __init__(
+        self, exchange: str, routing_key: str, queues: tuple[BrokerQueue, ...] | None
+    ) -> None:
+        self.exchange, self.routing_key, self.queues = exchange, routing_key, queues
+
+
+class VirtualHost:
+    """The objects of one virtual host."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self.broker, self.name = broker, name
+        self.topology = Topology()
+        self.topology.on_removal = self._removed
+        self.queues: dict[str, BrokerQueue] = {}
+        self.replies: dict[
+            str, ReplyTaker
+        ] = {}  # consumers of direct replies, by the address of each
+        self._exclusive: dict[
+            object, dict[BrokerQueue, None]
+        ] = {}  # by the connection that owns them
+        self._routes: dict[tuple[str, str], Route] = {}
+        self.generation = 0  # changes with the topology: routes of another one are stale
+
+    # ---- exchanges
+
+    def find_exchange(self, name: str) -> Exchange:
+        exchange = self.topology.exchange(name)
+        if exchange is None:
+            raise NotFound("exchange", name, self.name)
+        return exchange
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: str,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Declare an exchange; one that exists must be equivalent."""
+        arguments = dict(arguments or {})
+        if name == DEFAULT:
+            raise AccessRefused(ON_DEFAULT)
+        self._check_type(type)
+        known = self.topology.exchange(name)
+        if known is not None:
+            given = {
+                "type": type,
+                "durable": durable,
+                "auto_delete": auto_delete,
+                "internal": internal,
+            }
+            self._check_same(name, known, given, arguments)
+            return
+        if name.startswith(RESERVED):
+            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        try:
+            exchange = self.topology.declare_exchange(
+                name,
+                cast(ExchangeType, type),
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=arguments,
+            )
+        except DeclarationRefused as problem:
+            raise PreconditionFailed(str(problem)) from problem
+        self._changed()
+        if durable:
+            self._define_exchange(exchange, arguments)
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Delete an exchange, if it is there."""
+        if name == DEFAULT:
+            raise AccessRefused(ON_DEFAULT)
+        if name.startswith(RESERVED):
+            raise AccessRefused(
+                f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed"
+            )
+        if self.topology.exchange(name) is None:
+            return
+        if if_unused and next(self.topology.bindings(name), None) is not None:
+            raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+        self.topology.delete_exchange(name)
+
+    # ---- queues
+
+    def find_queue(self, name: str, owner: object | None = None) -> BrokerQueue:
+        """The queue of this name, which may belong to this connection only."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise NotFound("queue", name, self.name)
+        if queue.owner is not None and queue.owner is not owner:
+            raise ResourceLocked(name, self.name)
+        return queue
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        connection: object | None = None,
+    ) -> BrokerQueue:
+        """Declare a queue; one that exists must be equivalent. A queue without a name gets one."""
+        arguments = dict(arguments or {})
+        known = self.queues.get(name) if name else None
+        if known is not None:
+            self._check_same_queue(known, durable, exclusive, auto_delete, arguments, connection)
+            known.used()
+            return known
+        if name.startswith(RESERVED):
+            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        definition = define_queue(name, self.name, arguments, durable=durable, exclusive=exclusive)
+        name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
+        first_lane = 0
+        if durable:
+            first_lane = self.broker.new_lanes(definition.lanes)
+        owner = connection if exclusive else None
+        queue = self.add_queue(
+            BrokerQueue(
+                self,
+                name,
+                definition,
+                durable=durable,
+                auto_delete=auto_delete,
+                owner=owner,
+                arguments=arguments,
+                first_lane=first_lane,
+            )
+        )
+        if exclusive:
+            self._exclusive.setdefault(connection, {})[queue] = None
+        elif durable:
+            self._define_queue(queue)
+        return queue
+
+    def release(self, connection: object) -> None:
+        """Delete the queues that belong to a connection, which is gone."""
+        for queue in list(self._exclusive.pop(connection, ())):
+            self.delete_queue(queue)
+
+    def delete_queue(
+        self, queue: BrokerQueue, *, if_unused: bool = False, if_empty: bool = False
+    ) -> int:
+        """Delete a queue; return how many messages were ready."""
+        where = f"queue '{queue.name}' in vhost '{self.name}'"
+        if if_unused and queue.consumers:
+            raise PreconditionFailed(f"{where} in use")
+        if if_empty and len(queue):
+            raise PreconditionFailed(f"{where} not empty")
+        if self.queues.pop(queue.name, None) is None:
+            return 0
+        self._exclusive.get(queue.owner, {}).pop(queue, None)
+        self.topology.delete_queue(queue.name)
+        self._changed()
+        self.broker.store.define("queue", self._key(queue.name), None)
+        return queue.delete()
+
+    # ---- bindings
+
+    def bind(
+        self,
+        source: str,
+        destination: str,
+        routing_key: str,
+        arguments: Mapping[str, Any],
+        *,
+        to_exchange: bool = False,
+    ) -> None:
+        self._check_ends(source, destination, to_exchange)
+        target = {"exchange" if to_exchange else "queue": destination}
+        try:
+            binding = self.topology.bind(source, key=routing_key, arguments=arguments, **target)
+        except BindingRefused as problem:
+            raise PreconditionFailed(_binding_problem(problem, arguments)) from problem
+        self._changed()
+        if self._is_durable(binding):
+            self._define_binding(binding, arguments)
+
+    def unbind(
+        self,
+        source: str,
+        destination: str,
+        routing_key: str,
+        arguments: Mapping[str, Any],
+        *,
+        to_exchange: bool = False,
+    ) -> None:
+        if source == DEFAULT:
+            raise AccessRefused(ON_DEFAULT)
+        if self.topology.exchange(source) is None:
+            return
+        target = {"exchange" if to_exchange else "queue": destination}
+        self.topology.unbind(source, key=routing_key, arguments=arguments, **target)
+
+    # ---- publishing
+
+    def find_route(self, exchange: str, routing_key: str) -> Route:
+        """Where a message for this exchange and key goes; refused if one may not publish there."""
+        route = self._routes.get((exchange, routing_key))
+        if route is None:
+            if self.find_exchange(exchange).internal:
+                raise AccessRefused(
+                    f"cannot publish to internal exchange '{exchange}' in vhost '{self.name}'"
+                )
+            routed = self.topology.route_key(exchange, routing_key)
+            queues = None if routed is None else self._queues_of(routed.queues)
+            route = Route(exchange, routing_key, queues)
+            if len(self._routes) >= MAX_ROUTES:
+                self._routes.clear()
+            self._routes[exchange, routing_key] = route
+        return route
+
+    def queues_for(
+        self, message: BrokerMessage, exchange: str, keys: Sequence[str]
+    ) -> tuple[BrokerQueue, ...]:
+        """The queues of a message under several routing keys, each once."""
+        found: dict[BrokerQueue, None] = {}
+        for key in keys:
+            queues = None
+            if self.topology.exchange(exchange) is not None:
+                routed = self.topology.route_key(exchange, key)
+                if routed is None:
+                    routed = self.topology.route(exchange, message.envelope(key))
+                queues = self._queues_of(routed.queues)
+            found.update(dict.fromkeys(queues or ()))
+        return tuple(found)
+
+    def deliver(self, message: BrokerMessage, queues: Sequence[BrokerQueue]) -> bool:
+        """Give a message to queues; False if one of them refused it."""
+        body_id = None
+        if len(queues) > 1 and message.persistent:
+            body_id = self._share(message, queues)
+        accepted = True
+        for queue in queues:
+            accepted = queue.publish(message, body_id) and accepted
+        return accepted
+
+    def dead_letter(self, queue: BrokerQueue, message: BrokerMessage, reason: str) -> None:
+        """Publish a message that died in a queue to the queue's dead letter exchange."""
+        definition = queue.definition
+        exchange = definition.dead_letter_exchange
+        if exchange is None:
+            return
+        letter, keys = make_dead_letter(
+            message, queue.name, reason, exchange, definition.dead_letter_key, self.broker.now()
+        )
+        targets = self.queues_for(letter, exchange, keys)
+        if reason != "rejected":
+            targets = tuple(q for q in targets if not goes_in_circles(letter, q.name))
+        self.deliver(letter, targets)
+
+    # ---- inside
+
+    def _share(self, message: BrokerMessage, queues: Sequence[BrokerQueue]) -> int | None:
+        """Have the body stored once, if more than one of the queues stores it."""
+        if sum(queue.durable for queue in queues) < 2:
+            return None
+        return self.broker.store.share(message.parts()[1])
+
+    def _queues_of(self, names: Iterable[str]) -> tuple[BrokerQueue, ...]:
+        return tuple(self.queues[name] for name in names)
+
+    def add_queue(self, queue: BrokerQueue) -> BrokerQueue:
+        """Take in a queue that is new, or was there before a restart."""
+        self.queues[queue.name] = queue
+        self.topology.declare_queue(queue.name)
+        self._changed()
+        return queue
+
+    def _changed(self) -> None:
+        self._routes.clear()
+        self.generation += 1
+
+    def _key(self, *names: str) -> str:
+        return "\x00".join((self.name, *names))
+
+    def _check_type(self, type: str) -> None:
+        if type == "":
+            raise PreconditionFailed("invalid exchange type ''")
+        if type not in get_args(ExchangeType):
+            raise PreconditionFailed(f"unknown exchange type '{type}'")
+
+    def _check_same(
+        self, name: str, known: Exchange, given: Mapping[str, Any], arguments: Mapping[str, Any]
+    ) -> None:
+        for field, value in given.items():
+            before = getattr(known, field)
+            if value != before:
+                received, current = str(value).lower(), str(before).lower()
+                raise PreconditionFailed(
+                    f"inequivalent arg '{field}' for exchange '{name}' in vhost '{self.name}': "
+                    f"received '{received}' but current is '{current}'"
+                )
+        alternate = arguments.get(ALTERNATE)
+        if alternate != known.alternate:
+            raise PreconditionFailed(
+                f"inequivalent arg '{ALTERNATE}' for exchange '{name}' in vhost '{self.name}': received "
+                f"{_or_none(alternate)} but current is {_or_none(known.alternate)}"
+            )
+
+    def _check_same_queue(
+        self,
+        known: BrokerQueue,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Mapping[str, Any],
+        connection: object | None,
+    ) -> None:
+        self.find_queue(known.name, connection)
+        if exclusive != (known.owner is not None):
+            raise ResourceLocked(known.name, self.name)
+        for field, now, before in (
+            ("durable", durable, known.durable),
+            ("auto_delete", auto_delete, known.auto_delete),
+        ):
+            if now != before:
+                raise PreconditionFailed(
+                    f"inequivalent arg '{field}' for queue '{known.name}' in vhost '{self.name}': "
+                    f"received '{str(now).lower()}' but current is '{str(before).lower()}'"
+                )
+        define_queue(known.name, self.name, arguments, durable=durable, exclusive=exclusive)
+        check_equivalent(known.name, self.name, known.arguments, arguments)
+
+    def _check_ends(self, source: str, destination: str, to_exchange: bool) -> None:
+        if source == DEFAULT or (to_exchange and destination == DEFAULT):
+            raise AccessRefused(ON_DEFAULT)
+        self.find_exchange(source)
+        if to_exchange:
+            self.find_exchange(destination)
+        elif destination not in self.queues:
+            raise NotFound("queue", destination, self.name)
+
+    # ---- what survives a restart
+
+    def restore_exchange(self, name: str, table: Mapping[str, Any]) -> None:
+        """Declare an exchange as its definition in the store says."""
+        self.topology.declare_exchange(
+            name,
+            table["type"],
+            auto_delete=table["auto_delete"],
+            internal=table["internal"],
+            arguments=table["arguments"],
+        )
+
+    def restore_binding(self, table: Mapping[str, Any]) -> None:
+        """Bind as a definition in the store says."""
+        target = {"exchange" if table["to_exchange"] else "queue": table["destination"]}
+        self.topology.bind(
+            table["source"], key=table["routing_key"], arguments=table["arguments"], **target
+        )
+
+    def _is_durable(self, binding: Binding) -> bool:
+        if not self.find_exchange(binding.source).durable:
+            return False
+        if binding.kind == "exchange":
+            return self.find_exchange(binding.destination).durable
+        queue = self.queues[binding.destination]
+        return queue.durable and queue.owner is None
+
+    def _define_exchange(self, exchange: Exchange, arguments: Mapping[str, Any]) -> None:
+        self._define(
+            "exchange",
+            exchange.name,
+            {
+                "type": exchange.type,
+                "auto_delete": exchange.auto_delete,
+                "internal": exchange.internal,
+                "arguments": arguments,
+            },
+        )
+
+    def _define_queue(self, queue: BrokerQueue) -> None:
+        self._define(
+            "queue",
+            queue.name,
+            {
+                "auto_delete": queue.auto_delete,
+                "arguments": queue.arguments,
+                "first_lane": queue.first_lane,
+            },
+        )
+
+    def _define_binding(self, binding: Binding, arguments: Mapping[str, Any]) -> None:
+        value = {
+            "source": binding.source,
+            "destination": binding.destination,
+            "to_exchange": binding.kind == "exchange",
+            "routing_key": binding.key,
+            "arguments": arguments,
+        }
+        self._define("binding", _binding_name(binding), value)
+
+    def _define(self, kind: str, name: str, value: Mapping[str, Any]) -> None:
+        self.broker.store.define(kind, self._key(name), self.broker.codec.encode_table(value))
+
+    def _removed(self, what: Binding | Exchange) -> None:
+        """A binding or an exchange is gone, perhaps together with something else."""
+        if isinstance(what, Exchange):
+            if what.durable:
+                self.broker.store.define("exchange", self._key(what.name), None)
+        else:
+            self.broker.store.define("binding", self._key(_binding_name(what)), None)
+        self._changed()
+
+
+def _binding_name(binding: Binding) -> str:
+    """A name under which a binding is stored: equal for equal bindings."""
+    digest = hashlib.sha256(repr((binding.key, binding.frozen)).encode()).hexdigest()[:32]
+    return "\x00".join((binding.source, binding.kind, binding.destination, digest))
+
+
+def _binding_problem(problem: BindingRefused, arguments: Mapping[str, Any]) -> str:
+    """What is wrong with a binding, in RabbitMQ's words where it has them."""
+    match = arguments.get("x-match")
+    if match is None or "x-match cannot be" not in str(problem):
+        return str(problem)
+    if isinstance(match, str):
+        return f'Invalid x-match field value <<"{match}">>; expected all, any, all-with-x, or any-with-x'
+    return f"Invalid x-match field type {type_name(match)} (value {match}); expected longstr"
+
+
+def _or_none(value: str | None) -> str:
+    return "none" if value is None else f"the value '{value}' of type 'longstr'"

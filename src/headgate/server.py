@@ -1,0 +1,117 @@
+"""One running broker: a directory, its lock, its store, and the sockets in front of it.
+
+data/broker.lock     held while a broker runs, names it
+data/broker.db       definitions and messages
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headgate.amqp import AmqpCodec, AmqpServer
+from headgate.broker import Broker
+from headgate.errors import StoreLocked
+from headgate.store import InMemoryStore, SqliteStore, Store
+
+log: Final = logging.getLogger(__name__)
+
+AMQP_PORT: Final = 5_672
+LOCK_FILE: Final = "broker.lock"
+STORE_FILE: Final = "broker.db"
+# Threads that wait for Python's lock get it after this time: the store must not wait long for a busy broker.
+SWITCH_S: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Where a broker listens, and where its data is; without a directory everything is in memory."""
+
+    data: Path | None = None
+    host: str = "127.0.0.1"
+    amqp_port: int = AMQP_PORT
+
+
+class Server:
+    """A broker and its sockets, in the event loop that starts it."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self.options = options
+        self.amqp_port = options.amqp_port
+        self._lock: DirectoryLock | None = None
+
+    async def start(self) -> None:
+        """Open the store and listen."""
+        loop = asyncio.get_running_loop()
+        sys.setswitchinterval(SWITCH_S)
+        self._store = self._open_store(loop)
+        try:
+            self.broker = Broker(self._store, AmqpCodec(), loop.call_later)
+            self._amqp = AmqpServer(self.broker)
+            self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
+        except BaseException:
+            self._release()
+            raise
+        log.info("listening on %s:%d for AMQP", self.options.host, self.amqp_port)
+
+    async def stop(self) -> None:
+        """Close connections, commit, and let go of the directory."""
+        log.info("stopping: closing %d connections", self._amqp.connections)
+        await self._amqp.close()
+        self.broker.flush()
+        self._release()
+        log.info("stopped")
+
+    def _open_store(self, loop: asyncio.AbstractEventLoop) -> Store:
+        data = self.options.data
+        if data is None:
+            return InMemoryStore(loop.call_soon)
+        data.mkdir(parents=True, exist_ok=True)
+        self._lock = DirectoryLock(data)
+        try:
+            return SqliteStore(data / STORE_FILE, loop.call_soon_threadsafe)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _release(self) -> None:
+        self._store.close()
+        if self._lock is not None:
+            self._lock.release()
+
+
+class DirectoryLock:
+    """The right to use a directory of data, from construction to `release`; the kernel ends it with the process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._fd = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            holder = os.pread(self._fd, 500, 0).decode(errors="replace") or "another process"
+            os.close(self._fd)
+            raise StoreLocked(directory, f"a broker: {holder}") from problem
+        os.ftruncate(self._fd, 0)
+        name = {"pid": os.getpid(), "host": socket.gethostname()}
+        os.pwrite(self._fd, json.dumps(name).encode(), 0)
+
+    def release(self) -> None:
+        os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """The fastest event loop that is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

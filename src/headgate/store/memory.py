@@ -1,0 +1,103 @@
+"""The store in memory: the reference for the others, and for brokers that need nothing to survive."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import TypeVar
+
+from headgate.store.changes import Changes, Stored
+from headgate.store.committer import Post
+from headgate.store.contract import Contents, LaneFacts, Store, StoredRow, body_size
+
+_Key = TypeVar("_Key")
+
+
+class InMemoryStore(Store):
+    """Committed rows in dictionaries. A commit is done at the next turn of the broker."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        super().__init__()
+        self._rows: dict[int, dict[int, Stored]] = {}
+        self._bodies: dict[int, bytes] = {}
+        self._definitions: dict[tuple[str, str], bytes] = {}
+        self._marks: dict[int, int] = {}
+        self._delayed: dict[tuple[int, int], bytes] = {}
+
+    def commit(self, then: Callable[[], None] | None = None) -> None:
+        if then is not None:
+            self._changes.then.append(then)
+        if self._changes:
+            if self.before_commit is not None:
+                self._changes.then.append(self.before_commit())
+            changes, self._changes = self._changes, Changes()
+            self._apply(changes)
+            for call in changes.then:
+                self._post(call)
+
+    def read(self) -> Contents:
+        lanes = {lane: self._facts(rows) for lane, rows in self._rows.items() if rows}
+        return Contents(dict(self._definitions), lanes, dict(self._marks), len(self._delayed))
+
+    def page(self, lane: int, after: int, limit: int, max_bytes: int) -> list[StoredRow]:
+        rows = self._rows.get(lane, {})
+        positions = sorted(rows)
+        found: list[StoredRow] = []
+        size = 0
+        for position in positions[bisect_right(positions, after) :][:limit]:
+            stored = rows[position]
+            if isinstance(stored, bytes):
+                found.append(StoredRow(position, stored))
+            else:
+                found.append(StoredRow(position, stored[0], self._bodies[stored[1]], stored[1]))
+            size += len(found[-1].record) + len(found[-1].body or b"")
+            if size >= max_bytes:
+                break
+        return found
+
+    def page_delayed(self, after: tuple[int, int], limit: int) -> list[tuple[int, int, bytes]]:
+        keys = sorted(key for key in self._delayed if key > after)[:limit]
+        return [(*key, self._delayed[key]) for key in keys]
+
+    def close(self) -> None:
+        self.commit()
+
+    def _apply(self, changes: Changes) -> None:
+        for lane in changes.cleared:
+            self._rows.pop(lane, None)
+            self._marks.pop(lane, None)
+        for lane, first, last in changes.ranges:
+            rows = self._rows.get(lane, {})
+            self._rows[lane] = {p: row for p, row in rows.items() if not first <= p <= last}
+        self._bodies |= changes.bodies
+        for lane, new in changes.appended.items():
+            self._rows.setdefault(lane, {}).update(new)
+        for (lane, position), row in changes.replaced.items():
+            self._rows.setdefault(lane, {})[position] = row
+        for lane, positions in changes.deleted.items():
+            for position in positions:
+                self._rows.get(lane, {}).pop(position, None)
+        self._marks |= changes.marks
+        _put(self._definitions, changes.defined)
+        _put(self._delayed, changes.delayed)
+        if self._bodies and (
+            changes.bodies or changes.deleted or changes.ranges or changes.cleared
+        ):
+            named = {row[1] for rows in self._rows.values() for row in rows.values() if isinstance(row, tuple)}  # fmt: skip
+            self._bodies = {number: b for number, b in self._bodies.items() if number in named}
+
+    def _facts(self, rows: dict[int, Stored]) -> LaneFacts:
+        sizes = (
+            body_size(row) if isinstance(row, bytes) else len(self._bodies[row[1]])
+            for row in rows.values()
+        )
+        return LaneFacts(len(rows), sum(sizes), min(rows), max(rows))
+
+
+def _put(place: dict[_Key, bytes], changed: dict[_Key, bytes | None]) -> None:
+    for key, value in changed.items():
+        if value is None:
+            place.pop(key, None)
+        else:
+            place[key] = value

@@ -1,0 +1,244 @@
+"""The store in one SQLite file.
+
+Rows of all lanes are in one table under one integer, the lane in its upper bits: a lane is a range of it, and what is
+appended goes to the end of a range. Records are bound as one array for each run of positions, so that SQLite inserts a
+whole run in one step and Python's lock is not taken for each row.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from typing import Literal as OneOf
+
+import apsw
+
+from headgate.errors import StoreCorrupt, StoreLocked, StoreTooNew
+from headgate.store.changes import Changes, ranges_of, runs_of
+from headgate.store.committer import GroupCommitter, Post
+from headgate.store.contract import (
+    MAX_POSITION,
+    PREFIX_DIGITS,
+    Contents,
+    LaneFacts,
+    Store,
+    StoredRow,
+)
+
+StoreSync: TypeAlias = OneOf["FULL", "NORMAL", "OFF"]
+
+FORMAT: Final = 1
+APPLICATION: Final = 0x48474154  # "HGAT"
+
+SCHEMA: Final = """
+CREATE TABLE entry (id INTEGER PRIMARY KEY, body INTEGER, record BLOB NOT NULL);
+CREATE INDEX entry_of_body ON entry (body) WHERE body IS NOT NULL;
+CREATE TABLE body (id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);
+CREATE TABLE mark (lane INTEGER PRIMARY KEY, position INTEGER NOT NULL);
+CREATE TABLE definition (kind TEXT, name TEXT, value BLOB NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
+CREATE TABLE delayed (due INTEGER, number INTEGER, record BLOB NOT NULL, PRIMARY KEY (due, number)) WITHOUT ROWID;
+"""
+
+# What is NULL stays NULL when a number is added.
+APPEND: Final = "INSERT INTO entry SELECT ? + rowid, ? + rowid, value FROM carray(?)"
+PAGE: Final = """
+SELECT e.id & :mask, e.record, b.bytes, e.body FROM entry e LEFT JOIN body b ON b.id = e.body
+WHERE e.id > :after AND e.id < :end ORDER BY e.id LIMIT :limit
+"""
+ORPHANS: Final = """
+DELETE FROM body WHERE id IN (SELECT value FROM carray(?)) AND NOT EXISTS (SELECT 1 FROM entry WHERE entry.body = body.id)
+"""
+LANES: Final = f"""
+SELECT id / :size, count(*), sum(coalesce(
+    (SELECT length(bytes) FROM body WHERE body.id = entry.body),
+    length(record) - CAST(CAST(substr(record, 1, {PREFIX_DIGITS}) AS TEXT) AS INTEGER))),
+  min(id) & :mask, max(id) & :mask
+FROM entry GROUP BY 1
+"""
+
+FEW_RANGES: Final = 4  # more than these are deleted row by row, in one statement
+
+_MASK: Final = MAX_POSITION - 1
+
+
+class SqliteStore(Store):
+    """A store in a file. `post` calls a function in the thread of the broker, for instance `loop.call_soon_threadsafe`."""
+
+    def __init__(
+        self,
+        path: Path,
+        post: Post,
+        *,
+        synchronous: StoreSync = "FULL",
+        on_trouble: Callable[[Exception | None], None] | None = None,
+    ) -> None:
+        self.path = path
+        self._writing = _open(path, synchronous)
+        self._reading = _open(path, synchronous)
+        self._reading.execute("PRAGMA query_only = on")
+        last_body = self._value("SELECT max(id) FROM body")
+        super().__init__(1 + (last_body or 0))
+        self._shares = last_body is not None  # whether a row may name a shared body
+        self._committer = GroupCommitter(self._write, post, on_trouble)
+
+    def commit(self, then: Callable[[], None] | None = None) -> None:
+        if then is not None:
+            self._changes.then.append(then)
+        if self._changes and not self._committer.is_busy:
+            if self.before_commit is not None:
+                self._changes.then.append(self.before_commit())
+            changes, self._changes = self._changes, Changes()
+            changes.then.append(self.commit)  # what was changed meanwhile
+            self._committer.start(changes)
+
+    # ---- reading
+
+    def read(self) -> Contents:
+        rows = self._reading.execute
+        return Contents(
+            {(kind, name): value for kind, name, value in rows("SELECT * FROM definition")},
+            {
+                lane: LaneFacts(count, size, first, last)
+                for lane, count, size, first, last in rows(
+                    LANES, {"size": MAX_POSITION, "mask": _MASK}
+                )
+            },
+            dict(rows("SELECT lane, position FROM mark")),
+            self._value("SELECT count(*) FROM delayed"),
+        )
+
+    def page(self, lane: int, after: int, limit: int, max_bytes: int) -> list[StoredRow]:
+        found: list[StoredRow] = []
+        size = 0
+        names = {
+            "mask": _MASK,
+            "after": _key(lane, after),
+            "end": _key(lane + 1, 0),
+            "limit": limit,
+        }
+        for row in self._reading.execute(PAGE, names):
+            found.append(StoredRow(*row))
+            size += len(row[1]) + len(row[2] or b"")
+            if size >= max_bytes:
+                break
+        return found
+
+    def page_delayed(self, after: tuple[int, int], limit: int) -> list[tuple[int, int, bytes]]:
+        text = "SELECT * FROM delayed WHERE (due, number) > (?, ?) ORDER BY due, number LIMIT ?"
+        return list(self._reading.execute(text, (*after, limit)))
+
+    def close(self) -> None:
+        self._committer.close()
+        if self._changes:
+            self._write(self._changes)
+            self._changes = Changes()
+        self._reading.close()
+        self._writing.close()
+
+    # ---- writing, in the thread of the committer
+
+    def _write(self, changes: Changes) -> None:
+        database = self._writing
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            orphans = set(changes.bodies)
+            self._shares = self._shares or bool(orphans)
+            for lane in changes.cleared:
+                orphans |= self._delete_range(_key(lane, 0), _key(lane + 1, -1))
+            for lane, first, last in changes.ranges:
+                orphans |= self._delete_range(_key(lane, first), _key(lane, last))
+            for text, values in _statements(changes):
+                database.execute(text, values)
+            for lane, positions in changes.deleted.items():
+                orphans |= self._delete_rows(lane, positions)
+            if orphans:
+                database.execute(ORPHANS, (_integers(orphans),))
+            database.execute("COMMIT")
+        except BaseException:
+            if not database.getautocommit():
+                database.execute("ROLLBACK")
+            raise
+
+    def _delete_rows(self, lane: int, positions: list[int]) -> set[int]:
+        """Delete rows; return the numbers of the shared bodies they named."""
+        ranges = ranges_of(positions)
+        if len(ranges) <= FEW_RANGES:
+            found = [self._delete_range(_key(lane, a), _key(lane, b)) for a, b in ranges]
+            return set().union(*found)
+        ids = _integers(_key(lane, position) for position in positions)
+        bodies = self._bodies("id IN (SELECT value FROM carray(?))", (ids,))
+        self._writing.execute("DELETE FROM entry WHERE id IN (SELECT value FROM carray(?))", (ids,))
+        return bodies
+
+    def _delete_range(self, first: int, last: int) -> set[int]:
+        bodies = self._bodies("id BETWEEN ? AND ?", (first, last))
+        self._writing.execute("DELETE FROM entry WHERE id BETWEEN ? AND ?", (first, last))
+        return bodies
+
+    def _bodies(self, condition: str, values: tuple[Any, ...]) -> set[int]:
+        """The shared bodies that rows which meet the condition name."""
+        if not self._shares:
+            return set()
+        text = f"SELECT DISTINCT body FROM entry WHERE {condition} AND body IS NOT NULL"
+        return {body for (body,) in self._writing.execute(text, values)}
+
+    def _value(self, text: str) -> Any:
+        return self._reading.execute(text).get
+
+
+def _open(path: Path, synchronous: StoreSync) -> apsw.Connection:
+    try:
+        database = apsw.Connection(str(path))
+        database.set_busy_timeout(5_000)
+        database.execute(f"PRAGMA journal_mode = wal; PRAGMA synchronous = {synchronous}")
+        version = database.execute("PRAGMA user_version").get
+    except apsw.NotADBError as problem:
+        raise StoreCorrupt(path, "is no SQLite file") from problem
+    except apsw.BusyError as problem:
+        raise StoreLocked(path) from problem
+    if version > FORMAT:
+        raise StoreTooNew(path, version, FORMAT)
+    if version == 0:
+        with database:
+            database.execute(SCHEMA)
+            database.execute(
+                f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}"
+            )
+    return database
+
+
+def _key(lane: int, position: int) -> int:
+    return lane * MAX_POSITION + position
+
+
+def _integers(numbers: Iterable[int]) -> apsw.CArrayBinding:
+    return apsw.carray(array("q", numbers))
+
+
+def _statements(changes: Changes) -> Iterator[tuple[str, Any]]:
+    """Everything but deletions, in the order in which it is written."""
+    for lane in changes.cleared:
+        yield "DELETE FROM mark WHERE lane = ?", (lane,)
+    for number, body in changes.bodies.items():
+        yield "INSERT INTO body VALUES (?, ?)", (number, body)
+    for lane, rows in changes.appended.items():
+        for run in runs_of(rows):
+            body_id = None if run.first_body is None else run.first_body - 1
+            yield APPEND, (_key(lane, run.first) - 1, body_id, apsw.carray(run.records))
+    for (lane, position), row in changes.replaced.items():
+        stored = (None, row) if isinstance(row, bytes) else row[::-1]
+        yield "INSERT OR REPLACE INTO entry VALUES (?, ?, ?)", (_key(lane, position), *stored)
+    for lane, position in changes.marks.items():
+        yield "INSERT OR REPLACE INTO mark VALUES (?, ?)", (lane, position)
+    for (kind, name), value in changes.defined.items():
+        if value is None:
+            yield "DELETE FROM definition WHERE kind = ? AND name = ?", (kind, name)
+        else:
+            yield "INSERT OR REPLACE INTO definition VALUES (?, ?, ?)", (kind, name, value)
+    for (due, number), delayed in changes.delayed.items():
+        if delayed is None:
+            yield "DELETE FROM delayed WHERE due = ? AND number = ?", (due, number)
+        else:
+            yield "INSERT OR REPLACE INTO delayed VALUES (?, ?, ?)", (due, number, delayed)

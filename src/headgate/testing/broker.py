@@ -1,0 +1,65 @@
+"""A real broker inside a test, in a thread of its own, on a free port of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from headgate.server import Server, ServerOptions, new_event_loop
+
+
+class RunningBroker:
+    """A broker that runs from `with Broker() as broker:` to the end of the block; `broker.url` is its address.
+
+    Without a directory everything is in memory and gone at the end. With one, another broker goes on where this one stopped.
+    """
+
+    def __init__(self, data: Path | None = None) -> None:
+        self._options = ServerOptions(data=data, amqp_port=0)
+        self._ready = threading.Event()
+        self._problem: BaseException | None = None
+        self.port = 0
+
+    def __enter__(self) -> RunningBroker:
+        self._thread = threading.Thread(target=self._run, name="headgate-test-broker", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._problem is not None:
+            self._thread.join()
+            raise self._problem
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        """The address for AMQP clients."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    def _run(self) -> None:
+        self._loop = new_event_loop()
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as problem:
+            self._problem = problem
+            self._ready.set()
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        server = Server(self._options)
+        await server.start()
+        self.port = server.amqp_port
+        self._ready.set()
+        await self._stop.wait()
+        await server.stop()

@@ -1,0 +1,177 @@
+"""The broker is killed again and again under load; a ledger says what was confirmed, delivered and acknowledged."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+from pika.exceptions import AMQPError
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+GONE = (AMQPError, OSError, AssertionError, IndexError)  # what pika raises when its peer vanishes
+
+
+class Served:
+    """`headgate serve` in a process, on one port and directory through all its lives."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "headgate", "serve", "--data", str(self._data), "--amqp-port", str(self.port)]  # fmt: skip
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.search(r"AMQP 0-9-1 +\S+:(\d+)", line):
+                self.port = int(found[1])
+            if line.startswith("Ctrl-C"):
+                return
+        raise AssertionError("the broker did not start")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def stop(self) -> int:
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(30)
+
+    def connect(self) -> pika.BlockingConnection:
+        url = f"amqp://guest:guest@127.0.0.1:{self.port}/?connection_attempts=100&retry_delay=0.1"
+        return pika.BlockingConnection(pika.URLParameters(url))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    running = Served(tmp_path)
+    yield running
+    running.kill()
+
+
+class Ledger:
+    """What clients know."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.confirmed: set[int] = set()
+        self.deliveries: Counter[int] = Counter()
+        self.acked: set[int] = set()
+        self.not_flagged: list[int] = []
+        self.after_ack: list[int] = []
+        self.next_number = 0
+
+
+def publish_until(stop: threading.Event, served: Served, ledger: Ledger) -> None:
+    """Publish with confirms, and connect again whenever the broker is gone."""
+    while not stop.is_set():
+        try:
+            with served.connect() as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                while not stop.is_set():
+                    number = ledger.next_number
+                    ledger.next_number += 1
+                    body = b"%d" % number + b" " * random.Random(number).randrange(300)
+                    channel.basic_publish("amq.topic", "orders.new", body, PERSISTENT)
+                    with ledger.lock:
+                        ledger.confirmed.add(number)
+        except GONE:
+            continue
+
+
+def consume_until(stop: threading.Event, served: Served, ledger: Ledger) -> None:
+    """Consume and acknowledge most of it, and connect again whenever the broker is gone."""
+    rng = random.Random(5)
+    while not stop.is_set():
+        try:
+            with served.connect() as connection:
+                channel = connection.channel()
+                channel.basic_qos(prefetch_count=20)
+                for method, _, body in channel.consume("orders", inactivity_timeout=0.05):
+                    if stop.is_set():
+                        break
+                    if method is None:
+                        continue
+                    note_delivery(ledger, int(body), method.redelivered)
+                    if rng.random() < 0.9:
+                        channel.basic_ack(method.delivery_tag)
+                        with ledger.lock:
+                            ledger.acked.add(int(body))
+                    else:
+                        channel.basic_nack(method.delivery_tag, requeue=rng.random() < 0.5)
+        except GONE:
+            continue
+
+
+def note_delivery(ledger: Ledger, number: int, redelivered: bool) -> None:
+    with ledger.lock:
+        ledger.deliveries[number] += 1
+        if ledger.deliveries[number] > 1 and not redelivered:
+            ledger.not_flagged.append(number)
+
+
+def declare(served: Served) -> None:
+    with served.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare("dead", durable=True)
+        channel.queue_declare("orders", durable=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})  # fmt: skip
+        channel.queue_declare("copy", durable=True)
+        for queue in ("orders", "copy"):
+            channel.queue_bind(queue, "amq.topic", "orders.#")
+
+
+def read_all(served: Served, queue: str) -> list[int]:
+    with served.connect() as connection:
+        channel = connection.channel()
+        found = []
+        while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+            found.append(int(got[2]))
+        return found
+
+
+def test_what_was_confirmed_is_there_after_every_kill(served, full, seed):
+    declare(served)
+    rng, ledger, stop = random.Random(seed), Ledger(), threading.Event()
+    threads = [
+        threading.Thread(target=target, args=(stop, served, ledger))
+        for target in (publish_until, consume_until)
+    ]
+    for thread in threads:
+        thread.start()
+    waiting = threading.Event()
+    try:
+        for _ in range(30 if full else 4):
+            waiting.wait(
+                rng.uniform(0.3, 1.2)
+            )  # the load goes on; the kill comes at any moment of it
+            served.kill()
+            served.start()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    left, dead, copies = (read_all(served, queue) for queue in ("orders", "dead", "copy"))
+    seen = set(left) | set(dead) | set(ledger.deliveries)
+    assert ledger.confirmed
+    assert ledger.confirmed - seen == set()  # nothing confirmed is lost
+    assert ledger.confirmed - set(copies) == set()
+    assert len(copies) == len(set(copies))  # and nothing is there twice
+    assert ledger.not_flagged == []
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        assert served.stop() == 0
