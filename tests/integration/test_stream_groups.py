@@ -375,3 +375,12 @@ def _uncommitted(ledgers: list[list[dict[str, object]]]) -> set[object]:
                 open_ = []
         left.update(open_)
     return left
+
+
+def test_a_mistyped_option_is_refused(numbers: Stream) -> None:
+    with pytest.raises(TypeError, match="folow"):
+        numbers.join_group("g", folow=True)  # type: ignore[call-arg]
+    with pytest.raises(StreamOptionsError, match="timeout: give a timedelta"):
+        numbers.join_group("g", timeout=5)  # type: ignore[arg-type]
+    assert position(numbers) is None
+    assert not (numbers.path / MEMBERS).exists()

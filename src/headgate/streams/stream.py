@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
@@ -24,8 +23,8 @@ from headgate.errors import (
 )
 from headgate.filters import FilterLike
 from headgate.forks import call_in_child
-from headgate.streams.cold.manifest import delete_all_cold
-from headgate.streams.format import INBOX, LOCK_FILE, OPTIONS_FILE
+from headgate.streams.directory import delete_files, refuse_foreign
+from headgate.streams.format import INBOX, OPTIONS_FILE
 from headgate.streams.options import (
     StreamOptionFields,
     StreamOptions,
@@ -36,9 +35,8 @@ from headgate.streams.options import (
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.consumer import PostFilter, StreamConsumer
 from headgate.streams.read.cursors import Cursors
-from headgate.streams.read.entry_filters import EntryFilter, EntryFilters, resolve_entry_filters
-from headgate.streams.read.keywords import GroupOptions
-from headgate.streams.read.query import make_query
+from headgate.streams.read.entry_filters import EntryFilters, resolve_entry_filters
+from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.read.scan import OnCorrupt, Scan, check_on_corrupt
 from headgate.streams.read.start import (
     OnLost,
@@ -48,7 +46,6 @@ from headgate.streams.read.start import (
     resolve_position,
     resolve_start,
 )
-from headgate.streams.record import COPY_SUFFIX
 from headgate.streams.upkeep.retention import SegmentInfo, delete_expired, seal_segments
 from headgate.streams.write.committer import Committer, close_at_exit
 from headgate.streams.write.inbox import adopt, deposits, write_deposit, write_reference
@@ -96,7 +93,7 @@ class Stream:
         directory, options = Path(path), change_options(StreamOptions(), fields)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            _refuse_foreign(directory)
+            refuse_foreign(directory)
             with WriterLock(directory, "create"):
                 if (directory / OPTIONS_FILE).exists():
                     raise StreamExists(f"there is a stream in {directory} already; open it")
@@ -259,15 +256,9 @@ class Stream:
         position the stream does not have (`read.start`).
         """
         self._check_open()
-        query = make_query(
-            filter,
-            filter_values=filter_values,
-            match_unfiltered=match_unfiltered,
-            entry_filter=self._entry_filters(entry_filter),
-        )
         return StreamConsumer(
             self.path,
-            query,
+            self._query(filter, filter_values, match_unfiltered, entry_filter),
             start=start,
             follow=follow,
             timeout=timeout,
@@ -283,9 +274,15 @@ class Stream:
         group: str,
         filter: FilterLike | None = None,
         *,
+        start: Start = "first",
         follow: bool = False,
         timeout: timedelta | None = None,
-        **options: Unpack[GroupOptions],
+        filter_values: Iterable[str] | None = None,
+        match_unfiltered: bool = False,
+        post_filter: PostFilter | None = None,
+        entry_filter: EntryFilters = None,
+        on_corrupt: OnCorrupt = "error",
+        on_lost: OnLost = "error",
     ) -> StreamConsumer:
         """Return a consumer that shares the messages the filter selects with the other members of the group.
 
@@ -294,22 +291,16 @@ class Stream:
         goes on at its cursor, which is named like the group. The other options are those of `consume`.
         """
         self._check_open()
-        query = make_query(
-            filter,
-            filter_values=options.get("filter_values"),
-            match_unfiltered=options.get("match_unfiltered", False),
-            entry_filter=self._entry_filters(options.get("entry_filter")),
-        )
         return StreamConsumer(
             self.path,
-            query,
-            start=options.get("start", "first"),
+            self._query(filter, filter_values, match_unfiltered, entry_filter),
+            start=start,
             follow=follow,
             timeout=timeout,
-            post_filter=options.get("post_filter"),
+            post_filter=post_filter,
             sealed=self._sealed,
-            on_corrupt=options.get("on_corrupt", "error"),
-            on_lost=options.get("on_lost", "error"),
+            on_corrupt=on_corrupt,
+            on_lost=on_lost,
             group=group,
         )
 
@@ -341,13 +332,7 @@ class Stream:
         check_on_lost(on_lost)
         if end is not None:
             check_count("end", end, StreamOptionsError)
-        query = make_query(
-            filter,
-            filter_values=filter_values,
-            match_unfiltered=match_unfiltered,
-            entry_filter=self._entry_filters(entry_filter),
-            columns=columns,
-        )
+        query = self._query(filter, filter_values, match_unfiltered, entry_filter, columns)
         catalog = SegmentCatalog(self.path, self._sealed)
         until = catalog.next_offset()
         first = resolve_start(start, catalog, now_us)
@@ -357,10 +342,23 @@ class Stream:
         until = until if end is None else min(end, until)
         return Scan(catalog, query, first, until, on_corrupt=on_corrupt)
 
-    def _entry_filters(self, of_reader: EntryFilters) -> tuple[EntryFilter, ...]:
-        """Return the entry filters of the stream, then those of the reader."""
+    def _query(
+        self,
+        filter: FilterLike | None,
+        filter_values: Iterable[str] | None,
+        match_unfiltered: bool,
+        entry_filter: EntryFilters,
+        columns: Sequence[str] | None = None,
+    ) -> StreamQuery:
+        """Return what a reader asks; the entry filters of the stream decide before those of the reader."""
         of_stream = resolve_entry_filters(self.options.entry_filters)
-        return (*of_stream, *resolve_entry_filters(of_reader))
+        return make_query(
+            filter,
+            filter_values=filter_values,
+            match_unfiltered=match_unfiltered,
+            entry_filter=(*of_stream, *resolve_entry_filters(entry_filter)),
+            columns=columns,
+        )
 
     def cursors(self) -> Cursors:
         """Return the cursors of named consumers."""
@@ -483,20 +481,3 @@ class Stream:
 def _first_offset_now(catalog: SegmentCatalog) -> int:
     catalog.relist()
     return catalog.first_offset()
-
-
-def delete_files(directory: Path) -> None:
-    """Delete a stream, or what an interrupted deletion left of it. Needs the lock."""
-    delete_all_cold(directory)
-    (directory / OPTIONS_FILE).unlink(missing_ok=True)
-    shutil.rmtree(directory)
-
-
-def _refuse_foreign(directory: Path) -> None:
-    """Refuse a directory that holds other files, or the rest of a deleted stream."""
-    ours = {INBOX, LOCK_FILE, OPTIONS_FILE + COPY_SUFFIX}  # what an interrupted `create` leaves
-    found = {path.name for path in directory.iterdir() if not path.name.startswith(".")} - ours
-    if found and OPTIONS_FILE not in found:
-        raise StreamExists(
-            f"{directory} is not empty: it holds {min(found)}; choose another directory"
-        )

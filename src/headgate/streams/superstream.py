@@ -25,6 +25,7 @@ from headgate.errors import (
 )
 from headgate.filters import FilterLike
 from headgate.message import Message, MessageFields, as_message, check_many
+from headgate.streams.directory import delete_files
 from headgate.streams.format import (
     FORMAT_VERSION,
     LOCK_FILE,
@@ -48,7 +49,7 @@ from headgate.streams.read.partitioned import (
     close_all,
 )
 from headgate.streams.record import copy_of, mend_record, read_record, write_record
-from headgate.streams.stream import Stream, delete_files
+from headgate.streams.stream import Stream
 from headgate.streams.upkeep.retention import SegmentInfo
 from headgate.streams.write.batching import check_sizes
 from headgate.streams.write.lock import WriterLock
