@@ -362,21 +362,25 @@ class BrokerQueue:
     def _take_from(
         self, lane: QueueLane, most: int, taken: list[QueueEntry], unmarked: bool
     ) -> None:
-        size = 0
+        head, size = lane.head, 0
         for _ in range(most):
-            entry = lane.peek()
-            if entry is None:
+            entry = head[0] if head and not lane.returned else lane.peek()
+            if entry is None or (entry.stored and not self._note_delivery(lane, entry, unmarked)):
                 break
-            if entry.stored:
-                if not unmarked and not lane.may_deliver(entry):
-                    self._broker.want_mark(lane, entry.position)
-                    break
-                if entry.position > lane.wanted:
-                    lane.wanted = entry.position
-                    self._broker.touched.add(lane)
-            taken.append(lane.take())
+            taken.append(lane.take() if lane.returned else lane.head.popleft())
             size += entry.message.body_size
+            head = lane.head  # which a new page may have replaced
         self.ready_bytes -= size
+
+    def _note_delivery(self, lane: QueueLane, entry: QueueEntry, unmarked: bool) -> bool:
+        """Have it noted that an entry was perhaps delivered; False if it must wait for that."""
+        if not unmarked and not lane.may_deliver(entry):
+            self._broker.want_mark(lane, entry.position)
+            return False
+        if entry.position > lane.wanted:
+            lane.wanted = entry.position
+            self._broker.touched.add(lane)
+        return True
 
     def _discard(self, entry: QueueEntry, reason: str) -> None:
         """Make a dead letter of an entry that is out of the lanes, and delete it."""

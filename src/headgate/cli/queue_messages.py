@@ -203,6 +203,7 @@ def archive(
     Example: headgate queue archive orders -n 20
     """
     matches = filters.compile_filter(filter)
+    print_warnings(insights.warn_of_filter(filter))
     with open_database(db, "look") as database:
         found = database.find(queue)
         if not found.info.options.archive:
