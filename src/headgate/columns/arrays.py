@@ -20,6 +20,10 @@ from headgate.filters import KIND_OF, Kind
 from headgate.message import HeaderValue, Message, validate
 
 ABSENT: Final = frozenset({NoneType})
+# Fields that most messages do without.
+OPTIONAL_FIELDS: Final = frozenset(
+    {"priority", "timestamp", "id", "filter_value", "key", "properties"}
+)
 _RowPositions: TypeAlias = npt.NDArray[np.intp]
 
 _SAMPLE: Final = 256
@@ -54,17 +58,23 @@ class MessageColumns(NamedTuple):
     properties: dict[str, Column]
 
 
-def transpose(messages: Sequence[Message]) -> MessageColumns:
-    """Turn messages into columns."""
+def transpose(
+    messages: Sequence[Message], used: Collection[str] = OPTIONAL_FIELDS
+) -> MessageColumns:
+    """Turn messages into columns. `used`: which of the optional fields some message may have; others are not read."""
+    number = len(messages)
+    unused = Column([], ABSENT, number)
     return MessageColumns(
         make_column([m.topic for m in messages]),
-        make_column([m.priority for m in messages]),
-        make_column([m.timestamp for m in messages]),
-        make_column([m.id for m in messages]),
-        make_column([m.filter_value for m in messages]),
-        make_column([m.key for m in messages]),
+        make_column([m.priority for m in messages])
+        if "priority" in used
+        else Column([0] * number, frozenset({int}), number),
+        make_column([m.timestamp for m in messages]) if "timestamp" in used else unused,
+        make_column([m.id for m in messages]) if "id" in used else unused,
+        make_column([m.filter_value for m in messages]) if "filter_value" in used else unused,
+        make_column([m.key for m in messages]) if "key" in used else unused,
         _transpose_valid(messages, "headers"),
-        _transpose_valid(messages, "properties"),
+        _transpose_valid(messages, "properties") if "properties" in used else {},
     )
 
 

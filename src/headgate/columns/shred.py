@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from headgate.columns.arrays import (
     ABSENT,
     ARRAY_OF,
+    OPTIONAL_FIELDS,
     Column,
     MessageColumns,
     byte_array,
@@ -136,9 +137,13 @@ def shred_chunk(
     indexed: Collection[str],
     now_us: int,
     check: BatchCheck | None = None,
+    used: Collection[str] = OPTIONAL_FIELDS,
 ) -> Arrays:
-    """Make the columns of a chunk; a message without a timestamp gets `now_us`."""
-    columns = transpose(messages)
+    """Make the columns of a chunk; a message without a timestamp gets `now_us`.
+
+    `used`: which of the optional fields some message may have; the others are not read.
+    """
+    columns = transpose(messages, used)
     if check is not None:
         check(columns, messages)
     headers, rest = narrow_headers(columns.headers, indexed)
