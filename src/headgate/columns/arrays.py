@@ -24,6 +24,8 @@ ABSENT: Final = frozenset({NoneType})
 OPTIONAL_FIELDS: Final = frozenset(
     {"priority", "timestamp", "id", "filter_value", "key", "properties"}
 )
+# The names that become columns, of the headers of many messages; None for all.
+ChooseNames: TypeAlias = Callable[[Sequence[Mapping[str, HeaderValue]]], Collection[str] | None]
 _RowPositions: TypeAlias = npt.NDArray[np.intp]
 
 _SAMPLE: Final = 256
@@ -59,9 +61,15 @@ class MessageColumns(NamedTuple):
 
 
 def transpose(
-    messages: Sequence[Message], used: Collection[str] = OPTIONAL_FIELDS
+    messages: Sequence[Message],
+    used: Collection[str] = OPTIONAL_FIELDS,
+    choose: ChooseNames | None = None,
 ) -> MessageColumns:
-    """Turn messages into columns. `used`: which of the optional fields some message may have; others are not read."""
+    """Turn messages into columns.
+
+    `used`: which of the optional fields some message may have; the others are not read. `choose`: which headers become
+    columns, where messages differ in them.
+    """
     number = len(messages)
     unused = Column([], ABSENT, number)
     return MessageColumns(
@@ -73,14 +81,16 @@ def transpose(
         make_column([m.id for m in messages]) if "id" in used else unused,
         make_column([m.filter_value for m in messages]) if "filter_value" in used else unused,
         make_column([m.key for m in messages]) if "key" in used else unused,
-        _transpose_valid(messages, "headers"),
+        _transpose_valid(messages, "headers", choose),
         _transpose_valid(messages, "properties") if "properties" in used else {},
     )
 
 
-def _transpose_valid(messages: Sequence[Message], field: str) -> dict[str, Column]:
+def _transpose_valid(
+    messages: Sequence[Message], field: str, choose: ChooseNames | None = None
+) -> dict[str, Column]:
     try:
-        return transpose_headers(list(map(attrgetter(field), messages)))
+        return transpose_headers(list(map(attrgetter(field), messages)), choose=choose)
     except (AttributeError, TypeError):
         for message in messages:  # one of them has headers that are no mapping
             validate(message)
@@ -96,14 +106,16 @@ def make_column(values: list[Any]) -> Column:
 
 
 def transpose_headers(
-    rows: Sequence[Mapping[str, HeaderValue]], only: Collection[str] | None = None
+    rows: Sequence[Mapping[str, HeaderValue]],
+    only: Collection[str] | None = None,
+    choose: ChooseNames | None = None,
 ) -> dict[str, Column]:
     """Make one column for each name, in order of appearance; `only` keeps a hostile batch from making thousands."""
     if not any(rows):
         return {}
     found = _transpose_uniform(rows)
     if found is None:
-        return _transpose_mixed(rows, only)
+        return _transpose_mixed(rows, only if choose is None else choose(rows))
     return {name: make_column(v) for name, v in found.items() if only is None or name in only}
 
 
