@@ -26,6 +26,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 from figures import CPU_RATE, TIMES, Figure, Recorder, at_least, at_most, timed
+from open_streams import bench_open_streams
 from orders import PAYLOAD, START_US, VALUES, WORDS, Data, coded, fill
 from reports import options, recorded
 from stream_history import bench_absent, bench_consume, bench_history, bench_partitions
@@ -531,6 +532,10 @@ def bench_growth(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     bench_consume(bench, place, quick)
 
 
+def bench_open(bench: Bench, data: Data, place: Path, quick: bool) -> None:
+    bench_open_streams(bench, place, quick)
+
+
 def bench_memory(bench: Bench, data: Data, place: Path, quick: bool) -> None:
     size = (1 if quick else 5) * 10**9
     rows_a_table, payload = 20_000, 1000
@@ -573,6 +578,7 @@ PARTS: dict[str, Callable[[Bench, Data, Path, bool], None]] = {
     "upkeep": bench_upkeep,
     "wake": bench_wake,
     "history": bench_growth,
+    "open": bench_open,
     "memory": bench_memory,
 }
 

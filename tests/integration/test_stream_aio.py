@@ -440,7 +440,7 @@ def test_a_waiting_consumer_reads_after_changes_alone(
 def test_a_consumer_follows_where_the_kernel_reports_no_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_watch, "_open_inotify", lambda directories: (None, {}))
+    monkeypatch.setattr(file_watch, "_add_watch", lambda inotify, directory: None)
     path = tmp_path / "s"
 
     async def test(stream: AsyncStream) -> None:

@@ -9,7 +9,7 @@
                 await consumer.commit()
 
 Everything that reads or writes files runs in a few worker threads. A consumer that waits for new messages takes no
-thread: the event loop watches the stream's directory.
+thread: the event loop is told when a file of the stream changes.
 """
 
 from __future__ import annotations

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from headgate.streams.read.consumer import watch_streams
-
-POLL_S: Final = 0.1  # where the kernel does not report changes of files
+from headgate.streams.read.consumer import longest_sleep, watch_streams
 
 Result = TypeVar("Result")
 
@@ -40,29 +38,25 @@ class Lane:
 
 
 class FileChanges:
-    """Changes of a stream's files, reported by the event loop."""
+    """Changes of a stream's files, reported to the event loop."""
 
     def __init__(self, directory: Path) -> None:
-        self._watch, self._changed = watch_streams(directory), asyncio.Event()
-        self._loop, self._descriptors = asyncio.get_running_loop(), self._watch.descriptors
-        for descriptor in self._descriptors:
-            self._loop.add_reader(descriptor, self._read)
+        self._changed, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        self._watch = watch_streams(directory, on_change=self._call_loop)
 
-    def _read(self) -> None:
-        if self._watch.wait(0):
-            self._changed.set()
+    def _call_loop(self) -> None:
+        with suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(self._changed.set)
 
-    async def wait(self, seconds: float) -> None:
-        """Wait for a change since the last wait, for at most so long."""
-        longest = seconds if self._watch.kernel_wakes else min(seconds, POLL_S)
+    async def wait(self, seconds: float | None) -> None:
+        """Wait for a change since the last wait, for at most so long, and never for ever."""
+        longest = longest_sleep(self._watch)
         with suppress(TimeoutError):
-            async with asyncio.timeout(longest):
+            async with asyncio.timeout(longest if seconds is None else min(seconds, longest)):
                 await self._changed.wait()
         self._changed.clear()
 
     def close(self) -> None:
         """Stop watching; a task that waits returns."""
-        for descriptor in self._descriptors:
-            self._loop.remove_reader(descriptor)
         self._watch.close()
         self._changed.set()

@@ -22,7 +22,8 @@ SEED_BLOOM: Final = range(16, 256)  # bytes; RabbitMQ's range
 INDEXED_BLOOM: Final = range(16, (16 << 10) + 1)
 DEFAULT_SEED_BYTES: Final = 16
 DEFAULT_INDEXED_BYTES: Final = 1024
-_DURATIONS: Final = ("fsync_interval", "linger", "max_age")
+_DURATIONS: Final = ("fsync_interval", "linger", "max_age", "producer_max_age")
+_ENDLESS: Final = ("max_age", "producer_max_age")  # may be None
 _COUNTS: Final = ("filter_size", "chunk_messages", "chunk_bytes", "segment_bytes", "max_bytes")
 
 
@@ -40,6 +41,7 @@ class StreamOptionFields(TypedDict, total=False):
     segment_bytes: int
     max_age: timedelta | None
     max_bytes: int | None
+    producer_max_age: timedelta | None
     entry_filters: Sequence[str]
 
 
@@ -52,6 +54,9 @@ class StreamOptions:
     with "never" the operating system decides. Deposits are durable with each of them.
 
     `max_age` counts from a segment's latest timestamp; if that is in the future, from when the segment was written.
+
+    `producer_max_age`: a producer's name that has published nothing for so long, and is not open, is forgotten when the next
+    segment begins; its publishing ids then count as new. None remembers all names for ever.
 
     `filter_size` is the Bloom filter's bytes in each chunk's index entry: 16 to 255 when only filter values are
     in it, up to 16384 when headers are `indexed`.
@@ -68,6 +73,7 @@ class StreamOptions:
     segment_bytes: int = 64 << 20  # log and index together
     max_age: timedelta | None = None  # retention; None keeps everything
     max_bytes: int | None = None
+    producer_max_age: timedelta | None = timedelta(days=30)
     # Names of installed entry filters that every reader applies.
     entry_filters: tuple[str, ...] = ()
 
@@ -94,7 +100,7 @@ class StreamOptions:
 def _check_kinds(options: StreamOptions) -> None:
     """Refuse a number where a time span is meant, and anything but an integer where a number is."""
     for name in _DURATIONS:
-        if name != "max_age" or options.max_age is not None:
+        if name not in _ENDLESS or getattr(options, name) is not None:
             check_span(name, getattr(options, name), StreamOptionsError)
     for name in _COUNTS:
         if name != "max_bytes" or options.max_bytes is not None:
@@ -157,6 +163,9 @@ def _problems(options: StreamOptions) -> list[str]:
         "segment_bytes: must be at least 4,096": options.segment_bytes >= 4096,
         "max_age: must be longer than 0": options.max_age is None or options.max_age > timedelta(0),
         "max_bytes: must be more than 0": options.max_bytes is None or options.max_bytes > 0,
+        "producer_max_age: must be longer than 0": (
+            options.producer_max_age is None or options.producer_max_age > timedelta(0)
+        ),
     }
     return [problem for problem, fine in checks.items() if not fine]
 
@@ -168,9 +177,11 @@ def save_options(directory: Path, options: StreamOptions) -> None:
     """Write stream.json and its copy."""
     known: dict[str, Any] = asdict(options)
     for name in _DURATIONS:
-        if known[name] is not None:
-            known[f"{name}_us"] = known[name] // timedelta(microseconds=1)
-        del known[name]
+        duration = known.pop(name)
+        if duration is not None:
+            known[f"{name}_us"] = duration // timedelta(microseconds=1)
+        elif name == "producer_max_age":  # without it, the default holds
+            known[f"{name}_us"] = None
     write_record(directory / OPTIONS_FILE, {"format": FORMAT_VERSION, **known})
 
 
@@ -205,7 +216,8 @@ def _options_from(known: dict[str, Any]) -> StreamOptions:
         raise ValueError(f"format {version}; this program reads format {FORMAT_VERSION}")
     for name in _DURATIONS:
         if f"{name}_us" in known:
-            known[name] = timedelta(microseconds=known.pop(f"{name}_us"))
+            duration = known.pop(f"{name}_us")
+            known[name] = None if duration is None else timedelta(microseconds=duration)
     return StreamOptions(**known)
 
 

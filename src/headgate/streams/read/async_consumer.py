@@ -18,7 +18,7 @@ from headgate.columns import Record
 from headgate.errors import StreamError
 from headgate.message import Message
 from headgate.streams.event_loop import FileChanges, Lane
-from headgate.streams.read.consumer import LONGEST_SLEEP, StreamConsumer, timeout_s
+from headgate.streams.read.consumer import StreamConsumer, timeout_s
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.start import Start
 
@@ -142,10 +142,10 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
         if self._changes is None:
             self._changes = FileChanges(self._directory)
             return True  # one more look finds what was published before the watch began
-        left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
-        if left <= 0:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
             return False
-        await self._changes.wait(min(left, LONGEST_SLEEP))
+        await self._changes.wait(left)
         return True
 
     async def commit(self) -> None:

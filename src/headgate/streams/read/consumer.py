@@ -8,7 +8,7 @@
 `consumer.batches()` gives the same messages as Arrow record batches.
 
 A consumer that follows the stream sleeps until a file of the stream changes (`file_watch`). It also polls
-every 5 seconds, in case the kernel misses a change.
+every 5 seconds, in case the kernel misses a change; every minute where the writer is in the same process.
 """
 
 from __future__ import annotations
@@ -51,10 +51,8 @@ Result = TypeVar("Result")
 # Messages decoded at a time. The garbage collector traverses all live ones many times: with the 32,768 of a
 # batch it takes as long as decoding itself.
 DECODED_ROWS: Final = 1024
-SLOWEST_LOOK: Final = (
-    0.05  # seconds between looks at all streams, where the kernel does not say which has changed
-)
-LONGEST_SLEEP: Final = 5.0  # seconds; in case the kernel misses a change
+# Seconds; in case the kernel misses a change. It has nothing to report where this process is the writer.
+LONGEST_SLEEP, LONGEST_SLEEP_BY_WRITER = 5.0, 60.0
 
 
 class StreamConsumer(Iterator[Message]):
@@ -346,7 +344,6 @@ class Tail:
         self._watch: Watch | None = None
         self._stopped = False
         self._missed = True  # there may be changes that the watch did not report
-        self._looked = 0.0
 
     def next(self, poll: Callable[[], Result | None]) -> Result:
         """Return what `poll` gives, at once or after a change of the streams; StopIteration at the end."""
@@ -371,10 +368,11 @@ class Tail:
         if self._watch is None:
             self._watch = watch_streams(*self._directories)
             return True  # one more poll finds what was published before the watch began
-        left = LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
+        longest = longest_sleep(self._watch)
+        left = longest if deadline is None else deadline - time.monotonic()
         if left <= 0:
             return False
-        self._missed |= not self._watch.wait(min(left, LONGEST_SLEEP))
+        self._missed |= not self._watch.wait(min(left, longest))
         return True
 
     def look(self) -> set[str] | None:
@@ -384,12 +382,7 @@ class Tail:
         if self._watch is None:
             self._watch = watch_streams(*self._directories)
             return None
-        if not self._watch.kernel_wakes:  # looking means to list them all
-            now = time.monotonic()
-            self._missed |= now - self._looked > SLOWEST_LOOK
-            self._looked = now if self._missed else self._looked
-        else:
-            self._watch.wait(0)
+        self._watch.wait(0)
         missed, self._missed = self._missed, False
         changed = self._watch.take_changed()
         return None if missed else changed
@@ -414,6 +407,15 @@ def timeout_s(timeout: timedelta | None) -> float | None:
     return timeout / timedelta(seconds=1)
 
 
-def watch_streams(*directories: Path) -> Watch:
+def watch_streams(*directories: Path, on_change: Callable[[], object] | None = None) -> Watch:
     """Watch the files of streams whose change may mean that there is more to read."""
-    return Watch(*directories, accepts=lambda name: name.endswith((INDEX_SUFFIX, SEALED_SUFFIX)))
+    return Watch(*directories, accepts=_is_read, on_change=on_change)
+
+
+def longest_sleep(watch: Watch) -> float:
+    """Return after how many seconds to look at the streams although no change was reported."""
+    return LONGEST_SLEEP_BY_WRITER if watch.is_announced else LONGEST_SLEEP
+
+
+def _is_read(name: str) -> bool:
+    return name.endswith((INDEX_SUFFIX, SEALED_SUFFIX))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -155,9 +156,10 @@ def create_hot_log(
     shape: IndexShape,
     producers: Mapping[str, int],
     created_us: int,
+    seen: Mapping[str, int] = MappingProxyType({}),
 ) -> HotLog:
-    """Create an empty segment; its log is durable when this returns."""
-    header = encode_log_header(first_offset, created_us, producers)
+    """Create an empty segment; its log is durable when this returns. `seen`: when each producer published last."""
+    header = encode_log_header(first_offset, created_us, producers, seen=seen)
     head = LogHead(first_offset, producers, log_header_crc(header), len(header))
     # The index first: a log without one is complete, an index without its log is nothing.
     write_index(directory, head, shape, np.zeros(0, shape.dtype), settled=len(header))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
@@ -44,13 +45,20 @@ class LogHead:
     # What is wrong with the header; then the producers are not known.
     problem: str | None = None
     created: int = 0  # microseconds UTC; 0: not known
+    # When each producer published last, microseconds UTC; without an entry, before the log was created.
+    seen: Mapping[str, int] = field(default_factory=dict)
 
 
 def encode_log_header(
-    first_offset: int, created_us: int, producers: Mapping[str, int], length: int = 0
+    first_offset: int,
+    created_us: int,
+    producers: Mapping[str, int],
+    length: int = 0,
+    seen: Mapping[str, int] = MappingProxyType({}),
 ) -> bytes:
     """Encode the header, filled up with blanks to at least `length` bytes."""
-    meta = json.dumps({"producers": dict(producers)}, separators=(",", ":")).encode()
+    known = {"producers": dict(producers)} | ({"seen": dict(seen)} if seen else {})
+    meta = json.dumps(known, separators=(",", ":")).encode()
     size = max(padded(LOG_HEADER.size + len(meta)), length) - LOG_HEADER.size
     meta += b" " * (size - len(meta))
     fixed = LOG_HEADER.pack(LOG_MAGIC, FORMAT_VERSION, len(meta), first_offset, created_us, 0)
@@ -97,8 +105,9 @@ def _read_log_header(data: pa.Buffer) -> LogHead | str:
         return "the header of the log fails its CRC"
     if version != FORMAT_VERSION:
         return f"a log of format {version}, this program reads {FORMAT_VERSION}"
-    producers = json.loads(meta.to_pybytes())["producers"]
-    return LogHead(first_offset, producers, crc, length, created=created)
+    known = json.loads(meta.to_pybytes())
+    producers, seen = known["producers"], known.get("seen", {})
+    return LogHead(first_offset, producers, crc, length, created=created, seen=seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ from headgate.streams.segments.hot_walk import (
 from headgate.streams.segments.seal import UNFINISHED
 from headgate.streams.segments.segment import Segment
 from headgate.streams.write.inbox import abandoned_deposits
+from headgate.streams.write.publishing_ids import ProducerTable
 
 _log = logging.getLogger(__name__)
 
@@ -72,26 +73,38 @@ class LogState:
 
 def open_last_segment(
     directory: Path, shape: IndexShape, now_us: int
-) -> tuple[HotLog, dict[str, int]]:
-    """Open the segment to append to; return it and the last publishing ids. Needs the writer's lock."""
+) -> tuple[HotLog, ProducerTable]:
+    """Open the segment to append to; return it and the producers' table. Needs the writer's lock."""
     remove_leftovers(directory)
     mend_options(directory)
     segments = segment_files(directory)
     if not segments:
-        return create_hot_log(directory, 0, shape, {}, now_us), {}
+        return create_hot_log(directory, 0, shape, {}, now_us), ProducerTable({})
     last = segments[-1]
     if last.sealed:
         sealed = open_sealed(last.path)
-        producers = dict(sealed.producers())
-        return create_hot_log(directory, sealed.next_offset, shape, producers, now_us), producers
+        ids = dict(sealed.producers())
+        seen = dict.fromkeys(ids, sealed.note.created)  # they published before
+        log = create_hot_log(directory, sealed.next_offset, shape, ids, now_us, seen)
+        return log, ProducerTable(ids, seen)
     before = producers_before(segments) if _header_problem(last.path) else {}
     healed = heal_log(last.path, shape, before)
-    producers = dict(HotSegment(last.path).producers())
+    ids = dict(HotSegment(last.path).producers())
+    seen = last_seen(healed.head, ids, last.path.stat().st_mtime_ns // 1000)
     if not len(healed.entries) and not healed.shape.same_as(shape):
         write_index(directory, healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
         healed = LogState(healed.head, shape, np.zeros(0, shape.dtype), healed.head.length)
     log = HotLog(directory, healed.head, healed.shape, healed.entries, healed.settled)
-    return log, producers
+    return log, ProducerTable(ids, seen)
+
+
+def last_seen(head: LogHead, ids: Mapping[str, int], written_us: int) -> dict[str, int]:
+    """Return when each producer published last, at the latest: those of this log's chunks when it was last written."""
+    before = head.created or written_us
+    return {
+        name: head.seen.get(name, before) if head.producers.get(name) == last else written_us
+        for name, last in ids.items()
+    }
 
 
 def producers_before(segments: Sequence[SegmentFile]) -> dict[str, int]:

@@ -1,6 +1,7 @@
-"""The thread behind a writer: it commits messages that have waited long enough, syncs by the clock and adopts deposits.
+"""The work behind a writer: to commit messages that have waited long enough, to sync by the clock and to adopt deposits.
 
-It sleeps until one of these is due. Writers that are open when the process ends are closed here as well.
+It is done in a thread of the pool (`committer_pool`) when one of these is due. Writers that are open when the process ends
+are closed here as well.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import concurrent.futures.thread  # noqa: F401 - Arrow imports it with the first
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,8 +20,9 @@ from weakref import WeakSet
 from headgate.errors import StreamClosed, StreamError, StreamWriteError
 from headgate.file_watch import Watch
 from headgate.streams.format import INBOX
+from headgate.streams.write.committer_pool import expect_wait, start_job
 from headgate.streams.write.expiry import Expiry
-from headgate.streams.write.inbox import adopt
+from headgate.streams.write.inbox import adopt, is_deposit
 from headgate.streams.write.writer import Writer
 
 _log = logging.getLogger(__name__)
@@ -35,51 +36,55 @@ class Committer:
     """Runs from construction until it is closed."""
 
     def __init__(self, writer: Writer, on_drop: Callable[[], None] = lambda: None) -> None:
-        """Start the thread; `on_drop` is called after expired segments were dropped."""
+        """Start the work; `on_drop` is called after expired segments were dropped."""
         self._writer, self._expiry = writer, Expiry(writer, on_drop)
         self._linger = writer.options.linger / timedelta(seconds=1)
         self._interval = writer.options.fsync_interval / timedelta(seconds=1)
         self._syncs = writer.options.fsync == "interval"
+        self._syncs_always = writer.options.fsync == "always"
         self._next_sync: float | None = None
         self._commit_at: float | None = None
         self._number = 0  # of pending messages at the last look
         self._failures = 0  # in a row
-        self._closing = threading.Event()
+        self._paused_until = 0.0  # after a failure
         inbox = writer.directory / INBOX
         inbox.mkdir(exist_ok=True)
         self._has_deposits = True  # there may be some already
-        self._watch = Watch(inbox, accepts=self._is_deposit)
-        writer.on_pending = self._watch.wake
-        name = f"headgate committer {writer.directory.name}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._job = start_job(
+            self._run
+        )  # it may run before this returns, and must not need the job
+        try:
+            self._watch = Watch(inbox, accepts=is_deposit, on_change=self._note_deposits)
+        except BaseException:
+            self._job.close()
+            raise
+        writer.on_pending = self._job.call
 
     def close(self) -> None:
-        """Stop the threads; pending messages stay pending. Idempotent."""
-        self._closing.set()
-        self._watch.wake()
-        self._thread.join()
+        """Stop the work; pending messages stay pending. Idempotent."""
+        self._job.close()
         self._expiry.close()
         self._writer.on_pending = lambda: None
         self._watch.close()
 
-    def _is_deposit(self, name: str) -> bool:
-        """Note a deposit. The watch asks this for every file that changes in the inbox."""
-        found = not name.startswith(".")
-        self._has_deposits = self._has_deposits or found
-        return found
+    def _note_deposits(self) -> None:
+        self._has_deposits = True
+        self._job.call()
 
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            try:
-                self._work()
-                self._note_success()
-                self._watch.wait(self._until_due())
-            except StreamClosed:
-                return
-            except Exception as problem:
-                # Without a committer messages would stay pending for ever, in silence.
-                self._closing.wait(self._note_failure(problem))
+    def _run(self) -> float | None:
+        """Do what is due; return when something will be, by the monotonic clock; None: only a call can bring work."""
+        if time.monotonic() < self._paused_until:
+            return self._paused_until
+        try:
+            self._work()
+            self._note_success()
+            return self._next_due()
+        except StreamClosed:
+            return None
+        except Exception as problem:
+            # Without another run messages would stay pending for ever, in silence.
+            self._paused_until = time.monotonic() + self._note_failure(problem)
+            return self._paused_until
 
     def _note_success(self) -> None:
         if self._failures >= _REPORT_AFTER:
@@ -111,8 +116,11 @@ class Committer:
     def _work(self) -> None:
         now = time.monotonic()
         if self._has_lingered(now):
+            if self._syncs_always:
+                expect_wait()
             self._writer.commit_in_background()
         if self._next_sync is not None and now >= self._next_sync:
+            expect_wait()
             self._writer.sync()
             self._next_sync = None
         if self._syncs and self._next_sync is None and self._writer.dirty:
@@ -125,6 +133,7 @@ class Committer:
 
     def _adopt(self) -> None:
         self._has_deposits = False  # before: a deposit that arrives meanwhile sets it again
+        expect_wait()
         try:
             adopt(self._writer)
         except BaseException:
@@ -144,15 +153,14 @@ class Committer:
         self._commit_at = None
         return True
 
-    def _until_due(self) -> float | None:
-        """Return the seconds until something is due; None when only a wake-up can bring work."""
-        # `waiting_since` must be called before sleeping: only then does the next message wake this thread.
+    def _next_due(self) -> float | None:
+        # `waiting_since` must be called at the end: only then does the next message call the job.
         since = self._writer.pending.waiting_since()
         if since is None or self._commit_at is None:
             self._commit_at = None if since is None else since + self._linger
-        due = [self._commit_at] if self._commit_at is not None else []
-        due += [self._next_sync] if self._next_sync is not None else []
-        return max(min(due) - time.monotonic(), 0) if due else None
+        return min(
+            (at for at in (self._commit_at, self._next_sync) if at is not None), default=None
+        )
 
 
 # ---- the end of the process -------------------------------------------------------------------------

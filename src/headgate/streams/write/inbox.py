@@ -82,6 +82,11 @@ def deposits(directory: Path, suffix: str = "") -> list[DepositFile]:
     return sorted(found)
 
 
+def is_deposit(name: str) -> bool:
+    """Whether a file in the inbox with this name may be a deposit, and is not unfinished."""
+    return not name.startswith(".")
+
+
 def abandoned_deposits(directory: Path) -> list[Path]:
     """List unfinished files that are so old that their writer must be dead."""
     found = []

@@ -67,6 +67,8 @@ class Producer:
         self._small, self._accepted = writer.pending.small, writer.producers.accepted
         self._filter_value, self._on_close = filter_value, on_close
         self._closed = False
+        if name is not None:
+            writer.producers.open_names.add(name)
         self._numbering = Lock()  # two threads never get one publishing id
         # Names and topics repeat: those that were checked once are not checked again.
         self._good_names: set[str] = set()
@@ -225,6 +227,8 @@ class Producer:
                 self._writer.commit()
         finally:
             self._closed = True
+            if self.name is not None:
+                self._writer.producers.open_names.discard(self.name)
             self._on_close(self)
 
     def __enter__(self) -> Producer:

@@ -1,12 +1,14 @@
 """Named producers and their publishing ids: a message that is published twice under one id is stored once.
 
 The ids of a producer only grow. The last one of each is in the log itself: every chunk carries those of its producers,
-and every segment begins with the table of all, so that the table survives crashes, sealing and retention.
+and every segment begins with the table of all, so that the table survives crashes, sealing and retention. Names that have
+not been used for long are left out of the next segment's table, so that it does not grow for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 from headgate.errors import InvalidMessage
@@ -42,10 +44,14 @@ def last_ids(marks: Sequence[object]) -> dict[str, int]:
 class ProducerTable:
     """The last publishing id of every named producer: accepted, appended to the log, and committed there."""
 
-    __slots__ = ("_appended", "accepted", "committed")
+    __slots__ = ("_appended", "accepted", "committed", "open_names", "seen")
 
-    def __init__(self, committed: Mapping[str, int]) -> None:
-        self.committed = dict(committed)
+    def __init__(
+        self, committed: Mapping[str, int], seen: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        """`seen`: when each producer published last, microseconds UTC."""
+        self.committed, self.seen = dict(committed), dict(seen)
+        self.open_names: set[str] = set()  # of producers that may publish
         self.accepted = dict(committed)
         self._appended: dict[str, int] = {}
 
@@ -65,12 +71,27 @@ class ProducerTable:
         """Note ids whose chunk is in the log and not committed yet."""
         self._appended.update(ids)
 
-    def commit(self) -> None:
+    def commit(self, now_us: int) -> None:
         """Note that the appended ids are committed."""
         for name, publishing_id in self._appended.items():
+            self.seen[name] = now_us
             self.committed[name] = max(publishing_id, self.committed.get(name, -1))
             self.accepted[name] = max(publishing_id, self.accepted.get(name, -1))
         self._appended.clear()
+
+    def forget_unused(self, horizon_us: int, deposited: Callable[[], Collection[str]]) -> None:
+        """Forget producers that have published nothing since then, and cannot now: not open, and nothing deposited."""
+        unused = [
+            name
+            for name, last in self.committed.items()
+            if self.seen.get(name, horizon_us) < horizon_us
+            and name not in self.open_names
+            and self.accepted.get(name) == last
+        ]
+        kept = deposited() if unused else ()
+        for name in unused:
+            if name not in kept:
+                del self.committed[name], self.accepted[name], self.seen[name]
 
     def rollback(self) -> None:
         """Forget the appended ids: their chunks are no longer in the log."""

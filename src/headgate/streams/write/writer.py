@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
 from threading import Lock, RLock
 
-from headgate import file_watch as wake
 from headgate.clock import now_us
 from headgate.columns import (
     Arrays,
@@ -25,6 +25,7 @@ from headgate.columns import (
     shred_chunk,
 )
 from headgate.errors import InvalidMessage, StreamClosed, StreamError, StreamWriteError
+from headgate.file_watch import Announcer
 from headgate.files import remove_files
 from headgate.forks import call_in_child
 from headgate.message import Message
@@ -36,9 +37,10 @@ from headgate.streams.segments.hot_index import IndexShape, index_entry
 from headgate.streams.segments.hot_log import create_hot_log
 from headgate.streams.upkeep.recovery import open_last_segment
 from headgate.streams.write.batching import PreparedChunk, cut_columns, prepare_chunks
+from headgate.streams.write.inbox import deposits
 from headgate.streams.write.lock import WriterLock
 from headgate.streams.write.pending import Item, PendingMessages, messages_of, valid_items
-from headgate.streams.write.publishing_ids import Mark, ProducerTable, last_ids
+from headgate.streams.write.publishing_ids import Mark, last_ids
 
 
 def write_error(directory: Path, problem: OSError) -> StreamWriteError:
@@ -89,13 +91,15 @@ class Writer:
         self._lock = WriterLock(directory, purpose)
         try:
             with write_errors(directory):
-                self._log, ids = open_last_segment(directory, self._shape, clock())
-                self.producers = ProducerTable(ids)
+                self._log, self.producers = open_last_segment(directory, self._shape, clock())
                 if not self._log.shape.same_as(self._shape):
                     self._roll()
         except BaseException:
             self._lock.release()
             raise
+        self._announcer = Announcer(
+            directory
+        )  # as long as it holds the lock, no other process changes what readers watch
         self._pid = os.getpid()
         call_in_child(self, Writer._leave_to_parent)
 
@@ -301,8 +305,8 @@ class Writer:
         log.commit()
         if always or durable:
             log.settle(log.end)
-        self.producers.commit()
-        wake.notify(self.directory)
+        self.producers.commit(self._clock())
+        self._announcer.notify()
 
     @contextmanager
     def _rollback_on_error(self) -> Iterator[None]:
@@ -321,7 +325,8 @@ class Writer:
         except OSError as problem:
             self._fail(write_error(self.directory, problem))
         if self._log.next_offset == self._appended_until:  # committed before it was interrupted
-            self.producers.commit()
+            self.producers.commit(self._clock())
+            self._announcer.notify()
         self.producers.rollback()
 
     # ---- segments ------------------------------------------------------------------------------------
@@ -346,9 +351,13 @@ class Writer:
         if self.options.fsync != "never":
             self._sync_or_fail(old.sync_appended)
         old.settle(old.end)
-        ids = self.producers.committed
+        now = self._clock()
+        self._forget_unused_producers(now)
+        known = self.producers
         try:
-            new = create_hot_log(self.directory, old.next_offset, self._shape, ids, self._clock())
+            new = create_hot_log(
+                self.directory, old.next_offset, self._shape, known.committed, now, known.seen
+            )
             with self._gate:
                 self._log = new
         except BaseException:
@@ -359,6 +368,14 @@ class Writer:
             old.close()
         self.rolled = True
         self.on_pending()
+
+    def _forget_unused_producers(self, now_us: int) -> None:
+        max_age = self.options.producer_max_age
+        if max_age is not None:
+            self.producers.forget_unused(
+                now_us - max_age // timedelta(microseconds=1),
+                lambda: {deposit.producer for deposit in deposits(self.directory)},
+            )
 
     def _remove_segment(self, first_offset: int) -> None:
         """Remove the files of a failed roll: readers and the next writer would take them for the last segment."""
@@ -419,6 +436,7 @@ class Writer:
                 with self._gate:
                     self._fail(StreamClosed(f"{self.directory} was closed"))
                     self._log.close()
+                self._announcer.close()  # before: from then on others write
                 self._lock.release()
 
     def _leave_to_parent(self) -> None:
