@@ -5,17 +5,23 @@ from __future__ import annotations
 import gc
 import shutil
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from figures import CPU_RATE, Recorder, at_least, at_most
 
 from headgate.message import Message
+from headgate.streams.format import OUTLINES_FILE
+from headgate.streams.listing import list_segments
+from headgate.streams.outlines import Outlines
 from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
 
 ROUNDS = 50
+BURST = 100  # messages of a busy partition between two looks
 FLAT = 2.0  # times the cost with the shortest history
 
 
@@ -70,65 +76,128 @@ def _measure(path: Path) -> dict[str, float]:
             "next_offset": _median(lambda: stream.next_offset, before=publish),
         }
         consumer.close()
+    return found | _measure_rolls(path)
+
+
+def _measure_rolls(path: Path) -> dict[str, float]:
+    """Measure what the process pays when every message begins a new segment."""
     with Stream.open(path) as stream:
         stream.reconfigure(segment_bytes=4096)
-        with stream.producer() as producer:
+        with stream.producer() as producer, stream.consume(start="next", follow=True) as consumer:
 
             def publish_large() -> None:
                 producer.publish(bytes(4096))
                 producer.flush()
 
-            publish_large()
-            found["publish into a new segment"] = _median(publish_large)
+            def wake() -> None:
+                assert consumer.poll() is not None
+                assert consumer.poll() is None
+
+            publish_large(), wake()
+            time.sleep(1)  # the first look of retention asks every segment for its size
+            found = {"publish into a new segment": _median(publish_large)}
+            while consumer.poll() is not None:
+                pass
+            found["a tail's wake-up after a roll"] = _median(wake, before=publish_large)
+            found["next_offset after a roll"] = _median(
+                lambda: stream.next_offset, before=publish_large
+            )
+            start = time.process_time()
+            for _ in range(ROUNDS):
+                publish_large()
+                time.sleep(0.02)
+            found["a roll, all threads"] = (time.process_time() - start) / ROUNDS
     return found
 
 
+ABSENT = "region = 'absent'"
+_FRESH = f"""
+import sys, time
+from headgate.streams.stream import Stream
+start = time.process_time()
+with Stream.open(sys.argv[1]) as stream:
+    assert not list(stream.scan({ABSENT!r}))
+print(time.process_time() - start)
+"""
+
+
 def bench_absent(bench: Recorder, place: Path, quick: bool) -> None:
-    """Ask for a value that no segment has, when all have to be opened and when they are open."""
-    bench.part("An absent value: every segment is excluded")
-    for size in (30, 100, 300) if quick else (36, 360, 3_600):
-        path = place / f"absent-{size}"
-        with Stream.create(path, fsync="never", indexed=["region"], segment_bytes=4096) as stream:
-            with stream.producer() as producer:
-                for n in range(size + 1):  # the last one is not sealed
-                    headers = {"region": f"r{n % 50}", "n": n}
-                    producer.publish(bytes(4096), headers=headers)
-                    producer.flush()
+    """Ask for a value that no segment has, in a new process, and again in one that has asked before."""
+    bench.part("An absent value: every segment is excluded by its outline")
+    for tier in ("sealed segments", "logs"):
+        for size in (30, 100, 300) if quick else (36, 360, 3_600):
+            path = place / f"absent-{size}"
+            _write_regions(path, size, seal=tier == "sealed segments")
+            with_outlines = _ask_absent(path)
+            (path / OUTLINES_FILE).unlink()
+            without = _ask_absent(path)
+            for name, bound in (("a new process", at_most(1_000)), ("again", at_most(100))):
+                text = f"an absent value over {size:,} {tier}, {name}"
+                spent = 1e3 * with_outlines[name]
+                figure = bench.add(text, spent, "ms CPU", bound)
+                bench.versus(figure, "without outlines", 1e3 * without[name])
+            shutil.rmtree(path)
+
+
+def _write_regions(path: Path, size: int, *, seal: bool) -> None:
+    with Stream.create(path, fsync="never", indexed=["region"], segment_bytes=4096) as stream:
+        with stream.producer() as producer:
+            for n in range(size + 1):  # the last segment is not full
+                headers = {"region": f"r{n % 50}", "n": n}
+                producer.publish(bytes(4096), headers=headers)
+                producer.flush()
+        if seal:
             stream.seal()
-        spent: dict[str, list[float]] = {"fresh": [], "second": [], "warm": []}
-        for _ in range(3):
-            with Stream.open(path) as stream:
-                for found in spent.values():
-                    gc.collect()
-                    start = time.thread_time()
-                    assert not list(stream.scan("region = 'absent'"))
-                    found.append(time.thread_time() - start)
-        for name, found in spent.items():
-            bound = {"fresh": at_most(1_000), "warm": at_most(100)}.get(name)
-            text = f"an absent value over {size:,} segments, {name}"
-            bench.add(text, statistics.median(found) * 1e3, "ms CPU", bound)
-        shutil.rmtree(path)
+        outlines = Outlines(path)
+        outlines.complete(list_segments(path)[:-1])  # those that are still to be made
+
+
+def _ask_absent(path: Path) -> dict[str, float]:
+    command = [sys.executable, "-c", _FRESH, str(path)]
+    fresh = [float(subprocess.check_output(command)) for _ in range(3)]
+    warm = []
+    with Stream.open(path) as stream:
+        for _ in range(6):
+            gc.collect()
+            start = time.thread_time()
+            assert not list(stream.scan(ABSENT))
+            warm.append(time.thread_time() - start)
+    return {"a new process": statistics.median(fresh), "again": statistics.median(warm[1:])}
 
 
 def bench_partitions(bench: Recorder, place: Path, quick: bool) -> None:
-    """Follow one busy partition beside more and more idle ones."""
+    """Follow one busy partition beside more and more idle ones, far behind its end and close to it."""
     count = 20_000 if quick else 200_000
     bench.part(f"A super stream: {count:,} messages of one partition, followed beside idle ones")
-    for partitions in (1, 8, 64):
+    for partitions in (1, 8, 64, 256):
         path = place / f"super-{partitions}"
         with SuperStream.create(path, partitions, fsync="never") as stream:
             consumer = stream.consume(follow=True)
             with stream.producer() as producer:
                 messages = [Message(bytes(50), headers={"n": n}) for n in range(count)]
-                producer.producers[-1].publish_many(messages)
-                producer.flush()
-            start = time.thread_time()
-            for _ in range(count):
-                next(consumer)
-            rate = count / (time.thread_time() - start)
+                busy = producer.producers[-1]
+                busy.publish_many(messages)
+                busy.flush()
+                behind = _consume(consumer, count)
+                spent = 0.0
+                for start in range(0, count // 4, BURST):
+                    busy.publish_many(messages[start : start + BURST])
+                    busy.flush()
+                    spent += BURST / _consume(consumer, BURST)
             consumer.close()
-        bench.add(f"one of {partitions} partitions, followed", rate, CPU_RATE, at_least(100_000))
+        name = f"one of {partitions} partitions"
+        bench.add(f"{name}, followed", behind, CPU_RATE, at_least(100_000))
+        bursts = count // 4 / spent
+        bench.add(f"{name}, in bursts of {BURST}", bursts, CPU_RATE, at_least(100_000))
         shutil.rmtree(path)
+
+
+def _consume(consumer: Iterator[Message], count: int) -> float:
+    """Return the messages per second of this thread's CPU."""
+    start = time.thread_time()
+    for _ in range(count):
+        next(consumer)
+    return count / (time.thread_time() - start)
 
 
 def bench_consume(bench: Recorder, place: Path, quick: bool) -> None:

@@ -26,7 +26,7 @@ from tests.conformance.naive_routing import Bound, NaiveTopology
 from tests.conftest import FULL
 from tests.wide import LAYOUTS
 
-TYPES = ("direct", "fanout", "topic", "headers", "filter")
+TYPES = ("direct", "fanout", "topic", "headers", "filter", "x-consistent-hash", "x-modulus-hash")
 NAMES = ["a", "b", "c", "region", "x-y"]
 KEYS = ["", "a", "a.b", "a.b.c", "orders.eu.created"]
 TABLES: list[Any] = [[1], [1.0], [True], ["a", [2]], {"k": 1}, {"k": [1, {"d": None}]}, [], {}]
@@ -42,8 +42,12 @@ class Pair:
         for name in self.exchanges:
             kind = rng.choice(TYPES)
             alternate = rng.choice((None, None, *self.exchanges, "gone"))
-            self.index.declare_exchange(name, kind, alternate=alternate)
+            hashed = rng.choice((None, *NAMES)) if kind == "x-consistent-hash" else None
+            options = {} if hashed is None else {"hash-header": hashed}
+            self.index.declare_exchange(name, kind, alternate=alternate, arguments=options)
             self.scan.types[name] = kind
+            if hashed is not None:
+                self.scan.hashed[name] = hashed
             if alternate is not None:
                 self.scan.alternates[name] = alternate
         for n in range(rng.randint(1, 12)):
@@ -137,6 +141,8 @@ def binding(rng: Random, scan: NaiveTopology, exchanges: list[str]) -> Bound:
     source = rng.choice(exchanges)
     kind = "exchange" if rng.random() < 0.2 else "queue"
     destination = rng.choice(exchanges if kind == "exchange" else sorted(scan.queues))
+    if scan.types[source].startswith("x-"):
+        return Bound(source, kind, destination, str(rng.randint(1, 5)), {}, None)
     wants_filter = scan.types[source] == "filter" or rng.random() < 0.2
     return Bound(
         source,

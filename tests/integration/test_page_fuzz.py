@@ -97,6 +97,7 @@ class Schema:
             topic=rng.choice(("", "a.b", "c")),
             filter_value=rng.choice((None, "EU", "US", "v0007")),
             priority=rng.choice((0, 4)),
+            timestamp=generate.NOW_US + rng.randrange(1000),
         )
 
 

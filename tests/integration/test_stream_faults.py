@@ -17,6 +17,9 @@ import pytest
 
 from headgate.streams.cold.compaction import compact
 from headgate.streams.cold.manifest import list_manifests, read_note
+from headgate.streams.listing import list_segments
+from headgate.streams.outlines import Outlines
+from headgate.streams.read import catalog
 from headgate.streams.stream import Stream
 from headgate.streams.upkeep.verification import verify
 from tests.integration import stream_victim
@@ -100,7 +103,8 @@ class Witness:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_writers_killed_at_any_moment_lose_and_repeat_nothing(tmp_path, seed):
+def test_writers_killed_at_any_moment_lose_and_repeat_nothing(tmp_path, seed, monkeypatch):
+    monkeypatch.setattr(catalog, "MANY", 1)  # outlines are asked about few segments, too
     path, rng, witness = tmp_path / "s", Random(f"rounds {seed}"), Witness()
     Stream.create(path, **stream_victim.OPTIONS).close()
     deaths = 0
@@ -114,9 +118,19 @@ def test_writers_killed_at_any_moment_lose_and_repeat_nothing(tmp_path, seed):
         witness.check(
             stored_keys(path), first_offset
         )  # before anyone has brought the files into order
+        filters_find_their_messages(path)
         assert all(problem.healable for problem in verify(path).problems)
     assert deaths >= ROUNDS // 2
     heir_finds_everything_in_order(path, witness)
+
+
+def filters_find_their_messages(path: Path) -> None:
+    stored = stored_keys(path)
+    with Stream.open(path) as stream:
+        for kind in "abcdtu-":
+            found = stream.scan(f"kind = '{kind}'", columns=["payload"])
+            keys = [key.decode() for batch in found for key in batch.column("payload").to_pylist()]
+            assert sorted(keys) == sorted(key for key in stored if key[0] == kind)
 
 
 def heir_finds_everything_in_order(path: Path, witness: Witness) -> None:
@@ -127,8 +141,14 @@ def heir_finds_everything_in_order(path: Path, witness: Witness) -> None:
         stream.seal(all=True)
         first_offset = stream.first_offset
     witness.check(stored_keys(path), first_offset)
+    filters_find_their_messages(path)
+    outlines = Outlines(path)
+    outlines.read_on()
+    full = {file.path.name for file in list_segments(path)[:-1]}
+    assert full <= {outline.name for outline in outlines.known}
     assert verify(path).fine
     compact(path, created_us=0)
     witness.check(stored_keys(path), first_offset)
+    filters_find_their_messages(path)
     in_place = {f"cold/{file.name}" for file in (path / "cold").iterdir()}
     assert in_place == {read_note(manifest).file for manifest in list_manifests(path)}

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headgate.matching.batch import Ints as Ints
     from headgate.matching.batch import RowNumbers as RowNumbers
     from headgate.matching.batch import Selections as Selections
+    from headgate.matching.batch import distinct_values as distinct_values
     from headgate.matching.batch import match_rows as match_rows
     from headgate.matching.batch import match_topics as match_topics
     from headgate.matching.batch import passing_rows as passing_rows
@@ -42,6 +43,7 @@ else:
                 "RowNumbers",
                 "Selections",
                 "match_rows",
+                "distinct_values",
                 "match_topics",
                 "passing_rows",
                 "rows_by_code",

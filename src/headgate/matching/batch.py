@@ -74,6 +74,27 @@ def match_topics(
     return CodedAnswers(codes, [match(values[at] or "") for at in positions[rows[first]].tolist()])
 
 
+def distinct_values(
+    field: Field, columns: Columns, rows: RowNumbers
+) -> tuple[Ints, list[HeaderValue | None]]:
+    """A number for the value of the field in each of the rows, and the values by these numbers; 1 and 1.0 are two."""
+    known: dict[tuple[type, Any], int] = {(type(None), None): 0}
+    total: Ints = np.zeros(len(rows), np.int64)
+    for view in VIEWS:
+        array = columns.view(field, view)
+        if array is not None:
+            positions, values = _encode_dictionary(array)
+            if view == "opaque":
+                values = [OPAQUE if value else None for value in values]
+            used = positions[rows]
+            numbers = np.zeros(len(values), np.int64)
+            for at in np.unique(used).tolist():
+                key = (type(values[at]), values[at])
+                numbers[at] = known.setdefault(key, len(known))
+            total += numbers[used]  # a row holds a value in one view only
+    return total, [value for _, value in known]
+
+
 def combine_codes(columns: Sequence[Ints], count: int) -> tuple[Ints, Ints]:
     """Number the distinct combinations of codes: return the number of each row's combination, and the first row of each."""
     total, room = np.zeros(count, np.int64), 1

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 from typing import Literal as OneOf
 
 from headgate.checks import check_flag
 from headgate.errors import DeclarationRefused, NotEquivalent
 from headgate.routing.values import Arguments, arguments_key, arguments_of
 
-ExchangeType: TypeAlias = OneOf["direct", "fanout", "topic", "headers", "filter"]
+ExchangeType: TypeAlias = OneOf[
+    "direct",
+    "fanout",
+    "topic",
+    "headers",
+    "filter",
+    "x-consistent-hash",
+    "x-modulus-hash",
+    "x-random",
+]
 
-EXCHANGE_TYPES: Final[tuple[ExchangeType, ...]] = ("direct", "fanout", "topic", "headers", "filter")
+EXCHANGE_TYPES: Final[tuple[ExchangeType, ...]] = get_args(ExchangeType)
 DEFAULT: Final = ""  # the exchange that reaches every queue by its name
 RESERVED: Final = "amq."
 STANDARD: Final[dict[str, ExchangeType]] = {
@@ -24,6 +33,11 @@ STANDARD: Final[dict[str, ExchangeType]] = {
     "amq.match": "headers",
 }
 ALTERNATE: Final = "alternate-exchange"  # AMQP's name of the argument
+HASH_HEADER: Final = (
+    "hash-header"  # of a consistent hash: the header that is hashed instead of the routing key
+)
+HASH_PROPERTY: Final = "hash-property"  # or the property
+HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +85,30 @@ def make_exchange(
     alternate = others.pop(ALTERNATE, alternate)
     if not isinstance(alternate, str | None):
         raise DeclarationRefused(f"exchange {name!r}: {ALTERNATE} is a name, not {alternate!r}")
-    return Exchange(name, type, durable, auto_delete, internal, alternate, arguments_key(others))
+    exchange = Exchange(
+        name, type, durable, auto_delete, internal, alternate, arguments_key(others)
+    )
+    if type == "x-consistent-hash":
+        _check_hash_arguments(exchange)
+    return exchange
+
+
+def hash_arguments(exchange: Exchange) -> tuple[Any, Any]:
+    """What a consistent hash was told to hash: a header and a property, of which at most one is not None."""
+    arguments = arguments_of(exchange.arguments)
+    return arguments.get(HASH_HEADER), arguments.get(HASH_PROPERTY)
+
+
+def _check_hash_arguments(exchange: Exchange) -> None:
+    header, name = hash_arguments(exchange)
+    where = f"exchange {exchange.name!r}"
+    if header is not None and name is not None:
+        raise DeclarationRefused(f"{where}: {HASH_HEADER} and {HASH_PROPERTY} exclude each other")
+    if header is not None and (not isinstance(header, str) or not header):
+        raise DeclarationRefused(f"{where}: {HASH_HEADER} is the name of a header, not {header!r}")
+    if name is not None and name not in HASH_PROPERTIES:
+        known = ", ".join(HASH_PROPERTIES)
+        raise DeclarationRefused(f"{where}: {HASH_PROPERTY} is one of {known}, not {name!r}")
 
 
 def make_queue(

@@ -111,7 +111,7 @@ def _condition_of_type(binding: Binding, type_: ExchangeType) -> Filter:
             match = x_match(binding)
             terms = [_header_condition(*pair) for pair in compared_headers(binding, match)]
             return all_terms(terms) if match.startswith("all") else any_term(terms)
-        case "fanout" | "filter":
+        case "fanout" | "filter" | "x-consistent-hash" | "x-modulus-hash" | "x-random":
             return TRUE
 
 

@@ -21,7 +21,8 @@ from headgate.filters import (
 from headgate.matching import PRESENT
 from headgate.message import Message
 from headgate.routing.answers import Routable, Routed
-from headgate.routing.bindings import Binding, compared_headers, x_match
+from headgate.routing.bindings import Binding, Target, compared_headers, x_match
+from headgate.routing.choosing import ChoosingIndex, describe_hashed
 from headgate.routing.exchanges import ExchangeIndex
 from headgate.routing.values import key_of, value_of
 
@@ -41,11 +42,17 @@ class Explained(NamedTuple):
     reasons: tuple[Reason, ...]
 
 
-def explain_bindings(indexes: Iterable[ExchangeIndex], message: Routable) -> Iterator[Reason]:
-    """Judge each binding of these exchanges by itself, without the index."""
+def explain_bindings(
+    indexes: Iterable[ExchangeIndex], message: Routable, routed: Routed
+) -> Iterator[Reason]:
+    """Judge each binding of these exchanges by itself, without the index; one that was drawn, by where the message went."""
     for index in indexes:
+        chosen = index.choose(message) if isinstance(index, ChoosingIndex) else None
         for binding in index.bindings:
-            failed = _first_failure(index, binding, index.filters.get(binding), message)
+            if chosen is None:
+                failed = _first_failure(index, binding, index.filters.get(binding), message)
+            else:
+                failed = _failure_of_choice(index, binding, chosen, routed)
             yield Reason(binding, failed is None, failed or "")
 
 
@@ -71,8 +78,23 @@ def _failure_of_key(index: ExchangeIndex, binding: Binding, message: Routable) -
             return None if fits else f"the topic {message.topic!r} does not match {binding.key!r}"
         case "headers":
             return _failure_of_headers(binding, message)
+        case "x-consistent-hash" | "x-modulus-hash" | "x-random":
+            raise AssertionError("such an exchange chooses")
         case _:
             assert_never(index.exchange.type)
+
+
+def _failure_of_choice(
+    index: ExchangeIndex, binding: Binding, chosen: Target, routed: Routed
+) -> str | None:
+    if index.exchange.type == "x-random":
+        to_queue = binding.kind == "queue"
+        drawn = binding.destination in (routed.queues if to_queue else routed.via)
+        return None if drawn else "another binding was drawn this time"
+    if binding.target == chosen:
+        return None
+    name = chosen if isinstance(chosen, str) else f"exchange {chosen.name}"
+    return f"the hash of {describe_hashed(index.exchange)} leads to {name}"
 
 
 def _failure_of_headers(binding: Binding, message: Routable) -> str | None:

@@ -35,6 +35,7 @@ from headgate.routing.bindings import (
     parse_filter,
 )
 from headgate.routing.changes import ChangeLock, pause_collector
+from headgate.routing.choosing import EXCHANGE_INDEXES
 from headgate.routing.declarations import (
     DEFAULT,
     RESERVED,
@@ -49,7 +50,7 @@ from headgate.routing.declarations import (
 )
 from headgate.routing.definitions import read_definitions, write_definitions
 from headgate.routing.definitions.document import Definitions, perform_all
-from headgate.routing.exchanges import INDEXES, DefaultIndex, ExchangeIndex
+from headgate.routing.exchanges import DefaultIndex, ExchangeIndex
 from headgate.routing.explain import Explained, explain_bindings
 from headgate.routing.incoming import Incoming, add_incoming, list_incoming, remove_incoming
 from headgate.routing.values import Envelope
@@ -269,7 +270,7 @@ class Topology:
         with self._lock:
             routed = self.route(exchange, message)
             passed = [self._indexes[name] for name in routed.via]
-            return Explained(routed, tuple(explain_bindings(passed, message)))  # type: ignore[arg-type]
+            return Explained(routed, tuple(explain_bindings(passed, message, routed)))  # type: ignore[arg-type]
 
     def validate(self) -> list[TopologyProblem]:
         """What is declared and has no effect: missing alternates, bindings that never match."""
@@ -405,7 +406,7 @@ class Topology:
         return Routed(queues, not queues, tuple(index.exchange.name for index in work))
 
     def _add_exchange(self, exchange: Exchange) -> None:
-        self._indexes[exchange.name] = index = INDEXES[exchange.type](exchange)
+        self._indexes[exchange.name] = index = EXCHANGE_INDEXES[exchange.type](exchange)
         self._exchanges[exchange.name] = None
         if not exchange.internal:
             self._public[exchange.name] = index

@@ -24,6 +24,7 @@ from headgate.spark.options import (
     parse_queue_follow,
     parse_queue_read,
     parse_stream_read,
+    payload_format,
     refuse_table,
     shows_headers_as_text,
     stream_paths,
@@ -66,7 +67,8 @@ class HeadgateSource(DataSource):
     counts as its partitions), `filter`, `headers` (values or text, in the default schema), `from` or `startingOffset`
     (first, last, next, an offset, a moment, 1h: where a batch or a new query begins), `endingOffset` (a batch ends
     before it), `partitions` (the most tasks), `cores` (how many run at once), `maxMessagesPerTrigger`,
-    `maxBytesPerTrigger`, `cursor` (the name under which a query's progress is stored; empty for none), `failOnDataLoss`
+    `maxBytesPerTrigger`, `payload` (json: the column `decoded` has the payload's fields) and `payloadSchema` (its fields, in the
+    default schema), `cursor` (the name under which a query's progress is stored; empty for none), `failOnDataLoss`
     (true).
 
         spark.read.format("headgate").option("filter", "region = 'EU'").load("queue:postgresql://host/db#orders")
@@ -95,11 +97,17 @@ class HeadgateSource(DataSource):
     @hide_traceback
     def schema(self) -> str:
         """The default schema, which is lossless: messages read with it and written again are equal."""
-        from headgate.spark.schema import LOSSLESS, TEXTUAL
+        from headgate.spark.schema import DECODED, LOSSLESS, TEXTUAL
 
         if not names_queue(self.options):
             stream_paths(self.options)
-        return TEXTUAL if shows_headers_as_text(self.options) else LOSSLESS
+        known = TEXTUAL if shows_headers_as_text(self.options) else LOSSLESS
+        if not payload_format(
+            options := {key.lower(): value for key, value in self.options.items()}
+        ):
+            return known
+        fields = options.get("payloadschema")
+        return f"{known}, {DECODED} struct<{fields}>" if fields else known
 
     @hide_traceback
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -42,6 +42,8 @@ SOURCE_OPTIONS: Final = (
     "cores",
     "cursor",
     "failOnDataLoss",
+    "payload",
+    "payloadSchema",
 )
 QUEUE_OPTIONS: Final = ("path", "queue", "filter", "headers", "states", "partitions", "cores")
 SINK_OPTIONS: Final = (
@@ -102,6 +104,7 @@ class StreamRead:
     cores: int = 0  # 0: those of this machine
     cursor: str = ""  # empty: progress is not stored
     fail_on_data_loss: bool = True
+    payload: str = ""  # the format that payloads are decoded from
 
 
 def parse_stream_read(raw: Mapping[str, str]) -> StreamRead:
@@ -121,7 +124,20 @@ def parse_stream_read(raw: Mapping[str, str]) -> StreamRead:
         positive_number(options, "cores") or 0,
         options["cursor"] if "cursor" in options else default_cursor(paths, filter),
         flag(options, "failOnDataLoss", True),
+        payload_format(options),
     )
+
+
+def payload_format(raw: Mapping[str, str]) -> str:
+    """The format that payloads are decoded from; empty when they are not decoded."""
+    format = raw.get("payload", "").lower()
+    if format not in ("", "json"):
+        raise SparkOptionsError(
+            f"payload: give json, not {format!r}; decode Avro and Protobuf with Spark's from_avro and from_protobuf"
+        )
+    if raw.get("payloadschema") and not format:
+        raise SparkOptionsError("payloadSchema: add .option('payload', 'json')")
+    return format
 
 
 def names_queue(raw: Mapping[str, str]) -> bool:

@@ -12,6 +12,7 @@
     headers map<string, string>          every header as text
     properties                           the AMQP properties, like headers
     `h.s.region` string, `p.i.group_sequence` bigint, …    one kind of one header or property, by its full name
+    decoded struct<…>                    with the option `payload`: the fields of the payload; the sink has no such column
     anything else                        the header of that name: string, bigint, int, smallint, tinyint, double,
                                          float or boolean
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 STREAM: Final = "_stream"
+DECODED: Final = "decoded"
 VALUES: Final = "map<string,struct<s:string,i:bigint,f:double,b:boolean>>"
 TEXTS: Final = "map<string,string>"
 # The types that hold each field of a message, the default type first.
@@ -52,7 +54,7 @@ LOSSLESS: Final = f"offset bigint, {_FIELDS}, headers {VALUES}, properties {VALU
 TEXTUAL: Final = f"offset bigint, {_FIELDS}, headers {TEXTS}, properties {TEXTS}, payload binary"
 
 ColumnContent: TypeAlias = Literal[
-    "offset", "stream", "standing", "system", "field", "values", "texts"
+    "offset", "stream", "standing", "system", "field", "values", "texts", "decoded"
 ]
 
 _SYSTEM_TYPES: Final[dict[str, tuple[str, ...]]] = {
@@ -105,9 +107,9 @@ class SchemaColumn:
     scope: Scope = "header"  # of a map
 
 
-def reading_columns(schema: StructType) -> tuple[SchemaColumn, ...]:
+def reading_columns(schema: StructType, *, decodes: bool = False) -> tuple[SchemaColumn, ...]:
     """The columns of a schema that is read from streams; refuses those that cannot be filled."""
-    return _check_nullable(_columns(schema))
+    return _check_nullable(_columns(schema, decodes=decodes))
 
 
 def queue_columns(schema: StructType) -> tuple[SchemaColumn, ...]:
@@ -126,7 +128,7 @@ def _may_be_absent(column: SchemaColumn) -> bool:
     """Whether a message may lack the column's value. It may lack any header: in a stream, `_state` is one."""
     if column.holds in ("standing", "system"):
         return column.name not in _ALWAYS_THERE
-    return column.holds == "field"
+    return column.holds in ("field", "decoded")
 
 
 def writing_columns(schema: StructType) -> tuple[SchemaColumn, ...]:
@@ -135,11 +137,19 @@ def writing_columns(schema: StructType) -> tuple[SchemaColumn, ...]:
 
 
 def _columns(
-    schema: StructType, system: dict[str, tuple[str, ...]] = _SYSTEM_TYPES
+    schema: StructType,
+    system: dict[str, tuple[str, ...]] = _SYSTEM_TYPES,
+    *,
+    decodes: bool = False,
 ) -> tuple[SchemaColumn, ...]:
     if not len(schema):
         raise SparkSchemaError("", "a schema needs at least one column")
-    columns = tuple(_column(*_parts_of(field), system) for field in schema)
+    columns = tuple(
+        _decoded_column(field)
+        if decodes and field.name == DECODED
+        else _column(*_parts_of(field), system)
+        for field in schema
+    )
     names = [column.name for column in columns]
     if len(set(names)) < len(names):
         raise SparkSchemaError(max(names, key=names.count), "occurs twice")
@@ -148,6 +158,15 @@ def _columns(
 
 def _parts_of(field: StructField) -> tuple[str, str, bool]:
     return field.name, field.dataType.simpleString(), field.nullable
+
+
+def _decoded_column(field: StructField) -> SchemaColumn:
+    name, type_, nullable = _parts_of(field)
+    if not type_.startswith("struct<"):
+        raise SparkSchemaError(
+            name, f"must be struct<…> with the fields of the payload, not {type_}"
+        )
+    return SchemaColumn(name, "decoded", type_, nullable)
 
 
 def table_columns(columns: Iterable[tuple[str, str]]) -> tuple[SchemaColumn, ...]:
@@ -228,6 +247,8 @@ def stream_columns(columns: Iterable[SchemaColumn]) -> tuple[str, ...] | None:
 def _sources(column: SchemaColumn) -> Iterator[str]:
     if column.holds == "system":
         yield column.name
+    if column.holds == "decoded":
+        yield "payload"
     if column.field is not None and column.holds == "field":
         yield from (column_name(column.field, view) for view in column.views)
         if column.field.scope == "header":

@@ -248,6 +248,60 @@ def test_every_sink_holds_its_messages_over_many_batches_and_two_runs(
     assert not [f for f in tmp_path.rglob("*.arrow") if "staged" in str(f)]
 
 
+SHARDS = """
+    [pipeline]
+    max_messages_per_trigger = 700
+    [source]
+    stream = "events"
+    [[exchange]]
+    name = "orders"
+    type = "x-consistent-hash"
+    arguments = { hash-header = "customer" }
+    [[binding]]
+    queue = "one"
+    key = "1"
+    [[binding]]
+    exchange = "any"
+    key = "2"
+    [[exchange]]
+    name = "any"
+    type = "x-random"
+    [[binding]]
+    from = "any"
+    queue = "two"
+    [[binding]]
+    from = "any"
+    queue = "three"
+    [[sink]]
+    queue = "one"
+    to = "stream:out/one"
+    [[sink]]
+    queue = "two"
+    to = "stream:out/two"
+    [[sink]]
+    queue = "three"
+    to = "stream:out/three"
+"""
+
+
+def test_messages_are_sharded_by_a_hash_and_at_random_each_to_one_place(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    sent = [Message(f"{n}".encode(), headers={"customer": n % 300}) for n in range(2_000)]
+    publish(tmp_path / "events", sent)
+    file = tmp_path / "shards.toml"
+    file.write_text(dedent(SHARDS))
+    assert run_once(file, spark).counters.unroutable == 0
+    found = {name: in_stream(tmp_path / "out" / name) for name in ("one", "two", "three")}
+    everything = [int(payload) for payloads in found.values() for payload in payloads]
+    assert sorted(everything) == list(range(2_000))
+    topology = read_pipeline(file).topology
+    wanted = [m.payload.decode() for m in sent if "one" in topology.route("orders", m).queues]
+    assert sorted(found["one"]) == sorted(wanted)
+    assert 400 < len(found["one"]) < 950
+    assert 400 < len(found["two"]) < 950
+
+
 def test_a_source_that_spark_reads_is_routed_by_its_columns(
     tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -26,7 +26,8 @@ from headgate.spark.source.ranges import (
     sweep,
     worthwhile_tasks,
 )
-from headgate.streams.format import sealed_path
+from headgate.streams.format import OUTLINES_FILE, sealed_path
+from headgate.streams.read import catalog
 from headgate.streams.read.plan import ScanStats, survivors
 from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.stream import Stream
@@ -44,8 +45,12 @@ def offsets_in(tasks: list[tuple[OffsetRange, ...]], query: StreamQuery) -> list
     )
 
 
-@pytest.mark.parametrize("round", range(2))
-def test_the_ranges_of_a_plan_hold_every_match_once(round: int, seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("round", range(4))
+def test_the_ranges_of_a_plan_hold_every_match_once(
+    round: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if round % 2:
+        monkeypatch.setattr(catalog, "MANY", 1)  # outlines are asked about few segments, too
     rng = Random(seed + round)
     streams = {str(tmp_path / name): mixed_stream(tmp_path / name, rng, 150) for name in "ab"}
     query = StreamQuery(normalize(generate.filter(rng)).at(generate.NOW_US))
@@ -57,6 +62,30 @@ def test_the_ranges_of_a_plan_hold_every_match_once(round: int, seed: int, tmp_p
         if matches_filter(query.filter.tree, message)
     ]
     assert offsets_in(tasks, query) == expected
+
+
+def test_a_plan_opens_no_segment_that_its_outline_excludes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s"
+    with Stream.create(path, indexed=["n"], fsync="never") as stream:
+        for n in range(20):
+            publish(stream, [Message(b"x", headers={"n": n})] * 3)
+            stream.seal(all=True)
+    (path / OUTLINES_FILE).rename(tmp_path / "outlines")
+    stats, other = ScanStats(), ScanStats()
+    wanted = plan([str(path)], make_query("n = 7"), stats=other)
+    (tmp_path / "outlines").rename(path / OUTLINES_FILE)
+    opened: list[int] = []
+    real = catalog.SegmentCatalog.covering
+
+    def note(self: catalog.SegmentCatalog, offset: int) -> object:
+        opened.append(offset)
+        return real(self, offset)
+
+    monkeypatch.setattr(catalog.SegmentCatalog, "covering", note)
+    assert plan([str(path)], make_query("n = 7"), stats=stats) == wanted
+    assert (opened, stats) == ([21], other)
 
 
 def test_a_segment_missing_in_the_middle_is_an_error_when_planned_scanned_and_swept(

@@ -15,6 +15,7 @@ import pytest
 
 from headgate.spark.fork_server import ForkServer
 from headgate.spark.worker_launcher import SERVER_VARIABLE, without_archive
+from tests.patience import wait_until
 
 MODULES = {
     "whereabouts": """
@@ -227,6 +228,8 @@ def test_a_server_ends_with_the_process_that_started_it_though_a_fork_of_that_li
     )
     assert driver.stdout is not None
     folder = Path(driver.stdout.readline().strip())
+    # A process that has just been started has no command line for a moment.
+    wait_until(lambda: all(map(command_of, children_of(driver.pid))))
     servers = [pid for pid in children_of(driver.pid) if "-m\0headgate" in command_of(pid)]
     assert len(servers) == 1
     driver.kill()

@@ -135,6 +135,13 @@ def _field_array(source: SourceBatch, column: SchemaColumn, kind: pa.DataType) -
     return arrays[0] if len(arrays) == 1 else pc.coalesce(*arrays)
 
 
+def _decoded_array(source: SourceBatch, column: SchemaColumn, kind: pa.DataType) -> pa.Array:
+    from headgate.spark.source.payloads import decode_json
+
+    payloads = source.column("payload")
+    return _nulls(source, kind) if payloads is None else decode_json(payloads, kind)
+
+
 def _cast(array: pa.Array, type_: str, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
@@ -230,6 +237,7 @@ _ARRAY_OF: Final[dict[str, Callable[[SourceBatch, SchemaColumn, pa.DataType], pa
     "standing": _system_array,
     "stream": _stream_array,
     "field": _field_array,
+    "decoded": _decoded_array,
     "values": _value_maps,
     "texts": _text_maps,
 }

@@ -189,7 +189,17 @@ def _runs(
 ) -> Iterator[Run]:
     until = catalog.next_offset() if end is None else end
     position = catalog.first_offset() if start is None else start
-    while position < until and (segment := catalog.covering(position)) is not None:
+    excluded = catalog.exclude(own.filter, position, until)
+    while position < until:
+        known = excluded.get(position)
+        if known is not None and known.next_offset <= until:
+            stats.chunks_none += known.chunks
+            stats.bytes_total += known.nbytes
+            position = known.next_offset
+            continue
+        segment = catalog.covering(position)
+        if segment is None:
+            return
         low, high = max(position, segment.first_offset), min(segment.next_offset, until)
         run = _run(path, segment, own, low, high, stats)
         if len(run.lows):

@@ -13,7 +13,13 @@ from headgate.clock import now_us
 from headgate.filters import normalize
 from headgate.spark.options import StreamRead
 from headgate.spark.pushdown import PushdownReader
-from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
+from headgate.spark.schema import (
+    DECODED,
+    SchemaColumn,
+    arrow_schema,
+    reading_columns,
+    stream_columns,
+)
 from headgate.spark.source.projection import Projection, even_batches
 from headgate.spark.source.ranges import (
     OffsetRange,
@@ -39,7 +45,7 @@ class StreamBatchReader(PushdownReader):
     def __init__(
         self, schema: StructType, options: StreamRead, clock: Callable[[], int] = now_us
     ) -> None:
-        super().__init__(reading_columns(schema), arrow_schema(schema), clock())
+        super().__init__(*decoding_columns(schema, options), clock())
         self.options = options
 
     def query(self) -> StreamQuery:
@@ -65,6 +71,18 @@ class StreamBatchReader(PushdownReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         ranges, fail = partition.value or (), self.options.fail_on_data_loss
         return read_ranges(ranges, self.query(), self.projection(), sweep, fail=fail)
+
+
+def decoding_columns(
+    schema: StructType, options: StreamRead
+) -> tuple[tuple[SchemaColumn, ...], pa.Schema]:
+    """The columns of a schema that is read from streams, and their Arrow types."""
+    columns, arrow = reading_columns(schema, decodes=bool(options.payload)), arrow_schema(schema)
+    if any(column.holds == "decoded" for column in columns):
+        from headgate.spark.source.payloads import check_json_type
+
+        check_json_type(arrow.field(DECODED).type)
+    return columns, arrow
 
 
 def resolve_starts(catalogs: Mapping[str, SegmentCatalog], start: Start) -> dict[str, int]:

@@ -26,7 +26,7 @@ from headgate.errors import DataLost, StreamError
 from headgate.filters import normalize
 from headgate.pipelines import canonical_location
 from headgate.spark.options import StreamRead
-from headgate.spark.schema import arrow_schema, reading_columns, stream_columns
+from headgate.spark.schema import stream_columns
 from headgate.spark.source.projection import Projection
 from headgate.spark.source.ranges import (
     OffsetRange,
@@ -35,7 +35,7 @@ from headgate.spark.source.ranges import (
     plan,
     stream_catalog,
 )
-from headgate.spark.source.stream_batch import read_ranges, resolve_starts
+from headgate.spark.source.stream_batch import decoding_columns, read_ranges, resolve_starts
 from headgate.streams.read import ScanStats, StreamQuery
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class StreamMicroReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self, schema: StructType, options: StreamRead, clock: Callable[[], int] = now_us
     ) -> None:
-        self.columns, self.arrow = reading_columns(schema), arrow_schema(schema)
+        self.columns, self.arrow = decoding_columns(schema, options)
         self.options, self._clock = options, clock
         self._paths = sorted(options.paths)  # Spark compares offsets as text
         self._target: Offsets | None = None
