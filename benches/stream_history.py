@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from figures import CPU_RATE, Recorder, at_least, at_most
@@ -21,6 +21,7 @@ from headgate.streams.stream import Stream
 from headgate.streams.superstream import SuperStream
 
 ROUNDS = 50
+BURST = 100  # messages of a busy partition between two looks
 FLAT = 2.0  # times the cost with the shortest history
 
 
@@ -165,7 +166,7 @@ def _ask_absent(path: Path) -> dict[str, float]:
 
 
 def bench_partitions(bench: Recorder, place: Path, quick: bool) -> None:
-    """Follow one busy partition beside more and more idle ones."""
+    """Follow one busy partition beside more and more idle ones, far behind its end and close to it."""
     count = 20_000 if quick else 200_000
     bench.part(f"A super stream: {count:,} messages of one partition, followed beside idle ones")
     for partitions in (1, 8, 64, 256):
@@ -174,15 +175,29 @@ def bench_partitions(bench: Recorder, place: Path, quick: bool) -> None:
             consumer = stream.consume(follow=True)
             with stream.producer() as producer:
                 messages = [Message(bytes(50), headers={"n": n}) for n in range(count)]
-                producer.producers[-1].publish_many(messages)
-                producer.flush()
-            start = time.thread_time()
-            for _ in range(count):
-                next(consumer)
-            rate = count / (time.thread_time() - start)
+                busy = producer.producers[-1]
+                busy.publish_many(messages)
+                busy.flush()
+                behind = _consume(consumer, count)
+                spent = 0.0
+                for start in range(0, count // 4, BURST):
+                    busy.publish_many(messages[start : start + BURST])
+                    busy.flush()
+                    spent += BURST / _consume(consumer, BURST)
             consumer.close()
-        bench.add(f"one of {partitions} partitions, followed", rate, CPU_RATE, at_least(100_000))
+        name = f"one of {partitions} partitions"
+        bench.add(f"{name}, followed", behind, CPU_RATE, at_least(100_000))
+        bursts = count // 4 / spent
+        bench.add(f"{name}, in bursts of {BURST}", bursts, CPU_RATE, at_least(100_000))
         shutil.rmtree(path)
+
+
+def _consume(consumer: Iterator[Message], count: int) -> float:
+    """Return the messages per second of this thread's CPU."""
+    start = time.thread_time()
+    for _ in range(count):
+        next(consumer)
+    return count / (time.thread_time() - start)
 
 
 def bench_consume(bench: Recorder, place: Path, quick: bool) -> None:

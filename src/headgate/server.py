@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.amqp import AmqpCodec, AmqpServer
-from headgate.broker import Broker
+from headgate.broker import BOUND, Broker
 from headgate.errors import StoreLocked
 from headgate.store import InMemoryStore, SqliteStore, Store
 
@@ -54,7 +54,9 @@ class Server:
         sys.setswitchinterval(SWITCH_S)
         self._store = self._open_store(loop)
         try:
-            self.broker = Broker(self._store, AmqpCodec(), loop.call_later)
+            # What is in memory anyway is not moved out of long queues.
+            bound = BOUND if self.options.data else sys.maxsize
+            self.broker = Broker(self._store, AmqpCodec(), loop.call_later, bound=bound)
             self._amqp = AmqpServer(self.broker)
             self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
         except BaseException:

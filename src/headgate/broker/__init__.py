@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.broker.broker import BOUND as BOUND
     from headgate.broker.broker import DEFAULT_VHOST as DEFAULT_VHOST
     from headgate.broker.broker import Broker as Broker
     from headgate.broker.consumer import BrokerConsumer as BrokerConsumer
@@ -26,7 +27,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "broker": ["DEFAULT_VHOST", "Broker"],
+            "broker": ["BOUND", "DEFAULT_VHOST", "Broker"],
             "consumer": ["BrokerConsumer"],
             "definition": ["type_name"],
             "message": ["BrokerMessage", "QueueEntry"],

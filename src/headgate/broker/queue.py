@@ -87,7 +87,8 @@ class BrokerQueue:
         self._broker.dirty.add(self)
         if not self._plain or expires is not None:
             self._enforce_limits()
-            self._arm(entry)
+            if expires is not None:
+                self._arm()
         return True
 
     def settled_at_once(self, entries: Iterable[QueueEntry]) -> None:
@@ -230,7 +231,7 @@ class BrokerQueue:
         times = [t for t in (message.expiration, self.definition.message_ttl) if t is not None]
         return self._broker.now() + min(times) if times else None
 
-    def _arm(self, entry: QueueEntry | None = None) -> None:
+    def _arm(self) -> None:
         """Have expired entries dropped when the next one at the front is due."""
         fronts = [lane.peek() for lane in self._lanes.values()]
         due = min((e.expires for e in fronts if e and e.expires is not None), default=None)
@@ -362,21 +363,25 @@ class BrokerQueue:
     def _take_from(
         self, lane: QueueLane, most: int, taken: list[QueueEntry], unmarked: bool
     ) -> None:
-        size = 0
+        head, size = lane.head, 0
         for _ in range(most):
-            entry = lane.peek()
-            if entry is None:
+            entry = head[0] if head and not lane.returned else lane.peek()
+            if entry is None or (entry.stored and not self._note_delivery(lane, entry, unmarked)):
                 break
-            if entry.stored:
-                if not unmarked and not lane.may_deliver(entry):
-                    self._broker.want_mark(lane, entry.position)
-                    break
-                if entry.position > lane.wanted:
-                    lane.wanted = entry.position
-                    self._broker.touched.add(lane)
-            taken.append(lane.take())
+            taken.append(lane.take() if lane.returned else lane.head.popleft())
             size += entry.message.body_size
+            head = lane.head  # which a new page may have replaced
         self.ready_bytes -= size
+
+    def _note_delivery(self, lane: QueueLane, entry: QueueEntry, unmarked: bool) -> bool:
+        """Have it noted that an entry was perhaps delivered; False if it must wait for that."""
+        if not unmarked and not lane.may_deliver(entry):
+            self._broker.want_mark(lane, entry.position)
+            return False
+        if entry.position > lane.wanted:
+            lane.wanted = entry.position
+            self._broker.touched.add(lane)
+        return True
 
     def _discard(self, entry: QueueEntry, reason: str) -> None:
         """Make a dead letter of an entry that is out of the lanes, and delete it."""

@@ -14,6 +14,7 @@ from headgate.broker.queue import BrokerQueue
 from headgate.broker.refusals import (
     AccessRefused,
     NotFound,
+    NotImplementedHere,
     PreconditionFailed,
     ResourceLocked,
 )
@@ -161,6 +162,8 @@ class VirtualHost:
         if name.startswith(RESERVED):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         definition = define_queue(name, self.name, arguments, durable=durable, exclusive=exclusive)
+        if definition.type == "stream":
+            raise NotImplementedHere("stream queues; use a stream of the library")
         name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
         first_lane = 0
         if durable:

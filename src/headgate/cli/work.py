@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from headgate import queues, worker
+from headgate import insights, queues, worker
 from headgate.cli.arguments import DatabaseUrl, FilterOption, parse_duration
 from headgate.cli.completion import complete_queue
+from headgate.cli.output import print_warnings
 from headgate.cli.stop_signals import watch_stop_signals
 
 _log = logging.getLogger("headgate.worker")
@@ -186,7 +187,9 @@ def _prepare(
     """The function that works, after what can be wrong was looked at."""
     with queues.connect(options.database, access="change") as database:
         for name in options.queues:
-            database.find(name).consumer(print, filter=options.filter, batch=options.batch)
+            found = database.find(name)
+            found.consumer(print, filter=options.filter, batch=options.batch)
+            print_warnings(insights.warn_of_filter(options.filter or "", queue=found))
     if processes is not None:
         return lambda: worker.run_processes(options, processes, logs, account, control)
     handler = worker.load_handler(options.handler)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from headgate.pipelines import Account, Batch, Pipeline
+from headgate.insights.fields import warn_of_filter
+from headgate.pipelines import Account, Batch, Pipeline, StreamSource
 
 _SHORTEST_S = 1e-3  # no rate divides by less
 
@@ -53,7 +55,16 @@ def check_pipeline(pipeline: Pipeline) -> PipelineCheck:
     from headgate.spark.pipeline import check, notes_on
 
     check(pipeline)
-    return PipelineCheck(len(pipeline.topology), len(pipeline.places()), tuple(notes_on(pipeline)))
+    notes = (*notes_on(pipeline), *_warn_of_source(pipeline))
+    return PipelineCheck(len(pipeline.topology), len(pipeline.places()), notes)
+
+
+def _warn_of_source(pipeline: Pipeline) -> list[str]:
+    """Warn of a source's filter that the messages of its stream can hardly match."""
+    source = pipeline.source
+    if not isinstance(source, StreamSource) or len(source.streams) != 1:
+        return []
+    return warn_of_filter(source.filter or "", stream=Path(source.streams[0]))
 
 
 def pipeline_facts(account: Account, seconds: float) -> PipelineFacts:

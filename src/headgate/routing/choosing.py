@@ -111,6 +111,7 @@ class ConsistentHashIndex(ChoosingIndex):
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
         self.field = hashed_field(exchange)
+        self.by_key = self.field == TOPIC
         self._numbers: dict[Target, int] = {}
         self._targets: dict[int, Target] = {}
         self._owner = np.zeros(SLOTS, np.int64)  # the number of the target that owns each slot
@@ -165,6 +166,8 @@ class ConsistentHashIndex(ChoosingIndex):
 
 class ModulusHashIndex(ChoosingIndex):
     """By a hash of the routing key modulo the number of targets: cheap, and a new target moves most keys."""
+
+    by_key = True
 
     def choose(self, message: Routable) -> Target | None:
         targets = self.sorted

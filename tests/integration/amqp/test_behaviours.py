@@ -1,4 +1,7 @@
-"""What RabbitMQ 4.0.5 answered to 192 conversations, and what our broker answers. Differences have a reason each."""
+"""What RabbitMQ 4.0.5 answered to recorded conversations, and what our broker answers; each difference has a reason.
+
+Those about stream queues wait until there are any.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ CATEGORIES = sorted({case["category"] for case in json.loads(CASES.read_text())[
 
 
 @pytest.mark.skipif(not RUNNER.exists(), reason=f"the runner is not there: {RUNNER.name}")
-@pytest.mark.parametrize("category", [c for c in CATEGORIES if c != "stream"])
+@pytest.mark.parametrize("category", [c for c in CATEGORIES if not c.startswith("stream")])
 def test_the_broker_answers_as_rabbitmq_does(category, broker, tmp_path):
     document = json.loads(CASES.read_text())
     document["cases"] = [case for case in document["cases"] if case["category"] == category]

@@ -59,3 +59,28 @@ def test_explain_warns_with_a_stream_or_a_queue(orders, capsys):
         assert any(warning in REGOIN for warning in warnings)
     assert run(["explain", "regoin = 'EU'", "--stream", orders]) == 0
     assert "did you mean region?" in capsys.readouterr().out
+
+
+def test_a_pipeline_check_and_a_worker_warn(orders, capsys, tmp_path, monkeypatch):
+    file = tmp_path / "p.toml"
+    file.write_text(
+        f"""
+        [source]
+        stream = "{orders}"
+        filter = "regoin = 'EU'"
+        [exchange]
+        type = "fanout"
+        [[binding]]
+        queue = "all"
+        [[sink]]
+        queue = "all"
+        to = "stream:{tmp_path}/out"
+        """
+    )
+    assert run(["pipeline", "check", str(file)]) == 0
+    assert "note: no message of orders has the header regoin" in capsys.readouterr().out
+    (tmp_path / "shop_of_warnings.py").write_text("def handle(delivery): pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ["work", "shop_of_warnings:handle", "--queue", "orders", "--once"]
+    assert run([*command, "--filter", "regoin = 'EU'"]) == 0
+    assert REGOIN in capsys.readouterr().err

@@ -225,6 +225,18 @@ def test_nothing_bound_is_unroutable_and_an_alternate_and_other_exchanges_work(t
         topology.bind("x", queue="k", key="1", filter="a = 1")
 
 
+def test_a_hash_of_the_routing_key_is_known_by_the_key_alone():
+    weights = {"a": 1, "b": 1}
+    for topology in (
+        make_topology("x-consistent-hash", weights),
+        make_topology("x-modulus-hash", weights),
+    ):
+        assert topology.route_key("x", "k") == topology.route("x", Message(topic="k"))
+    by_header = make_topology("x-consistent-hash", weights, **{"hash-header": "k"})
+    assert by_header.route_key("x", "k") is None
+    assert make_topology("x-random", weights).route_key("x", "k") is None
+
+
 # ---- batches, explanations and files -------------------------------------------------------------------
 
 

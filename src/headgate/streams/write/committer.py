@@ -20,7 +20,7 @@ from weakref import WeakSet
 from headgate.errors import StreamClosed, StreamError, StreamWriteError
 from headgate.file_watch import Watch
 from headgate.streams.format import INBOX
-from headgate.streams.write.committer_pool import start_job
+from headgate.streams.write.committer_pool import expect_wait, start_job
 from headgate.streams.write.expiry import Expiry
 from headgate.streams.write.inbox import adopt, is_deposit
 from headgate.streams.write.writer import Writer
@@ -50,7 +50,9 @@ class Committer:
         inbox = writer.directory / INBOX
         inbox.mkdir(exist_ok=True)
         self._has_deposits = True  # there may be some already
-        self._job = start_job(self._run)
+        self._job = start_job(
+            self._run
+        )  # it may run before this returns, and must not need the job
         try:
             self._watch = Watch(inbox, accepts=is_deposit, on_change=self._note_deposits)
         except BaseException:
@@ -115,10 +117,10 @@ class Committer:
         now = time.monotonic()
         if self._has_lingered(now):
             if self._syncs_always:
-                self._job.expect_wait()
+                expect_wait()
             self._writer.commit_in_background()
         if self._next_sync is not None and now >= self._next_sync:
-            self._job.expect_wait()
+            expect_wait()
             self._writer.sync()
             self._next_sync = None
         if self._syncs and self._next_sync is None and self._writer.dirty:
@@ -131,7 +133,7 @@ class Committer:
 
     def _adopt(self) -> None:
         self._has_deposits = False  # before: a deposit that arrives meanwhile sets it again
-        self._job.expect_wait()
+        expect_wait()
         try:
             adopt(self._writer)
         except BaseException:

@@ -41,10 +41,6 @@ class Job:
         # Without a lock, which an interrupted publish might not release.
         self._pool.calls.put((time.monotonic(), self))
 
-    def expect_wait(self) -> None:
-        """Have another thread run the other jobs; its own run calls this before it waits for the disk."""
-        self._pool.relieve()
-
     def close(self) -> None:
         """Run it no more; return when it is not running."""
         self._pool.remove(self)
@@ -231,6 +227,11 @@ def _begin_in_child(_: _ForkGuard) -> None:
 def start_job(run: Callable[[], float | None]) -> Job:
     """Run this in the background, in the pool of this process, until the job is closed."""
     return _pool.add(run)
+
+
+def expect_wait() -> None:
+    """Have another thread run the other jobs; a run calls this before it waits for the disk."""
+    _pool.relieve()
 
 
 _pool = CommitterPool()

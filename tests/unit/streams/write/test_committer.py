@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headgate import file_watch as wake
@@ -20,6 +21,7 @@ from headgate.streams import stream as stream_module
 from headgate.streams.format import SEALED_SUFFIX
 from headgate.streams.stream import Stream
 from headgate.streams.write import committer as committer_module
+from headgate.streams.write.inbox import write_deposit
 from headgate.streams.write.writer import Writer
 
 PATIENCE = 30
@@ -189,3 +191,20 @@ def test_a_following_consumer_unmaps_segments_that_another_process_dropped(
         quick_stream.trim(before_offset=2)
         assert follower.poll() is None
         assert mapped_though_deleted(quick_stream) == []
+
+
+def test_work_that_begins_before_the_committer_is_complete_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = committer_module.start_job
+
+    def start_at_once(run: Callable[[], float | None]) -> object:
+        run()
+        return real(run)
+
+    monkeypatch.setattr(committer_module, "start_job", start_at_once)
+    with Stream.create(tmp_path / "s") as stream:
+        write_deposit(stream.path, "other", 1, [pa.record_batch({"payload": [b"deposited"]})])
+        with stream.producer():
+            wait_until_stored(stream, 1)
+    assert "background work failed" not in caplog.text
