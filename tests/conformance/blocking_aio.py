@@ -120,26 +120,29 @@ def _is_callback(value: Any) -> bool:
 def _in_thread(loop: Loop, callback: Callable[[Any], object]) -> Callable[[Any], Any]:
     """A coroutine function that runs a callback in a daemon thread: it may block forever."""
 
-    async def called(argument: Any) -> None:
-        done: Future[BaseException | None] = Future()
+    async def called(argument: Any) -> Any:
+        done: Future[tuple[BaseException | None, Any]] = Future()
         target = partial(_settle, done, callback, wrapped(loop, argument))
         threading.Thread(target=target, daemon=True).start()
-        problem = await asyncio.wrap_future(done)
+        problem, answer = await asyncio.wrap_future(done)
         if problem is not None:
             raise problem
+        return answer
 
     return called
 
 
 def _settle(
-    done: Future[BaseException | None], callback: Callable[[Any], object], argument: Any
+    done: Future[tuple[BaseException | None, Any]],
+    callback: Callable[[Any], object],
+    argument: Any,
 ) -> None:
     # A future that runs cannot be cancelled any more, so that a late result is no error.
     if not done.set_running_or_notify_cancel():
         return
     try:
-        callback(argument)
+        answer = callback(argument)
     except BaseException as problem:  # raised again where it is awaited
-        done.set_result(problem)
+        done.set_result((problem, None))
     else:
-        done.set_result(None)
+        done.set_result((None, answer))

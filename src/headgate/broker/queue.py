@@ -87,7 +87,8 @@ class BrokerQueue:
         self._broker.dirty.add(self)
         if not self._plain or expires is not None:
             self._enforce_limits()
-            self._arm(entry)
+            if expires is not None:
+                self._arm()
         return True
 
     def settled_at_once(self, entries: Iterable[QueueEntry]) -> None:
@@ -230,7 +231,7 @@ class BrokerQueue:
         times = [t for t in (message.expiration, self.definition.message_ttl) if t is not None]
         return self._broker.now() + min(times) if times else None
 
-    def _arm(self, entry: QueueEntry | None = None) -> None:
+    def _arm(self) -> None:
         """Have expired entries dropped when the next one at the front is due."""
         fronts = [lane.peek() for lane in self._lanes.values()]
         due = min((e.expires for e in fronts if e and e.expires is not None), default=None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from headgate import filters, insights
@@ -146,7 +146,7 @@ def _draw(facts: FilterFacts) -> Group:
 
 def _terms_table(plan: Explanation) -> Table:
     table = Table(
-        "term (all must hold)",
+        Column("term (all must hold)", overflow="fold"),
         "routing",
         "skips hot chunks by",
         "sealed ones by",

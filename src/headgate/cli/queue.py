@@ -1,8 +1,9 @@
-"""headgate queue: create, ls, info, stats, pause, resume, rm, index, outbox. Commands on messages are in queue_messages."""
+"""headgate queue: create, ls, info, stats, limit, pause, resume, rm, index, outbox. Commands on messages are in queue_messages."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from headgate.cli.arguments import (
 from headgate.cli.completion import complete_header
 from headgate.cli.output import print_json, print_json_lines, print_table, print_warnings
 from headgate.cli.stop_signals import watch_stop_signals
+from headgate.errors import HeadgateError
 
 app = typer.Typer(no_args_is_help=True)
 index_app = typer.Typer(no_args_is_help=True)
@@ -131,6 +133,34 @@ def stats(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> 
     for name, used in facts.consumers.items():
         table.add_row(Text(name), *(f"{count:,}" for count in asdict(used).values()))
     print_table(table)
+
+
+@app.command()
+def limit(
+    queue: QueueName,
+    rate: Annotated[
+        str,
+        typer.Argument(help="Messages per time: 100/1s, 5000/1h; none: no limit.", metavar="RATE"),
+    ],
+    db: DatabaseUrl = None,
+) -> None:
+    """Limit how fast all consumers of a queue together claim its messages.
+
+    Example: headgate queue limit mails 100/1m
+    """
+    count, per = _parse_rate(rate)
+    with open_database(db) as database:
+        database.find(queue).limit_rate(count, per)
+    typer.echo(f"{queue}: {rate}")
+
+
+def _parse_rate(text: str) -> tuple[int | None, timedelta]:
+    if text == "none":
+        return None, timedelta(seconds=1)
+    count, slash, per = text.partition("/")
+    if not slash or not count.isdecimal():
+        raise HeadgateError(f"a rate is written like 100/1s or 5000/1h, or none; not {text!r}")
+    return int(count), parse_duration(per)
 
 
 @app.command()

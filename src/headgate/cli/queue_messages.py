@@ -31,7 +31,7 @@ from headgate.cli.arguments import (
     parse_headers,
 )
 from headgate.cli.messages import Printer, from_json_lines
-from headgate.cli.output import print_warnings
+from headgate.cli.output import print_json, print_warnings
 from headgate.errors import HeadgateError
 
 app = typer.Typer()
@@ -67,11 +67,20 @@ def publish(
     group: Annotated[
         str | None, typer.Option(help="Messages of a group are claimed one at a time, in order.")
     ] = None,
+    ttl: Annotated[
+        str | None, typer.Option(help="Delete it unless it was claimed within this time.")
+    ] = None,
+    unique: Annotated[
+        str | None, typer.Option(help="Publish it only if no message with this key is pending.")
+    ] = None,
+    result: Annotated[
+        bool, typer.Option("--result", help="Keep what the handler returns, see `queue result`.")
+    ] = False,
 ) -> None:
     """Publish one message, or every JSON line of standard input.
 
     What `claim`, `peek` and `browse` print with --json can be published again. --topic, --header and --priority fill in
-    what a line does not have; --delay and --group apply to every line.
+    what a line does not have; --delay, --group and --ttl apply to every line.
 
     Example: headgate queue publish orders hello -H region=EU --delay 30s
     """
@@ -80,24 +89,37 @@ def publish(
         "headers": parse_headers(header),
         "priority": priority,
     }
-    span = parse_duration(delay)
+    span, life = parse_duration(delay), parse_duration(ttl)
     with open_database(db) as database:
         found = database.find(queue)
         if payload is not None:
             id = found.publish(
-                payload.encode(), **common, delay=span, dedup_key=dedup_key, group=group
+                payload.encode(),
+                **common,
+                delay=span,
+                dedup_key=dedup_key,
+                group=group,
+                ttl=life,
+                unique=unique,
+                result=result,
             )
             typer.echo(f"published {id}")
             return
-        if dedup_key is not None:
+        if dedup_key is not None or unique is not None or result:
             raise HeadgateError(
-                "a dedup key is for one message; give its payload, or no --dedup-key"
+                "--dedup-key, --unique and --result are for one message; give its payload, or leave them out"
             )
         messages = from_json_lines(sys.stdin, common)
         count = _publish_all(
             found,
             (
-                queues.Publication(m, queues.microseconds("delay", span), None, group)
+                queues.Publication(
+                    m,
+                    queues.microseconds("delay", span),
+                    None,
+                    group,
+                    queues.microseconds("ttl", life) or None,
+                )
                 for m in messages
             ),
         )
@@ -109,6 +131,32 @@ def _publish_all(queue: queues.Queue, publications: Iterator[queues.Publication]
     while batch := list(islice(publications, _BATCH)):
         count += len(queue.publish_many(batch))
     return count
+
+
+@app.command()
+def result(
+    id: Annotated[int, typer.Argument(help="The id that `publish --result` printed.")],
+    db: DatabaseUrl = None,
+    wait: Annotated[
+        str | None, typer.Option(help="Wait up to this time until it is done or has failed.")
+    ] = None,
+) -> None:
+    """Print what the handler of a message returned, as JSON. Exit code 1: it is not done.
+
+    Example: headgate queue result 17 --wait 30s
+    """
+    with open_database(db, "look") as database:
+        found = database.result(id, wait=parse_duration(wait))
+    if found is None:
+        raise HeadgateError(
+            f"message {id} has no result: it was published without --result, or the result has expired"
+        )
+    if found.state == "done":
+        print_json(found.value)
+        return
+    reason = f": {found.reason}" if found.reason else ""
+    typer.echo(f"{found.state}{reason}", err=True)
+    raise typer.Exit(1)
 
 
 @app.command()

@@ -37,9 +37,10 @@ from headgate.filters.nodes import (
 )
 from headgate.filters.normal import conjuncts, normalize
 from headgate.filters.printer import operand_text, to_text
-from headgate.filters.pruning import has_bloom_filter, pruned_by
+from headgate.filters.pruning import NOTHING, has_bloom_filter, pruned_by
 from headgate.message import Scalar
 
+EVERY_TERM: Final = "all of its terms together"
 CHECKED: Final = "checked after the index"
 DIALECTS: Final[tuple[SqlDialect, ...]] = ("sqlite", "postgres")
 
@@ -140,6 +141,8 @@ def _plan_term(term: Filter, routing: str, now_us: int, within_or: bool = False)
         answers[dialect] = "exact" if plan.residual is None else "; ".join(plan.reasons)
     bound = normalize(term).at(now_us).tree  # a scan knows what time it is
     hot, sealed = pruned_by(bound, "hot"), pruned_by(bound, "sealed")
+    if isinstance(term, Or) and not within_or:  # its terms follow, each with its own facts
+        hot, sealed = (f if f == NOTHING else EVERY_TERM for f in (hot, sealed))
     return TermPlan(to_text(term), routing, hot, sealed, answers, within_or)
 
 

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from headgate.queues.engine import Access as Access
     from headgate.queues.engine import DeliverySnapshot as DeliverySnapshot
     from headgate.queues.engine import IndexAdvice as IndexAdvice
+    from headgate.queues.engine import JobResult as JobResult
     from headgate.queues.engine import Publication as Publication
     from headgate.queues.engine import QueueInfo as QueueInfo
     from headgate.queues.engine import QueueStats as QueueStats
+    from headgate.queues.engine import RateLimit as RateLimit
     from headgate.queues.engine import ScheduleState as ScheduleState
     from headgate.queues.engine import SqlValue as SqlValue
     from headgate.queues.engine import State as State
@@ -65,6 +67,8 @@ else:
             "engine": [
                 "Access",
                 "IndexAdvice",
+                "JobResult",
+                "RateLimit",
                 "Publication",
                 "QueueInfo",
                 "QueueStats",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Final
@@ -24,6 +25,8 @@ from headgate.message import (
 from headgate.queues.engine import Outcome, Publication, QueueOptions, Receipt, State
 
 LEASE: Final = timedelta(seconds=30)  # unless the caller gives another
+RESULT_ADDRESS: Final = "headgate:result"  # the reply_to of a message whose result is kept
+RESULT_KEPT: Final = timedelta(days=1)  # unless the publisher gives another
 LONGEST_SPAN: Final = timedelta(days=365_000)  # as the view `inbox` accepts it
 _LONGEST_SPAN_US: Final = LONGEST_SPAN // timedelta(microseconds=1)
 MOST: Final = 2**31 - 1  # an integer of every engine
@@ -162,9 +165,48 @@ def publication(
     )
 
 
+def ask_for_more(
+    publication: Publication,
+    ttl: timedelta | None,
+    unique: str | None,
+    result: bool | timedelta,
+) -> Publication:
+    """The publication, with a time to live, a unique key, or the wish for a result."""
+    kept = None if result is False else RESULT_KEPT if result is True else result
+    return check_publication(
+        replace(
+            publication,
+            ttl_us=None if ttl is None else microseconds("ttl", ttl),
+            unique=unique,
+            result_us=None if kept is None else microseconds("result", kept),
+        )
+    )
+
+
+def _check_wishes(publication: Publication) -> Publication:
+    """A publication that asks for more than to be delivered, if every engine can do that."""
+    for name in ("ttl_us", "result_us"):
+        span = getattr(publication, name)
+        if span is not None and (type(span) is not int or not 0 < span <= _LONGEST_SPAN_US):
+            raise QueueOptionsError(
+                f"{name} must be an integer from 1 to {_LONGEST_SPAN_US:,}, not {span!r}"
+            )
+    if publication.unique is not None:
+        storable_text("unique", publication.unique)
+    message = publication.message
+    if publication.result_us is None or message.reply_to == RESULT_ADDRESS:
+        return publication
+    if message.reply_to is not None:
+        raise QueueOptionsError("a message has a result or a reply_to, not both; leave one out")
+    properties = {**message.properties, "reply_to": RESULT_ADDRESS}
+    return replace(publication, message=replace(message, properties=properties))
+
+
 def check_publication(publication: Publication) -> Publication:
     """The publication, if every engine can store it."""
     validate(publication.message)
+    if publication.asks_for_more:
+        publication = _check_wishes(publication)
     _check_keys(publication.dedup_key, publication.group)
     if type(publication.delay_us) is not int or not 0 <= publication.delay_us <= _LONGEST_SPAN_US:
         raise QueueOptionsError(

@@ -35,6 +35,7 @@ from headgate.queues.ledger import (
     warn_of_failure,
     warn_of_scans,
 )
+from headgate.queues.policies import wants_result
 from headgate.queues.threads import Event, Worker, call, ends_worker, join_all
 from headgate.queues.wakeup import Wakeup
 
@@ -298,7 +299,9 @@ class Consumer:
         delivery = Delivery(self._engine, self._queue, claimed)
         run = self._runs.begin(delivery, waiting, wakeup)
         try:
-            call(member.handler, delivery)
+            returned = call(member.handler, delivery)
+            if delivery.settled is None and wants_result(delivery.message):
+                delivery.ack(result=returned)
         except BaseException as problem:  # sys.exit too
             self._runs.end(run)
             if ends_worker(problem):

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from headgate.clock import Clock
 from headgate.filters import FilterLike
@@ -16,6 +17,7 @@ from headgate.queues import arguments, declarations, schedules
 from headgate.queues.engine import (
     Access,
     Engine,
+    JobResult,
     MissedRuns,
     Publication,
     QueueInfo,
@@ -28,6 +30,9 @@ from headgate.queues.outbox import FileSource, Outbox, Relay, TableSource
 from headgate.queues.push import Callbacks
 from headgate.queues.queue import Queue, Subscription
 from headgate.queues.scheduler import Scheduler
+from headgate.queues.threads import Event
+
+RESULT_POLL_S: Final = (0.01, 0.5)  # first and longest pause between two looks for a result
 
 
 def connect(
@@ -138,6 +143,22 @@ class Database:
     def _publish(self, publication: Publication) -> int:
         [id] = self.engine.run(self._operations.publish(None, [publication]))
         return id
+
+    def result(self, id: int, *, wait: timedelta | None = None) -> JobResult | None:
+        """What became of a message that was published with `result`: its state, and what the handler returned.
+
+        With `wait`, for up to that time until it is done or has failed. None if there is no such result, or it has expired.
+        """
+        [checked] = arguments.message_ids([id])
+        deadline = time.monotonic() + arguments.microseconds("wait", wait) / 1e6
+        pause = RESULT_POLL_S[0]
+        while True:
+            found = self.engine.run(self._operations.result(checked))
+            left = deadline - time.monotonic()
+            if found is None or found.state != "pending" or left <= 0:
+                return found
+            Event().wait(min(pause, left))
+            pause = min(pause * 1.5, RESULT_POLL_S[1])
 
     # -- subscriptions --
 

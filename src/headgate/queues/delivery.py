@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from headgate.message import Message
-from headgate.queues import arguments
+from headgate.queues import arguments, policies
 from headgate.queues.engine import (
     ClaimedMessage,
     Engine,
@@ -51,11 +51,21 @@ class Delivery:
     def receipt(self) -> Receipt:
         return self._claimed.receipt
 
-    def ack(self) -> None:
-        """The message is done. A second ack of this object does nothing; StaleLease when the lease has ended."""
-        if self.settled != "acked":
-            self._settle("ack", self._engine.operations.ack(self._queue, [self.receipt]))
-            self.settled = "acked"
+    def ack(self, *, result: object = None) -> None:
+        """The message is done. A second ack of this object does nothing; StaleLease when the lease has ended.
+
+        `result`, which must be JSON, is kept if the publisher asked for it; a consumer gives what its handler returned.
+        """
+        if self.settled == "acked":
+            return
+        operations = self._engine.operations
+        if policies.wants_result(self.message):
+            value = policies.encode_result(result)
+            operation = operations.ack_with_result(self._queue, self.receipt, value)
+        else:
+            operation = operations.ack(self._queue, [self.receipt])
+        self._settle("ack", operation)
+        self.settled = "acked"
 
     def nack(
         self, delay: timedelta | None = None, *, reason: str | None = None, requeue: bool = True

@@ -27,10 +27,14 @@ Rules all engines share:
   that kills its consumers is counted, and its neighbours are not.
 - DELAYED and LEASED deliveries that fall due become READY, or DEAD, at the beginning of the next claim on their queue
   (and by `promote`), never by themselves. Deliveries that another transaction has locked at that moment are skipped.
+- Whatever makes a delivery claimable wakes a consumer that waits: a publish, a nack, a release, a promotion, and what ends
+  the lease of a group's member, an ack or a dead letter.
 - A receipt is (id, token); the receipts of one call belong to different deliveries. The token changes with every claim.
   A receipt is valid as long as its delivery is LEASED with that token, also after the end of the lease until it is
   promoted.
 - A message row is stored once; it is deleted with its last delivery.
+- A READY or DELAYED delivery whose time to live is over is deleted at the beginning of the next claim on its queue, never by
+  itself.
 - A QueueInfo identifies a queue by its name. Its other fields may be outdated: operations use what the database
   says of the queue of that name now, and raise QueueNotFound when there is none.
 - A publisher compares the catalog version inside its transaction (CatalogCache.read), so that it never uses an old
@@ -192,6 +196,7 @@ class QueueInfo:
     expires_at: int | None = (
         None  # of a push subscription: when it is deleted unless its owner extends it
     )
+    policies: int = 0  # whether claims are limited, or messages may expire: see queues.policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +207,33 @@ class Publication:
     delay_us: int = 0
     dedup_key: str | None = None
     group: str | None = None
+    ttl_us: int | None = None  # it is deleted unless it was claimed within this time
+    unique: str | None = None  # published only if no message with this key is pending
+    result_us: int | None = None  # what its handler returns is kept this long
+
+    @property
+    def asks_for_more(self) -> bool:
+        """Whether it asks for more than to be delivered."""
+        return not (self.ttl_us is None and self.unique is None and self.result_us is None)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """How many messages of a queue may be claimed within a period, on average, and at most as many at once."""
+
+    count: int
+    period_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What became of a message whose publisher asked for a result."""
+
+    state: OneOf[
+        "pending", "done", "failed", "gone"
+    ]  # failed: a dead letter; gone: deleted, or acked without a result
+    value: Any = None  # what the handler returned
+    reason: str | None = None  # of the last failure
 
 
 class Receipt(NamedTuple):
@@ -381,7 +413,8 @@ class Operations(Protocol):
         """Store all publications durably, or none; their ids. Without a queue, only subscriptions receive them.
 
         A dedup key that the queue has seen within its window returns the id of the first message, and publishes nothing.
-        A message without receivers is not stored, and has the id 0.
+        A message without receivers is not stored, and has the id 0. A unique message while another with its key is
+        pending, that is READY, DELAYED or LEASED, returns the id of that one, and publishes nothing.
         """
         ...
 
@@ -436,7 +469,7 @@ class Operations(Protocol):
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
         """Microseconds until a DELAYED or LEASED delivery falls due, 0 if one is due; None if there is none, or if the
-        queue is paused."""
+        queue is paused. Also until others may deliver the rest of a backlog, see sql.backlog."""
         ...
 
     # -- browsing, deleting, requeueing --
@@ -489,6 +522,26 @@ class Operations(Protocol):
 
     def advise(self, queue: QueueInfo, filter: Filter) -> Operation[IndexAdvice]:
         """Explain a claim with this filter, and advise which headers to declare."""
+        ...
+
+    # -- policies: see queues.policies --
+
+    def set_rate(self, queue: QueueInfo, limit: RateLimit | None) -> Operation[QueueInfo]:
+        """Limit the rate at which the messages of a queue are claimed, or limit it no more."""
+        ...
+
+    def rate(self, queue: QueueInfo) -> Operation[RateLimit | None]:
+        """The limit of the rate of claims; None without one."""
+        ...
+
+    def ack_with_result(
+        self, queue: QueueInfo, receipt: Receipt, value: str
+    ) -> Operation[list[Outcome]]:
+        """Ack a delivery, and store what its handler returned, as JSON, if the publisher asked for it."""
+        ...
+
+    def result(self, id: int) -> Operation[JobResult | None]:
+        """The result of a message; None if none was asked for, or it has expired."""
         ...
 
     # -- transactions, schedules --

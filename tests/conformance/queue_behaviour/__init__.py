@@ -10,6 +10,7 @@ from tests.conformance.queue_behaviour.filters import FilterBehaviour, ScanBehav
 from tests.conformance.queue_behaviour.inbox import InboxBehaviour
 from tests.conformance.queue_behaviour.maintenance import DeletionBehaviour, MaintenanceBehaviour
 from tests.conformance.queue_behaviour.older_handles import OlderHandleBehaviour
+from tests.conformance.queue_behaviour.policies import PolicyBehaviour
 from tests.conformance.queue_behaviour.publish import PublishBehaviour
 from tests.conformance.queue_behaviour.schedules import ScheduleBehaviour
 from tests.conformance.queue_behaviour.subscriptions import SubscriptionBehaviour
@@ -29,6 +30,7 @@ class QueueBehaviour(
     ConsumerBehaviour,
     CallbackBehaviour,
     ScheduleBehaviour,
+    PolicyBehaviour,
 ):
     """What every engine does."""
 

@@ -83,7 +83,7 @@ def test_nothing_on_the_page_is_wider_than_a_small_screen(findings):
     """On 390 pixels: bars have lines of their own, filters wrap, and only the explanation scrolls by itself."""
     style = files("headgate.cli.demo").joinpath("page.css").read_text()
     narrow = style[style.index("@media (max-width: 640px)") :]
-    assert ".bar { grid-column: 1 / -1" in narrow
+    assert ".bar { order: 1; flex: 0 0 100% }" in narrow
     assert re.search(r"code, pre \{[^}]*overflow-wrap: anywhere", style)
     assert re.search(r"\bpre \{ overflow-x: auto", style)
     assert "nowrap" not in style.replace(".key { white-space: nowrap", "")

@@ -118,6 +118,37 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed(run_json):
     assert len(run_json("queue", "claim", "orders")) == 1
 
 
+def test_a_rate_limit_is_set_and_lifted(run_json, capsys):
+    assert run(["queue", "limit", "orders", "2/1h"]) == 0
+    assert len(run_json("queue", "claim", "orders", "-n", "9")) == 2
+    assert run(["queue", "limit", "orders", "none"]) == 0
+    assert len(run_json("queue", "claim", "orders", "-n", "9")) == 1
+    for rate in ("fast", "0/1s", "1/0s", "2/soon"):
+        assert run(["queue", "limit", "orders", rate]) == 2
+
+
+def test_a_result_is_printed_when_it_is_there(capsys, database_url):
+    assert run(["queue", "create", "sums"]) == 0
+    capsys.readouterr()
+    assert run(["queue", "publish", "sums", "[1, 2]", "--result"]) == 0
+    id = capsys.readouterr().out.split()[-1]
+    assert run(["queue", "result", id]) == 1
+    assert "pending" in capsys.readouterr().err
+    with connect(database_url) as db:
+        db.find("sums").consumer(lambda d: {"sum": sum(d.message.json())}).drain()
+    assert run(["queue", "result", id, "--wait", "10s"]) == 0
+    assert capsys.readouterr().out == '{"sum": 3}\n'
+    assert run(["queue", "result", "12345"]) == 2
+    assert "has no result" in capsys.readouterr().err
+
+
+def test_unique_and_expiring_messages_are_published(run_json):
+    for _ in range(2):
+        assert run(["queue", "publish", "orders", "u", "--unique", "k", "--ttl", "1h"]) == 0
+    assert payloads(run_json("queue", "browse", "orders")) == ["a", "b", "c", "u"]
+    assert run(["queue", "publish", "orders", "--unique", "k"]) == 2
+
+
 def test_prune_deletes_only_what_is_older(capsys, run_json):
     assert run(["queue", "prune", "orders", "--older-than", "1h", "--yes"]) == 0
     assert "pruned 0 messages" in capsys.readouterr().out

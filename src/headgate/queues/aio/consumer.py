@@ -36,6 +36,7 @@ from headgate.queues.ledger import (
     warn_of_failure,
     warn_of_scans,
 )
+from headgate.queues.policies import wants_result
 
 _log = logging.getLogger(__name__)
 
@@ -297,7 +298,9 @@ class AsyncConsumer:
         delivery = AsyncDelivery(self._engine, self._queue, claimed)
         run = self._runs.begin(delivery, waiting, wakeup)
         try:
-            await call(member.handler, delivery)
+            returned = await call(member.handler, delivery)
+            if delivery.settled is None and wants_result(delivery.message):
+                await delivery.ack(result=returned)
         except BaseException as problem:  # sys.exit too
             self._runs.end(run)
             if ends_worker(problem):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from headgate.clock import Clock
 from headgate.filters import FilterLike
@@ -17,9 +18,11 @@ from headgate.queues.aio.outbox import AsyncFileSource, AsyncOutbox, AsyncRelay,
 from headgate.queues.aio.push import AsyncCallbacks
 from headgate.queues.aio.queue import AsyncQueue, AsyncSubscription
 from headgate.queues.aio.scheduler import AsyncScheduler
+from headgate.queues.aio.tasks import AsyncEvent
 from headgate.queues.engine import (
     Access,
     AsyncEngine,
+    JobResult,
     MissedRuns,
     Publication,
     QueueInfo,
@@ -27,6 +30,8 @@ from headgate.queues.engine import (
     ScheduleState,
     SubscriptionStart,
 )
+
+RESULT_POLL_S: Final = (0.01, 0.5)  # first and longest pause between two looks for a result
 
 
 async def connect(
@@ -137,6 +142,22 @@ class AsyncDatabase:
     async def _publish(self, publication: Publication) -> int:
         [id] = await self.engine.run(self._operations.publish(None, [publication]))
         return id
+
+    async def result(self, id: int, *, wait: timedelta | None = None) -> JobResult | None:
+        """What became of a message that was published with `result`: its state, and what the handler returned.
+
+        With `wait`, for up to that time until it is done or has failed. None if there is no such result, or it has expired.
+        """
+        [checked] = arguments.message_ids([id])
+        deadline = time.monotonic() + arguments.microseconds("wait", wait) / 1e6
+        pause = RESULT_POLL_S[0]
+        while True:
+            found = await self.engine.run(self._operations.result(checked))
+            left = deadline - time.monotonic()
+            if found is None or found.state != "pending" or left <= 0:
+                return found
+            await AsyncEvent().wait(min(pause, left))
+            pause = min(pause * 1.5, RESULT_POLL_S[1])
 
     # -- subscriptions --
 

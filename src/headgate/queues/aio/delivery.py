@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from headgate.message import Message
-from headgate.queues import arguments
+from headgate.queues import arguments, policies
 from headgate.queues.engine import (
     AsyncEngine,
     ClaimedMessage,
@@ -50,11 +50,21 @@ class AsyncDelivery:
     def receipt(self) -> Receipt:
         return self._claimed.receipt
 
-    async def ack(self) -> None:
-        """The message is done. A second ack of this object does nothing; StaleLease when the lease has ended."""
-        if self.settled != "acked":
-            await self._settle("ack", self._engine.operations.ack(self._queue, [self.receipt]))
-            self.settled = "acked"
+    async def ack(self, *, result: object = None) -> None:
+        """The message is done. A second ack of this object does nothing; StaleLease when the lease has ended.
+
+        `result`, which must be JSON, is kept if the publisher asked for it; a consumer gives what its handler returned.
+        """
+        if self.settled == "acked":
+            return
+        operations = self._engine.operations
+        if policies.wants_result(self.message):
+            value = policies.encode_result(result)
+            operation = operations.ack_with_result(self._queue, self.receipt, value)
+        else:
+            operation = operations.ack(self._queue, [self.receipt])
+        await self._settle("ack", operation)
+        self.settled = "acked"
 
     async def nack(
         self, delay: timedelta | None = None, *, reason: str | None = None, requeue: bool = True

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from headgate.filters import FilterLike, as_filter
 from headgate.message import HeaderValue, Message, MessageDetails
-from headgate.queues import arguments, declarations
+from headgate.queues import arguments, declarations, policies
 from headgate.queues.aio.consumer import AsyncConsumer
 from headgate.queues.aio.delivery import AsyncDelivery
 from headgate.queues.arguments import LEASE
@@ -22,6 +22,7 @@ from headgate.queues.engine import (
     Publication,
     QueueInfo,
     QueueStats,
+    RateLimit,
     Receipt,
     State,
 )
@@ -65,11 +66,17 @@ class AsyncQueue:
         delay: timedelta | None = None,
         dedup_key: str | None = None,
         group: str | None = None,
+        ttl: timedelta | None = None,
+        unique: str | None = None,
+        result: bool | timedelta = False,
         **fields: Unpack[MessageDetails],
     ) -> Coroutine[Any, Any, int]:
         """Store a message durably; returns its id. The topic is by default the queue's name; `fields` are the others of Message.
 
         A dedup key seen within the queue's window publishes nothing and returns the first message's id.
+        ttl     it is deleted unless it was claimed within this time
+        unique  while a message with this key is pending, another is not published, and the id is that of the first
+        result  what the handler returns is kept, for a day or that long, see Database.result
         """
         publication = arguments.publication(
             payload,
@@ -82,6 +89,8 @@ class AsyncQueue:
             default_topic=self.name,
             fields=fields,
         )
+        if ttl is not None or unique is not None or result is not False:
+            publication = arguments.ask_for_more(publication, ttl, unique, result)
         return self._engine.publish_one(self.info, publication)
 
     def publish_many(
@@ -295,6 +304,16 @@ class AsyncQueue:
     async def resume(self) -> None:
         """Let claims find messages again."""
         self.info = await self._engine.run(self._operations.pause(self.name, paused=False))
+
+    async def limit_rate(self, count: int | None, per: timedelta = timedelta(seconds=1)) -> None:
+        """Let all consumers together claim this many messages per time span, on average, and at most as many at once; None:
+        any number."""
+        limit = policies.rate_limit(count, per)
+        self.info = await self._engine.run(self._operations.set_rate(self.info, limit))
+
+    async def rate_limit(self) -> RateLimit | None:
+        """The limit that `limit_rate` has set."""
+        return await self._engine.run(self._operations.rate(self.info))
 
     async def delete(self) -> None:
         """Delete this queue or subscription with everything in it."""

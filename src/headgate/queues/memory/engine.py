@@ -17,12 +17,14 @@ from headgate.queues.engine import (
     CommitWatch,
     DeliverySnapshot,
     IndexAdvice,
+    JobResult,
     Operation,
     Outcome,
     Publication,
     QueueInfo,
     QueueOptions,
     QueueStats,
+    RateLimit,
     Receipt,
     Schedule,
     ScheduleState,
@@ -32,6 +34,7 @@ from headgate.queues.engine import (
     Wake,
 )
 from headgate.queues.memory.state import MemoryDelivery, MemoryQueue, MemoryState
+from headgate.queues.policies import decode_result
 from headgate.queues.sql.declare import check_queue
 from headgate.queues.sql.publish import check_is_queue
 from headgate.queues.sql.search import IN_DOUBT
@@ -158,7 +161,10 @@ class MemoryOperations(MemoryState):
         outcomes = [self._settle(found, receipt, self._finish) for receipt in acks]
         if found.info.paused:
             return [], outcomes
+        self._delete_expired(found)
         self._promote(found)
+        bucket = self._bucket(found)
+        limit = limit if bucket is None else min(limit, bucket.tokens)
         ready = [d for d in self._ready(found, filter) if d.id not in skip]
         first = list(self._not_busy(found, ready))[:limit]
         given = list(_one_per_group(first))
@@ -166,6 +172,8 @@ class MemoryOperations(MemoryState):
             given = _until_doubt(given)
         doubt = int(together and len(given) > 1)
         claimed = [self._lease(delivery, lease_us, doubt) for delivery in given]
+        if bucket is not None:
+            found.full_at = bucket.take(len(claimed))
         return claimed, outcomes
 
     @at_once
@@ -222,6 +230,9 @@ class MemoryOperations(MemoryState):
         found = self._find(queue.name)
         if found.info.paused:
             return None
+        bucket = self._bucket(found)
+        if bucket is not None and bucket.wait_us:
+            return bucket.wait_us
         due = [one.visible_at for one in found.deliveries.values() if one.state in waiting]
         return max(min(due) - self._now(), 0) if due else None
 
@@ -309,6 +320,38 @@ class MemoryOperations(MemoryState):
     @at_once
     def advise(self, queue: QueueInfo, filter: Filter) -> IndexAdvice:
         return IndexAdvice(("every READY delivery is read",), True, ())
+
+    # -- policies --
+
+    @at_once
+    def set_rate(self, queue: QueueInfo, limit: RateLimit | None) -> QueueInfo:
+        found = self._find(queue.name)
+        found.rate, found.full_at = limit, 0
+        self._notify(frozenset({found.info.id}))
+        return found.info
+
+    @at_once
+    def rate(self, queue: QueueInfo) -> RateLimit | None:
+        return self._find(queue.name).rate
+
+    @at_once
+    def ack_with_result(self, queue: QueueInfo, receipt: Receipt, value: str) -> list[Outcome]:
+        found = self._find(queue.name)
+        outcome = self._settle(found, receipt, self._finish)
+        kept = self._results.get(receipt.id)
+        if outcome is Outcome.DONE and kept is not None and kept.queue == queue.name:
+            kept.value, kept.expires_at = value, self._now() + kept.keep_us
+        return [outcome]
+
+    @at_once
+    def result(self, id: int) -> JobResult | None:
+        kept = self._results.get(id)
+        if kept is None or (kept.expires_at is not None and kept.expires_at <= self._now()):
+            return None
+        queue = self._queues.get(kept.queue)
+        delivery = None if queue is None else queue.deliveries.get(id)
+        state, reason = (None, None) if delivery is None else (delivery.state, delivery.reason)
+        return decode_result(kept.value, kept.expires_at is not None, state, reason)
 
     # -- transactions, schedules --
 

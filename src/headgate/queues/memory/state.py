@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headgate.clock import Clock
-from headgate.errors import QueueNotFound
+from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.filters import Filter, parse
 from headgate.filters.compile import compile_predicate
 from headgate.message import Message
@@ -17,11 +17,13 @@ from headgate.queues.engine import (
     Publication,
     QueueInfo,
     QueueOptions,
+    RateLimit,
     Receipt,
     ScheduleState,
     State,
     Usage,
 )
+from headgate.queues.policies import Bucket
 from headgate.queues.sql.declare import check_is_subscription, source_missing
 from headgate.queues.sql.search import IN_DOUBT
 
@@ -37,6 +39,7 @@ class MemoryDelivery:
     token: int = 0
     attempts: int = 0
     doubt: int = 0  # as in 0006_doubt.sql
+    expires_at: int | None = None
     reason: str | None = None
 
     def snapshot(self) -> DeliverySnapshot:
@@ -52,6 +55,17 @@ class MemoryQueue:
     seen: dict[str, tuple[int, int]]  # dedup key -> id, until when
     archive: dict[int, DeliverySnapshot]
     usage: dict[str, Usage]
+    unique: dict[str, int] = field(default_factory=dict)  # key -> id
+    rate: RateLimit | None = None
+    full_at: int = 0  # when the bucket of the rate is full again
+
+
+@dataclass(slots=True)
+class MemoryResult:
+    queue: str
+    keep_us: int
+    value: str | None = None
+    expires_at: int | None = None  # None: there is no value yet
 
 
 class MemoryState:
@@ -61,6 +75,7 @@ class MemoryState:
         self._clock, self._notify = clock, notify
         self._queues: dict[str, MemoryQueue] = {}
         self._schedules: dict[str, ScheduleState] = {}
+        self._results: dict[int, MemoryResult] = {}
         self._last_queue = self._last_message = 0
 
     def _now(self) -> int:
@@ -106,7 +121,13 @@ class MemoryState:
                 del self._queues[queue.info.name]
 
     def _publish(self, target: MemoryQueue | None, publication: Publication) -> int:
-        key = publication.dedup_key
+        key, unique = publication.dedup_key, publication.unique
+        if target is None and (unique is not None or publication.result_us is not None):
+            raise QueueOptionsError("unique and result belong to a queue; publish to one")
+        if target is not None and unique is not None:
+            pending = target.deliveries.get(target.unique.get(unique, 0))
+            if pending is not None and pending.state != State.DEAD:
+                return pending.id
         if target is not None and key is not None:
             id, until = target.seen.get(key, (0, 0))
             if until > self._now():
@@ -124,6 +145,11 @@ class MemoryState:
         if target is not None and key is not None:
             until = self._now() + target.info.options.dedup_window_us
             target.seen[key] = (self._last_message, until)
+        if target is not None and unique is not None:
+            target.unique[unique] = self._last_message
+        if target is not None and publication.result_us is not None:
+            kept = MemoryResult(target.info.name, publication.result_us)
+            self._results[self._last_message] = kept
         return self._last_message
 
     def _wants(self, info: QueueInfo, message: Message, source: int | None) -> bool:
@@ -140,6 +166,7 @@ class MemoryState:
             self._now() + publication.delay_us,
             0 if queue.info.kind == "push" else -message.priority,
             publication.group,
+            expires_at=None if publication.ttl_us is None else self._now() + publication.ttl_us,
         )
 
     def _list_stored(self, source: int | None) -> dict[int, Publication]:
@@ -185,6 +212,15 @@ class MemoryState:
 
     def _used_up(self, queue: MemoryQueue, delivery: MemoryDelivery) -> bool:
         return 0 < queue.info.options.max_attempts <= delivery.attempts
+
+    def _bucket(self, queue: MemoryQueue) -> Bucket | None:
+        return None if queue.rate is None else Bucket(queue.rate, queue.full_at, self._now())
+
+    def _delete_expired(self, queue: MemoryQueue) -> None:
+        for delivery in list(queue.deliveries.values()):
+            ends = delivery.expires_at
+            if ends is not None and ends <= self._now() and delivery.state < State.LEASED:
+                del queue.deliveries[delivery.id]
 
     def _promote(self, queue: MemoryQueue) -> int:
         now, count = self._now(), 0

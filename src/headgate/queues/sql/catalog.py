@@ -173,13 +173,13 @@ def _changes_of(rows: Rows) -> dict[int, QueueInfo | None]:
 
 
 # The columns of a queue, in this order: id, name, kind, max_attempts, dedup_window_us, archive, filter_headers,
-# indexed, filter, source, version, paused, expires_at. The two lists of headers are JSON.
+# indexed, filter, source, version, paused, expires_at, policies. The two lists of headers are JSON.
 
 
 def info_of(row: Row) -> QueueInfo:
     """The queue with these columns."""
     id, name, kind, attempts, window, archive, headers, indexed, filter, source, *rest = row
-    version, paused, expires_at = rest
+    version, paused, expires_at, policies = rest
     return QueueInfo(
         id=id,
         name=name,
@@ -196,6 +196,7 @@ def info_of(row: Row) -> QueueInfo:
         version=version,
         paused=bool(paused),
         expires_at=expires_at,
+        policies=policies,
     )
 
 

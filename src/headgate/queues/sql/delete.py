@@ -14,6 +14,9 @@ _LEFTOVERS: Final = (
     "delete_archive",
     "delete_usage",
     "delete_backlog",
+    "delete_rate",
+    "delete_unique_keys",
+    "delete_results",
     "forget_deleted_queue",
 )
 

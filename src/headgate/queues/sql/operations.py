@@ -24,6 +24,7 @@ from headgate.queues.sql.claim import Claims, ScanMemory
 from headgate.queues.sql.declare import Declarations
 from headgate.queues.sql.dialect import QueueDialect
 from headgate.queues.sql.lease import Acks, Leases, Settlement
+from headgate.queues.sql.policies import PolicyClaimer, PolicyPublisher, Results
 from headgate.queues.sql.publish import Publisher
 from headgate.queues.sql.route import SubscriptionRouter
 from headgate.queues.sql.schedules import SqlSchedules
@@ -77,9 +78,13 @@ class SqlOperations:
         self.pause = declarations.pause
         self.subscribe, self.keep_alive = declarations.subscribe, declarations.keep_alive
         self.route = router.route
-        self.publish = publisher.publish
-        self.claimer, self.claim = claimer, claimer.claim
-        self.promote, self.next_due = leases.promote, leases.next_due
+        self.publish = PolicyPublisher(dialect, catalog, publisher).publish
+        policies = PolicyClaimer(dialect, catalog, claimer, leases, settlement, acks)
+        self.claimer, self.claim = claimer, policies.claim
+        self.promote, self.next_due = leases.promote, policies.next_due
+        self.set_rate, self.rate = policies.set_rate, policies.rate
+        results = Results(dialect, catalog, acks)
+        self.ack_with_result, self.result = results.ack_with_result, results.result
         self.ack = acks.ack
         self.nack, self.bury = settlement.nack, settlement.bury
         self.extend, self.release = settlement.extend, settlement.release

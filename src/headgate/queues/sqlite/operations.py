@@ -97,6 +97,8 @@ class SqlitePublisher:
         target = catalog.by_name.get(queue.name)
         if target is None or catalog.has_subscriptions or publication.dedup_key is not None:
             return None
+        if publication.asks_for_more:
+            return None
         row = row_of(publication.message, self._dialect.timestamp_us())
         _, *delivery = delivery_row(0, target, publication, self._dialect.now_us())
         return (*row, *delivery, catalog.version)

@@ -11,13 +11,13 @@ SELECT version FROM catalog FOR UPDATE
 
 -- name: catalog
 SELECT id, name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, version,
-    paused, expires_at
+    paused, expires_at, policies
 FROM queue ORDER BY name COLLATE "C"
 
 -- name: catalog_changes
 -- After which version: the changed queues as they are now, NULL where a queue was deleted.
 SELECT c.version, c.queue, q.id, q.name, q.kind, q.max_attempts, q.dedup_window_us, q.archive, q.filter_headers, q.indexed, q.filter,
-    q.source, q.version, q.paused, q.expires_at
+    q.source, q.version, q.paused, q.expires_at, q.policies
 FROM catalog_change c LEFT JOIN queue q ON q.id = c.queue WHERE c.version > $1::bigint ORDER BY c.version
 
 -- name: create_queue

@@ -3,13 +3,13 @@ SELECT version FROM headgate_catalog
 
 -- name: catalog
 SELECT id, name, kind, max_attempts, dedup_window_us, archive, filter_headers, indexed, filter, source, version,
-    paused, expires_at
+    paused, expires_at, policies
 FROM headgate_queue ORDER BY name
 
 -- name: catalog_changes
 -- After which version: the changed queues as they are now, NULL where a queue was deleted.
 SELECT c.version, c.queue, q.id, q.name, q.kind, q.max_attempts, q.dedup_window_us, q.archive, q.filter_headers, q.indexed, q.filter,
-    q.source, q.version, q.paused, q.expires_at
+    q.source, q.version, q.paused, q.expires_at, q.policies
 FROM headgate_catalog_change c LEFT JOIN headgate_queue q ON q.id = c.queue WHERE c.version > ?1 ORDER BY c.version
 
 -- name: create_queue
