@@ -61,6 +61,12 @@ def test_a_payload_that_is_no_object_of_the_type_is_null_and_shifts_no_other(see
         found.validate(full=True)
 
 
+def test_an_object_followed_by_more_fields_shifts_no_other():
+    payloads = [b'{"b":1}', b'{},"v":{}', b'{"b":3}']
+    first, _, last = decode_json(pa.array(payloads, pa.binary()), KIND).to_pylist()
+    assert (first["b"], last["b"]) == (1, 3)
+
+
 def test_no_payloads_are_no_structs():
     assert decode_json(pa.array([], pa.binary()), KIND).type == KIND
     assert decode_json(pa.array([None, b""], pa.binary()), KIND).to_pylist() == [None, None]
