@@ -289,6 +289,11 @@ class Stream:
         Members may be in any process. Each message reaches one of them, and again another one if that one is closed or dies
         before it commits. In a share, messages are in offset order; between shares there is none. The group begins at `start`, and
         goes on at its cursor, which is named like the group. The other options are those of `consume`.
+
+            with Stream.open("data/orders") as orders:
+                with orders.join_group("report") as member:
+                    for message in member:
+                        member.commit()
         """
         self._check_open()
         return StreamConsumer(
