@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.columns.arrays import load_arrow as load_arrow
     from headgate.columns.decode import BatchColumns as BatchColumns
     from headgate.columns.decode import Record as Record
     from headgate.columns.decode import decode_messages as decode_messages
@@ -50,6 +51,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "arrays": ["load_arrow"],
             "decode": ["BatchColumns", "Record", "decode_messages", "decode_records"],
             "names": [
                 "MAX_HEADER_COLUMNS",
