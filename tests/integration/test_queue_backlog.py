@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from headgate.queues.database import Database, connect
 from headgate.queues.engine import Operation, Publication, Statement, Transaction
 from headgate.queues.sql import backlog
 from headgate.testing import ManualClock
+from tests.patience import PATIENCE
 
 PAGE = 10
 EU = "region = 'EU'"
@@ -119,6 +121,24 @@ def test_another_consumer_continues_after_a_crash(db, time):
     while more := claimed(db):
         found += more
     assert found == [b"%d" % n for n in range(20, 60, 2)]
+
+
+def test_a_waiting_consumer_continues_after_a_crash_without_polling(db, time, monkeypatch):
+    monkeypatch.setattr(backlog, "_LEASE_US", 1_000)
+    fill(db, 5 * PAGE)
+
+    def kill(number: int) -> None:
+        if number == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        subscribe(db, kill)
+    subscription, seen = db.find("early"), SimpleQueue()
+    assert subscription.claim() == []
+    with subscription.consumer(lambda d: seen.put(d.message.payload), mode="notify"):
+        time.advance(timedelta(seconds=1))
+        found = [seen.get(timeout=PATIENCE) for _ in range(5 * PAGE // 2)]
+    assert sorted(map(int, found)) == list(range(0, 5 * PAGE, 2))
 
 
 def test_subscribing_again_after_a_crash_delivers_the_rest_at_once(db):

@@ -423,3 +423,41 @@ def test_the_lock_is_free_when_the_stream_is_closed(tmp_path):
         producer.publish(Message(b"3"))
     with pytest.raises(StreamClosed):
         first.producer()
+
+
+# ---- fields that most messages do without -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [None, "p"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"timestamp": 5},
+        {"key": "k"},
+        {"key": "k" * 200},
+        {"id": "i"},
+        {"filter_value": "f"},
+        {"priority": 3},
+        {"properties": {"user_id": "u"}},
+        {"timestamp": 5, "key": "k", "id": "i", "filter_value": "f", "priority": 3},
+    ],
+    ids=lambda fields: "-".join(fields),
+)
+def test_a_field_that_only_some_messages_have_is_stored_in_every_place(tmp_path, fields, name):
+    plain, special = Message(b"plain"), Message(b"special", **fields)
+    with Stream.create(tmp_path / "s", linger=timedelta(hours=1), chunk_messages=3) as stream:
+        with stream.producer(name) as producer:
+            for message in (plain, plain, special, plain, special, plain, plain, plain, plain):
+                producer.publish(message)
+            producer.publish_many([plain, special])
+            producer.publish_many([special, plain, plain, plain, plain])
+        with Stream.open(tmp_path / "s") as other:
+            found = list(other.consume())
+    assert len(found) == 16
+    for message in found:
+        sent = special if message.payload == b"special" else plain
+        for field in ("key", "id", "filter_value", "priority", "properties"):
+            assert getattr(message, field) == getattr(sent, field), field
+        if sent.timestamp is not None:
+            assert message.timestamp == sent.timestamp
+    assert sum(message.payload == b"special" for message in found) == 4

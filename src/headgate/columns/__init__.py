@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.columns.arrays import OPTIONAL_FIELDS as OPTIONAL_FIELDS
     from headgate.columns.arrays import load_arrow as load_arrow
     from headgate.columns.decode import BatchColumns as BatchColumns
     from headgate.columns.decode import Record as Record
@@ -51,7 +52,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "arrays": ["load_arrow"],
+            "arrays": ["OPTIONAL_FIELDS", "load_arrow"],
             "decode": ["BatchColumns", "Record", "decode_messages", "decode_records"],
             "names": [
                 "MAX_HEADER_COLUMNS",

@@ -20,6 +20,12 @@ from headgate.filters import KIND_OF, Kind
 from headgate.message import HeaderValue, Message, validate
 
 ABSENT: Final = frozenset({NoneType})
+# Fields that most messages do without.
+OPTIONAL_FIELDS: Final = frozenset(
+    {"priority", "timestamp", "id", "filter_value", "key", "properties"}
+)
+# The names that become columns, of the headers of many messages; None for all.
+ChooseNames: TypeAlias = Callable[[Sequence[Mapping[str, HeaderValue]]], Collection[str] | None]
 _RowPositions: TypeAlias = npt.NDArray[np.intp]
 
 _SAMPLE: Final = 256
@@ -54,23 +60,37 @@ class MessageColumns(NamedTuple):
     properties: dict[str, Column]
 
 
-def transpose(messages: Sequence[Message]) -> MessageColumns:
-    """Turn messages into columns."""
+def transpose(
+    messages: Sequence[Message],
+    used: Collection[str] = OPTIONAL_FIELDS,
+    choose: ChooseNames | None = None,
+) -> MessageColumns:
+    """Turn messages into columns.
+
+    `used`: which of the optional fields some message may have; the others are not read. `choose`: which headers become
+    columns, where messages differ in them.
+    """
+    number = len(messages)
+    unused = Column([], ABSENT, number)
     return MessageColumns(
         make_column([m.topic for m in messages]),
-        make_column([m.priority for m in messages]),
-        make_column([m.timestamp for m in messages]),
-        make_column([m.id for m in messages]),
-        make_column([m.filter_value for m in messages]),
-        make_column([m.key for m in messages]),
-        _transpose_valid(messages, "headers"),
-        _transpose_valid(messages, "properties"),
+        make_column([m.priority for m in messages])
+        if "priority" in used
+        else Column([0] * number, frozenset({int}), number),
+        make_column([m.timestamp for m in messages]) if "timestamp" in used else unused,
+        make_column([m.id for m in messages]) if "id" in used else unused,
+        make_column([m.filter_value for m in messages]) if "filter_value" in used else unused,
+        make_column([m.key for m in messages]) if "key" in used else unused,
+        _transpose_valid(messages, "headers", choose),
+        _transpose_valid(messages, "properties") if "properties" in used else {},
     )
 
 
-def _transpose_valid(messages: Sequence[Message], field: str) -> dict[str, Column]:
+def _transpose_valid(
+    messages: Sequence[Message], field: str, choose: ChooseNames | None = None
+) -> dict[str, Column]:
     try:
-        return transpose_headers(list(map(attrgetter(field), messages)))
+        return transpose_headers(list(map(attrgetter(field), messages)), choose=choose)
     except (AttributeError, TypeError):
         for message in messages:  # one of them has headers that are no mapping
             validate(message)
@@ -86,14 +106,16 @@ def make_column(values: list[Any]) -> Column:
 
 
 def transpose_headers(
-    rows: Sequence[Mapping[str, HeaderValue]], only: Collection[str] | None = None
+    rows: Sequence[Mapping[str, HeaderValue]],
+    only: Collection[str] | None = None,
+    choose: ChooseNames | None = None,
 ) -> dict[str, Column]:
     """Make one column for each name, in order of appearance; `only` keeps a hostile batch from making thousands."""
     if not any(rows):
         return {}
     found = _transpose_uniform(rows)
     if found is None:
-        return _transpose_mixed(rows, only)
+        return _transpose_mixed(rows, only if choose is None else choose(rows))
     return {name: make_column(v) for name, v in found.items() if only is None or name in only}
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from headgate.columns.arrays import (
     ABSENT,
     ARRAY_OF,
+    OPTIONAL_FIELDS,
     Column,
     MessageColumns,
     byte_array,
@@ -30,7 +31,7 @@ from headgate.columns.arrays import (
     transpose_headers,
 )
 from headgate.columns.names import SYSTEM_COLUMNS, typed_name
-from headgate.columns.overflow import cap_columns, narrow_headers
+from headgate.columns.overflow import HeaderChoice, cap_columns
 from headgate.columns.validate import validate_transposed
 from headgate.filters import KIND_OF, Scope, View
 from headgate.message import HeaderValue, Message, validate
@@ -136,16 +137,21 @@ def shred_chunk(
     indexed: Collection[str],
     now_us: int,
     check: BatchCheck | None = None,
+    used: Collection[str] = OPTIONAL_FIELDS,
 ) -> Arrays:
-    """Make the columns of a chunk; a message without a timestamp gets `now_us`."""
-    columns = transpose(messages)
+    """Make the columns of a chunk; a message without a timestamp gets `now_us`.
+
+    `used`: which of the optional fields some message may have; the others are not read.
+    """
+    choice = HeaderChoice(indexed)
+    columns = transpose(messages, used, choice.choose if check is None else None)
     if check is not None:
         check(columns, messages)
-    headers, rest = narrow_headers(columns.headers, indexed)
+    headers = choice.narrow(columns.headers)
     arrays = _shred_arrays(columns._replace(headers=headers), messages)
     arrays["timestamp"] = fill_timestamps(arrays.get("timestamp"), len(messages), now_us)
     arrays["payload"] = pa.array(payloads, pa.binary())
-    return cap_columns(order_columns(arrays), rest, indexed)
+    return cap_columns(order_columns(arrays), choice.rest, indexed)
 
 
 def order_columns(arrays: Arrays) -> Arrays:

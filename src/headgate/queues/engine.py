@@ -27,6 +27,8 @@ Rules all engines share:
   that kills its consumers is counted, and its neighbours are not.
 - DELAYED and LEASED deliveries that fall due become READY, or DEAD, at the beginning of the next claim on their queue
   (and by `promote`), never by themselves. Deliveries that another transaction has locked at that moment are skipped.
+- Whatever makes a delivery claimable wakes a consumer that waits: a publish, a nack, a release, a promotion, and what ends
+  the lease of a group's member, an ack or a dead letter.
 - A receipt is (id, token); the receipts of one call belong to different deliveries. The token changes with every claim.
   A receipt is valid as long as its delivery is LEASED with that token, also after the end of the lease until it is
   promoted.
@@ -212,7 +214,7 @@ class Publication:
     @property
     def asks_for_more(self) -> bool:
         """Whether it asks for more than to be delivered."""
-        return (self.ttl_us, self.unique, self.result_us) != (None, None, None)
+        return not (self.ttl_us is None and self.unique is None and self.result_us is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +469,7 @@ class Operations(Protocol):
 
     def next_due(self, queue: QueueInfo) -> Operation[int | None]:
         """Microseconds until a DELAYED or LEASED delivery falls due, 0 if one is due; None if there is none, or if the
-        queue is paused."""
+        queue is paused. Also until others may deliver the rest of a backlog, see sql.backlog."""
         ...
 
     # -- browsing, deleting, requeueing --

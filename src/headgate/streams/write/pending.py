@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TypeAlias, cast
 
+from headgate.columns import OPTIONAL_FIELDS
 from headgate.errors import InvalidMessage
 from headgate.message import Message, validate
 
@@ -44,12 +45,15 @@ class PendingMessages:
         "items",
         "small",
         "taken",
+        "used",
     )
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         """Make a queue that is full at this number of messages, or of bytes of payload."""
         self._max_messages, self._max_bytes = max_messages, max_bytes
         self.items: list[Item] = []  # this list for ever
+        # The optional fields that a message has had so far: noted before it is added, and never taken back.
+        self.used: set[str] = set()
         self.attend_at = 0  # the number that makes it full; 0 while the committer has to be woken
         # Messages that were taken out and may not be stored yet: an interrupted commit does not lose them.
         self.taken: Sequence[Item] | None = None
@@ -73,6 +77,7 @@ class PendingMessages:
 
     def add_many(self, items: Sequence[Item]) -> None:
         """Add messages, and count their payloads."""
+        self.used.update(OPTIONAL_FIELDS)
         self.items.extend(items)
         self._nbytes += _payload_bytes(items)
 

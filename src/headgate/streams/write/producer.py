@@ -13,20 +13,19 @@ from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeGuard, Unpack, cast
 
 from headgate.clock import now_us
-from headgate.columns import shred_chunk, validate_batch, validate_transposed
+from headgate.columns import OPTIONAL_FIELDS, shred_chunk, validate_batch, validate_transposed
 from headgate.errors import InvalidMessage, StreamClosed
 from headgate.message import (
     INT64_MAX,
     INT64_MIN,
     MAX_NAME_BYTES,
     MAX_PRIORITY,
-    HeaderValue,
     Message,
     MessageFields,
     as_message,
     check_many,
-    message_of_fields,
     validate,
+    with_filter_value,
 )
 from headgate.streams.write.batching import (
     MAX_MESSAGE_BYTES,
@@ -101,12 +100,12 @@ class Producer:
             message = self._complete(message, fields)
         # The quick check: whether the message is surely valid. What it does not know, `validate` decides. It is written
         # out here because it runs once a message: a call for each part of it would make publishing a third slower.
-        sound, names, topics = False, self._good_names, self._good_topics
+        sound, names = False, self._good_names
         try:
             if (
-                (message.topic in topics or _learn(message.topic, topics))
+                (message.topic in self._good_topics or _learn(message.topic, self._good_topics))
                 and type(payload := message.payload) is bytes
-                and len(payload) <= MAX_MESSAGE_BYTES
+                and (size := len(payload)) <= MAX_MESSAGE_BYTES
                 and not message.properties
             ):
                 value: Any
@@ -125,25 +124,26 @@ class Producer:
                         break
                 else:
                     sound = (
-                        ((stamp := message.timestamp) is None or _is_int64(stamp))
-                        and ((key := message.key) is None or _is_short_text(key))
-                        and ((id_ := message.id) is None or _is_short_text(id_))
-                        and ((word := message.filter_value) is None or _is_short_text(word))
-                        and ((level := message.priority) is ZERO or _is_priority(level))
-                    )
+                        message.timestamp is None
+                        and message.key is None
+                        and message.id is None
+                        and message.filter_value is None
+                        and message.priority is ZERO
+                    ) or _check_optional_fields(message, self._pending.used)
         except (AttributeError, TypeError):
             sound = False  # `validate` says what is wrong
         if not sound or self._closed or self._writer.troubled:
             self._prepare(message, sound)
+            size = len(message.payload)
         if self.name is not None or publishing_id is not None:
-            return self._publish_marked(message, publishing_id)
+            return self._publish_marked(message, size, publishing_id)
         items = self._items
         items.append(message)
-        if len(items) >= self._pending.attend_at or len(message.payload) > self._small:
+        if len(items) >= self._pending.attend_at or size > self._small:
             self._attend(message)
         return True
 
-    def _publish_marked(self, message: Message, publishing_id: int | None) -> bool:
+    def _publish_marked(self, message: Message, size: int, publishing_id: int | None) -> bool:
         """Accept a valid message under its publishing id, or the next one; False when the id was seen before."""
         name, accepted, items = self.name, self._accepted, self._items
         if name is None:
@@ -158,26 +158,18 @@ class Producer:
                 return False
             accepted[name] = publishing_id
             items.append((name, publishing_id, message))
-        if len(items) >= self._pending.attend_at or len(message.payload) > self._small:
+        if len(items) >= self._pending.attend_at or size > self._small:
             self._attend(message)
         return True
 
     def _complete(self, message: Message | bytes, fields: MessageFields) -> Message:
         """Build the message of a payload; set the filter value that this producer computes, unless there is one."""
-        message = as_message(message, fields)
-        if self._filter_value is None or message.filter_value is not None:
+        if fields or type(message) is not Message:
+            message = as_message(message, fields)
+        compute = self._filter_value
+        if compute is None or message.filter_value is not None:
             return message
-        return message_of_fields(
-            message.payload,
-            message.topic,
-            cast(dict[str, HeaderValue], message.headers),
-            message.priority,
-            message.timestamp,
-            message.id,
-            self._filter_value(message),
-            message.key,
-            cast(dict[str, HeaderValue], message.properties),
-        )
+        return with_filter_value(message, compute(message))
 
     def _prepare(self, message: Message, sound: bool) -> None:
         """Refuse an invalid message; raise what keeps this producer from accepting any."""
@@ -185,6 +177,7 @@ class Producer:
         if not sound:
             validate(message)
             check_sizes([message])
+            self._pending.used.update(OPTIONAL_FIELDS)
         if self._writer.troubled:
             self._writer.retry()
 
@@ -278,6 +271,31 @@ def _learn(text: object, known: set[str]) -> bool:
     if len(known) >= MAX_REMEMBERED:
         known.clear()
     known.add(text)
+    return True
+
+
+def _check_optional_fields(message: Message, used: set[str]) -> bool:
+    """Whether the fields that most messages do without are surely valid; note which of them this one has."""
+    if (stamp := message.timestamp) is not None:
+        if not _is_int64(stamp):
+            return False
+        used.add("timestamp")
+    if (key := message.key) is not None:
+        if not _is_short_text(key):
+            return False
+        used.add("key")
+    if (id_ := message.id) is not None:
+        if not _is_short_text(id_):
+            return False
+        used.add("id")
+    if (word := message.filter_value) is not None:
+        if not _is_short_text(word):
+            return False
+        used.add("filter_value")
+    if (level := message.priority) is not ZERO:
+        if not _is_priority(level):
+            return False
+        used.add("priority")
     return True
 
 

@@ -228,7 +228,12 @@ class Writer:
         return taken[self._log.next_offset - self._taken_at :]
 
     def _prepare(self, messages: Sequence[Message]) -> Iterator[PreparedChunk]:
-        columns = partial(shred_chunk, indexed=self.options.indexed, now_us=self._clock())
+        columns = partial(
+            shred_chunk,
+            indexed=self.options.indexed,
+            now_us=self._clock(),
+            used=frozenset(self.pending.used),
+        )
         return prepare_chunks(messages, self.options, columns)
 
     def append_columns(

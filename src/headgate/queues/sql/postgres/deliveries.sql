@@ -23,10 +23,14 @@ WITH due AS MATERIALIZED (
 SELECT 1 FROM promoted WHERE (SELECT count(*) FROM woken) > 0
 
 -- name: next_due
--- Queue, now: how long to wait. A paused queue has no due time: resuming it wakes its consumers.
-SELECT greatest(visible_at - coalesce($2::bigint, now_us()), 0) FROM delivery
-WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0 AND NOT (SELECT paused FROM queue WHERE id = $1)
-ORDER BY visible_at LIMIT 1
+-- Queue, now: how long to wait, also for the time at which others may continue with a backlog. A paused queue has no due
+-- time: resuming it wakes its consumers.
+SELECT greatest(min(at) - coalesce($2::bigint, now_us()), 0) FROM (
+    (SELECT visible_at AS at FROM delivery WHERE queue = $1 AND state IN (1, 2) AND visible_at >= 0
+     ORDER BY visible_at LIMIT 1)
+    UNION ALL SELECT busy_until FROM backlog WHERE queue = $1) d
+WHERE NOT (SELECT paused FROM queue WHERE id = $1)
+HAVING count(*) > 0
 
 -- name: claim_state
 -- Queue, now: whether it is paused, whether due deliveries must be promoted first, and the version of the catalog.

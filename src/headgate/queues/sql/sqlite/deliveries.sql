@@ -18,10 +18,13 @@ WHERE queue = ?1 AND message IN (
 RETURNING 1
 
 -- name: next_due
--- Queue, now: how long to wait. A paused queue has no due time: resuming it wakes its consumers.
-SELECT max(visible_at - ?2, 0) FROM headgate_delivery
-WHERE queue = ?1 AND state IN (1, 2) AND NOT (SELECT paused FROM headgate_queue WHERE id = ?1)
-ORDER BY visible_at LIMIT 1
+-- Queue, now: how long to wait, also for the time at which others may continue with a backlog. A paused queue has no due
+-- time: resuming it wakes its consumers.
+SELECT max(min(at) - ?2, 0) FROM (
+    SELECT * FROM (
+        SELECT visible_at AS at FROM headgate_delivery WHERE queue = ?1 AND state IN (1, 2) ORDER BY visible_at LIMIT 1)
+    UNION ALL SELECT busy_until FROM headgate_backlog WHERE queue = ?1)
+WHERE NOT (SELECT paused FROM headgate_queue WHERE id = ?1)
 
 -- name: claim_state
 -- Queue, now: whether it is paused, whether due deliveries must be promoted first, and the version of the catalog.
