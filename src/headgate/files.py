@@ -90,6 +90,12 @@ def exchange(one: Path, other: Path) -> None:
         raise OSError(number, f"cannot be exchanged in one step: {os.strerror(number)}", str(one))
 
 
+def require_executable(path: Path) -> None:
+    """Raise PermissionError for a program that cannot be run, as on a file system that is mounted with noexec."""
+    if not os.access(path, os.X_OK):
+        raise PermissionError(errno.EACCES, "programs cannot be run from there", str(path))
+
+
 @contextmanager
 def open_for_reading(path: Path) -> Iterator[int]:
     """Open a file for reading until the block ends."""

@@ -30,6 +30,7 @@ from headgate.errors import (
 from headgate.message import Message
 from headgate.streams.read import async_consumer
 from headgate.streams.read.consumer import StreamConsumer
+from headgate.streams.read.cursors import Cursors
 from headgate.streams.stream import Stream
 from headgate.streams.write import async_producer
 from headgate.streams.write.producer import Producer
@@ -564,16 +565,16 @@ def test_a_named_consumer_goes_on_where_it_committed(tmp_path: Path) -> None:
 def test_a_commit_stores_the_position_of_the_moment_it_was_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, free, commit = threading.Event(), threading.Event(), StreamConsumer.commit
+    begun, free, commit = threading.Event(), threading.Event(), Cursors.commit
 
-    def wait_and_commit(consumer: StreamConsumer, position: int | None = None) -> None:
+    def wait_and_commit(cursors: Cursors, name: str, position: int) -> None:
         begun.set()
         wait_in_thread(free)
-        commit(consumer, position)
+        commit(cursors, name, position)
 
     async def test(stream: AsyncStream) -> None:
         await publish(stream, b"a", b"b")
-        monkeypatch.setattr(StreamConsumer, "commit", wait_and_commit)
+        monkeypatch.setattr(Cursors, "commit", wait_and_commit)
         async with stream.consume(cursor="c") as consumer:
             await anext(consumer)
             committing = asyncio.ensure_future(consumer.commit())

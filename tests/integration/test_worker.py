@@ -9,13 +9,14 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from headgate.queues import Database, Queue, State, connect
 from headgate.worker import Control, LogSettings, WorkAccount, WorkerOptions, processes
-from tests.patience import PATIENCE, wait_until
+from tests import patience
 
 JOBS = """
 import asyncio, os, re, time
@@ -49,6 +50,10 @@ number = 17
 """
 HEADGATE = [sys.executable, "-c", "from headgate.cli import main; main()"]
 
+# Workers are processes that start processes: on a busy machine that takes a while.
+PATIENCE = 4 * patience.PATIENCE
+wait_until = partial(patience.wait_until, seconds=PATIENCE)
+
 each_kind = pytest.mark.parametrize(
     "kind",
     [["jobs:handle"], ["jobs:handle_async"], ["jobs:handle", "--processes", "1"]],
@@ -81,7 +86,7 @@ def work(tmp_path: Path, url: str) -> Iterator[Work]:
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
-        command = [*HEADGATE, "work", *arguments, "--db", url, "--queue", "orders"]
+        command = [*HEADGATE, "work", "--db", url, *arguments, "--queue", "orders"]
         with (tmp_path / "log").open("w") as log:
             process = subprocess.Popen(command, cwd=tmp_path, stderr=log, text=True)
         started.append(process)
@@ -214,13 +219,13 @@ def test_a_process_in_which_no_thread_runs_any_more_is_killed_and_replaced(
     assert states(orders) == [(b"blocks", State.DEAD, 2)]
 
 
-def test_children_end_when_their_parent_is_killed(work, orders, seen):
+def test_children_end_when_their_parent_is_killed(work, orders, seen, tmp_path):
     orders.publish_many([b"a", b"waits"])
     process = work("jobs:handle", "--processes", "2")
     wait_until(lambda: len(seen()) == 2)
     children = {int(line.split()[1]) for line in seen()}
     process.kill()
-    Path(process.args[-3].removeprefix("sqlite:///")).with_name("go").touch()
+    (tmp_path / "go").touch()
     wait_until(lambda: not any(map(is_running, children)))
     assert states(orders) == []
 
@@ -249,6 +254,21 @@ def test_once_ends_with_exit_code_1_when_a_handler_failed(work, kind, orders, lo
     assert work(*kind, "--once", "--retry-first", "1h").wait(PATIENCE) == 1
     assert states(orders) == [(b"fails", State.DELAYED, 1)]
     assert "ValueError: not today" in log()
+
+
+@pytest.mark.postgres
+@each_kind
+def test_a_worker_on_postgresql_handles_what_is_ready(
+    work, kind, postgres_url, postgres_schema, seen
+):
+    url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}schema={postgres_schema}"
+    with connect(url) as db:
+        orders = db.queue("orders", max_attempts=2)
+        orders.publish_many([b"fails", *(b"%d" % at for at in range(20))])
+        process = work(*kind, "--once", "-c", "3", "--retry-first", "1h", "--db", url)
+        assert process.wait(PATIENCE) == 1
+        assert len(seen()) == 21
+        assert states(orders) == [(b"fails", State.DELAYED, 1)]
 
 
 def test_only_messages_that_match_the_filter_are_handled(work, orders, seen):

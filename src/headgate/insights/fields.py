@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.columns import parse_column_name
 from headgate.filters import (
@@ -27,9 +27,11 @@ from headgate.filters import (
     parse,
 )
 from headgate.message import OPAQUE, HeaderValue, Message
-from headgate.queues import Queue
 from headgate.streams import segment_files
 from headgate.streams.read import HeldColumns, held_columns
+
+if TYPE_CHECKING:
+    from headgate.queues import Queue
 
 MOST_PARTS: Final = 256  # hot chunks and sealed segments that are asked
 MOST_MESSAGES: Final = 256  # of a queue

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headgate.clock import now_us
 from headgate.filters import Explanation, depends_on_time, explain, parse
 from headgate.insights.fields import queue_fields, stream_fields, warn_of_fields
-from headgate.queues import Queue
 from headgate.streams import Stream
 from headgate.streams.read import Measurement, measure
+
+if TYPE_CHECKING:
+    from headgate.queues import Queue
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ class Publication:
     @property
     def asks_for_more(self) -> bool:
         """Whether it asks for more than to be delivered."""
-        return (self.ttl_us, self.unique, self.result_us) != (None, None, None)
+        return not (self.ttl_us is None and self.unique is None and self.result_us is None)
 
 
 @dataclass(frozen=True, slots=True)

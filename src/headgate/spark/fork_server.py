@@ -30,6 +30,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypedDict
 
+from headgate.files import require_executable
 from headgate.spark import worker_launcher
 from headgate.spark.worker_launcher import PYTHON_VARIABLE, SERVER_VARIABLE, without_archive
 
@@ -86,6 +87,8 @@ class ForkServer:
 
     def _start(self) -> None:
         path = self._folder / "socket"
+        self.python = write_launcher(self._folder)
+        require_executable(self.python)
         # Bound here, so that a launcher never finds nothing to connect to; made private by its folder.
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(path))
@@ -105,7 +108,6 @@ class ForkServer:
             )
         # A fork of this process may outlive it, and the server must not.
         os.register_at_fork(after_in_child=self._release)
-        self.python = write_launcher(self._folder)
         self.variables = {
             "PYSPARK_PYTHON": str(self.python),
             SERVER_VARIABLE: str(path),

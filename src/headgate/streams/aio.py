@@ -30,7 +30,9 @@ from headgate.filters import FilterLike, as_filter
 from headgate.streams.event_loop import Lane, call_in_thread
 from headgate.streams.options import StreamOptionFields, StreamOptions
 from headgate.streams.read.async_consumer import AsyncStreamConsumer
-from headgate.streams.stream import ConsumeOptions, ScanOptions, Stream
+from headgate.streams.read.consumer import StreamConsumer
+from headgate.streams.read.keywords import ConsumeOptions, GroupOptions, ScanOptions
+from headgate.streams.stream import Stream
 from headgate.streams.upkeep.retention import SegmentInfo
 from headgate.streams.write.async_producer import AsyncProducer
 from headgate.streams.write.producer import FilterValue
@@ -105,8 +107,15 @@ class AsyncStream:
         """
         self._check_open()
         tree = None if filter is None else as_filter(filter)
+        return self._add_consumer(
+            partial(self._stream.consume, tree, follow=follow, **options), follow, timeout
+        )
+
+    def _add_consumer(
+        self, open_consumer: Callable[[], StreamConsumer], follow: bool, timeout: timedelta | None
+    ) -> AsyncStreamConsumer:
         consumer = AsyncStreamConsumer(
-            partial(self._stream.consume, tree, follow=follow, **options),
+            open_consumer,
             self.path,
             self._executor,
             follow=follow,
@@ -115,6 +124,22 @@ class AsyncStream:
         )
         self._open_parts.add(consumer)
         return consumer
+
+    def join_group(
+        self,
+        group: str,
+        filter: FilterLike | None = None,
+        *,
+        follow: bool = False,
+        timeout: timedelta | None = None,
+        **options: Unpack[GroupOptions],
+    ) -> AsyncStreamConsumer:
+        """Return a consumer that shares messages with the other members of the group, as `Stream.join_group`."""
+        self._check_open()
+        tree = None if filter is None else as_filter(filter)
+        return self._add_consumer(
+            partial(self._stream.join_group, group, tree, follow=follow, **options), follow, timeout
+        )
 
     async def append(self, table: TableLike) -> int:
         """Append a table, as `Stream.append`: of Arrow, Polars, pandas or DuckDB."""

@@ -43,6 +43,7 @@ SUPER_FILE: Final = "super.json"  # of a super stream; its partitions have their
 LOCK_FILE: Final = "lock"
 CURSORS_FILE: Final = "cursors.db"
 INBOX: Final = "inbox"
+MEMBERS: Final = "members"  # of consumer groups: a locked file for each that lives
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".idx"
 SEALED_SUFFIX: Final = ".arrow"

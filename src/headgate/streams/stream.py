@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Lock, RLock
 from types import TracebackType
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from headgate.checks import check_count, check_function, check_span
 from headgate.clock import now_us
-from headgate.columns import TableLike, read_table, split_table
+from headgate.columns import TableLike, load_arrow, read_table, split_table
 from headgate.errors import (
     StreamClosed,
     StreamError,
@@ -24,8 +23,8 @@ from headgate.errors import (
 )
 from headgate.filters import FilterLike
 from headgate.forks import call_in_child
-from headgate.streams.cold.manifest import delete_all_cold
-from headgate.streams.format import INBOX, LOCK_FILE, OPTIONS_FILE
+from headgate.streams.directory import delete_files, refuse_foreign
+from headgate.streams.format import INBOX, OPTIONS_FILE
 from headgate.streams.options import (
     StreamOptionFields,
     StreamOptions,
@@ -36,8 +35,8 @@ from headgate.streams.options import (
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.consumer import PostFilter, StreamConsumer
 from headgate.streams.read.cursors import Cursors
-from headgate.streams.read.entry_filters import EntryFilter, EntryFilters, resolve_entry_filters
-from headgate.streams.read.query import make_query
+from headgate.streams.read.entry_filters import EntryFilters, resolve_entry_filters
+from headgate.streams.read.query import StreamQuery, make_query
 from headgate.streams.read.scan import OnCorrupt, Scan, check_on_corrupt
 from headgate.streams.read.start import (
     OnLost,
@@ -47,7 +46,6 @@ from headgate.streams.read.start import (
     resolve_position,
     resolve_start,
 )
-from headgate.streams.record import COPY_SUFFIX
 from headgate.streams.upkeep.retention import SegmentInfo, delete_expired, seal_segments
 from headgate.streams.write.committer import Committer, close_at_exit
 from headgate.streams.write.inbox import adopt, deposits, write_deposit, write_reference
@@ -56,31 +54,6 @@ from headgate.streams.write.producer import FilterValue, Producer
 from headgate.streams.write.publishing_ids import check_producer_name, check_publishing_id
 from headgate.streams.write.staged import StagedFile
 from headgate.streams.write.writer import Writer, write_errors
-
-
-class ReadOptions(TypedDict, total=False):
-    """Keywords that `consume` and `scan` share."""
-
-    start: Start
-    filter_values: Iterable[str] | None
-    match_unfiltered: bool
-    entry_filter: EntryFilters
-    on_corrupt: OnCorrupt
-    on_lost: OnLost
-
-
-class ConsumeOptions(ReadOptions, total=False):
-    """Keywords of `consume`, without `follow` and `timeout`."""
-
-    post_filter: PostFilter | None
-    cursor: str | None
-
-
-class ScanOptions(ReadOptions, total=False):
-    """Keywords of `scan`."""
-
-    end: int | None
-    columns: Sequence[str] | None
 
 
 class Stream:
@@ -112,6 +85,7 @@ class Stream:
         self._producers: set[Producer] = set()
         self._appending = 0  # calls of `append` that are running
         self._closed = False
+        load_arrow()  # now, and not while the first message waits
         call_in_child(self, Stream._leave_writer_to_parent)
 
     @classmethod
@@ -120,7 +94,7 @@ class Stream:
         directory, options = Path(path), change_options(StreamOptions(), fields)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            _refuse_foreign(directory)
+            refuse_foreign(directory)
             with WriterLock(directory, "create"):
                 if (directory / OPTIONS_FILE).exists():
                     raise StreamExists(f"there is a stream in {directory} already; open it")
@@ -283,15 +257,9 @@ class Stream:
         position the stream does not have (`read.start`).
         """
         self._check_open()
-        query = make_query(
-            filter,
-            filter_values=filter_values,
-            match_unfiltered=match_unfiltered,
-            entry_filter=self._entry_filters(entry_filter),
-        )
         return StreamConsumer(
             self.path,
-            query,
+            self._query(filter, filter_values, match_unfiltered, entry_filter),
             start=start,
             follow=follow,
             timeout=timeout,
@@ -300,6 +268,41 @@ class Stream:
             sealed=self._sealed,
             on_corrupt=on_corrupt,
             on_lost=on_lost,
+        )
+
+    def join_group(
+        self,
+        group: str,
+        filter: FilterLike | None = None,
+        *,
+        start: Start = "first",
+        follow: bool = False,
+        timeout: timedelta | None = None,
+        filter_values: Iterable[str] | None = None,
+        match_unfiltered: bool = False,
+        post_filter: PostFilter | None = None,
+        entry_filter: EntryFilters = None,
+        on_corrupt: OnCorrupt = "error",
+        on_lost: OnLost = "error",
+    ) -> StreamConsumer:
+        """Return a consumer that shares the messages the filter selects with the other members of the group.
+
+        Members may be in any process. Each message reaches one of them, and again another one if that one is closed or dies
+        before it commits. In a share, messages are in offset order; between shares there is none. The group begins at `start`, and
+        goes on at its cursor, which is named like the group. The other options are those of `consume`.
+        """
+        self._check_open()
+        return StreamConsumer(
+            self.path,
+            self._query(filter, filter_values, match_unfiltered, entry_filter),
+            start=start,
+            follow=follow,
+            timeout=timeout,
+            post_filter=post_filter,
+            sealed=self._sealed,
+            on_corrupt=on_corrupt,
+            on_lost=on_lost,
+            group=group,
         )
 
     def scan(
@@ -330,13 +333,7 @@ class Stream:
         check_on_lost(on_lost)
         if end is not None:
             check_count("end", end, StreamOptionsError)
-        query = make_query(
-            filter,
-            filter_values=filter_values,
-            match_unfiltered=match_unfiltered,
-            entry_filter=self._entry_filters(entry_filter),
-            columns=columns,
-        )
+        query = self._query(filter, filter_values, match_unfiltered, entry_filter, columns)
         catalog = SegmentCatalog(self.path, self._sealed)
         until = catalog.next_offset()
         first = resolve_start(start, catalog, now_us)
@@ -346,10 +343,23 @@ class Stream:
         until = until if end is None else min(end, until)
         return Scan(catalog, query, first, until, on_corrupt=on_corrupt)
 
-    def _entry_filters(self, of_reader: EntryFilters) -> tuple[EntryFilter, ...]:
-        """Return the entry filters of the stream, then those of the reader."""
+    def _query(
+        self,
+        filter: FilterLike | None,
+        filter_values: Iterable[str] | None,
+        match_unfiltered: bool,
+        entry_filter: EntryFilters,
+        columns: Sequence[str] | None = None,
+    ) -> StreamQuery:
+        """Return what a reader asks; the entry filters of the stream decide before those of the reader."""
         of_stream = resolve_entry_filters(self.options.entry_filters)
-        return (*of_stream, *resolve_entry_filters(of_reader))
+        return make_query(
+            filter,
+            filter_values=filter_values,
+            match_unfiltered=match_unfiltered,
+            entry_filter=(*of_stream, *resolve_entry_filters(entry_filter)),
+            columns=columns,
+        )
 
     def cursors(self) -> Cursors:
         """Return the cursors of named consumers."""
@@ -472,20 +482,3 @@ class Stream:
 def _first_offset_now(catalog: SegmentCatalog) -> int:
     catalog.relist()
     return catalog.first_offset()
-
-
-def delete_files(directory: Path) -> None:
-    """Delete a stream, or what an interrupted deletion left of it. Needs the lock."""
-    delete_all_cold(directory)
-    (directory / OPTIONS_FILE).unlink(missing_ok=True)
-    shutil.rmtree(directory)
-
-
-def _refuse_foreign(directory: Path) -> None:
-    """Refuse a directory that holds other files, or the rest of a deleted stream."""
-    ours = {INBOX, LOCK_FILE, OPTIONS_FILE + COPY_SUFFIX}  # what an interrupted `create` leaves
-    found = {path.name for path in directory.iterdir() if not path.name.startswith(".")} - ours
-    if found and OPTIONS_FILE not in found:
-        raise StreamExists(
-            f"{directory} is not empty: it holds {min(found)}; choose another directory"
-        )

@@ -25,6 +25,7 @@ from headgate.errors import (
 )
 from headgate.filters import FilterLike
 from headgate.message import Message, MessageFields, as_message, check_many
+from headgate.streams.directory import delete_files
 from headgate.streams.format import (
     FORMAT_VERSION,
     LOCK_FILE,
@@ -40,6 +41,7 @@ from headgate.streams.options import (
     save_options,
 )
 from headgate.streams.partitions import partition_of
+from headgate.streams.read.keywords import ConsumeOptions, GroupOptions, ScanOptions
 from headgate.streams.read.partitioned import (
     SuperConsumer,
     SuperCursors,
@@ -47,7 +49,7 @@ from headgate.streams.read.partitioned import (
     close_all,
 )
 from headgate.streams.record import copy_of, mend_record, read_record, write_record
-from headgate.streams.stream import ConsumeOptions, ScanOptions, Stream, delete_files
+from headgate.streams.stream import Stream
 from headgate.streams.upkeep.retention import SegmentInfo
 from headgate.streams.write.batching import check_sizes
 from headgate.streams.write.lock import WriterLock
@@ -159,6 +161,24 @@ class SuperStream:
     ) -> SuperConsumer:
         """Return a consumer of all partitions, in offset order within each; the options are those of `Stream.consume`."""
         consumers = [s.consume(filter, follow=follow, **options) for s in self.partitions]
+        return SuperConsumer(consumers, [s.path for s in self.partitions], follow, timeout)
+
+    def join_group(
+        self,
+        group: str,
+        filter: FilterLike | None = None,
+        *,
+        follow: bool = False,
+        timeout: timedelta | None = None,
+        **options: Unpack[GroupOptions],
+    ) -> SuperConsumer:
+        """Return a consumer that shares all partitions with the other members of the group, as `Stream.join_group`."""
+        with ExitStack() as undo:  # leave the group again when a partition cannot be read
+            consumers = [
+                undo.enter_context(s.join_group(group, filter, follow=follow, **options))
+                for s in self.partitions
+            ]
+            undo.pop_all()
         return SuperConsumer(consumers, [s.path for s in self.partitions], follow, timeout)
 
     def scan(self, filter: FilterLike | None = None, **options: Unpack[ScanOptions]) -> SuperScan:

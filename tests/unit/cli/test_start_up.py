@@ -30,7 +30,8 @@ sys.exit(code)
         (["route", "--help"], HEAVY),
         (["stream", "info", "s"], {"pandas", "psycopg", "pyspark"}),
         (["stream", "scan", "s"], {"pandas", "psycopg", "pyspark"}),
-        (["explain", "a = 1"], {"pandas", "psycopg", "pyspark"}),
+        (["explain", "a = 1"], {"pandas", "psycopg", "pyspark", "headgate.queues.queue"}),
+        (["stream", "scan", "s", "--filter", "a = 1"], {"pyspark", "headgate.queues.queue"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

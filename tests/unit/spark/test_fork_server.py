@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -268,6 +269,17 @@ def test_a_server_that_cannot_be_started_leaves_nothing_behind(
     with pytest.raises(OSError, match="too long"):
         ForkServer()
     assert list(deep.iterdir()) == []
+
+
+def test_where_programs_cannot_be_run_there_is_no_server_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a directory for temporary files that is mounted with noexec."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(PermissionError):
+        ForkServer()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_the_archive_of_pyspark_is_left_out_of_the_path() -> None:

@@ -13,11 +13,13 @@ import pytest
 from headgate.errors import JavaNotFound, SettingsError
 from headgate.spark.java import (
     ARCHIVE,
+    KEPT_ARCHIVES,
     UNWANTED_FLAG,
     Java,
     archiving_script,
     cache_directory,
     choose,
+    discard_archive,
     install_launcher,
     java_setting,
     launcher_name,
@@ -201,6 +203,7 @@ def test_without_a_writable_cache_the_launcher_goes_to_a_temporary_folder(
     assert not any(argument.startswith("-XX") for argument in arguments_seen(home, *SUBMIT))
 
 
+BOOT = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
 SUBMIT = ["-cp", "jars", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
 
 
@@ -208,7 +211,8 @@ def test_the_first_jvm_of_spark_writes_the_archive_that_the_next_ones_use(tmp_pa
     home = install_launcher(echoing_java, tmp_path / "cache")
     archive = home / ARCHIVE
     [writes, *_] = arguments_seen(home, *SUBMIT)
-    assert re.fullmatch(rf"-XX:ArchiveClassesAtExit={re.escape(str(archive))}\.\d+", writes)
+    named = rf"-XX:ArchiveClassesAtExit={re.escape(str(archive))}\.{BOOT}\.\d+"
+    assert re.fullmatch(named, writes)
     Path(writes.partition("=")[2]).write_bytes(b"classes")
     [uses, *rest] = arguments_seen(home, *SUBMIT)
     assert uses == f"-XX:SharedArchiveFile={archive}"
@@ -218,7 +222,7 @@ def test_the_first_jvm_of_spark_writes_the_archive_that_the_next_ones_use(tmp_pa
 
 def test_an_archive_that_is_being_written_is_left_alone(tmp_path, echoing_java):
     home = install_launcher(echoing_java, tmp_path / "cache")
-    (home / f"{ARCHIVE}.{os.getpid()}").write_bytes(b"\0\0\0\0half")
+    (home / f"{ARCHIVE}.{BOOT}.{os.getpid()}").write_bytes(b"\0\0\0\0half")
     assert arguments_seen(home, *SUBMIT) == SUBMIT
 
 
@@ -226,11 +230,50 @@ def test_an_archive_whose_writer_was_killed_is_written_again(tmp_path, echoing_j
     home = install_launcher(echoing_java, tmp_path / "cache")
     ended = subprocess.Popen(["true"])
     ended.wait()
-    half = home / f"{ARCHIVE}.{ended.pid}"
+    half = home / f"{ARCHIVE}.{BOOT}.{ended.pid}"
     half.write_bytes(b"\0\0\0\0classes")
     assert arguments_seen(home, *SUBMIT)[0].startswith("-XX:ArchiveClassesAtExit=")
     assert not half.exists()
     assert not (home / ARCHIVE).exists()
+
+
+def test_an_archive_from_before_a_restart_of_the_machine_is_not_used(tmp_path, echoing_java):
+    """It was not synced: blocks may be missing, and a JVM that maps it would crash."""
+    home = install_launcher(echoing_java, tmp_path / "cache")
+    for name in ("0000abcd.4711", "4711"):
+        (home / f"{ARCHIVE}.{name}").write_bytes(b"classes")
+    assert arguments_seen(home, *SUBMIT)[0].startswith("-XX:ArchiveClassesAtExit=")
+    assert [path.name for path in home.iterdir()] == ["bin"]
+
+
+def test_of_many_archives_those_that_were_used_last_are_kept(tmp_path, echoing_java):
+    homes = [
+        install_launcher(echoing_java, tmp_path / "cache", f"spark {n}")
+        for n in range(KEPT_ARCHIVES + 3)
+    ]
+    for used, home in enumerate(homes, 1_000_000):
+        (home / ARCHIVE).write_bytes(b"classes")
+        os.utime(home / ARCHIVE, (used, used))
+    remove_old_archives(tmp_path / "cache", 1_000_100)
+    assert [home for home in homes if (home / ARCHIVE).exists()] == homes[3:]
+    for home in homes:  # a program that is running may start another JVM
+        assert arguments_seen(home, "-version") == ["-version"]
+
+
+def test_where_programs_cannot_be_run_java_itself_is_used(tmp_path, echoing_java, monkeypatch):
+    """As in directories that are mounted with noexec."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    cached = install_launcher(echoing_java, tmp_path / "cache")
+    monkeypatch.setattr(os, "access", lambda path, mode: cached not in Path(path).parents)
+    assert install_launcher(echoing_java, tmp_path / "cache").parent == tmp_path
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert install_launcher(echoing_java, tmp_path / "cache") == echoing_java.home
+
+
+def test_an_archive_that_java_does_not_start_from_is_deleted_once(tmp_path):
+    (tmp_path / ARCHIVE).write_bytes(b"damaged")
+    assert discard_archive(tmp_path)
+    assert not discard_archive(tmp_path)
 
 
 def test_options_about_archives_of_the_user_stand_alone(tmp_path, echoing_java):

@@ -151,3 +151,43 @@ def test_a_tail_lists_nothing_and_reads_only_what_was_appended(
             assert stream.next_offset == 201 + i
         assert listings.count == 0
         assert sum(read) == 2 * 10 * width  # the consumer and the stream, each once
+
+
+def test_a_listing_ends_while_segments_are_begun_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, count = module.segment_files, 0
+
+    def begin_another(*arguments: object) -> object:
+        nonlocal count
+        assert count < 10, "it never ends"
+        found = real(*arguments)  # type: ignore[arg-type]
+        count += 1
+        log_path(tmp_path, 10 * count).touch()
+        return found
+
+    log_path(tmp_path, 0).touch()
+    monkeypatch.setattr(module, "segment_files", begin_another)
+    assert firsts(tmp_path) == [0, 10]
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_first_segment_that_a_listing_missed_is_dropped_only_if_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool
+) -> None:
+    real, count = module.segment_files, 0
+
+    def miss_it(*arguments: object) -> object:
+        nonlocal count
+        count += 1
+        found = real(*arguments)  # type: ignore[arg-type]
+        if count == 1:
+            log_path(tmp_path, 0).unlink()
+            if not dropped:
+                sealed_path(tmp_path, 0).touch()
+        return found[1:] if count == 2 and not dropped else found
+
+    for first in (0, 10, 20):
+        log_path(tmp_path, first).touch()
+    monkeypatch.setattr(module, "segment_files", miss_it)
+    assert firsts(tmp_path) == ([10, 20] if dropped else [0, 10, 20])

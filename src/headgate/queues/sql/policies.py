@@ -42,8 +42,14 @@ class PolicyPublisher:
     def publish(
         self, queue: QueueInfo | None, publications: Sequence[Publication]
     ) -> Operation[list[int]]:
-        if not any(each.asks_for_more for each in publications):
-            return (yield from self._publisher.publish(queue, publications))
+        for each in publications:
+            if each.asks_for_more:
+                return self._publish_more(queue, publications)
+        return self._publisher.publish(queue, publications)
+
+    def _publish_more(
+        self, queue: QueueInfo | None, publications: Sequence[Publication]
+    ) -> Operation[list[int]]:
         if any(each.ttl_us is not None for each in publications):
             yield from self._begin_to_expire(queue)
         ids: list[int] = yield Transaction(

@@ -221,7 +221,8 @@ class SqliteClaimer:
         self._candidates, self._leases, self._scans = candidates, leases, scans
         self._settlement, self._acks = settlement, acks
         self._claim_state = dialect.text("claim_state")
-        self._texts_of_one: dict[tuple[ClaimPlan, bool], str] = {}
+        self._ack_for_claim = dialect.text("ack_for_claim")
+        self._texts_of_one: dict[ClaimPlan, str] = {}
 
     def claim(
         self,
@@ -276,19 +277,15 @@ class SqliteClaimer:
     def _claim_one(
         self, search: Search, request: ClaimRequest, version: int, acks: Sequence[Receipt]
     ) -> Operation[_Round | None]:
-        """Claim one message, and ack one if given, by one call of SQLite; `promoted` is 1 if it must be tried again."""
+        """Claim one message after one ack or none, with few calls of SQLite; `promoted` is 1 if it must be tried again."""
         queue, now = search.queue, self._dialect.now_us()
         candidates = (queue.id, 1, *search.plan.selects[0][1])
         params = (queue.id, now, *candidates, *candidates, now, request.lease_us, version)
-        if acks:
-            params = (queue.id, *acks[0], version, *params)
-        statement = Statement(self._text_of_one(search.plan, bool(acks)), params)
-        try:
-            [(acked, current, due), *rows] = yield Transaction(
-                claim_mode(acks), lambda: _ask(statement)
-            )
-        except Undecodable:  # nothing was changed
-            return _Round([], 1, [])
+        claim = Statement(self._text_of_one(search.plan), params)
+        body = partial(
+            self._ack_and_claim_one, claim, (queue.id, *acks[0], version) if acks else None
+        )
+        acked, [(current, due), *rows] = yield Transaction(claim_mode(acks), body)
         if current != version:
             return None
         outcomes = [Outcome.DONE] * len(acks)
@@ -302,18 +299,29 @@ class SqliteClaimer:
             buried = self._leases.bury_undecodable(queue, [rows[0][0]])
             return _Round((yield from buried), 1, outcomes)
 
-    def _text_of_one(self, plan: ClaimPlan, acks: bool) -> str:
-        """The statements of a claim of one message by this plan, after an ack or without one."""
-        text = self._texts_of_one.get((plan, acks))
+    def _ack_and_claim_one(
+        self, claim: Statement, ack: tuple[SqlValue, ...] | None
+    ) -> Operation[tuple[int, Rows]]:
+        """Whether a message was acked, and the rows of the claim; of one that cannot be read, that it must be tried again."""
+        acked = 0
+        if ack is not None:
+            [(acked,)] = yield Statement(self._ack_for_claim, ack)
+        try:
+            return acked, (yield claim)
+        except Undecodable:  # it was not leased
+            [(version,)] = yield self._dialect.statement("catalog_version")
+            return acked, [(version, 1)]
+
+    def _text_of_one(self, plan: ClaimPlan) -> str:
+        """The statements of a claim of one message by this plan."""
+        text = self._texts_of_one.get(plan)
         if text is None:
             candidates, params = plan.selects[0]
             names = enumerate(("now", "lease", "version"), FIRST_GAP + len(params))
             gaps = {name: self._dialect.placeholder(number) for number, name in names}
             gaps |= {"candidates": candidates, "columns": columns_of("m")}
             text = self._dialect.text("claim_one", **gaps)
-            if acks:
-                text = f"{self._dialect.text('ack_for_claim')};\n{text}"
-            keep(self._texts_of_one, (plan, acks), text)
+            keep(self._texts_of_one, plan, text)
         return text
 
     def _claim_in_transaction(
@@ -345,12 +353,6 @@ def _is_plain(search: Search) -> bool:
     queue, plan = search.queue, search.plan
     is_exact = len(plan.conditions) == 1 and plan.conditions[0].residual is None
     return is_exact and not (search.skip or queue.paused or queue.options.archive)
-
-
-def _ask(statement: Statement) -> Operation[Rows]:
-    """Run one statement, for the body of a transaction."""
-    rows: Rows = yield statement
-    return rows
 
 
 # ---- ack -----------------------------------------------------------------------------------------------

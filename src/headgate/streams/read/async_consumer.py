@@ -150,8 +150,7 @@ class AsyncStreamConsumer(AsyncIterator[Message]):
 
     async def commit(self) -> None:
         """Store `position` under the consumer's cursor: everything before it is done."""
-        consumer = self._require_open()
-        await self._committing.run(partial(consumer.commit, consumer.position))
+        await self._committing.run(self._require_open().prepare_commit())
 
     async def seek(self, start: Start) -> None:
         """Go on at another place, given as `start` of `consume`; the next `commit` stores it."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from operator import length_hint
 from pathlib import Path
 from threading import RLock
@@ -29,10 +30,12 @@ from headgate.clock import now_us
 from headgate.columns import Record, decode_records
 from headgate.errors import StreamClosed, StreamCorrupt, StreamOptionsError
 from headgate.file_watch import Watch
+from headgate.filters import to_text
 from headgate.message import Message
 from headgate.streams.format import INDEX_SUFFIX, SEALED_SUFFIX
 from headgate.streams.read.catalog import SealedSegments, SegmentCatalog
 from headgate.streams.read.cursors import Cursors
+from headgate.streams.read.group import GroupMember, Share, next_share
 from headgate.streams.read.plan import ScanStats
 from headgate.streams.read.query import StreamQuery
 from headgate.streams.read.scan import OnCorrupt, Scan, check_on_corrupt
@@ -80,8 +83,9 @@ class StreamConsumer(Iterator[Message]):
         clock: Callable[[], int] = now_us,
         on_corrupt: OnCorrupt = "error",
         on_lost: OnLost = "error",
+        group: str | None = None,
     ) -> None:
-        """Use `Stream.consume`. `timeout`: stop following after so long without a message."""
+        """Use `Stream.consume` or `Stream.join_group`. `timeout`: stop following after so long without a message."""
         check_on_corrupt(on_corrupt)
         check_on_lost(on_lost)
         check_flag("follow", follow, StreamOptionsError)
@@ -96,15 +100,25 @@ class StreamConsumer(Iterator[Message]):
         self._follow = follow
         self._tail = Tail(directory, follow=follow, timeout=timeout)
         self._catalog = SegmentCatalog(directory, sealed)
-        self._name = f"{directory}: " + ("the reader" if cursor is None else f"cursor {cursor!r}")
+        named = f"cursor {cursor!r}" if group is None else f"group {group!r}"
+        self._name = f"{directory}: " + ("the reader" if cursor is group is None else named)
         self._last: Record | None = None  # returned last
         # The offset before which every match was returned.
-        self._passed = self._first_position(start)
+        self._passed = self._first_position(start, cursor if group is None else group)
         self._buffer: Iterator[Record] = iter(())
         self._decoded: pa.RecordBatch | None = None  # what the buffer was made of
         self._rest: pa.RecordBatch | None = None  # was read, and is not decoded yet
         self._last_in_batch: int | None = None  # the last offset that was returned in a batch
-        self._scan: Scan | None = self._scan_until(self._catalog.next_offset())
+        self._scan: Scan | None = None
+        end = self._catalog.next_offset()
+        self._until = None if follow else end
+        self._share: Share | None = None  # that is being read
+        self._group: GroupMember | None = None
+        if group is None:
+            self._scan = self._scan_until(end)
+        else:
+            filter = to_text(query.filter.tree)
+            self._group = GroupMember(directory, group, filter, clock, self._passed)
 
     @property
     def position(self) -> int:
@@ -119,8 +133,8 @@ class StreamConsumer(Iterator[Message]):
             return self._last_in_batch
         return max(self._last.offset, self._last_in_batch or 0)
 
-    def _first_position(self, start: Start) -> int:
-        stored = None if self._cursor is None else self._cursors.get(self._cursor)
+    def _first_position(self, start: Start, name: str | None) -> int:
+        stored = None if name is None else self._cursors.get(name)
         if stored is not None:
             return self._resolve(stored.position)
         position = resolve_start(start, self._catalog, self._clock)
@@ -213,10 +227,13 @@ class StreamConsumer(Iterator[Message]):
             if self._rest is None:
                 self._passed = max(self.position, self._scan.position)
                 self._scan = None
+                self._end_share()
         return self._rest is not None
 
     def _find_more(self) -> bool:
         """Begin a scan of what was published since the last one; False when nothing was."""
+        if self._group is not None:
+            return self._take_share(self._group)
         if not self._follow:
             return False
         position = self.position
@@ -229,6 +246,30 @@ class StreamConsumer(Iterator[Message]):
             return False
         self._scan = self._scan_until(end)
         return True
+
+    # ---- groups --------------------------------------------------------------------------------------
+
+    def _take_share(self, group: GroupMember) -> bool:
+        """Begin a scan of the next share of the group; False when there is none."""
+        share = group.take(self._choose_share)
+        if share is None:
+            return False
+        self._passed, self._last, self._last_in_batch = share.position, None, None
+        self._share = (
+            share  # after that: a commit must not count the position of one share in another
+        )
+        self._scan = self._scan_until(share.high)
+        return True
+
+    def _choose_share(self, frontier: int) -> tuple[int, int] | None:
+        return next_share(self._catalog, self._resolve(frontier), self._until)
+
+    def _end_share(self) -> None:
+        """End a share of which everything that was returned is committed already."""
+        if self._group is None or self._share is None:
+            return
+        if self.offset is None or self._share.position > self.offset:
+            self._group.skip(self._share)
 
     # ---- batches -------------------------------------------------------------------------------------
 
@@ -289,15 +330,27 @@ class StreamConsumer(Iterator[Message]):
 
     def commit(self, position: int | None = None) -> None:
         """Store a position, by default the current one, under the consumer's cursor: everything before it is done."""
+        self.prepare_commit(position)()
+
+    def prepare_commit(self, position: int | None = None) -> Callable[[], None]:
+        """Return a function that commits what is done by now, whatever is read before it is called."""
+        position = self.position if position is None else position
+        if self._group is not None:
+            return partial(self._group.commit, self._group.done_until(self._share, position))
         if self._cursor is None:
             raise StreamOptionsError('only a consumer with a name can commit: consume(cursor="…")')
-        self._cursors.commit(self._cursor, self.position if position is None else position)
+        return partial(self._cursors.commit, self._cursor, position)
 
     def seek(self, start: Start) -> None:
         """Go on at another place, given as `start` of `consume`; the next `commit` stores it. For the consuming thread."""
         with self._running:
             if self._closed:
                 raise StreamClosed(f"{self._name} was closed")
+            if self._group is not None:
+                raise StreamOptionsError(
+                    f"{self._name}: a member reads what the group gives it, and cannot seek; "
+                    "delete the cursor, and join the group with another start"
+                )
             position = resolve_start(start, self._catalog, self._clock)
             self._passed = self._resolve(position) if names_offset(start) else position
             self._buffer, self._decoded, self._rest = iter(()), None, None
@@ -305,8 +358,9 @@ class StreamConsumer(Iterator[Message]):
             self._scan = self._scan_until(self._catalog.next_offset())
 
     def lag(self) -> int:
-        """Return how many messages, matching or not, are ahead of the position."""
-        return max(self._catalog.next_offset() - self.position, 0)
+        """Return how many messages, matching or not, are ahead of the position, or not yet done by the group."""
+        position = self.position if self._group is None else self._group.done
+        return max(self._catalog.next_offset() - position, 0)
 
     # ---- closing -------------------------------------------------------------------------------------
 
@@ -318,6 +372,8 @@ class StreamConsumer(Iterator[Message]):
             self._buffer, self._rest = iter(()), None
             self._tail.close()
             self._cursors.close()
+            if self._group is not None:
+                self._group.close()
 
     def __enter__(self) -> StreamConsumer:
         return self

@@ -24,6 +24,19 @@ CREATE TABLE IF NOT EXISTS cursor (
   name     TEXT PRIMARY KEY,
   position INTEGER NOT NULL,
   updated  INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS member (
+  token    TEXT PRIMARY KEY,
+  cursor   TEXT NOT NULL,
+  filter   TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS share (
+  cursor   TEXT NOT NULL,
+  low      INTEGER NOT NULL,
+  high     INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  member   TEXT,
+  PRIMARY KEY (cursor, low)
 ) WITHOUT ROWID
 """
 _GET: Final = "SELECT name, position, updated FROM cursor WHERE name = ?"
@@ -33,6 +46,10 @@ INSERT INTO cursor (name, position, updated) VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET position = excluded.position, updated = excluded.updated
 """
 _DELETE: Final = "DELETE FROM cursor WHERE name = ?"
+_MEMBER: Final = (
+    "SELECT 1 FROM member WHERE cursor = ?1 UNION SELECT 1 FROM share WHERE cursor = ?1"
+)
+_DELETE_SHARES: Final = "DELETE FROM share WHERE cursor = ?"
 
 
 class Cursor(NamedTuple):
@@ -55,7 +72,7 @@ class Cursors:
 
     def get(self, name: str) -> Cursor | None:
         """Return the cursor of this name; None when there is none."""
-        cursors = list(self._read(_GET, (_check_name(name),)))
+        cursors = list(self._read(_GET, (check_cursor_name(name),)))
         return cursors[0] if cursors else None
 
     def list(self) -> list[Cursor]:
@@ -67,7 +84,9 @@ class Cursors:
         if type(position) is not int or position < 0:
             raise StreamOptionsError(f"cursor {name!r}: {position!r} is not an offset")
         with self._translate_errors():
-            self._open().execute(_PUT, (_check_name(name), position, self._clock()))
+            connection = self._open()
+            self._refuse_group(connection, name)
+            connection.execute(_PUT, (check_cursor_name(name), position, self._clock()))
 
     def delete(self, name: str) -> bool:
         """Delete a cursor; False when there was none."""
@@ -75,8 +94,31 @@ class Cursors:
             return False
         with self._translate_errors():
             connection = self._open()
-            connection.execute(_DELETE, (_check_name(name),))
+            connection.execute(_DELETE_SHARES, (check_cursor_name(name),))
+            connection.execute(_DELETE, (name,))
             return connection.changes() > 0
+
+    def _refuse_group(self, connection: apsw.Connection, name: str) -> None:
+        if connection.execute(_MEMBER, (name,)).fetchall():
+            raise StreamError(
+                f"cursor {name!r} is that of a consumer group, which moves it: read with join_group({name!r}), or close its "
+                "members and delete the cursor first"
+            )
+
+    @contextmanager
+    def transaction(self, *, durable: bool) -> Iterator[apsw.Connection]:
+        """Run statements as one; `durable`: they are on disk when it has ended, with all before them."""
+        with self._translate_errors():
+            connection = self._open()
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA synchronous = FULL")
 
     def close(self) -> None:
         if self._connection is not None:
@@ -114,7 +156,8 @@ class Cursors:
             raise StreamError(f"cannot use the cursors in {self._path}: {problem}") from problem
 
 
-def _check_name(name: str) -> str:
+def check_cursor_name(name: str) -> str:
+    """Refuse a name that no cursor can have."""
     if (
         not isinstance(name, str)
         or not name

@@ -197,7 +197,7 @@ class SuperConsumer(Iterator[Message]):
         for i, consumer in enumerate(self.consumers):
             position = consumer.position
             if position != self._committed[i]:
-                consumer.commit(position)
+                consumer.commit()
                 self._committed[i] = position
 
     def seek(self, start: Start, *, partition: int | None = None) -> None:

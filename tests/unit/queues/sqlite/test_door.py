@@ -88,6 +88,18 @@ def test_an_undecodable_message_becomes_a_dead_letter_and_the_others_are_claimed
     assert "becomes a dead letter" in caplog.text
 
 
+@pytest.mark.parametrize("bad", UNREADABLE, ids=lambda bad: str(bad)[:40])
+@pytest.mark.parametrize("rate", [None, 100], ids=["no limit", "limited"])
+def test_an_ack_is_done_once_where_the_next_message_is_undecodable(orders, shell, bad, rate):
+    orders.limit_rate(rate)  # which claims in a transaction around the claim
+    orders.publish(b"first")
+    held = orders.claim()
+    insert_past_the_door(shell, **bad)
+    orders.publish(b"good", headers={"type": "created"})
+    assert [d.message.payload for d in orders.ack_and_claim(held)] == [b"good"]
+    assert sorted(d.message.payload for d in orders.browse()) == [b"bad", b"good"]
+
+
 @pytest.mark.parametrize("bad", UNREADABLE[:-2], ids=lambda bad: str(bad)[:40])
 def test_an_undecodable_message_is_browsed_and_not_routed_to_subscriptions(db, orders, shell, bad):
     insert_past_the_door(shell, **bad)

@@ -123,3 +123,23 @@ def test_the_size_of_a_full_segment_is_looked_up_once(
     write_hot(tmp_path, 5, [[Message()]])
     assert sizes.total(segment_files(tmp_path)) == total * 6 // 5
     assert looked_up[5:] == [4, 5]
+
+
+def test_many_segments_are_not_looked_at_after_every_roll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, looks = module.delete_expired, threading.Semaphore(0)
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        looks.release()
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(module, "delete_expired", counted)
+    monkeypatch.setattr(module, "_MANY", 1)
+    monkeypatch.setattr(module, "_PATIENCE", 1e9)
+    with Stream.create(tmp_path / "s", linger=SOON, segment_bytes=4096, max_bytes=1) as stream:
+        fill(stream, 2)
+        assert looks.acquire(timeout=PATIENCE)
+        fill(stream, 4)
+        assert not looks.acquire(timeout=0.01)
+        # and closing does not wait for the end of the pause

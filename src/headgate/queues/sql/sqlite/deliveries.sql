@@ -130,15 +130,16 @@ FROM headgate_delivery d CROSS JOIN headgate_message m ON m.id = d.message
 WHERE d.queue = ?1 AND d.message = ?2 AND changes() > 0
 
 -- name: ack_for_claim
--- Queue, message, token, catalog version: the first statement of a claim of one message that also acks one.
+-- Queue, message, token, catalog version. The ack of one message before a claim of one: whether it was done.
 DELETE FROM headgate_delivery WHERE message = ?2 AND queue = ?1 AND token = ?3 AND state = 2
     AND (SELECT version FROM headgate_catalog) = ?4;
+SELECT changes()
 
 -- name: claim_one
 -- Queue, now. Then queue, limit, the parameters of the gap. Then queue, limit, the parameters of the gap, now, lease, catalog
--- version. A claim of one message in one call: whether a message was acked before, the catalog version and whether due
--- deliveries must be promoted first; then the message. It is not leased if the version is another, or if some are due.
-SELECT changes(), version, EXISTS (
+-- version. A claim of one message in one call: the catalog version, and whether due deliveries must be promoted first; then
+-- the message. It is not leased if the version is another, or if some are due.
+SELECT version, EXISTS (
     SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND state IN (1, 2) AND visible_at <= ?2)
 FROM headgate_catalog;
 SELECT d.message, d.token + 1, d.attempts + 1, d.grp, {columns}
