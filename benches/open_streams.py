@@ -27,7 +27,7 @@ def bench_open_streams(bench: Recorder, place: Path, quick: bool) -> None:
         with _open(place / f"open-{number}", number) as (producers, arrivals):
             own = threading.active_count() - number - 1
             instances, idle = _count_instances(), _idle_share(2.0 if quick else 10.0)
-            waits = _wake_ups(producers, arrivals, 100 if quick else 500)
+            waits = list(_wake_ups(producers, arrivals, 100 if quick else 500))
         text = f"{number:,} open streams"
         bench.add(f"{text}: threads beside the consumers'", own, "", at_most(3))
         bench.add(f"{text}: inotify instances", instances, "", at_most(1))

@@ -38,7 +38,8 @@ PAGES = {
         "Stream StreamOptions Producer StreamConsumer Scan ScanStats Cursors SuperStream "
         "AsyncStream AsyncProducer AsyncStreamConsumer",
         "How to use them: [tail a stream and resume](../../how-to/tail-and-resume.md), "
-        "[streams in asyncio](../../how-to/streams-in-asyncio.md).",
+        "[streams in asyncio](../../how-to/streams-in-asyncio.md), "
+        "[streams in DuckDB, Polars and pandas](../../how-to/streams-and-data-frames.md).",
         "headgate.streams.read.start",
     ),
     "queues": ApiPage(

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from headgate.queues import Database, Queue, State, connect
 from headgate.worker import Control, LogSettings, WorkAccount, WorkerOptions, processes
-from tests.patience import PATIENCE, wait_until
+from tests import patience
 
 JOBS = """
 import asyncio, os, re, time
@@ -48,6 +49,10 @@ async def handle_async(delivery):
 number = 17
 """
 HEADGATE = [sys.executable, "-c", "from headgate.cli import main; main()"]
+
+# Workers are processes that start processes: on a busy machine that takes a while.
+PATIENCE = 4 * patience.PATIENCE
+wait_until = partial(patience.wait_until, seconds=PATIENCE)
 
 each_kind = pytest.mark.parametrize(
     "kind",

@@ -105,10 +105,12 @@ def publish(
             )
             typer.echo(f"published {id}")
             return
-        if dedup_key is not None or unique is not None or result:
+        if dedup_key is not None or unique is not None:
             raise HeadgateError(
-                "--dedup-key, --unique and --result are for one message; give its payload, or leave them out"
+                "a dedup key is for one message; give its payload, or no --dedup-key and no --unique"
             )
+        if result:
+            raise HeadgateError("a result is for one message; give its payload, or no --result")
         messages = from_json_lines(sys.stdin, common)
         count = _publish_all(
             found,

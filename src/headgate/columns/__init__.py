@@ -6,6 +6,7 @@ from headgate.lazy import front_door
 
 if TYPE_CHECKING:
     from headgate.columns.arrays import OPTIONAL_FIELDS as OPTIONAL_FIELDS
+    from headgate.columns.arrays import load_arrow as load_arrow
     from headgate.columns.decode import BatchColumns as BatchColumns
     from headgate.columns.decode import Record as Record
     from headgate.columns.decode import decode_messages as decode_messages
@@ -51,7 +52,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "arrays": ["OPTIONAL_FIELDS"],
+            "arrays": ["OPTIONAL_FIELDS", "load_arrow"],
             "decode": ["BatchColumns", "Record", "decode_messages", "decode_records"],
             "names": [
                 "MAX_HEADER_COLUMNS",

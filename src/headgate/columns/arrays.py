@@ -156,6 +156,11 @@ def _transpose_mixed(
 # ---- Python columns -> Arrow arrays ------------------------------------------------------------------
 
 
+def load_arrow() -> None:
+    """Let pyarrow load what it loads at its first array: pandas, where that is installed, which takes 0.2 s."""
+    pa.array([])
+
+
 def text_array(column: Column) -> pa.Array:
     """Store strings, as a dictionary when at most half as many are distinct as there are messages."""
     texts = plain_text_array(column)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headgate.queues import Database, QueueStats, Usage
+from headgate.queues import Database, QueueStats, RateLimit, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class QueueFacts:
     max_attempts: int
     dedup_window_s: float
     archive: bool
+    rate_limit: str | None  # messages per time, such as 100/1s
     ready: int
     delayed: int
     leased: int
@@ -31,7 +32,8 @@ class QueueFacts:
 
 def queue_facts(database: Database, name: str) -> QueueFacts:
     """Count the messages of one queue or subscription by state."""
-    return _facts(database.find(name).stats())
+    found = database.find(name)
+    return _facts(found.stats(), found.rate_limit())
 
 
 def list_queues(database: Database) -> list[QueueFacts]:
@@ -45,7 +47,7 @@ def list_subscriptions(database: Database) -> list[QueueFacts]:
     return [queue_facts(database, info.name) for info in found]
 
 
-def _facts(stats: QueueStats) -> QueueFacts:
+def _facts(stats: QueueStats, limit: RateLimit | None) -> QueueFacts:
     info, options = stats.info, stats.info.options
     subscribed = info.kind == "subscription"
     age = stats.oldest_ready_us
@@ -59,6 +61,7 @@ def _facts(stats: QueueStats) -> QueueFacts:
         max_attempts=options.max_attempts,
         dedup_window_s=options.dedup_window_us / 1e6,
         archive=options.archive,
+        rate_limit=None if limit is None else f"{limit.count}/{limit.period_us / 1e6:g}s",
         ready=stats.ready,
         delayed=stats.delayed,
         leased=stats.leased,

@@ -12,7 +12,7 @@ from typing import Unpack
 
 from headgate.checks import check_count, check_function, check_span
 from headgate.clock import now_us
-from headgate.columns import TableLike, read_table, split_table
+from headgate.columns import TableLike, load_arrow, read_table, split_table
 from headgate.errors import (
     StreamClosed,
     StreamError,
@@ -85,6 +85,7 @@ class Stream:
         self._producers: set[Producer] = set()
         self._appending = 0  # calls of `append` that are running
         self._closed = False
+        load_arrow()  # now, and not while the first message waits
         call_in_child(self, Stream._leave_writer_to_parent)
 
     @classmethod
@@ -289,6 +290,11 @@ class Stream:
         Members may be in any process. Each message reaches one of them, and again another one if that one is closed or dies
         before it commits. In a share, messages are in offset order; between shares there is none. The group begins at `start`, and
         goes on at its cursor, which is named like the group. The other options are those of `consume`.
+
+            with Stream.open("data/orders") as orders:
+                with orders.join_group("report") as member:
+                    for message in member:
+                        member.commit()
         """
         self._check_open()
         return StreamConsumer(

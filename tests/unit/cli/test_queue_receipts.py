@@ -120,6 +120,7 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed(run_json):
 
 def test_a_rate_limit_is_set_and_lifted(run_json, capsys):
     assert run(["queue", "limit", "orders", "2/1h"]) == 0
+    assert run_json("queue", "info", "orders")[0]["rate_limit"] == "2/3600s"
     assert len(run_json("queue", "claim", "orders", "-n", "9")) == 2
     assert run(["queue", "limit", "orders", "none"]) == 0
     assert len(run_json("queue", "claim", "orders", "-n", "9")) == 1

@@ -1,5 +1,5 @@
 -- name: add_policy
--- Policy. For the queue and all subscriptions, which may receive what is published to it.
+-- Queue, policy. For the queue and all subscriptions, which may receive what is published to it.
 UPDATE queue SET policies = policies | $2 WHERE (id = $1 OR kind <> 'queue') AND policies & $2 = 0
 
 -- name: set_policies
