@@ -6,7 +6,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,17 +28,29 @@ def sync_directory(directory: Path) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file durably, replacing the old one as a whole or not at all."""
-    new = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
-    write_durably(new, content)
-    os.replace(new, path)
+    with _unfinished(path) as new:
+        write_durably(new, content)
+        os.replace(new, path)
     sync_directory(path.parent)
 
 
 def put_file(path: Path, content: bytes) -> None:
     """Write a file, replacing the old one as a whole; a power failure may lose it."""
+    with _unfinished(path) as new:
+        new.write_bytes(content)
+        os.replace(new, path)
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """The name of a file that is to replace another; it is removed when that fails, for instance on a full disk."""
     new = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
-    new.write_bytes(content)
-    os.replace(new, path)
+    try:
+        yield new
+    except BaseException:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
 
 
 def write_durably(path: Path, content: bytes) -> None:

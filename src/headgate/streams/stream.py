@@ -12,7 +12,7 @@ from typing import Unpack
 
 from headgate.checks import check_count, check_function, check_span
 from headgate.clock import now_us
-from headgate.columns import TableLike, load_arrow, read_table, split_table
+from headgate.columns import TableLike, read_table, split_table
 from headgate.errors import (
     StreamClosed,
     StreamError,
@@ -85,7 +85,6 @@ class Stream:
         self._producers: set[Producer] = set()
         self._appending = 0  # calls of `append` that are running
         self._closed = False
-        load_arrow()  # now, and not while the first message waits
         call_in_child(self, Stream._leave_writer_to_parent)
 
     @classmethod

@@ -403,6 +403,9 @@ def with_old_tables(file: Path) -> None:
         "ALTER TABLE headgate_unrouted DROP COLUMN visible_at; ALTER TABLE headgate_unrouted DROP COLUMN grp; "
         "DROP TABLE headgate_backlog; DROP INDEX headgate_queue_expiry; DROP TABLE headgate_catalog_change; "
         "DROP TRIGGER headgate_queue_inserted; DROP TRIGGER headgate_queue_deleted; DROP TRIGGER headgate_queue_updated; "
+        "DROP TABLE headgate_schedule; ALTER TABLE headgate_queue DROP COLUMN policies; "
+        "DROP INDEX headgate_delivery_expiry; ALTER TABLE headgate_delivery DROP COLUMN expires_at; "
+        "DROP TABLE headgate_rate; DROP TABLE headgate_unique; DROP TABLE headgate_result; "
         "DELETE FROM headgate_migration WHERE version >= 4"
     )
     connection.close()

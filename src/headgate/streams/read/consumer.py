@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from headgate.checks import check_flag, check_function, check_span
 from headgate.clock import now_us
-from headgate.columns import Record, decode_records
+from headgate.columns import Record, decode_records, load_arrow
 from headgate.errors import StreamClosed, StreamCorrupt, StreamOptionsError
 from headgate.file_watch import Watch
 from headgate.filters import to_text
@@ -400,6 +400,8 @@ class Tail:
         self._watch: Watch | None = None
         self._stopped = False
         self._missed = True  # there may be changes that the watch did not report
+        if follow:
+            load_arrow()  # now, and not while the first message waits
 
     def next(self, poll: Callable[[], Result | None]) -> Result:
         """Return what `poll` gives, at once or after a change of the streams; StopIteration at the end."""
