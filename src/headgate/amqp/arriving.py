@@ -9,7 +9,8 @@ from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
 from headgate.amqp.methods import FRAME_BODY, FRAME_HEADER
 from headgate.amqp.properties import read_properties
 from headgate.amqp.replies import ConnectionFailed, octets
-from headgate.broker import PreconditionFailed, Route
+from headgate.amqp.tables import Malformed
+from headgate.broker import NotImplementedHere, PreconditionFailed, Route, VirtualHost
 
 MAX_BODY: Final = 128 << 20
 PUBLISH_IDS: Final = (60, 40)  # class and method of basic.publish
@@ -23,6 +24,21 @@ class Publish(NamedTuple):
     route: Route
     suffix: bytes
     mandatory: bool
+
+
+def resolve_publish(route: bytes, vhost: VirtualHost) -> Publish:
+    """Where a publish goes whose exchange, routing key and flags are these bytes."""
+    try:
+        size = 1 + route[0]
+        exchange = route[1:size].decode()
+        key_end = size + 1 + route[size]
+        routing_key = route[size + 1 : key_end].decode()
+        bits = route[key_end]
+    except (IndexError, UnicodeDecodeError) as problem:
+        raise Malformed(str(problem)) from problem
+    if bits & 2:
+        raise NotImplementedHere("immediate=true")
+    return Publish(vhost.find_route(exchange, routing_key), route[:key_end], bool(bits & 1))
 
 
 class Arriving:

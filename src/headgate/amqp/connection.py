@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish
+from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish, resolve_publish
 from headgate.amqp.channel import Channel
 from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
 from headgate.amqp.handshake import AmqpListener, Handshake
@@ -34,7 +34,6 @@ from headgate.amqp.replies import CODES, ConnectionFailed, octets, reply_text
 from headgate.amqp.tables import Malformed
 from headgate.broker import (
     ConnectionRefusal,
-    NotImplementedHere,
     Refusal,
     VirtualHost,
 )
@@ -42,6 +41,7 @@ from headgate.broker import (
 log: Final = logging.getLogger(__name__)
 
 CLOSING_S: Final = 2.0  # how long a peer may take to answer a close
+MAX_ROUTES: Final = 10_000
 HIGH_WATER: Final = 1 << 20
 WRITE_AT: Final = 262_144
 
@@ -53,7 +53,7 @@ _U64: Final = struct.Struct(">Q")
 _BASIC: Final = b"\0\x3c"
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One client."""
 
     def __init__(self, listener: AmqpListener) -> None:
@@ -163,7 +163,22 @@ class Connection(asyncio.Protocol):
 
     # ---- reading
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, hint: int) -> memoryview:
+        return self.listener.buffer  # of all connections: it is read at once
+
+    def buffer_updated(self, size: int) -> None:
+        buffer = self.listener.buffer
+        self._receive(bytes(buffer[:size]))
+        if size == len(buffer) and not self.transport.is_closing():
+            # There is more to read. The event loop would go on reading it; let others have their turn first.
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _receive(self, data: bytes) -> None:
         if self._rest:
             data = self._rest + data
         try:
@@ -290,20 +305,8 @@ class Connection(asyncio.Protocol):
 
     def _find_publish(self, route: bytes) -> Publish:
         """Resolve exchange, routing key and flags; later publishes with equal bytes find the result."""
-        try:
-            size = 1 + route[0]
-            exchange = route[1:size].decode()
-            key_end = size + 1 + route[size]
-            routing_key = route[size + 1 : key_end].decode()
-            bits = route[key_end]
-        except (IndexError, UnicodeDecodeError) as problem:
-            raise Malformed(str(problem)) from problem
-        if bits & 2:
-            self._method_ids = PUBLISH_IDS
-            raise NotImplementedHere("immediate=true")
-        found = self.vhost.find_route(exchange, routing_key)
-        publish = Publish(found, route[:key_end], bool(bits & 1))
-        if len(self._routes) > 10_000:
+        publish = resolve_publish(route, self.vhost)
+        if len(self._routes) > MAX_ROUTES:
             self._routes.clear()
         self._routes[route] = publish
         return publish

@@ -22,6 +22,7 @@ CHANNEL_MAX: Final = 2_047
 FRAME_MAX: Final = 131_072
 FRAME_MIN: Final = 4_096
 HEARTBEAT_S: Final = 60
+READ_BYTES: Final = 1 << 16
 LOGIN_S: Final = 10  # a peer that has not logged in by then is cut off
 CAPABILITIES: Final = {
     "publisher_confirms": True,
@@ -48,6 +49,8 @@ class AmqpListener:
     product: str = "RabbitMQ"
     version: str = "4.0.5"
     connections: set[Connection] = field(default_factory=set)
+    # What is read of a connection at once, and handled before the next has its turn.
+    buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
     unwritten: int = 0  # bytes of deliveries since the last write
 
     @property
