@@ -71,6 +71,16 @@ HEADLINES = (
         ("postgres, commit to handler, p50", "", "PostgreSQL: commit until a handler is called, p50"),
     ),
     *_of(
+        "amqp",
+        ("transient, publish, confirm, consume and ack at once", "", "AMQP: publish, confirm, consume and ack at once, transient"),
+        ("durable, publish, confirm, consume and ack at once", "", "AMQP: publish, confirm, consume and ack at once, durable"),
+        ("headers exchange, 1,000 bindings", "", "AMQP: publish and confirm through a headers exchange of 1,000 bindings"),
+        ("transient, alone, p50", "", "AMQP: publish until it is received, p50"),
+        ("transient, beside a flood, p99", "", "AMQP: publish until it is received, beside a flood, p99"),
+        ("memory of a queued message of 245 bytes", "", "AMQP: memory of a queued message of 245 bytes"),
+        ("start-up with 1,000,000 durable messages", "", "AMQP: start-up with 1,000,000 durable messages"),
+    ),
+    *_of(
         "spark",
         ("1 % matches: our filter", "Parquet, pushdown and Bloom filters", "Spark: read 1 %"),
         ("1 % matches: our filter", "Spark's filter on our source", "Spark: read 1 %, the filter in our source"),
@@ -103,7 +113,7 @@ Each figure is compared with the fastest alternative, in the same run on the sam
 Headgate is better. A scan over bindings, patterns or closures is a plain loop in Python, as is "one by one": such a ratio shows
 what an index saves, and compares no other program. huey, litequeue and persist-queue take messages one at a time, also in rows that
 say 100 at a time. Rates of filters, streams and routing are per second of CPU time on one core,
-those of queues and Spark per second of wall time. Publishes and acks are synced to disk; a claim's lease is not: losing it only
+those of queues, AMQP and Spark per second of wall time. Publishes and acks are synced to disk; a claim's lease is not: losing it only
 repeats a delivery."""
 
 NOTES_IN_README = """\

@@ -39,7 +39,7 @@ VERBS: Final = {  # these need no noun; the text is the first line of the comman
     "explain": "Show how a filter is understood, and term by term which layer answers what.",
     "route": "Print who receives a message and, for every other binding, the first condition that failed.",
     "demo": "Publish orders, route them on Spark, notify, read, seal, compact and replay; then check every number.",
-    "bench": "Measure filters, streams, routing, queues and Spark next to the programs one would use instead.",
+    "bench": "Measure filters, streams, routing, queues, the broker and Spark next to the programs one would use instead.",
     "doctor": "Check Python, Java, Spark, PostgreSQL, disk, limits and versions, and say what to do.",
 }
 ALIASES: Final = {

@@ -23,7 +23,7 @@ def bench(
         list[str] | None,
         typer.Option(
             metavar="GROUP",
-            help="Only filters, streams, routing, queues or spark, or a part: spark/growth.",
+            help="Only filters, streams, routing, queues, amqp or spark, or a part: spark/growth.",
         ),
     ] = None,
     out: Annotated[
@@ -41,7 +41,7 @@ def bench(
         Path | None, typer.Option(help="Measure nothing: print the figures in this file.")
     ] = None,
 ) -> None:
-    """Measure filters, streams, routing, queues and Spark next to the programs one would use instead.
+    """Measure filters, streams, routing, queues, the broker and Spark next to the programs one would use instead.
 
     The benches are in a clone of the repository; peers that are not installed are left out. Exit code 1 when a bench
     did not finish; a missed target is marked, and is not a failure.
