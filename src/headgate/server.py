@@ -68,7 +68,7 @@ class Server:
         """Close connections, commit, and let go of the directory."""
         log.info("stopping: closing %d connections", self._amqp.connections)
         await self._amqp.close()
-        self.broker.flush()
+        self.broker.close()
         self._release()
         log.info("stopped")
 

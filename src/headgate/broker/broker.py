@@ -105,6 +105,16 @@ class Broker:
         """Give out only numbers above this one: lower ones are in use."""
         self._next_lane = max(self._next_lane, after + 1)
 
+    def close(self) -> None:
+        """Deliver nothing more, and let the store say exactly what was delivered: after a crash it says more than that."""
+        self.flush()
+        for vhost in self.vhosts.values():
+            for queue in vhost.queues.values():
+                for lane in queue.lanes:
+                    if lane.number and lane.marking > (exact := max(lane.wanted, lane.crashed_at)):
+                        self.store.mark(lane.number, exact)
+        self.store.commit()
+
     def want_mark(self, lane: QueueLane, position: int) -> None:
         """Have the store note that entries up to this one may have been delivered, before they are."""
         lane.wanted = max(lane.wanted, position)

@@ -211,6 +211,10 @@ class BrokerQueue:
 
     # ---- restart
 
+    @property
+    def lanes(self) -> Iterable[QueueLane]:
+        return self._lanes.values()
+
     def restore(self, priority: int, rows: int, body_bytes: int, last: int, mark: int) -> None:
         """Take over the rows of a lane that an earlier run stored."""
         self._lane_of(priority).restore(rows, last, mark)

@@ -74,7 +74,12 @@ class GroupCommitter:
     def _done(self, changes: Changes) -> None:
         self.finish()
         for then in changes.then:
-            then()
+            try:
+                then()
+            except (
+                Exception
+            ):  # of one connection: the others are told, and the next commit is begun
+                log.exception("what was to follow a commit failed")
 
     def _store(self, changes: Changes) -> bool:
         """Write the changes, as often as it takes; False when the store is closed before it succeeds."""

@@ -226,6 +226,22 @@ def test_commits_are_told_in_order_and_after_they_can_be_read(bench):
     assert all(rows > turn for turn, rows in told)
 
 
+def test_a_failure_after_one_commit_stops_neither_the_others_nor_the_next(tmp_path):
+    bench = Bench("sqlite", tmp_path / "store.db")
+    told: list[object] = []
+
+    def fail() -> None:
+        raise RuntimeError("a connection that is gone")
+
+    bench.store.append(1, 1, record(b"x"))
+    bench.store.commit(fail)
+    bench.store.append(1, 2, record(b"y"))
+    bench.store.commit(lambda: told.append(2))
+    bench.turns.until(told)
+    assert len(bench.store.page(1, 0, 10, 1 << 20)) == 2
+    bench.store.close()
+
+
 def test_random_changes_agree_with_a_dictionary(bench):
     rng = random.Random(7)
     model: dict[int, dict[int, bytes]] = {1: {}, 2: {}}
