@@ -39,6 +39,7 @@ class BrokerQueue:
         self.arguments = dict(arguments or {})
         self.is_deleted = False
         self.consumers: list[BrokerConsumer] = []
+        self._levels: list[list[BrokerConsumer]] = []  # by priority, the highest first
         self.unacked = 0
         self.ready_bytes = 0
         self.first_lane = first_lane
@@ -61,8 +62,8 @@ class BrokerQueue:
         self._plain = definition.is_plain
         self._many = bool(definition.max_priority) or definition.type == "quorum"
         self._lane = self._lane_of(0)
-        if definition.expires is not None:
-            self._watch_use()
+        if definition.expires is not None:  # later in any case: it is not in its virtual host yet
+            self._broker.call_at(self._last_used + definition.expires, self._watch_use)
         self._enforce_limits()
 
     # ---- messages in
@@ -130,25 +131,32 @@ class BrokerQueue:
             return
         if self._expiry_armed is not None:
             self.drop_expired()
-        consumers = self.consumers[:1] if self.definition.single_active else self.consumers
-        if len(consumers) == 1:
-            while self._give(consumers[0], consumers[0].room()):
+        if len(self.consumers) == 1 or self.definition.single_active:
+            while self._give(self.consumers[0], self.consumers[0].room()):
                 pass
             return
-        while len(self):
-            able = [consumer for consumer in consumers if consumer.room() > 0]
-            if not able:
-                return
-            highest = max(consumer.priority for consumer in able)
-            able = [consumer for consumer in able if consumer.priority == highest]
-            share = max(1, min(SHARE, len(self) // len(able)))
-            given = 0
-            for number in range(len(able)):
-                consumer = able[(self._turn + number) % len(able)]
-                given += self._give(consumer, min(share, consumer.room()))
-            self._turn += 1
-            if not given:
-                return
+        for consumers in self._levels:
+            self._give_in_turns(consumers)
+
+    def _give_in_turns(self, consumers: list[BrokerConsumer]) -> None:
+        """Give to consumers of one priority, one after another, until none has room or nothing is ready."""
+        without_room = share = left_in_round = 0
+        while without_room < len(consumers) and len(self):
+            if not left_in_round:  # all get as much in a round
+                share, left_in_round = (
+                    max(1, min(SHARE, len(self) // len(consumers))),
+                    len(consumers),
+                )
+            left_in_round -= 1
+            self._turn = (self._turn + 1) % len(consumers)
+            consumer = consumers[self._turn]
+            room = consumer.room()
+            if room <= 0:
+                without_room += 1
+                continue
+            without_room = 0
+            if not self._give(consumer, min(share, room)):
+                return  # what is next must wait for its mark
 
     def get(self) -> QueueEntry | None:
         """Take one entry, not for a consumer."""
@@ -176,6 +184,7 @@ class BrokerQueue:
         for consumer in self.consumers:
             consumer.cancelled()
         self.consumers.clear()
+        self._levels.clear()
         for lane in self._lanes.values():
             lane.clear()
             if lane.number:  # also what was delivered and not acknowledged
@@ -192,6 +201,7 @@ class BrokerQueue:
         self.consumers.append(consumer)
         if self.definition.single_active:  # the active one stays, and the others wait by priority
             self.consumers[1:] = sorted(self.consumers[1:], key=lambda c: -c.priority)
+        self._sort_consumers()
         self.used()
         self._broker.dirty.add(self)
 
@@ -199,11 +209,18 @@ class BrokerQueue:
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
+        self._sort_consumers()
         self.used()
         if self.auto_delete and not self.consumers:
             self.vhost.delete_queue(self)
         else:
             self._broker.dirty.add(self)
+
+    def _sort_consumers(self) -> None:
+        levels: dict[int, list[BrokerConsumer]] = {}
+        for consumer in self.consumers:
+            levels.setdefault(consumer.priority, []).append(consumer)
+        self._levels = [levels[priority] for priority in sorted(levels, reverse=True)]
 
     def used(self) -> None:
         """Note that the queue is in use: an unused one may expire."""

@@ -185,7 +185,8 @@ def test_a_queue_that_is_not_used_expires(channel):
     while is_there and time.monotonic() < deadline:
         waiting.wait(0.01)
         try:
-            channel.connection.channel().queue_declare("brief", passive=True)
+            with channel.connection.channel() as looking:
+                looking.queue_declare("brief", passive=True)
         except ChannelClosedByBroker:
             is_there = False
     assert not is_there
