@@ -28,7 +28,17 @@ class Served:
 
     def __init__(self, data: Path | None, port: int = 0) -> None:
         place = ["--memory"] if data is None else ["--data", str(data)]
-        command = [sys.executable, "-m", "headgate", "serve", "--amqp-port", str(port), *place]
+        command = [
+            sys.executable,
+            "-m",
+            "headgate",
+            "serve",
+            "--amqp-port",
+            str(port),
+            "--http-port",
+            "0",
+            *place,
+        ]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

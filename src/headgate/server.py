@@ -15,16 +15,20 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.amqp import AmqpCodec, AmqpServer
 from headgate.broker import BOUND, Broker
-from headgate.errors import StoreLocked
+from headgate.errors import MissingExtra, StoreLocked
 from headgate.store import InMemoryStore, SqliteStore, Store
+
+if TYPE_CHECKING:
+    from headgate.web import HttpListener
 
 log: Final = logging.getLogger(__name__)
 
 AMQP_PORT: Final = 5_672
+HTTP_PORT: Final = 15_672
 LOCK_FILE: Final = "broker.lock"
 STORE_FILE: Final = "broker.db"
 # Threads that wait for Python's lock get it after this time: the store must not wait long for a busy broker.
@@ -38,6 +42,7 @@ class ServerOptions:
     data: Path | None = None
     host: str = "127.0.0.1"
     amqp_port: int = AMQP_PORT
+    http_port: int | None = HTTP_PORT  # None for no HTTP
 
 
 class Server:
@@ -46,6 +51,8 @@ class Server:
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
         self.amqp_port = options.amqp_port
+        self.http_port: int | None = None  # None where HTTP is not served
+        self._http: HttpListener | None = None
         self._lock: DirectoryLock | None = None
 
     async def start(self) -> None:
@@ -57,16 +64,38 @@ class Server:
             # What is in memory anyway is not moved out of long queues.
             bound = BOUND if self.options.data else sys.maxsize
             self.broker = Broker(self._store, AmqpCodec(), loop.call_later, bound=bound)
-            self._amqp = AmqpServer(self.broker)
-            self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
         except BaseException:
             self._release()
             raise
+        self._amqp = AmqpServer(self.broker)
+        try:
+            self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
+            await self._listen_for_http()
+        except BaseException:
+            await self._amqp.close()
+            self._release()
+            raise
         log.info("listening on %s:%d for AMQP", self.options.host, self.amqp_port)
+        if self.http_port is not None:
+            log.info("listening on %s:%d for HTTP", self.options.host, self.http_port)
+
+    async def _listen_for_http(self) -> None:
+        """Serve the API and the pages, if their packages are installed."""
+        if self.options.http_port is None:
+            return
+        try:
+            from headgate.web import HttpListener, make_app
+        except ImportError:
+            log.warning("no HTTP: %s", MissingExtra("server", "the HTTP API"))
+            return
+        self._http = HttpListener(make_app(self.broker))
+        self.http_port = await self._http.listen(self.options.host, self.options.http_port)
 
     async def stop(self) -> None:
         """Close connections, commit, and let go of the directory."""
         log.info("stopping: closing %d connections", self._amqp.connections)
+        if self._http is not None:
+            await self._http.close()
         await self._amqp.close()
         self.broker.close()
         self._release()

@@ -92,3 +92,25 @@ def test_a_feature_of_an_extra_names_it_when_it_is_missing(code, extra, tmp_path
     done = without_extras(code, tmp_path)
     assert done.returncode != 0
     assert f"pip install '{extra}'" in done.stderr
+
+
+SERVER_ALONE = """
+import asyncio, logging
+from headgate.server import Server, ServerOptions
+
+logging.basicConfig(level=logging.INFO)
+
+async def serve():
+    server = Server(ServerOptions(amqp_port=0, http_port=0))
+    await server.start()
+    assert server.amqp_port and server.http_port is None
+    await server.stop()
+
+asyncio.run(serve())
+"""
+
+
+def test_a_broker_without_the_extra_serves_amqp_and_says_what_adds_http(tmp_path):
+    done = without_extras(SERVER_ALONE, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "no HTTP: the HTTP API needs an extra: pip install 'headgate[server]'" in done.stderr

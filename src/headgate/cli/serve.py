@@ -14,11 +14,13 @@ from typing import Literal as OneOf
 
 import typer
 
-from headgate.server import AMQP_PORT, Server, ServerOptions, new_event_loop
+from headgate.errors import MissingExtra
+from headgate.server import AMQP_PORT, HTTP_PORT, Server, ServerOptions, new_event_loop
 
 GREETING = """\
 Headgate {version}
   AMQP 0-9-1   {host}:{port}   user guest, password guest, from this machine only
+  HTTP API     {http}
   data         {data}
 Try it:  python -c "import pika; c = pika.BlockingConnection(pika.URLParameters('{url}')); print(c.is_open)"
 Ctrl-C or SIGTERM stops it."""
@@ -35,18 +37,23 @@ def serve(
     amqp_port: Annotated[
         int, typer.Option(help="The port for AMQP clients; 0 takes a free one.")
     ] = AMQP_PORT,
+    http_port: Annotated[
+        int, typer.Option(help="The port of the HTTP API and the pages; 0 takes a free one.")
+    ] = HTTP_PORT,
     log_format: Annotated[
         OneOf["text", "json"], typer.Option(help="How log lines on stderr look.")
     ] = "text",
 ) -> None:
-    """Run the broker: one process, one directory, AMQP 0-9-1.
+    """Run the broker: one process, one directory, AMQP 0-9-1 and HTTP.
 
     Clients of RabbitMQ connect as they are. What was confirmed survives a crash.
 
     Example: headgate serve --data /var/lib/headgate --amqp-port 5672
     """
     _log_to_stderr(log_format)
-    options = ServerOptions(data=None if memory else data, host=host, amqp_port=amqp_port)
+    options = ServerOptions(
+        data=None if memory else data, host=host, amqp_port=amqp_port, http_port=http_port
+    )
     loop = new_event_loop()
     try:
         loop.run_until_complete(_serve(options))
@@ -69,6 +76,7 @@ async def _serve(options: ServerOptions) -> None:
             version=headgate.__version__,
             host=options.host,
             port=server.amqp_port,
+            http=_describe_http(options.host, server.http_port),
             data=where,
             url=url,
         ),
@@ -76,6 +84,12 @@ async def _serve(options: ServerOptions) -> None:
     )
     await stop.wait()
     await server.stop()
+
+
+def _describe_http(host: str, port: int | None) -> str:
+    if port is None:
+        return f"not served: {MissingExtra('server', 'the HTTP API')}"
+    return f"http://{host}:{port}/api/"
 
 
 class JsonLines(logging.Formatter):

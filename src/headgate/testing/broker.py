@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from headgate.errors import MissingExtra
 from headgate.server import Server, ServerOptions, new_event_loop
 
 
@@ -17,10 +18,11 @@ class RunningBroker:
     """
 
     def __init__(self, data: Path | None = None) -> None:
-        self._options = ServerOptions(data=data, amqp_port=0)
+        self._options = ServerOptions(data=data, amqp_port=0, http_port=0)
         self._ready = threading.Event()
         self._problem: BaseException | None = None
         self.port = 0
+        self.http_port: int | None = None
 
     def __enter__(self) -> RunningBroker:
         self._thread = threading.Thread(target=self._run, name="headgate-test-broker", daemon=True)
@@ -45,6 +47,13 @@ class RunningBroker:
         """The address for AMQP clients."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
 
+    @property
+    def http_url(self) -> str:
+        """The address of the HTTP API and the pages, without a path."""
+        if self.http_port is None:
+            raise MissingExtra("server", "the HTTP API")
+        return f"http://127.0.0.1:{self.http_port}"
+
     def _run(self) -> None:
         self._loop = new_event_loop()
         try:
@@ -59,7 +68,7 @@ class RunningBroker:
         self._stop = asyncio.Event()
         server = Server(self._options)
         await server.start()
-        self.port = server.amqp_port
+        self.port, self.http_port = server.amqp_port, server.http_port
         self._ready.set()
         await self._stop.wait()
         await server.stop()

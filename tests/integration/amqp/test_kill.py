@@ -30,7 +30,7 @@ class Served:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "headgate", "serve", "--data", str(self._data), "--amqp-port", str(self.port)]  # fmt: skip
+        command = [sys.executable, "-m", "headgate", "serve", "--data", str(self._data), "--amqp-port", str(self.port), "--http-port", "0"]  # fmt: skip
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

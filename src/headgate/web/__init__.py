@@ -1,0 +1,21 @@
+"""The broker over HTTP: the API and the pages, in the broker's own event loop. Needs the extra `server`."""
+
+from typing import TYPE_CHECKING
+
+from headgate.lazy import front_door
+
+if TYPE_CHECKING:
+    from headgate.web.app import make_app as make_app
+    from headgate.web.identity import Identify as Identify
+    from headgate.web.identity import Identity as Identity
+    from headgate.web.identity import identify_guest as identify_guest
+    from headgate.web.listener import HttpListener as HttpListener
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "app": ["make_app"],
+            "identity": ["Identify", "Identity", "identify_guest"],
+            "listener": ["HttpListener"],
+        },
+    )

@@ -1,0 +1,73 @@
+"""The app: the HTTP API and the pages behind one guard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import parse_qsl
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from headgate.broker import Broker
+from headgate.web.api import TABLES
+from headgate.web.endpoints import ApiRouter
+from headgate.web.guard import Guard
+from headgate.web.identity import Identify, LoginCache, identify_guest
+from headgate.web.sessions import (
+    COOKIE,
+    Sessions,
+    clear_session_cookie,
+    set_session_cookie,
+)
+
+
+def make_app(
+    broker: Broker, identify: Identify = identify_guest, *, pages: Iterable[BaseRoute] = ()
+) -> Starlette:
+    """The app of a broker that runs in this event loop.
+
+    `app.state` has `broker`, `logins` and `sessions`, for the pages; `identity_of(request)` says who asks.
+    """
+    logins, sessions = LoginCache(identify), Sessions()
+    api = ApiRouter(broker, TABLES, {"logins": logins, "sessions": sessions})
+    routes = [
+        Route("/login", _log_in, methods=["POST"]),
+        Route("/logout", _log_out, methods=["POST"]),
+        Mount("/api", app=api),
+        *pages,
+    ]
+    guard = Middleware(Guard, logins=logins, sessions=sessions)
+    app = Starlette(routes=routes, middleware=[guard])
+    app.state.broker, app.state.logins, app.state.sessions = broker, logins, sessions
+    return app
+
+
+async def _log_in(request: Request) -> Response:
+    """Begin a session for the name and password of a form; `next` is the path of the page to show."""
+    form = dict(parse_qsl((await request.body()).decode(errors="replace")))
+    name, password = form.get("username", ""), form.get("password", "")
+    address = request.client.host if request.client else ""
+    identity = await request.app.state.logins.identify(name, password, address)
+    following = _local_path(form.get("next", "/"))
+    if identity is None or not identity.has("management"):
+        return PlainTextResponse("the name or the password is wrong", 401)
+    response = RedirectResponse(following, 303)
+    token = request.app.state.sessions.begin(identity)
+    set_session_cookie(response, token, secure=request.url.scheme == "https")
+    return response
+
+
+async def _log_out(request: Request) -> Response:
+    request.app.state.sessions.end(request.cookies.get(COOKIE, ""))
+    response = RedirectResponse("/login", 303)
+    clear_session_cookie(response)
+    return response
+
+
+def _local_path(path: str) -> str:
+    """A path of this server: a page must not send people elsewhere."""
+    is_local = path.startswith("/") and not path.startswith(("//", "/\\"))
+    return path if is_local and path.isprintable() else "/"

@@ -1,0 +1,292 @@
+"""The table of the API: a method and path, who may ask, and the function that answers.
+
+Paths are matched by their raw segments, because the names of queues and virtual hosts may hold an encoded slash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
+
+from starlette.datastructures import QueryParams
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headgate.broker import Broker
+from headgate.errors import HeadgateError
+from headgate.web.guard import SAFE_METHODS, identity_of
+from headgate.web.identity import Identity, Tag
+from headgate.web.problems import (
+    HttpProblem,
+    bad_request,
+    missing,
+    not_authorised,
+    problem_of,
+    problem_response,
+)
+
+log: Final = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: who asks for what."""
+
+    broker: Broker
+    identity: Identity
+    values: Mapping[str, str]  # the parts of the path that vary, decoded
+    query: QueryParams
+    headers: Mapping[str, str]
+    body: bytes = b""
+    shared: Mapping[str, Any] = field(default_factory=dict)  # what all requests share, by name
+
+    def document(self) -> dict[str, Any]:
+        """The body, which must be a JSON object; no body is an empty one."""
+        if not self.body.strip():
+            return {}
+        try:
+            value = json.loads(self.body)
+        except (ValueError, RecursionError) as problem:
+            raise bad_request(f"the body is not JSON: {problem}") from problem
+        if not isinstance(value, dict):
+            raise bad_request("the body must be a JSON object")
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A method of a path."""
+
+    method: str
+    path: str
+    answer: Callable[[Call], Any]
+    needs: Tag | None  # the tag of those who may ask; None for everybody
+    query: tuple[str, ...] = ()
+    body: Mapping[str, Any] | None = None  # JSON schema
+
+    @property
+    def segments(self) -> list[str]:
+        return self.path.strip("/").split("/")
+
+
+class EndpointTable:
+    """Endpoints of one group, in the order in which they are declared."""
+
+    def __init__(self) -> None:
+        self.endpoints: list[Endpoint] = []
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        needs: Tag | None = "management",
+        query: Iterable[str] = (),
+        body: Mapping[str, Any] | None = None,
+    ) -> Callable[[Answer], Answer]:
+        """Let the function below answer a method of a path."""
+
+        def declare(answer: Answer) -> Answer:
+            self.endpoints.append(
+                Endpoint(
+                    method=method, path=path, answer=answer, needs=needs, query=tuple(query), body=body
+                )
+            )  # fmt: skip
+            return answer
+
+        return declare
+
+    def get(self, path: str, **more: Any) -> Callable[[Answer], Answer]:
+        return self.add("GET", path, **more)
+
+    def put(self, path: str, **more: Any) -> Callable[[Answer], Answer]:
+        return self.add("PUT", path, **more)
+
+    def post(self, path: str, **more: Any) -> Callable[[Answer], Answer]:
+        return self.add("POST", path, **more)
+
+    def delete(self, path: str, **more: Any) -> Callable[[Answer], Answer]:
+        return self.add("DELETE", path, **more)
+
+
+class _Node:
+    """A place in the tree of paths."""
+
+    __slots__ = ("below", "endpoints", "varying")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Node] = {}
+        self.varying: _Node | None = None
+        self.endpoints: dict[str, Endpoint] = {}
+
+    def add(self, segments: list[str], endpoint: Endpoint) -> None:
+        if not segments:
+            self.endpoints[endpoint.method] = endpoint
+            return
+        head, *rest = segments
+        if head.startswith("{"):
+            self.varying = self.varying or _Node()
+            self.varying.add(rest, endpoint)
+        else:
+            self.below.setdefault(head, _Node()).add(rest, endpoint)
+
+    def find(self, segments: list[str]) -> Iterator[_Node]:
+        """The places that a path may mean, those with more fixed words first."""
+        if not segments:
+            if self.endpoints:
+                yield self
+            return
+        head, *rest = segments
+        if head in self.below:
+            yield from self.below[head].find(rest)
+        if self.varying is not None:
+            yield from self.varying.find(rest)
+
+
+class ApiRouter:
+    """An ASGI app that answers the endpoints of some tables."""
+
+    def __init__(
+        self, broker: Broker, tables: Iterable[EndpointTable], shared: Mapping[str, Any]
+    ) -> None:
+        self._broker, self._shared = broker, shared
+        self._root = _Node()
+        self.endpoints = [endpoint for table in tables for endpoint in table.endpoints]
+        for endpoint in self.endpoints:
+            self._root.add(endpoint.segments, endpoint)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._respond(scope, receive)
+        except HeadgateError as problem:
+            response = problem_response(scope["path"], problem_of(problem))
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            response = problem_response(
+                scope["path"], HttpProblem(500, "internal error, see the log")
+            )
+        await response(scope, receive, send)
+
+    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+        segments = _segments(scope)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        endpoint = self._find(segments, method)
+        if isinstance(endpoint, Response):
+            return endpoint
+        call = Call(
+            self._broker,
+            _admit(endpoint, identity_of(scope)),
+            dict(_values(endpoint, segments)),
+            QueryParams(scope["query_string"]),
+            {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+            await _read_body(receive) if method != "GET" else b"",
+            self._shared,
+        )
+        return await self._answer(endpoint, call)
+
+    def _find(self, segments: list[str], method: str) -> Endpoint | Response:
+        allowed: dict[str, None] = {}
+        for node in self._root.find(segments):
+            if method in node.endpoints:
+                return node.endpoints[method]
+            allowed.update(dict.fromkeys(node.endpoints))
+        if not allowed:
+            raise missing()
+        allow = ", ".join((*allowed, *(("HEAD",) if "GET" in allowed else ()), "OPTIONS"))
+        if method == "OPTIONS":
+            return Response(status_code=200, headers={"Allow": allow})
+        raise HttpProblem(405, f"this path takes {allow}", {"Allow": allow})
+
+    async def _answer(self, endpoint: Endpoint, call: Call) -> Response:
+        if endpoint.method in SAFE_METHODS:
+            answer = endpoint.answer(call)
+            return make_response(await answer if inspect.isawaitable(answer) else answer)
+        try:
+            answer = endpoint.answer(call)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        finally:
+            self._broker.flush()
+        await committed(self._broker)
+        return make_response(answer)
+
+
+async def committed(broker: Broker) -> None:
+    """Wait until everything that was done so far is durable."""
+    done = asyncio.get_running_loop().create_future()
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    broker.store.commit(finish)
+    await done
+
+
+def make_response(answer: Any) -> Response:
+    """Nothing is 204; a response is itself; bytes are JSON already; all else becomes JSON."""
+    if answer is None:
+        return Response(status_code=204)
+    if isinstance(answer, Response):
+        return answer
+    data = answer if isinstance(answer, bytes) else encode_json(answer)
+    return Response(data, media_type="application/json")
+
+
+def encode_json(value: Any) -> bytes:
+    return json.dumps(
+        value, ensure_ascii=False, separators=(",", ":"), default=_encode_other
+    ).encode(errors="replace")
+
+
+def _encode_other(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value)
+
+
+def _segments(scope: Scope) -> list[str]:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    path = raw.partition(b"?")[0].decode("ascii", errors="replace")
+    try:
+        return [unquote(part, errors="strict") for part in path.strip("/").split("/")]
+    except UnicodeDecodeError as problem:
+        raise bad_request("the path is not UTF-8") from problem
+
+
+def _values(endpoint: Endpoint, segments: list[str]) -> Iterator[tuple[str, str]]:
+    for pattern, segment in zip(endpoint.segments, segments, strict=True):
+        if pattern.startswith("{"):
+            yield pattern[1:-1], segment
+
+
+def _admit(endpoint: Endpoint, identity: Identity | None) -> Identity:
+    """Who asks, if that user may."""
+    if endpoint.needs is None:
+        return identity or Identity("")
+    if identity is None:
+        raise not_authorised("Login failed")
+    if not identity.has("management"):
+        raise not_authorised("Not management user")
+    if not identity.has(endpoint.needs):
+        raise not_authorised(f"Not {endpoint.needs} user")
+    return identity
+
+
+async def _read_body(receive: Receive) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise bad_request("the client went away")
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)

@@ -1,0 +1,58 @@
+"""HTTP on a socket, in the event loop of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+GRACE_S: Final = 1.0  # how long requests may take to end when the broker stops
+KEEP_ALIVE_S: Final = 75
+BACKLOG: Final = 512
+
+
+class HttpListener:
+    """Serves an app from `listen` to `close`; signals, logs and processes are the broker's business."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._config = uvicorn.Config(
+            app,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        self._server = uvicorn.Server(self._config)
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listen on a host and port, 0 for any free one; return the port."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._config.load()
+        self._server.lifespan = self._config.lifespan_class(self._config)
+        await self._server.startup(sockets=[listening])
+        self._ticks = asyncio.create_task(self._server.main_loop())  # which sets the header Date
+        return int(listening.getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop accepting; let requests end, and cut off those that do not."""
+        self._ticks.cancel()
+        for server in self._server.servers:
+            server.close()
+        state = self._server.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        if state.tasks:
+            _, late = await asyncio.wait(list(state.tasks), timeout=GRACE_S)
+            for task in late:
+                task.cancel()
+        for connection in list(state.connections):
+            if (transport := getattr(connection, "transport", None)) is not None:
+                transport.abort()
