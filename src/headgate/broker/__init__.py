@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from headgate.broker.broker import DEFAULT_VHOST as DEFAULT_VHOST
     from headgate.broker.broker import Broker as Broker
     from headgate.broker.consumer import BrokerConsumer as BrokerConsumer
+    from headgate.broker.contract import BrokerQueue as BrokerQueue
     from headgate.broker.definition import type_name as type_name
     from headgate.broker.message import BrokerMessage as BrokerMessage
     from headgate.broker.message import QueueEntry as QueueEntry
-    from headgate.broker.queue import BrokerQueue as BrokerQueue
     from headgate.broker.refusals import AccessRefused as AccessRefused
     from headgate.broker.refusals import ConnectionRefusal as ConnectionRefusal
     from headgate.broker.refusals import NotAllowed as NotAllowed
@@ -29,9 +29,9 @@ else:
         {
             "broker": ["BOUND", "DEFAULT_VHOST", "Broker"],
             "consumer": ["BrokerConsumer"],
+            "contract": ["BrokerQueue"],
             "definition": ["type_name"],
             "message": ["BrokerMessage", "QueueEntry"],
-            "queue": ["BrokerQueue"],
             "refusals": [
                 "AccessRefused",
                 "ConnectionRefusal",

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from headgate.broker.contract import BrokerQueue
 from headgate.broker.lane import AHEAD, QueueLane
 from headgate.broker.message import BrokerMessage
-from headgate.broker.queue import BrokerQueue
 from headgate.broker.restart import restore
 from headgate.broker.vhost import VirtualHost
 from headgate.clock import now_us

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.broker.contract import BrokerQueue
     from headgate.broker.message import QueueEntry
-    from headgate.broker.queue import BrokerQueue
 
 
 class BrokerConsumer(ABC):

@@ -19,7 +19,7 @@ from headgate.broker.records import Decode, read_entry
 from headgate.store import Store
 
 if TYPE_CHECKING:
-    from headgate.broker.queue import BrokerQueue
+    from headgate.broker.contract import BrokerQueue
 
 PAGE_ROWS: Final = 512
 PAGE_BYTES: Final = 4 << 20

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.broker.consumer import BrokerConsumer
+from headgate.broker.contract import BrokerQueue
 from headgate.broker.definition import QueueDefinition
 from headgate.broker.lane import QueueLane
 from headgate.broker.message import BrokerMessage, QueueEntry
@@ -19,8 +20,8 @@ SHARE: Final = 64  # entries that a consumer is given before it is the next one'
 QUORUM_HIGH: Final = 4  # priorities above this one are high in a quorum queue
 
 
-class BrokerQueue:
-    """One queue. Everything happens in the thread of the broker."""
+class ClassicQueue(BrokerQueue):
+    """A classic or a quorum queue: each entry goes to one consumer, and is gone when it is settled."""
 
     def __init__(
         self,
@@ -34,14 +35,15 @@ class BrokerQueue:
         arguments: Mapping[str, Any] | None = None,
         first_lane: int = 0,
     ) -> None:
-        self.vhost, self.name, self.durable, self.auto_delete = vhost, name, durable, auto_delete
-        self.owner = owner  # the connection that alone may use it
-        self.arguments = dict(arguments or {})
-        self.is_deleted = False
-        self.consumers: list[BrokerConsumer] = []
+        super().__init__(
+            vhost,
+            name,
+            durable=durable,
+            auto_delete=auto_delete,
+            owner=owner,
+            arguments=arguments,
+        )
         self._levels: list[list[BrokerConsumer]] = []  # by priority, the highest first
-        self.unacked = 0
-        self.ready_bytes = 0
         self.first_lane = first_lane
         self._broker = vhost.broker
         self._store = vhost.broker.store

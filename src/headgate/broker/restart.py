@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.broker.definition import define_queue
-from headgate.broker.queue import BrokerQueue
+from headgate.broker.queue import ClassicQueue
 from headgate.store import Contents
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _restore_queue(
     arguments = table["arguments"]
     definition = define_queue(name, vhost.name, arguments)
     first = table["first_lane"]
-    queue = BrokerQueue(
+    queue = ClassicQueue(
         vhost,
         name,
         definition,

@@ -7,10 +7,11 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
 
+from headgate.broker.contract import BrokerQueue
 from headgate.broker.dead_letters import goes_in_circles, make_dead_letter
 from headgate.broker.definition import check_equivalent, define_queue, type_name
 from headgate.broker.message import BrokerMessage, QueueEntry
-from headgate.broker.queue import BrokerQueue
+from headgate.broker.queue import ClassicQueue
 from headgate.broker.refusals import (
     AccessRefused,
     NotFound,
@@ -170,7 +171,7 @@ class VirtualHost:
             first_lane = self.broker.new_lanes(definition.lanes)
         owner = connection if exclusive else None
         queue = self.add_queue(
-            BrokerQueue(
+            ClassicQueue(
                 self,
                 name,
                 definition,
@@ -307,7 +308,7 @@ class VirtualHost:
 
     def _share(self, message: BrokerMessage, queues: Sequence[BrokerQueue]) -> int | None:
         """Have the body stored once, if more than one of the queues stores it."""
-        if sum(queue.durable for queue in queues) < 2:
+        if sum(bool(queue.first_lane) for queue in queues) < 2:
             return None
         return self.broker.store.share(message.parts()[1])
 

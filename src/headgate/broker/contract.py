@@ -1,0 +1,97 @@
+"""What a queue is to virtual hosts, channels and pages, whatever its type: the verbs of every queue."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headgate.broker.consumer import BrokerConsumer
+from headgate.broker.definition import QueueDefinition
+from headgate.broker.message import BrokerMessage, QueueEntry
+
+if TYPE_CHECKING:
+    from headgate.broker.lane import QueueLane
+    from headgate.broker.vhost import VirtualHost
+
+
+class BrokerQueue(ABC):
+    """One queue. Everything happens in the thread of the broker."""
+
+    definition: QueueDefinition
+
+    def __init__(
+        self,
+        vhost: VirtualHost,
+        name: str,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        owner: object | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.vhost, self.name, self.durable, self.auto_delete = vhost, name, durable, auto_delete
+        self.owner = owner  # the connection that alone may use it
+        self.arguments = dict(arguments or {})
+        self.is_deleted = False
+        self.consumers: list[BrokerConsumer] = []
+        self.unacked = 0
+        self.ready_bytes = 0
+        self.first_lane = 0  # of the store; 0: it stores no rows there
+
+    @property
+    def lanes(self) -> Iterable[QueueLane]:
+        """Its lanes of the store."""
+        return ()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many messages are ready."""
+
+    @abstractmethod
+    def redefine(self, definition: QueueDefinition) -> None:
+        """Let another definition take effect."""
+
+    @abstractmethod
+    def publish(self, message: BrokerMessage, body_id: int | None = None) -> bool:
+        """Take a message; False if the queue refuses it."""
+
+    @abstractmethod
+    def acked(self, entry: QueueEntry) -> None:
+        """A consumer has acknowledged an entry."""
+
+    @abstractmethod
+    def rejected(self, entry: QueueEntry) -> None:
+        """A consumer discards an entry."""
+
+    @abstractmethod
+    def requeue(self, entries: Sequence[QueueEntry]) -> None:
+        """Take entries back that no consumer has acknowledged."""
+
+    @abstractmethod
+    def drain(self) -> None:
+        """Give entries to the consumers that have room for them."""
+
+    @abstractmethod
+    def get(self) -> QueueEntry | None:
+        """Take one entry, not for a consumer."""
+
+    @abstractmethod
+    def purge(self) -> int:
+        """Delete all ready entries; return how many there were."""
+
+    @abstractmethod
+    def delete(self) -> int:
+        """Delete the messages and cancel the consumers; return how many messages were ready."""
+
+    @abstractmethod
+    def add_consumer(self, consumer: BrokerConsumer) -> None:
+        """Begin to give entries to a consumer."""
+
+    @abstractmethod
+    def remove_consumer(self, consumer: BrokerConsumer) -> None:
+        """Give nothing more to a consumer; an auto-delete queue goes with its last one."""
+
+    @abstractmethod
+    def used(self) -> None:
+        """Note that the queue is in use: an unused one may expire."""
