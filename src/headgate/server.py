@@ -13,12 +13,13 @@ import logging
 import os
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.amqp import AmqpCodec, AmqpServer
-from headgate.broker import BOUND, Broker
+from headgate.broker import Broker
+from headgate.configuration import ServerOptions
 from headgate.errors import MissingExtra, StoreLocked
 from headgate.store import InMemoryStore, SqliteStore, Store
 
@@ -27,22 +28,10 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-AMQP_PORT: Final = 5_672
-HTTP_PORT: Final = 15_672
 LOCK_FILE: Final = "broker.lock"
 STORE_FILE: Final = "broker.db"
 # Threads that wait for Python's lock get it after this time: the store must not wait long for a busy broker.
 SWITCH_S: Final = 0.001
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOptions:
-    """Where a broker listens, and where its data is; without a directory everything is in memory."""
-
-    data: Path | None = None
-    host: str = "127.0.0.1"
-    amqp_port: int = AMQP_PORT
-    http_port: int | None = HTTP_PORT  # None for no HTTP
 
 
 class Server:
@@ -62,12 +51,14 @@ class Server:
         self._store = self._open_store(loop)
         try:
             # What is in memory anyway is not moved out of long queues.
-            bound = BOUND if self.options.data else sys.maxsize
+            bound = self.options.page_out_after if self.options.data else sys.maxsize
             self.broker = Broker(self._store, AmqpCodec(), loop.call_later, bound=bound)
         except BaseException:
             self._release()
             raise
-        self._amqp = AmqpServer(self.broker)
+        self._amqp = AmqpServer(
+            self.broker, product=self.options.product, version=self.options.version
+        )
         try:
             self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
             await self._listen_for_http()
@@ -75,9 +66,12 @@ class Server:
             await self._amqp.close()
             self._release()
             raise
-        log.info("listening on %s:%d for AMQP", self.options.host, self.amqp_port)
-        if self.http_port is not None:
-            log.info("listening on %s:%d for HTTP", self.options.host, self.http_port)
+        for protocol, port in (("AMQP", self.amqp_port), ("HTTP", self.http_port)):
+            if port is not None:
+                log.info(
+                    "listening",
+                    extra={"protocol": protocol, "host": self.options.host, "port": port},
+                )
 
     async def _listen_for_http(self) -> None:
         """Serve the API and the pages, if their packages are installed."""
@@ -91,9 +85,26 @@ class Server:
         self._http = HttpListener(make_app(self.broker))
         self.http_port = await self._http.listen(self.options.host, self.options.http_port)
 
+    def reconfigure(self, options: ServerOptions) -> None:
+        """Let a changed configuration take effect, as far as that is possible while the broker runs."""
+        changes = self.options.changes(options)
+        for name, is_live in changes.items():
+            facts = {"before": getattr(self.options, name), "after": getattr(options, name)}
+            what = "changed" if is_live else "changed in the file: start the broker again"
+            log.info("setting %s", what, extra={"setting": name, **facts})
+        if not changes:
+            log.info("configuration read again: nothing changed")
+        live = {name: getattr(options, name) for name, is_live in changes.items() if is_live}
+        self.options = replace(self.options, **live)
+        self._apply()
+
+    def _apply(self) -> None:
+        """Hand the settings that may change while the broker runs to those who use them."""
+        logging.getLogger().setLevel(self.options.log_level.upper())
+
     async def stop(self) -> None:
         """Close connections, commit, and let go of the directory."""
-        log.info("stopping: closing %d connections", self._amqp.connections)
+        log.info("stopping: closing connections", extra={"connections": self._amqp.connections})
         if self._http is not None:
             await self._http.close()
         await self._amqp.close()
@@ -108,7 +119,11 @@ class Server:
         data.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(data)
         try:
-            return SqliteStore(data / STORE_FILE, loop.call_soon_threadsafe)
+            return SqliteStore(
+                data / STORE_FILE,
+                loop.call_soon_threadsafe,
+                synchronous=self.options.synchronous,  # type: ignore[arg-type]  # checked by the options
+            )
         except BaseException:
             self._lock.release()
             raise

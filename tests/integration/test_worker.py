@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.logs import LogSettings
 from headgate.queues import Database, Queue, State, connect
-from headgate.worker import Control, LogSettings, WorkAccount, WorkerOptions, processes
+from headgate.worker import Control, WorkAccount, WorkerOptions, processes
 from tests import patience
 
 JOBS = """

@@ -17,6 +17,9 @@ from headgate.broker import Broker
 if TYPE_CHECKING:
     from headgate.amqp.connection import Connection
 
+# Clients choose their behaviour by product and version.
+PRODUCT: Final = "RabbitMQ"
+VERSION: Final = "4.0.5"
 MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
 CHANNEL_MAX: Final = 2_047
 FRAME_MAX: Final = 131_072
@@ -45,9 +48,8 @@ class AmqpListener:
 
     broker: Broker
     authenticate: Authenticate
-    # Clients choose their behaviour by product and version.
-    product: str = "RabbitMQ"
-    version: str = "4.0.5"
+    product: str
+    version: str
     connections: set[Connection] = field(default_factory=set)
     # What is read of a connection at once, and handled before the next has its turn.
     buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from headgate.amqp.connection import Connection
-from headgate.amqp.handshake import AmqpListener, Authenticate
+from headgate.amqp.handshake import PRODUCT, VERSION, AmqpListener, Authenticate
 from headgate.broker import Broker
 
 GUEST: Final = "guest"
@@ -28,10 +28,17 @@ def is_loopback(address: str) -> bool:
 
 
 class AmqpServer:
-    """Accepts AMQP clients for a broker."""
+    """Accepts AMQP clients for a broker; `product` and `version` are what it says of itself."""
 
-    def __init__(self, broker: Broker, authenticate: Authenticate = allow_guest) -> None:
-        self._listener = AmqpListener(broker, authenticate)
+    def __init__(
+        self,
+        broker: Broker,
+        authenticate: Authenticate = allow_guest,
+        *,
+        product: str = PRODUCT,
+        version: str = VERSION,
+    ) -> None:
+        self._listener = AmqpListener(broker, authenticate, product, version)
         self._servers: list[asyncio.Server] = []
 
     async def listen(self, host: str, port: int) -> int:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, overload
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from headgate.cli.completion import complete_header_value, complete_queue, complete_stream
 from headgate.errors import HeadgateError
 from headgate.message import HeaderValue
+from headgate.quantities import parse_duration as parse_duration
+from headgate.quantities import parse_size as parse_size
 
 if TYPE_CHECKING:
     from headgate.queues import Access, Database
@@ -118,11 +118,6 @@ def open_database(url: str | None, access: Access = "change") -> Iterator[Databa
 
 # ---- from text to values -------------------------------------------------------------------------------
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
-_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
-_POWER: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-
 
 def parse_headers(pairs: Iterable[str]) -> dict[str, HeaderValue]:
     """`region=EU` is text; `amount:=1200`, `express:=true` are JSON and keep their kind."""
@@ -146,38 +141,6 @@ def _parse_json(pair: str, value: str) -> HeaderValue:
             f"{pair!r}: {value!r} is not valid JSON; for text write name=text"
         ) from None
     return found
-
-
-@overload
-def parse_duration(text: str) -> timedelta: ...
-
-
-@overload
-def parse_duration(text: str | None) -> timedelta | None: ...
-
-
-def parse_duration(text: str | None) -> timedelta | None:
-    """`500ms`, `90s`, `15m`, `12h`, `7d`, `2w`."""
-    if text is None:
-        return None
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise HeadgateError(f"{text!r} is not a duration; write it like 90s, 15m, 12h or 7d")
-    try:
-        return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
-    except OverflowError:
-        raise HeadgateError(f"{text!r} is too long a duration; at most 365000d") from None
-
-
-def parse_size(text: str | None) -> int | None:
-    """`4096`, `64MiB`, `10GB`: powers of 1024 with an i, of 1000 without."""
-    if text is None:
-        return None
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise HeadgateError(f"{text!r} is not a size; write it like 4096, 64MiB or 10GB")
-    base = 1024 if found[3] else 1000
-    return int(float(found[1]) * base ** _POWER[found[2].upper()])
 
 
 def parse_restriction(text: str) -> tuple[str, tuple[str, ...]]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
-import sys
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from typing import Literal as OneOf
 
 import typer
 
-from headgate.errors import MissingExtra
-from headgate.server import AMQP_PORT, HTTP_PORT, Server, ServerOptions, new_event_loop
+from headgate.configuration import ServerOptions, parse_assignment
+from headgate.errors import HeadgateError, MissingExtra
+from headgate.logs import LogSettings, log_as
+from headgate.server import Server, new_event_loop
+
+log = logging.getLogger("headgate.server")
 
 GREETING = """\
 Headgate {version}
@@ -27,41 +29,72 @@ Ctrl-C or SIGTERM stops it."""
 
 
 def serve(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file of settings; else $HEADGATE_CONFIG, else headgate.toml if it is there."
+        ),
+    ] = None,
     data: Annotated[
-        Path, typer.Option(help="The directory of definitions and messages; made if it is missing.")
-    ] = Path("headgate-data"),
+        Path | None,
+        typer.Option(
+            help="The directory of definitions and messages, headgate-data unless the file names one; made if it is missing."
+        ),
+    ] = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Keep everything in memory: nothing survives.")
     ] = False,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     amqp_port: Annotated[
-        int, typer.Option(help="The port for AMQP clients; 0 takes a free one.")
-    ] = AMQP_PORT,
+        int | None, typer.Option(help="The port for AMQP clients; 0 takes a free one.")
+    ] = None,
     http_port: Annotated[
-        int, typer.Option(help="The port of the HTTP API and the pages; 0 takes a free one.")
-    ] = HTTP_PORT,
+        int | None,
+        typer.Option(help="The port of the HTTP API and the pages; 0 takes a free one."),
+    ] = None,
     log_format: Annotated[
-        OneOf["text", "json"], typer.Option(help="How log lines on stderr look.")
-    ] = "text",
+        OneOf["text", "keyvalue", "json"] | None,
+        typer.Option(help="How log lines on stderr look."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Any setting of the file, as table.key=value.", metavar="TABLE.KEY=VALUE"
+        ),
+    ] = None,
 ) -> None:
     """Run the broker: one process, one directory, AMQP 0-9-1 and HTTP.
 
-    Clients of RabbitMQ connect as they are. What was confirmed survives a crash.
+    Clients of RabbitMQ connect as they are. What was confirmed survives a crash. SIGHUP reads the file of settings again.
 
-    Example: headgate serve --data /var/lib/headgate --amqp-port 5672
+    Example: headgate serve --data /var/lib/headgate --amqp-port 5672 --set log.level=debug
     """
-    _log_to_stderr(log_format)
-    options = ServerOptions(
-        data=None if memory else data, host=host, amqp_port=amqp_port, http_port=http_port
-    )
+    given = dict(map(parse_assignment, setting or []))
+    named = {
+        "data": data,
+        "host": host,
+        "amqp_port": amqp_port,
+        "http_port": http_port,
+        "log_format": log_format,
+    }
+    given |= {name: value for name, value in named.items() if value is not None}
+    if memory:
+        given["data"] = None
+
+    def load() -> ServerOptions:
+        return ServerOptions.load(config, **given)
+
+    options = load()
+    logs = LogSettings(options.log_format, options.log_level)  # type: ignore[arg-type]  # checked by the options
     loop = new_event_loop()
-    try:
-        loop.run_until_complete(_serve(options))
-    finally:
-        loop.close()
+    with log_as(logs):
+        try:
+            loop.run_until_complete(_serve(options, load))
+        finally:
+            loop.close()
 
 
-async def _serve(options: ServerOptions) -> None:
+async def _serve(options: ServerOptions, load: Callable[[], ServerOptions]) -> None:
     import headgate
 
     server = Server(options)
@@ -69,6 +102,7 @@ async def _serve(options: ServerOptions) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, server, load)
     url = f"amqp://guest:guest@{options.host}:{server.amqp_port}/"
     where = "in memory, nothing survives" if options.data is None else options.data.resolve()
     print(
@@ -92,25 +126,9 @@ def _describe_http(host: str, port: int | None) -> str:
     return f"http://{host}:{port}/api/"
 
 
-class JsonLines(logging.Formatter):
-    """One JSON object for each record."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        found: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            found["error"] = self.formatException(record.exc_info)
-        return json.dumps(found, ensure_ascii=False)
-
-
-def _log_to_stderr(form: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    if form == "json":
-        handler.setFormatter(JsonLines())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+def _reload(server: Server, load: Callable[[], ServerOptions]) -> None:
+    """Read the configuration again; one that is refused changes nothing."""
+    try:
+        server.reconfigure(load())
+    except HeadgateError as problem:
+        log.error("the configuration is not changed: %s", problem)

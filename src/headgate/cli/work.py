@@ -16,6 +16,7 @@ from headgate.cli.arguments import DatabaseUrl, FilterOption, parse_duration
 from headgate.cli.completion import complete_queue
 from headgate.cli.output import print_warnings
 from headgate.cli.stop_signals import watch_stop_signals
+from headgate.logs import LogSettings, log_as
 
 _log = logging.getLogger("headgate.worker")
 
@@ -148,7 +149,7 @@ def work(
         schedules=schedules,
         name=name,
     )
-    logs = worker.LogSettings(log_format, log_level)  # type: ignore[arg-type]  # refused if unknown
+    logs = LogSettings(log_format, log_level)  # type: ignore[arg-type]  # refused if unknown
     grace = parse_duration(shutdown_timeout)
     _work(options, processes, logs, metrics, None if grace is None else grace.total_seconds())
 
@@ -156,14 +157,14 @@ def work(
 def _work(
     options: worker.WorkerOptions,
     processes: int | None,
-    logs: worker.LogSettings,
+    logs: LogSettings,
     metrics: str | None,
     grace_s: float | None,
 ) -> None:
     account, control = worker.WorkAccount(), worker.Control()
     run = _prepare(options, processes, logs, account, control)
     with ExitStack() as stack:
-        stack.enter_context(worker.log_as(logs))
+        stack.enter_context(log_as(logs))
         signals = stack.enter_context(watch_stop_signals(most=2))
         worker.drain_on(signals.wait, control, grace_s)
         if metrics is not None:
@@ -180,7 +181,7 @@ def _work(
 def _prepare(
     options: worker.WorkerOptions,
     processes: int | None,
-    logs: worker.LogSettings,
+    logs: LogSettings,
     account: worker.WorkAccount,
     control: worker.Control,
 ) -> Callable[[], None]:

@@ -7,8 +7,9 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from headgate.configuration import ServerOptions
 from headgate.errors import MissingExtra
-from headgate.server import Server, ServerOptions, new_event_loop
+from headgate.server import Server, new_event_loop
 
 
 class RunningBroker:

@@ -6,8 +6,6 @@ from headgate.lazy import front_door
 
 if TYPE_CHECKING:
     from headgate.worker.account import WorkAccount as WorkAccount
-    from headgate.worker.logs import LogSettings as LogSettings
-    from headgate.worker.logs import log_as as log_as
     from headgate.worker.metrics import serve_worker_metrics as serve_worker_metrics
     from headgate.worker.options import WorkerOptions as WorkerOptions
     from headgate.worker.options import load_handler as load_handler
@@ -20,7 +18,6 @@ else:
         __name__,
         {
             "account": ["WorkAccount"],
-            "logs": ["LogSettings", "log_as"],
             "metrics": ["serve_worker_metrics"],
             "options": ["WorkerOptions", "load_handler"],
             "processes": ["run_processes"],

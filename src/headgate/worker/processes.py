@@ -19,9 +19,9 @@ from threading import Event, Lock, Thread
 from typing import Final
 
 from headgate.errors import HeadgateError
+from headgate.logs import LogSettings, log_as
 from headgate.queues import HandlerReport
 from headgate.worker.account import WorkAccount, WorkCounts
-from headgate.worker.logs import LogSettings, log_as
 from headgate.worker.options import WorkerOptions, load_handler
 from headgate.worker.work import Control, run_here
 

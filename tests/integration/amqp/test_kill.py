@@ -4,64 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
-import signal
 import subprocess
-import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pika
-import pytest
 from pika.exceptions import AMQPError
+
+from tests.served import Served
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 GONE = (AMQPError, OSError, AssertionError, IndexError)  # what pika raises when its peer vanishes
-
-
-class Served:
-    """`headgate serve` in a process, on one port and directory through all its lives."""
-
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self.port = 0
-        self.start()
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "headgate", "serve", "--data", str(self._data), "--amqp-port", str(self.port), "--http-port", "0"]  # fmt: skip
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if found := re.search(r"AMQP 0-9-1 +\S+:(\d+)", line):
-                self.port = int(found[1])
-            if line.startswith("Ctrl-C"):
-                return
-        raise AssertionError("the broker did not start")
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-    def stop(self) -> int:
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(30)
-
-    def connect(self) -> pika.BlockingConnection:
-        url = f"amqp://guest:guest@127.0.0.1:{self.port}/?connection_attempts=100&retry_delay=0.1"
-        return pika.BlockingConnection(pika.URLParameters(url))
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    running = Served(tmp_path)
-    yield running
-    running.kill()
 
 
 class Ledger:

@@ -8,9 +8,10 @@ from queue import SimpleQueue
 import pytest
 
 from headgate.errors import HeadgateError
+from headgate.logs import LogSettings, log_as
 from headgate.metrics import parse_address
 from headgate.queues import HandlerReport
-from headgate.worker import Control, LogSettings, WorkAccount, drain_on, load_handler, log_as
+from headgate.worker import Control, WorkAccount, drain_on, load_handler
 from headgate.worker.account import BUCKETS
 from headgate.worker.options import is_async
 from tests.patience import PATIENCE
@@ -79,6 +80,16 @@ def test_json_logs_hold_the_facts_of_a_record(capsys):
     assert (told["level"], told["logger"], told["message"]) == ("warning", "shop", "it fails")
     assert (told["order"], told["at"]) == (7, "<class 'object'>")
     assert "ZeroDivisionError" in told["exception"]
+
+
+def test_logs_of_keys_and_values_quote_what_has_spaces(capsys):
+    with log_as(LogSettings("keyvalue", "info")):
+        logging.getLogger("shop").info(
+            "it %s", "runs", extra={"port": 7, "text": 'a "b"', "no": ""}
+        )
+    [line] = capsys.readouterr().err.splitlines()
+    assert ' level=info logger=shop message="it runs" process=' in line
+    assert line.endswith(r'port=7 text="a \"b\"" no=""')
 
 
 def test_logging_is_as_before_when_the_worker_has_ended():

@@ -1,9 +1,10 @@
-"""The logs of a worker: lines for a person, or one JSON object per line for a log collector."""
+"""Logs of workers and brokers: lines for a person, `key=value` pairs, or one JSON object per line for a log collector."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -14,18 +15,19 @@ from typing import Literal as OneOf
 
 from headgate.errors import HeadgateError
 
-FORMATS: Final = ("text", "json")
+FORMATS: Final = ("text", "keyvalue", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
 _TEXT: Final = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(processName)s %(name)s: %(message)s"
+_BARE: Final = re.compile(r'[^\s"=\\]+')
 # What every record has; whatever else it has was given as `extra`.
 _PLAIN: Final = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How a worker logs, in a form that can be sent to another process."""
+    """How a program logs, in a form that can be sent to another process."""
 
-    format: OneOf["text", "json"] = "text"
+    format: OneOf["text", "keyvalue", "json"] = "text"
     level: str = "info"
 
     def __post_init__(self) -> None:
@@ -41,6 +43,9 @@ class JsonFormatter(logging.Formatter):
     """A record as a JSON object: time, level, logger, message, the `extra` facts, and the exception."""
 
     def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(self._facts(record), ensure_ascii=False, default=str)
+
+    def _facts(self, record: logging.LogRecord) -> dict[str, Any]:
         told: dict[str, Any] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
@@ -51,17 +56,24 @@ class JsonFormatter(logging.Formatter):
         told |= {name: value for name, value in record.__dict__.items() if name not in _PLAIN}
         if record.exc_info and record.exc_info[0] is not None:
             told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False, default=str)
+        return told
+
+
+class KeyValueFormatter(JsonFormatter):
+    """The same facts as `key=value`; a value with spaces, quotes or line breaks is quoted as JSON quotes it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return " ".join(f"{name}={_quote(str(fact))}" for name, fact in self._facts(record).items())
+
+
+def _quote(text: str) -> str:
+    return text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 @contextmanager
 def log_as(settings: LogSettings) -> Iterator[None]:
-    """Log to standard error while the block runs, records of the handler's own modules too; times are UTC."""
-    formatter = (
-        JsonFormatter()
-        if settings.format == "json"
-        else logging.Formatter(_TEXT, "%Y-%m-%dT%H:%M:%S")
-    )
+    """Log to standard error while the block runs, records of other modules too; times are UTC."""
+    formatter = _formatter(settings.format)
     formatter.converter = time.gmtime
     stream = logging.StreamHandler(sys.stderr)
     stream.setFormatter(formatter)
@@ -74,3 +86,13 @@ def log_as(settings: LogSettings) -> Iterator[None]:
     finally:
         root.handlers[:] = before
         root.setLevel(level)
+
+
+def _formatter(name: str) -> logging.Formatter:
+    match name:
+        case "json":
+            return JsonFormatter()
+        case "keyvalue":
+            return KeyValueFormatter()
+        case _:
+            return logging.Formatter(_TEXT, "%Y-%m-%dT%H:%M:%S")

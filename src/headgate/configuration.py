@@ -1,0 +1,206 @@
+"""How a broker is configured: every setting of `headgate serve`, from `headgate.toml` and the command line.
+
+A setting is one line of `ServerOptions`: its default, the check of its value, and the table of the file that it is in. The file
+is that of `headgate.settings`, too: what the library reads is at its top, what the broker reads is in tables.
+
+[broker]                 ServerOptions.host, .amqp_port …
+amqp_port = 5672
+[log]                    ServerOptions.log_format, .log_level: the field is the table, an underscore, the key
+format = "json"
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from headgate.checks import suggest
+from headgate.errors import HeadgateError, SettingsError
+from headgate.quantities import parse_duration, parse_size
+from headgate.settings import FILE_NAME, PREFIX, Settings, read_toml
+
+SettingCheck: TypeAlias = Callable[
+    [Any], Any
+]  # the value as it is used; SettingsError says what it must be
+AMQP_PORT: Final = 5_672
+HTTP_PORT: Final = 15_672
+DATA: Final = Path("headgate-data")
+
+
+def setting(
+    default: Any, check: SettingCheck, section: str = "broker", *, live: bool = False
+) -> Any:
+    """A field of `ServerOptions`; one that is live takes effect on SIGHUP, the others when the broker is started again."""
+    return field(default=default, metadata={"check": check, "section": section, "live": live})
+
+
+# ---- checks
+
+
+def a_text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise SettingsError(f"must be a text that is not empty, not {value!r}")
+    return value
+
+
+def a_flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise SettingsError(f"must be true or false, not {value!r}")
+    return value
+
+
+def a_path(value: Any) -> Path:
+    return value if isinstance(value, Path) else Path(a_text(value))
+
+
+def a_duration(value: Any) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    return parse_duration(a_text(value))
+
+
+def a_size(value: Any) -> int:
+    """A number of bytes, or a text such as 64MiB."""
+    if isinstance(value, str):
+        value = parse_size(value)
+    return a_number()(value)
+
+
+def a_number(least: int = 0, most: int = 2**63 - 1) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise SettingsError(f"must be an integer from {least:,} to {most:,}, not {value!r}")
+        return value
+
+    return check
+
+
+def one_of(*words: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if value not in words:
+            raise SettingsError(f"must be one of {', '.join(words)}, not {value!r}")
+        return str(value)
+
+    return check
+
+
+def optional(check: SettingCheck) -> SettingCheck:
+    """The check of a setting that need not have a value."""
+    return lambda value: None if value is None else check(value)
+
+
+a_port: Final = a_number(0, 65_535)
+
+
+# ---- the settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Where a broker listens, where its data is, and how it behaves; without a directory everything is in memory."""
+
+    data: Path | None = setting(None, optional(a_path))
+    host: str = setting("127.0.0.1", a_text)
+    amqp_port: int = setting(AMQP_PORT, a_port)  # 0 takes a free one
+    http_port: int | None = setting(HTTP_PORT, optional(a_port), "http")  # None for no HTTP
+    synchronous: str = setting("FULL", one_of("FULL", "NORMAL", "OFF"))
+    page_out_after: int = setting(20_000, a_number(1))  # messages of a queue that stay in memory
+    product: str = setting(
+        "RabbitMQ", a_text
+    )  # clients choose their behaviour by product and version
+    version: str = setting("4.0.5", a_text)
+    log_format: str = setting("keyvalue", one_of("text", "keyvalue", "json"), "log")
+    log_level: str = setting("info", one_of("debug", "info", "warning", "error"), "log", live=True)
+
+    def __post_init__(self) -> None:
+        for known in fields(self):
+            try:
+                value = known.metadata["check"](getattr(self, known.name))
+            except HeadgateError as problem:
+                raise SettingsError(f"{name_in_file(known)} {_shorten(problem)}") from problem
+            object.__setattr__(self, known.name, value)
+
+    @classmethod
+    def load(cls, file: Path | None = None, **overrides: Any) -> ServerOptions:
+        """The settings of a file, and instead of them those that are given; None is not given, unless it is the data."""
+        path = file or find_file()
+        given = {} if path is None else read_file(path)
+        given |= {key: v for key, v in overrides.items() if v is not None or key == "data"}
+        return cls(**{"data": DATA, **given})
+
+    def changes(self, other: ServerOptions) -> dict[str, bool]:
+        """The settings in which another configuration differs, and whether each takes effect while the broker runs."""
+        return {
+            known.name: known.metadata["live"]
+            for known in fields(self)
+            if getattr(self, known.name) != getattr(other, known.name)
+        }
+
+
+def find_file(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The file that is read when none is named, if there is one."""
+    if named := environment.get(PREFIX + "CONFIG"):
+        return Path(named)
+    return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings of the broker in a file, by field; paths in it begin at its directory."""
+    known = {name_in_file(known): known for known in fields(ServerOptions)}
+    found: dict[str, Any] = {}
+    for name, value in _flatten(path, read_toml(path)).items():
+        if name not in known:
+            raise SettingsError(f"{path}: there is no setting {name!r}; {suggest(name, known)}")
+        try:
+            checked = known[name].metadata["check"](value)
+        except HeadgateError as problem:
+            raise SettingsError(f"{path}: {name} {_shorten(problem)}") from problem
+        found[known[name].name] = path.parent / checked if isinstance(checked, Path) else checked
+    return found
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`log.level=debug` as the field `log_level` and its value, which is written as in the file; quotes may be left out."""
+    name, equals, value = text.partition("=")
+    known = {name_in_file(known): known.name for known in fields(ServerOptions)}
+    if not equals:
+        raise SettingsError(f"a setting is written table.key=value, not {text!r}")
+    if name.strip() not in known:
+        raise SettingsError(f"there is no setting {name!r}; {suggest(name, known)}")
+    try:
+        found = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        found = value.strip()
+    return known[name.strip()], found
+
+
+def name_in_file(known: Field[Any]) -> str:
+    """`broker.amqp_port`, `log.level`: the table and the key of a setting."""
+    section = known.metadata["section"]
+    return f"{section}.{known.name.removeprefix(section + '_')}"
+
+
+def _flatten(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the tables, by `table.key`; what is at the top belongs to `headgate.settings`."""
+    library = [known.name for known in fields(Settings)]
+    sections = {known.metadata["section"] for known in fields(ServerOptions)}
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, dict) and name in sections:
+            found |= {f"{name}.{key}": inner for key, inner in value.items()}
+        elif name not in library:
+            what = "table" if isinstance(value, dict) else "setting"
+            hint = suggest(name, sorted(sections) if what == "table" else library)
+            raise SettingsError(f"{path}: there is no {what} {name!r}; {hint}")
+    return found
+
+
+def _shorten(problem: HeadgateError) -> str:
+    """What is wrong with a value, as the end of a sentence that begins with its name."""
+    text = str(problem)
+    return text if text.startswith("must") else f"is wrong: {text}"
