@@ -1,6 +1,6 @@
 """Read-only answers about streams, queues, routes, filters, pipelines and the machine, as plain values.
 
-The command line draws them; pages and metrics will ask the same functions. Asking changes nothing.
+The command line, the pages, the HTTP API and metrics ask the same functions. Asking changes nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -17,15 +17,33 @@ if TYPE_CHECKING:
     from headgate.insights.health import Finding as Finding
     from headgate.insights.health import Health as Health
     from headgate.insights.health import diagnose as diagnose
+    from headgate.insights.heat import HeatCell as HeatCell
+    from headgate.insights.heat import HeatStrip as HeatStrip
+    from headgate.insights.heat import heat_strip as heat_strip
     from headgate.insights.jobs import PERCENTILES as PERCENTILES
     from headgate.insights.jobs import advice_commands as advice_commands
     from headgate.insights.jobs import describe_advice as describe_advice
     from headgate.insights.jobs import describe_stats as describe_stats
+    from headgate.insights.messages import MessagePage as MessagePage
+    from headgate.insights.messages import Sighting as Sighting
+    from headgate.insights.messages import common_values as common_values
+    from headgate.insights.messages import message_at as message_at
+    from headgate.insights.messages import message_in_queue as message_in_queue
+    from headgate.insights.messages import messages_from as messages_from
+    from headgate.insights.messages import newest_in_queue as newest_in_queue
+    from headgate.insights.messages import newest_in_stream as newest_in_stream
+    from headgate.insights.messages import sight_delivery as sight_delivery
     from headgate.insights.pipelines import BatchFacts as BatchFacts
     from headgate.insights.pipelines import PipelineCheck as PipelineCheck
     from headgate.insights.pipelines import PipelineFacts as PipelineFacts
     from headgate.insights.pipelines import check_pipeline as check_pipeline
     from headgate.insights.pipelines import pipeline_facts as pipeline_facts
+    from headgate.insights.playground import FailedTerm as FailedTerm
+    from headgate.insights.playground import FilterProblem as FilterProblem
+    from headgate.insights.playground import TriedMessage as TriedMessage
+    from headgate.insights.playground import filter_snippets as filter_snippets
+    from headgate.insights.playground import find_problem as find_problem
+    from headgate.insights.playground import try_filter as try_filter
     from headgate.insights.queues import QueueFacts as QueueFacts
     from headgate.insights.queues import list_queues as list_queues
     from headgate.insights.queues import list_subscriptions as list_subscriptions
@@ -50,6 +68,26 @@ else:
             "fields": ["KnownFields", "queue_fields", "stream_fields", "warn_of_filter"],
             "filters": ["FilterFacts", "explain_filter"],
             "health": ["Finding", "Health", "diagnose"],
+            "heat": ["HeatCell", "HeatStrip", "heat_strip"],
+            "messages": [
+                "MessagePage",
+                "Sighting",
+                "common_values",
+                "message_at",
+                "message_in_queue",
+                "messages_from",
+                "newest_in_queue",
+                "newest_in_stream",
+                "sight_delivery",
+            ],
+            "playground": [
+                "FailedTerm",
+                "FilterProblem",
+                "TriedMessage",
+                "filter_snippets",
+                "find_problem",
+                "try_filter",
+            ],
             "jobs": ["PERCENTILES", "advice_commands", "describe_advice", "describe_stats"],
             "pipelines": [
                 "BatchFacts",

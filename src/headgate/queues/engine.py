@@ -56,7 +56,7 @@ from typing import Literal as OneOf
 
 from headgate.errors import QueueError
 from headgate.filters import Filter
-from headgate.message import Message
+from headgate.message import INT64_MAX, Message
 
 if TYPE_CHECKING:
     from headgate.queues.wakers import Waiter
@@ -490,6 +490,17 @@ class Operations(Protocol):
         filter: Filter | None = None,
     ) -> Operation[list[DeliverySnapshot]]:
         """Deliveries by id, after the id `after`, in all states or one."""
+        ...
+
+    def latest(
+        self,
+        queue: QueueInfo,
+        limit: int,
+        *,
+        before: int = INT64_MAX,
+        state: State | None = None,
+    ) -> Operation[list[DeliverySnapshot]]:
+        """The last deliveries by id before the id `before`, the last first, in all states or one."""
         ...
 
     def archived(

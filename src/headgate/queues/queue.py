@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Unpack
 
 from headgate.filters import FilterLike, as_filter
-from headgate.message import HeaderValue, Message, MessageDetails
+from headgate.message import INT64_MAX, HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, declarations, policies
 from headgate.queues.arguments import LEASE
 from headgate.queues.consumer import Consumer
@@ -259,6 +259,19 @@ class Queue:
             if len(found) < page:
                 return
             after = found[-1].id
+
+    def latest(
+        self, limit: int = 10, *, before: int | None = None, state: State | None = None
+    ) -> list[DeliverySnapshot]:
+        """The last deliveries by id, the last first, in whatever state or in the one given; `before` an id."""
+        arguments.check_state(state)
+        operation = self._operations.latest(
+            self.info,
+            arguments.check_limit(limit),
+            before=INT64_MAX if before is None else before,
+            state=state,
+        )
+        return self._engine.run(operation)
 
     def dead(self, filter: FilterLike | None = None) -> Iterator[DeliverySnapshot]:
         """The dead letters."""

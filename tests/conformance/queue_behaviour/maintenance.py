@@ -32,6 +32,13 @@ class MaintenanceBehaviour(QueueFixtures):
         ]
         assert [s.message.payload for s in orders.browse(State.DELAYED)] == [b"delayed"]
 
+    def test_the_latest_are_the_last_by_id_in_one_state_or_all(self, orders):
+        ids = [orders.publish(bytes([i])) for i in range(5)]
+        orders.publish(b"delayed", delay=timedelta(hours=1))
+        assert [s.id for s in orders.latest(3, state=State.READY)] == ids[:1:-1]
+        assert [s.id for s in orders.latest(3, before=ids[2])] == [ids[1], ids[0]]
+        assert orders.latest(1)[0].message.payload == b"delayed"
+
     def test_browse_with_a_filter_reads_until_a_page_is_full(self, orders):
         orders.publish_many(Message(b"%d" % at, headers={"n": at}) for at in range(300))
         found = [s.message.payload for s in orders.browse(filter="n >= 290", page=3)]

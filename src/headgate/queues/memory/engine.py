@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 from headgate.clock import Clock
 from headgate.errors import DatabaseClosed
 from headgate.filters import Filter, to_text
-from headgate.message import Message
+from headgate.message import INT64_MAX, Message
 from headgate.queues.engine import (
     ClaimedMessage,
     CommitWatch,
@@ -258,6 +258,20 @@ class MemoryOperations(MemoryState):
         found = sorted(self._find(queue.name).deliveries.values(), key=lambda d: d.id)
         chosen = [d for d in found if d.id > after and (state is None or d.state == state)]
         return [d.snapshot() for d in chosen if self._matches(filter, d.message)][:limit]
+
+    @at_once
+    def latest(
+        self,
+        queue: QueueInfo,
+        limit: int,
+        *,
+        before: int = INT64_MAX,
+        state: State | None = None,
+    ) -> list[DeliverySnapshot]:
+        found = self._find(queue.name).deliveries.values()
+        chosen = [d for d in found if d.id < before and (state is None or d.state == state)]
+        chosen.sort(key=lambda d: -d.id)
+        return [d.snapshot() for d in chosen[:limit]]
 
     @at_once
     def archived(self, queue: QueueInfo, limit: int, *, after: int = 0) -> list[DeliverySnapshot]:

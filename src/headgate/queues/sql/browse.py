@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from headgate.filters import Filter, to_text
 from headgate.filters.compile import compile_predicate
 from headgate.filters.compile.sql import ALWAYS, Sql, compile_sql
-from headgate.message import Message
+from headgate.message import INT64_MAX, Message
 from headgate.queues.engine import (
     DeliverySnapshot,
     IndexAdvice,
@@ -97,6 +97,22 @@ class Browser:
         else:
             pages = self._read_matches(queue, limit, after, in_state, filter)
         return [snapshot_of(row) for row in (yield from pages)]
+
+    def latest(
+        self,
+        queue: QueueInfo,
+        limit: int,
+        *,
+        before: int = INT64_MAX,
+        state: State | None = None,
+    ) -> Operation[list[DeliverySnapshot]]:
+        queue = yield from self._find_routed(queue)
+        in_state = "" if state is None else f" AND d.state = {int(state)}"
+        where = f"d.message < {self._dialect.placeholder(_AFTER)}{in_state}"
+        rows = yield from read_messages(
+            self._dialect, "snapshots", queue.id, limit, before, where=where, order="d.message DESC"
+        )
+        return [snapshot_of(row) for row in rows]
 
     def _read_pages(
         self, queue: QueueInfo, limit: int, after: int, in_state: str

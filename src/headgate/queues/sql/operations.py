@@ -89,6 +89,7 @@ class SqlOperations:
         self.nack, self.bury = settlement.nack, settlement.bury
         self.extend, self.release = settlement.extend, settlement.release
         self.peek, self.browse, self.archived = browser.peek, browser.browse, browser.archived
+        self.latest = browser.latest
         changes = BulkChanges(dialect, catalog)
         self.purge, self.prune, self.requeue = changes.purge, changes.prune, changes.requeue
         self.stats, self.add_usage, self.advise = browser.stats, browser.add_usage, browser.advise

@@ -10,15 +10,20 @@ if TYPE_CHECKING:
     from headgate.streams.read.entry_filters import resolve_entry_filters as resolve_entry_filters
     from headgate.streams.read.held import HeldColumns as HeldColumns
     from headgate.streams.read.held import held_columns as held_columns
+    from headgate.streams.read.measurement import ChunkOutcome as ChunkOutcome
+    from headgate.streams.read.measurement import Measurement as Measurement
+    from headgate.streams.read.measurement import SegmentMeasure as SegmentMeasure
+    from headgate.streams.read.measurement import SegmentTier as SegmentTier
+    from headgate.streams.read.measurement import measure as measure
+    from headgate.streams.read.measurement import measure_chunks as measure_chunks
+    from headgate.streams.read.measurement import tier_of as tier_of
     from headgate.streams.read.plan import ScanStats as ScanStats
     from headgate.streams.read.plan import find_parts as find_parts
     from headgate.streams.read.plan import survivors as survivors
     from headgate.streams.read.query import StreamQuery as StreamQuery
     from headgate.streams.read.query import make_query as make_query
-    from headgate.streams.read.scan import Measurement as Measurement
     from headgate.streams.read.scan import OnCorrupt as OnCorrupt
     from headgate.streams.read.scan import Scan as Scan
-    from headgate.streams.read.scan import measure as measure
     from headgate.streams.read.scan import sweep_segment as sweep_segment
     from headgate.streams.read.start import OnLost as OnLost
     from headgate.streams.read.start import Start as Start
@@ -32,9 +37,18 @@ else:
             "cursors": ["Cursors"],
             "entry_filters": ["resolve_entry_filters"],
             "held": ["HeldColumns", "held_columns"],
+            "measurement": [
+                "ChunkOutcome",
+                "Measurement",
+                "SegmentMeasure",
+                "SegmentTier",
+                "measure",
+                "measure_chunks",
+                "tier_of",
+            ],
             "plan": ["ScanStats", "find_parts", "survivors"],
             "query": ["StreamQuery", "make_query"],
-            "scan": ["Measurement", "OnCorrupt", "Scan", "measure", "sweep_segment"],
+            "scan": ["OnCorrupt", "Scan", "sweep_segment"],
             "start": ["OnLost", "Start", "parse_start", "resolve_start"],
         },
     )

@@ -63,7 +63,7 @@ def survivors(
         return
     lengths = segment.lengths()
     stats.bytes_total += int(lengths[candidates].sum())
-    some, every = _verdicts(segment, filter, candidates)
+    some, every = judge_chunks(segment, filter, candidates)
     parts = _find_parts(segment, filter, candidates[some & ~every])
     stats.chunks_none += len(candidates) - int(np.count_nonzero(some))
     for at, all_match in zip(candidates[some].tolist(), every[some].tolist(), strict=True):
@@ -80,9 +80,10 @@ def survivors(
                 yield Survivor(at, part.all, within, int(part.share * length), part.pages)
 
 
-def _verdicts(
+def judge_chunks(
     segment: Segment, filter: NormalFilter, candidates: ChunkNumbers
 ) -> tuple[Flags, Flags]:
+    """Say of each of these chunks whether it may hold a match, and whether every message of it matches."""
     start, end = int(candidates[0]), int(candidates[-1]) + 1
     facts = segment.facts(start, end)
     if filter.tree == TRUE:

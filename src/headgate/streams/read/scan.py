@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -24,21 +24,20 @@ import pyarrow as pa
 from headgate.clock import now_us
 from headgate.columns import PlainSchema
 from headgate.errors import StreamCorrupt, StreamOptionsError
-from headgate.filters import FilterLike
 from headgate.filters.compile.arrow import compile_mask
 from headgate.streams.cold.segment import ColdSegment, unify_dictionaries
 from headgate.streams.read.catalog import SegmentCatalog
 from headgate.streams.read.exclusion import Excluded
 from headgate.streams.read.plain_reader import plain_reader, stored_names
 from headgate.streams.read.plan import ScanStats, Survivor, survivors
-from headgate.streams.read.query import StreamQuery, make_query
+from headgate.streams.read.query import StreamQuery
 from headgate.streams.segments.gather import RowIndices
 from headgate.streams.segments.pages import PAGE_ROWS
 from headgate.streams.segments.sealed import GatheredChunks, SealedChunk, SealedSegment
 from headgate.streams.segments.segment import Chunk, Segment
 
 if TYPE_CHECKING:
-    from headgate.streams.stream import Stream
+    pass
 
 BATCH_ROWS: Final = 1 << 15  # of a batch gathered from many chunks
 BATCH_BYTES: Final = 8 << 20
@@ -205,7 +204,7 @@ def scan_segment(
 
     Unreadable messages are skipped, or every match before the first of them is yielded and then the damage is raised.
     """
-    scan = _SegmentScan(segment, query, low, high, stats, on_corrupt)
+    scan = SegmentScan(segment, query, low, high, stats, on_corrupt)
     if isinstance(segment, SealedSegment) and not segment.note.in_order:
         return _gather_sealed(segment, scan)
     if isinstance(segment, ColdSegment) and not segment.note.in_order:
@@ -217,10 +216,10 @@ def sweep_segment(
     segment: Segment, query: StreamQuery, low: int, high: int, stats: ScanStats
 ) -> Iterator[pa.RecordBatch]:
     """Yield the matches of one segment in the order of its chunks, which is cheaper than offset order."""
-    return _SegmentScan(segment, query, low, high, stats, "error").take_chunks()
+    return SegmentScan(segment, query, low, high, stats, "error").take_chunks()
 
 
-class _SegmentScan:
+class SegmentScan:
     """A query over one segment, limited to the offsets in [low, high)."""
 
     def __init__(
@@ -309,7 +308,7 @@ class _SegmentScan:
 # ---- clustered segments ------------------------------------------------------------------------------
 
 
-def _gather_sealed(segment: SealedSegment, scan: _SegmentScan) -> Iterator[pa.RecordBatch]:
+def _gather_sealed(segment: SealedSegment, scan: SegmentScan) -> Iterator[pa.RecordBatch]:
     """Bring the matches of a clustered sealed segment back into offset order."""
 
     def take(survivor: Survivor) -> tuple[SealedChunk, npt.NDArray[np.int64], RowIndices] | None:
@@ -330,7 +329,7 @@ def _gather_sealed(segment: SealedSegment, scan: _SegmentScan) -> Iterator[pa.Re
     return _take_in_order(scan, gathered, chunks, offsets, places, unreadable)
 
 
-def _gather_cold(scan: _SegmentScan) -> Iterator[pa.RecordBatch]:
+def _gather_cold(scan: SegmentScan) -> Iterator[pa.RecordBatch]:
     """Bring the matches of a clustered cold segment back into offset order.
 
     Row groups of Parquet are not mapped, so only their matches stay in memory.
@@ -343,7 +342,7 @@ def _gather_cold(scan: _SegmentScan) -> Iterator[pa.RecordBatch]:
 
 
 def _take_in_order(
-    scan: _SegmentScan,
+    scan: SegmentScan,
     gathered: GatheredChunks | None,
     parts: Sequence[Chunk | pa.RecordBatch],
     offsets: Sequence[npt.NDArray[np.int64]],
@@ -389,46 +388,6 @@ def _batch_rows(chunks: Sequence[Chunk | pa.RecordBatch]) -> int:
     """Return a number of rows that makes a batch neither too long nor too heavy."""
     row_bytes = sum(chunk.nbytes for chunk in chunks) / sum(chunk.num_rows for chunk in chunks)
     return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(row_bytes, 1))))
-
-
-# ---- what a filter costs -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """What a scan with a filter does; `hits` counts the scanned chunks that held a match."""
-
-    stats: ScanStats
-    hits: int
-
-    @property
-    def false_positives(self) -> int:
-        """Chunks that were scanned and held no match."""
-        return self.stats.chunks_some - self.hits
-
-    @property
-    def chunks(self) -> int:
-        return self.stats.chunks_none + self.stats.chunks_all + self.stats.chunks_some
-
-
-def measure(stream: Stream, filter: FilterLike) -> Measurement:
-    """Judge every chunk of the stream, and count the matches of those that have to be scanned."""
-    query, stats, hits = make_query(filter).at(now_us()), ScanStats(), 0
-    catalog = SegmentCatalog(stream.path)
-    position = catalog.first_offset()
-    while (segment := catalog.covering(position)) is not None:
-        position = segment.next_offset
-        scan = _SegmentScan(segment, query, 0, position, stats, "error")
-        holding: set[int] = set()
-        for survivor in scan.survivors:
-            chunk = open_chunk(segment, survivor.at, survivor.pages)
-            rows = scan.match_rows(chunk, survivor)
-            matched = chunk.num_rows if rows is None else len(rows)
-            stats.rows_matched += matched
-            if matched and not (survivor.all and survivor.pages is None):
-                holding.add(survivor.at)
-        hits += len(holding)
-    return Measurement(stats, hits)
 
 
 def open_chunk(segment: Segment, at: int, pages: range | None) -> Chunk:
