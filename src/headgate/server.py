@@ -56,6 +56,7 @@ class Server:
         except BaseException:
             self._release()
             raise
+        self.broker.statistics.start()
         self._amqp = AmqpServer(
             self.broker, product=self.options.product, version=self.options.version
         )
@@ -108,6 +109,7 @@ class Server:
         if self._http is not None:
             await self._http.close()
         await self._amqp.close()
+        self.broker.statistics.stop()
         self.broker.close()
         self._release()
         log.info("stopped")

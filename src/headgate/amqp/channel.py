@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -12,9 +11,10 @@ from headgate.amqp.arriving import Arriving, Publish
 from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
 from headgate.amqp.content import Content
 from headgate.amqp.deliveries import Unacked, sent_content
-from headgate.amqp.properties import REPLY_TO
+from headgate.amqp.properties import REPLY_TO, expiration_problem
 from headgate.broker import (
     BrokerQueue,
+    ChannelTraffic,
     NotAllowed,
     NotFound,
     NotImplementedHere,
@@ -42,7 +42,7 @@ class Channel:
         self.is_closing = False
         self.arriving: Arriving | None = None  # a publish whose content is not all here
         self.is_confirming = False
-        self.published = 0  # number of the last publish to be confirmed
+        self.published = 0  # publishes since confirms were asked for, or since the beginning
         self.confirmed = 0
         self.refused: list[
             int
@@ -50,6 +50,7 @@ class Channel:
         self.waits_for_store = False  # something published in this turn is to be stored
         self.commits = 0  # commits that publishes of earlier turns wait for
         self.transaction: list[Callable[[], None]] | None = None
+        self.traffic = ChannelTraffic()
         self._last_queue = ""
         self._replies: ReplyConsumer | None = None
 
@@ -79,18 +80,20 @@ class Channel:
     def _accept(self, publish: Publish, content: Content) -> None:
         route = publish.route
         queues: Sequence[BrokerQueue] | None = route.queues
+        route.traffic.count += 1
         if content.properties.is_special:
             self._check(content)
             queues, content = self._apply_special(publish, content)
         elif queues is None:
             queues = self.vhost.queues_for(content, route.exchange, (route.routing_key,))
+            route.traffic.routed += len(queues)
         accepted = (
             self.vhost.deliver(content, queues) if queues else self._unroutable(publish, content)
         )
         if content.persistent and not self.waits_for_store:
             self.waits_for_store = any(queue.durable for queue in queues)
+        self.published += 1
         if self.is_confirming:
-            self.published += 1
             if not accepted:
                 self.refused.append(self.published)
             self.connection.confirm(self)
@@ -103,14 +106,19 @@ class Channel:
                 consumer.deliver((QueueEntry(0, content, 0, None),))
                 return True
         if publish.mandatory:
+            self.traffic.returned += 1
+            route.traffic.returned += 1
             self.send("basic.return", 312, "NO_ROUTE", route.exchange, route.routing_key)
             self.connection.write(content.frames(self.number, self.connection.frame_max))
+        else:
+            self.traffic.dropped += 1
+            route.traffic.dropped += 1
         return True
 
     def _check(self, content: Content) -> None:
         """Refuse properties that cannot be used."""
         if content.properties.expiration is not None and content.expiration is None:
-            raise PreconditionFailed(_expiration_problem(content.properties.expiration))
+            raise PreconditionFailed(expiration_problem(content.properties.expiration))
         values = content.properties.values
         user = values.get("user_id")
         if user is not None and user != self.connection.user:
@@ -157,6 +165,8 @@ class Channel:
     def _ack_up_to(self, number: int, parts: list[bytes]) -> None:
         if number > self.confirmed:
             several = number - self.confirmed > 1
+            self.traffic.confirm += number - self.confirmed
+            self.vhost.confirms += number - self.confirmed
             parts.append(self.connection.frame(self.number, "basic.ack", number, several))
             self.confirmed = number
 
@@ -175,7 +185,9 @@ class Channel:
     def on_confirm_select(self, nowait: bool) -> None:
         if self.transaction is not None:
             raise PreconditionFailed("cannot switch from tx to confirm mode")
-        self.is_confirming = True
+        if not self.is_confirming:
+            self.is_confirming = True
+            self.traffic.published_before, self.published = self.published, 0
         if not nowait:
             self.send("confirm.select-ok")
 
@@ -364,12 +376,17 @@ class Channel:
         queue = self._queue(name)
         entry = queue.get()
         if entry is None:
+            self.traffic.get_empty += 1
             self.send("basic.get-empty", "")
             return
         self.delivery_tag += 1
         if no_ack:
             queue.acked(entry)
+            queue.traffic.get -= 1
+            queue.traffic.get_no_ack += 1
+            self.traffic.get_no_ack += 1
         else:
+            self.traffic.get += 1
             self.unacked[self.delivery_tag] = Unacked(entry, None, queue)
         content = sent_content(entry, queue)
         self.send(
@@ -396,7 +413,11 @@ class Channel:
         if requeue:
             self._settle(tag, multiple, None)
         else:
-            self._settle(tag, multiple, lambda sent: sent.queue.rejected(sent.entry))
+            self._settle(tag, multiple, self._reject)
+
+    def _reject(self, sent: Unacked) -> None:
+        self.traffic.reject += 1
+        sent.queue.rejected(sent.entry)
 
     def on_basic_recover(self, requeue: bool) -> None:
         self.on_basic_recover_async(requeue)
@@ -433,6 +454,7 @@ class Channel:
             else:
                 back.setdefault(one.queue, []).append(one.entry)
         for queue, entries in back.items():
+            self.traffic.requeue += len(entries)
             queue.requeue(entries)
         if self.prefetch_all:
             self.broker.dirty.update(consumer.queue for consumer in self.consumers.values())
@@ -465,20 +487,6 @@ class Channel:
     def _done(self, nowait: bool, name: str, *values: Any) -> None:
         if not nowait:
             self.send(name, *values)
-
-
-def _expiration_problem(text: str) -> str:
-    """What is wrong with an expiration, in RabbitMQ's words."""
-    digits = re.match(r"[+-]?\d+", text)
-    if digits is None:
-        problem = "no_integer"
-    elif digits[0] != text:
-        problem = f'{{leftover_string,"{text[digits.end() :]}"}}'
-    elif int(text) < 0:
-        problem = f"{{value_negative,{text}}}"
-    else:
-        problem = f"{{value_too_large,{text}}}"
-    return f"invalid expiration '{text}': {problem}"
 
 
 class _NoQueue(NotFound):

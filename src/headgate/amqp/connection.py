@@ -30,7 +30,7 @@ from headgate.amqp.methods import (
     method_frame,
 )
 from headgate.amqp.properties import read_properties
-from headgate.amqp.replies import CODES, ConnectionFailed, octets, reply_text
+from headgate.amqp.replies import CODES, ConnectionFailed, bad_frame, octets, reply_text
 from headgate.amqp.tables import Malformed
 from headgate.broker import (
     ConnectionRefusal,
@@ -68,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self.channels: dict[int, Channel] = {}
         self.handshake: Handshake | None = Handshake(self)
         self.client_properties: Mapping[str, Any] = {}
+        self.received_bytes = self.sent_bytes = 0
         self._rest = b""
         self._method_ids = (0, 0)  # class and method that a close refers to
         self._is_closing = False
@@ -88,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self.listener.connections.discard(self)
         if self.handshake is not None:
             self.handshake.end()
+            self.broker.connections.pop(self.handshake.name, None)
         self._let_go()
         self.broker.flush()
 
@@ -127,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.out:
             data = b"".join(self.out)
             self.out.clear()
+            self.sent_bytes += len(data)
             if not self._is_gone:
                 self.transport.write(data)
 
@@ -168,6 +171,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         buffer = self.listener.buffer
+        self.received_bytes += size
         self._receive(bytes(buffer[:size]))
         if size == len(buffer) and not self.transport.is_closing():
             # There is more to read. The event loop would go on reading it; let others have their turn first.
@@ -212,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             if data[behind - 1] != FRAME_END:
                 raise ConnectionFailed(
-                    501, _bad_frame(kind, data[position + 7 : behind - 1], data[behind - 1])
+                    501, bad_frame(kind, data[position + 7 : behind - 1], data[behind - 1])
                 )
             if kind == FRAME_METHOD:
                 key = data[position + 7 : position + 11]
@@ -492,7 +496,3 @@ class Connection(asyncio.BufferedProtocol):
             channel.close()
         self.channels.clear()
         self.vhost.release(self)
-
-
-def _bad_frame(kind: int, payload: bytes, end: int) -> str:
-    return f"type {kind}, all octets = {octets(payload)}: {{invalid_frame_end_marker,{end}}}"

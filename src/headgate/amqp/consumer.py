@@ -83,6 +83,9 @@ class ChannelConsumer(BrokerConsumer):
         channel.delivery_tag = tag
         if unacked is not None:
             self.unacked += len(entries)
+            channel.traffic.deliver += len(entries)
+        else:
+            channel.traffic.deliver_no_ack += len(entries)
         connection.wrote(size)
 
     def cancelled(self) -> None:

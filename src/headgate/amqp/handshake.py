@@ -12,7 +12,7 @@ from headgate import __version__
 from headgate.amqp.methods import HEARTBEAT, PREAMBLE
 from headgate.amqp.replies import ConnectionFailed
 from headgate.amqp.tables import decode_table
-from headgate.broker import Broker
+from headgate.broker import Broker, OpenConnection
 
 if TYPE_CHECKING:
     from headgate.amqp.connection import Connection
@@ -75,6 +75,8 @@ class Handshake:
         self._connection = connection
         self._expected = "preamble"
         self._heartbeat = 0
+        self._mechanism = ""
+        self.name = ""  # of the connection, when it is open
         self._heard_at = time.monotonic()
         self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
             LOGIN_S, self._too_late
@@ -142,7 +144,7 @@ class Handshake:
         if not connection.listener.authenticate(*names, address):
             self._refuse_login(mechanism)
             return
-        connection.user = names[0]
+        connection.user, self._mechanism = names[0], mechanism
         self._expected = "connection.tune-ok"
         connection.send(0, "connection.tune", CHANNEL_MAX, FRAME_MAX, HEARTBEAT_S)
 
@@ -177,9 +179,35 @@ class Handshake:
         connection.vhost = vhost
         self._expected = "nothing"
         self.end()
+        self._register()
         connection.send(0, "connection.open-ok", "")
         if self._heartbeat:
             self._beat_later()
+
+    def _register(self) -> None:
+        """Let the broker know the connection."""
+        connection = self._connection
+        host, port = _address(connection.transport.get_extra_info("sockname"))
+        peer_host, peer_port = _address(connection.transport.get_extra_info("peername"))
+        opened = OpenConnection(
+            client=connection,
+            user=connection.user,
+            vhost=connection.vhost.name,
+            host=host,
+            port=port,
+            peer_host=peer_host,
+            peer_port=peer_port,
+            connected_at=connection.broker.now(),
+            protocol="AMQP 0-9-1",
+            mechanism=self._mechanism,
+            heartbeat=self._heartbeat,
+            channel_max=connection.channel_max,
+            frame_max=connection.frame_max,
+            tls=connection.transport.get_extra_info("ssl_object") is not None,
+            properties=connection.client_properties,
+        )
+        self.name = opened.name
+        connection.broker.connections[self.name] = opened
 
     def _beat_later(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._heartbeat / 2, self._beat)
@@ -195,3 +223,8 @@ class Handshake:
 
     def _too_late(self) -> None:
         self._connection.transport.abort()
+
+
+def _address(name: object) -> tuple[str, int]:
+    """Host and port of one end; a Unix socket has none."""
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("unix", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from typing import Any, Final
@@ -140,3 +141,17 @@ def encode_properties(values: Mapping[str, Any]) -> bytes:
 def content_header(raw: bytes, body_size: int) -> bytes:
     """The payload of a content header frame with these properties."""
     return _HEADER.pack(_BASIC, 0, body_size, 0)[:12] + raw
+
+
+def expiration_problem(text: str) -> str:
+    """What is wrong with an expiration, in RabbitMQ's words."""
+    digits = re.match(r"[+-]?\d+", text)
+    if digits is None:
+        problem = "no_integer"
+    elif digits[0] != text:
+        problem = f'{{leftover_string,"{text[digits.end() :]}"}}'
+    elif int(text) < 0:
+        problem = f"{{value_negative,{text}}}"
+    else:
+        problem = f"{{value_too_large,{text}}}"
+    return f"invalid expiration '{text}': {problem}"

@@ -58,6 +58,11 @@ def reply_text(code: int, problem: object) -> str:
     return text.encode()[:255].decode(errors="ignore")
 
 
+def bad_frame(kind: int, payload: bytes, end: int) -> str:
+    """What is wrong with a frame that does not end as frames do."""
+    return f"type {kind}, all octets = {octets(payload)}: {{invalid_frame_end_marker,{end}}}"
+
+
 def octets(data: bytes) -> str:
     """Bytes as RabbitMQ prints them."""
     if data and all(32 <= octet < 127 for octet in data):

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from headgate.broker.refusals import PreconditionFailed as PreconditionFailed
     from headgate.broker.refusals import Refusal as Refusal
     from headgate.broker.refusals import ResourceLocked as ResourceLocked
+    from headgate.broker.statistics import Statistics as Statistics
+    from headgate.broker.traffic import ChannelTraffic as ChannelTraffic
+    from headgate.broker.traffic import ClientChannel as ClientChannel
+    from headgate.broker.traffic import OpenConnection as OpenConnection
     from headgate.broker.vhost import Route as Route
     from headgate.broker.vhost import VirtualHost as VirtualHost
 else:
@@ -42,6 +46,8 @@ else:
                 "Refusal",
                 "ResourceLocked",
             ],
+            "statistics": ["Statistics"],
+            "traffic": ["ChannelTraffic", "ClientChannel", "OpenConnection"],
             "vhost": ["Route", "VirtualHost"],
         },
     )

@@ -14,6 +14,8 @@ from headgate.broker.contract import BrokerQueue
 from headgate.broker.lane import AHEAD, QueueLane
 from headgate.broker.message import BrokerMessage
 from headgate.broker.restart import restore
+from headgate.broker.statistics import Statistics
+from headgate.broker.traffic import OpenConnection
 from headgate.broker.vhost import VirtualHost
 from headgate.clock import now_us
 from headgate.store import Store
@@ -56,6 +58,8 @@ class Broker:
     ) -> None:
         self.store, self.codec, self.bound = store, codec, bound
         self.dirty: set[BrokerQueue] = set()  # queues that may have something to deliver
+        self.changed: set[BrokerQueue] = set()  # queues whose numbers statistics have not read
+        self.connections: dict[str, OpenConnection] = {}
         self.writing: set[Flushed] = set()  # connections that have something to write
         self.touched: set[QueueLane] = (
             set()
@@ -64,6 +68,7 @@ class Broker:
         self._call_later = call_later
         self.now = now_ms or (lambda: now_us() // 1000)
         self._next_lane = 1
+        self.statistics = Statistics(self)
         store.before_commit = self._write_marks
         self.add_vhost(DEFAULT_VHOST)
         restore(self)
@@ -77,6 +82,7 @@ class Broker:
         dirty = self.dirty
         while dirty:
             queues, self.dirty = dirty, set()
+            self.changed |= queues
             for queue in queues:
                 if not queue.is_deleted:
                     queue.drain()
@@ -94,6 +100,10 @@ class Broker:
             self.flush()
 
         self._call_later(max(0, when_ms - self.now()) / 1000, run)
+
+    def call_after(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call a function that changes nothing after some seconds."""
+        self._call_later(seconds, call)
 
     def new_lanes(self, count: int) -> int:
         """Numbers for this many lanes; return the first."""

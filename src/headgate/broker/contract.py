@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.broker.consumer import BrokerConsumer
 from headgate.broker.definition import QueueDefinition
 from headgate.broker.message import BrokerMessage, QueueEntry
+from headgate.broker.traffic import QueueTraffic
 
 if TYPE_CHECKING:
     from headgate.broker.lane import QueueLane
@@ -37,7 +38,13 @@ class BrokerQueue(ABC):
         self.consumers: list[BrokerConsumer] = []
         self.unacked = 0
         self.ready_bytes = 0
+        self.traffic = QueueTraffic()
         self.first_lane = 0  # of the store; 0: it stores no rows there
+
+    @property
+    def published(self) -> int:
+        """How many messages it took since the broker started."""
+        return 0
 
     @property
     def lanes(self) -> Iterable[QueueLane]:

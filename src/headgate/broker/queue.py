@@ -48,7 +48,7 @@ class ClassicQueue(BrokerQueue):
         self._broker = vhost.broker
         self._store = vhost.broker.store
         self._lanes: dict[int, QueueLane] = {}  # by priority, the highest first
-        self._next_position = 1
+        self._next_position = self._first_position = 1
         self._turn = 0
         self._expiry_armed: int | None = None
         self._last_used = self._broker.now()
@@ -67,6 +67,10 @@ class ClassicQueue(BrokerQueue):
         if definition.expires is not None:  # later in any case: it is not in its virtual host yet
             self._broker.call_at(self._last_used + definition.expires, self._watch_use)
         self._enforce_limits()
+
+    @property
+    def published(self) -> int:
+        return self._next_position - self._first_position
 
     # ---- messages in
 
@@ -109,12 +113,14 @@ class ClassicQueue(BrokerQueue):
     def rejected(self, entry: QueueEntry) -> None:
         """A consumer discards the message: it becomes a dead letter, or is gone."""
         self.unacked -= 1
+        self.traffic.reject += 1
         self._discard(entry, "rejected")
         self._broker.dirty.add(self)
 
     def requeue(self, entries: Sequence[QueueEntry]) -> None:
         """Take entries back to where they stood."""
         self.unacked -= len(entries)
+        self.traffic.requeue += len(entries)
         for entry in sorted(entries, reverse=True):
             entry.redelivered = True
             if self.definition.type == "quorum" and not self._count_return(entry):
@@ -164,10 +170,14 @@ class ClassicQueue(BrokerQueue):
         """Take one entry, not for a consumer."""
         self.used()
         self.drop_expired()
+        self._broker.dirty.add(self)
         entries = self._take(1, unmarked=True)
         if not entries:
+            self.traffic.get_empty += 1
             return None
         self.unacked += 1
+        self.traffic.get += 1
+        self.traffic.redeliver += entries[0].redelivered
         self.drop_expired()  # what stood behind it
         return entries[0]
 
@@ -177,6 +187,7 @@ class ClassicQueue(BrokerQueue):
         for lane in self._lanes.values():
             lane.clear()
         self.ready_bytes = 0
+        self._broker.dirty.add(self)
         return count
 
     def delete(self) -> int:
@@ -239,6 +250,7 @@ class ClassicQueue(BrokerQueue):
         self._lane_of(priority).restore(rows, last, mark)
         self.ready_bytes += body_bytes
         self._next_position = max(self._next_position, last + 1, mark + 1)
+        self._first_position = self._next_position
         self._arm()
 
     # ---- expiry
@@ -366,10 +378,15 @@ class ClassicQueue(BrokerQueue):
             return 0
         entries = self._take(most)
         if entries:
+            traffic = self.traffic
+            if traffic.requeue > traffic.redeliver:
+                traffic.redeliver += sum(entry.redelivered for entry in entries)
             if consumer.no_ack:
+                traffic.deliver_no_ack += len(entries)
                 consumer.deliver(entries)
                 self.settled_at_once(entries)
             else:
+                traffic.deliver += len(entries)
                 self.unacked += len(entries)
                 consumer.deliver(entries)
         return len(entries)

@@ -19,6 +19,7 @@ from headgate.broker.refusals import (
     PreconditionFailed,
     ResourceLocked,
 )
+from headgate.broker.traffic import RouteTraffic
 from headgate.errors import BindingRefused, DeclarationRefused
 from headgate.routing import Binding, Exchange, ExchangeType, Topology
 
@@ -43,12 +44,17 @@ class ReplyTaker(Protocol):
 class Route:
     """Where messages of one exchange and routing key go; `queues` is None where their headers decide."""
 
-    __slots__ = ("exchange", "queues", "routing_key")
+    __slots__ = ("exchange", "queues", "routing_key", "traffic")
 
     def __init__(
-        self, exchange: str, routing_key: str, queues: tuple[BrokerQueue, ...] | None
+        self,
+        exchange: str,
+        routing_key: str,
+        queues: tuple[BrokerQueue, ...] | None,
+        traffic: RouteTraffic,
     ) -> None:
         self.exchange, self.routing_key, self.queues = exchange, routing_key, queues
+        self.traffic = traffic
 
 
 class VirtualHost:
@@ -66,6 +72,8 @@ class VirtualHost:
             object, dict[BrokerQueue, None]
         ] = {}  # by the connection that owns them
         self._routes: dict[tuple[str, str], Route] = {}
+        self.traffic: dict[tuple[str, int], RouteTraffic] = {}  # by exchange and fan-out
+        self.confirms = 0
         self.generation = 0  # changes with the topology: routes of another one are stale
 
     # ---- exchanges
@@ -208,6 +216,7 @@ class VirtualHost:
         self.topology.delete_queue(queue.name)
         self._changed()
         self.broker.store.define("queue", self._key(queue.name), None)
+        self.broker.changed.add(queue)
         return queue.delete()
 
     # ---- bindings
@@ -259,11 +268,19 @@ class VirtualHost:
                 )
             routed = self.topology.route_key(exchange, routing_key)
             queues = None if routed is None else self._queues_of(routed.queues)
-            route = Route(exchange, routing_key, queues)
+            traffic = self.traffic_of(exchange, len(queues or ()))
+            route = Route(exchange, routing_key, queues, traffic)
             if len(self._routes) >= MAX_ROUTES:
                 self._routes.clear()
             self._routes[exchange, routing_key] = route
         return route
+
+    def traffic_of(self, exchange: str, fan_out: int = 0) -> RouteTraffic:
+        """The counters of messages to an exchange that go to this many queues."""
+        traffic = self.traffic.get((exchange, fan_out))
+        if traffic is None:
+            traffic = self.traffic[exchange, fan_out] = RouteTraffic(exchange, fan_out)
+        return traffic
 
     def queues_for(
         self, message: BrokerMessage, exchange: str, keys: Sequence[str]
@@ -320,6 +337,7 @@ class VirtualHost:
         self.queues[queue.name] = queue
         self.topology.declare_queue(queue.name)
         self._changed()
+        self.broker.changed.add(queue)
         return queue
 
     def _changed(self) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from headgate.configuration import ServerOptions
 from headgate.errors import MissingExtra
 from headgate.server import Server, new_event_loop
+
+_Result = TypeVar("_Result")
 
 
 class RunningBroker:
@@ -55,6 +59,14 @@ class RunningBroker:
             raise MissingExtra("server", "the HTTP API")
         return f"http://127.0.0.1:{self.http_port}"
 
+    def call(self, function: Callable[[], _Result]) -> _Result:
+        """Call a function in the thread of the broker, as everything that looks at it must be; return its result."""
+
+        async def run() -> _Result:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
     def _run(self) -> None:
         self._loop = new_event_loop()
         try:
@@ -69,6 +81,7 @@ class RunningBroker:
         self._stop = asyncio.Event()
         server = Server(self._options)
         await server.start()
+        self.broker = server.broker
         self.port, self.http_port = server.amqp_port, server.http_port
         self._ready.set()
         await self._stop.wait()

@@ -18,7 +18,7 @@ from headgate.web.guard import Guard
 from headgate.web.identity import Identify, LoginCache, identify_guest
 from headgate.web.sessions import (
     COOKIE,
-    Sessions,
+    LoginSessions,
     clear_session_cookie,
     set_session_cookie,
 )
@@ -31,7 +31,7 @@ def make_app(
 
     `app.state` has `broker`, `logins` and `sessions`, for the pages; `identity_of(request)` says who asks.
     """
-    logins, sessions = LoginCache(identify), Sessions()
+    logins, sessions = LoginCache(identify), LoginSessions()
     api = ApiRouter(broker, TABLES, {"logins": logins, "sessions": sessions})
     routes = [
         Route("/login", _log_in, methods=["POST"]),

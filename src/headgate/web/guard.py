@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.web.identity import Identity, LoginCache
 from headgate.web.problems import HttpProblem, problem_response
-from headgate.web.sessions import COOKIE, Sessions
+from headgate.web.sessions import COOKIE, LoginSessions
 
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 IDENTITY: Final = "headgate.identity"
@@ -42,7 +42,7 @@ class Guard:
     """An ASGI app around another: finds out who asks, and refuses what no page or tool of ours sends."""
 
     def __init__(
-        self, app: ASGIApp, logins: LoginCache, sessions: Sessions, max_body: int = MAX_BODY
+        self, app: ASGIApp, logins: LoginCache, sessions: LoginSessions, max_body: int = MAX_BODY
     ) -> None:
         self._app, self._logins, self._sessions, self._max_body = app, logins, sessions, max_body
 

@@ -16,7 +16,7 @@ IDLE_S: Final = 8 * 3_600.0  # a session that is not used for this long is over
 MOST: Final = 10_000
 
 
-class Sessions:
+class LoginSessions:
     """Who is logged in, by token."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

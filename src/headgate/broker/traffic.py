@@ -1,0 +1,109 @@
+"""What was counted of messages: counters that publishing and delivering raise, and connections that did it.
+
+They are raised once for a batch wherever that is possible; what can be computed from other numbers is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sized
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class QueueTraffic:
+    """What left a queue, since the broker started."""
+
+    __slots__ = ("deliver", "deliver_no_ack", "get", "get_empty", "get_no_ack", "redeliver", "reject", "requeue")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.deliver = self.deliver_no_ack = 0
+        self.get = self.get_no_ack = self.get_empty = 0
+        self.redeliver = self.requeue = self.reject = 0
+
+
+class RouteTraffic:
+    """Messages published to one exchange that went to this many queues each."""
+
+    __slots__ = ("count", "dropped", "exchange", "fan_out", "returned", "routed")
+
+    def __init__(self, exchange: str, fan_out: int) -> None:
+        self.exchange, self.fan_out = exchange, fan_out
+        self.count = 0
+        self.routed = 0  # copies of messages whose headers decided, which have no fixed fan-out
+        self.returned = self.dropped = 0  # messages that no queue got: mandatory ones, and others
+
+    @property
+    def published_out(self) -> int:
+        return self.count * self.fan_out + self.routed
+
+
+class ChannelTraffic:
+    """What passed a channel."""
+
+    __slots__ = ("confirm", "deliver", "deliver_no_ack", "dropped", "get", "get_empty", "get_no_ack", "published_before", "redeliver", "reject", "requeue", "returned")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.published_before = 0  # confirms were asked for
+        self.confirm = self.returned = self.dropped = 0
+        self.deliver = self.deliver_no_ack = self.redeliver = 0
+        self.get = self.get_no_ack = self.get_empty = 0
+        self.requeue = self.reject = 0
+
+
+class ClientChannel(Protocol):
+    """A channel, as far as one can look at it from outside."""
+
+    number: int
+    prefetch: int
+    prefetch_all: int
+    is_confirming: bool
+    published: int
+    traffic: ChannelTraffic
+
+    @property
+    def unacked(self) -> Sized: ...
+
+    @property
+    def consumers(self) -> Mapping[str, Any]: ...
+
+    @property
+    def transaction(self) -> Sized | None: ...
+
+
+class Client(Protocol):
+    """The other end of a connection."""
+
+    received_bytes: int
+    sent_bytes: int
+
+    @property
+    def channels(self) -> Mapping[int, ClientChannel]: ...
+
+    def close(self, text: str) -> None:
+        """Close the connection, and say why."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class OpenConnection:
+    """A connection that has logged in and opened a virtual host."""
+
+    client: Client
+    user: str
+    vhost: str
+    host: str
+    port: int
+    peer_host: str
+    peer_port: int
+    connected_at: int  # milliseconds of the broker's clock
+    protocol: str
+    mechanism: str
+    heartbeat: int
+    channel_max: int
+    frame_max: int
+    tls: bool
+    properties: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """How RabbitMQ names it."""
+        return f"{self.peer_host}:{self.peer_port} -> {self.host}:{self.port}"
