@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headgate.store.contract import Contents as Contents
     from headgate.store.contract import LaneFacts as LaneFacts
     from headgate.store.contract import Store as Store
+    from headgate.store.contract import StoredHead as StoredHead
     from headgate.store.contract import StoredRow as StoredRow
     from headgate.store.memory import InMemoryStore as InMemoryStore
     from headgate.store.sqlite import SqliteStore as SqliteStore
@@ -16,7 +17,14 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "contract": ["PREFIX_DIGITS", "Contents", "LaneFacts", "StoredRow", "Store"],
+            "contract": [
+                "PREFIX_DIGITS",
+                "Contents",
+                "LaneFacts",
+                "Store",
+                "StoredHead",
+                "StoredRow",
+            ],
             "memory": ["InMemoryStore"],
             "sqlite": ["SqliteStore"],
         },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 # A record, with the number of its body where that is shared.
@@ -20,7 +20,7 @@ class RecordRun(NamedTuple):
 class Changes:
     """What one group commit writes. A row that is appended and deleted in it is not written at all."""
 
-    __slots__ = ("appended", "bodies", "cleared", "defined", "delayed", "deleted", "marks", "ranges", "replaced", "then")  # fmt: skip
+    __slots__ = ("appended", "bodies", "cleared", "defined", "delayed", "deleted", "forgotten", "marks", "noted", "ranges", "replaced", "then")  # fmt: skip
 
     def __init__(self) -> None:
         self.appended: dict[int, dict[int, Stored]] = {}  # by lane and position
@@ -30,6 +30,8 @@ class Changes:
         self.delayed: dict[tuple[int, int], bytes | None] = {}
         self.deleted: dict[int, list[int]] = {}
         self.marks: dict[int, int] = {}
+        self.noted: dict[int, set[int]] = {}
+        self.forgotten: dict[int, set[int]] = {}  # notes to be deleted
         self.ranges: list[tuple[int, int, int]] = []  # lane, first and last position to be deleted
         self.replaced: dict[tuple[int, int], Stored] = {}  # rows that were there before
         self.then: list[Callable[[], None]] = []
@@ -37,7 +39,7 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(
             self.appended or self.deleted or self.ranges or self.marks or self.replaced or self.then
-            or self.defined or self.delayed or self.cleared
+            or self.defined or self.delayed or self.cleared or self.noted or self.forgotten
         )  # fmt: skip
 
     def append(self, lane: int, position: int, row: Stored) -> None:
@@ -54,6 +56,9 @@ class Changes:
             self.replaced[lane, position] = row
 
     def delete(self, lane: int, position: int) -> None:
+        noted = self.noted.get(lane)
+        if noted is not None:
+            noted.discard(position)
         rows = self.appended.get(lane)
         if rows is not None and rows.pop(position, None) is not None:
             return
@@ -63,6 +68,14 @@ class Changes:
             deleted = self.deleted[lane] = []
         deleted.append(position)
 
+    def note(self, lane: int, positions: Iterable[int]) -> None:
+        self.noted.setdefault(lane, set()).update(positions)
+
+    def forget_notes(self, lane: int, positions: Iterable[int]) -> None:
+        gone = set(positions)
+        self.noted.get(lane, set()).difference_update(gone)
+        self.forgotten.setdefault(lane, set()).update(gone)
+
     def delete_range(self, lane: int, first: int, last: int) -> None:
         self.ranges.append((lane, first, last))
 
@@ -70,6 +83,8 @@ class Changes:
         self.appended.pop(lane, None)
         self.deleted.pop(lane, None)
         self.marks.pop(lane, None)
+        self.noted.pop(lane, None)
+        self.forgotten.pop(lane, None)
         for key in [key for key in self.replaced if key[0] == lane]:
             del self.replaced[key]
         self.cleared.add(lane)

@@ -9,12 +9,14 @@ of the broker and written together by another; `commit` says when they are durab
              body            to the end; empty where the row names a shared one
 
 A body that goes to several lanes is stored once (`share`), and deleted with the last row that names it.
+
+What may have been delivered is known by a *mark* for each lane, a position, and by *notes* for single rows behind it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -31,6 +33,13 @@ class StoredRow(NamedTuple):
     record: bytes
     body: bytes | None = None
     body_id: int | None = None
+
+
+class StoredHead(NamedTuple):
+    """A row of a lane without its body: the prefix of its record."""
+
+    position: int
+    prefix: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,7 @@ class Contents:
     definitions: dict[tuple[str, str], bytes] = field(default_factory=dict)
     lanes: dict[int, LaneFacts] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
+    notes: dict[int, list[int]] = field(default_factory=dict)  # positions by lane
     delayed: int = 0
 
 
@@ -95,6 +105,14 @@ class Store(ABC):
         """Note that rows up to this position may have been delivered."""
         self._changes.marks[lane] = position
 
+    def note(self, lane: int, positions: Iterable[int]) -> None:
+        """Note that these rows may have been delivered, wherever the mark is; a note is deleted with its row."""
+        self._changes.note(lane, positions)
+
+    def forget_notes(self, lane: int, positions: Iterable[int]) -> None:
+        """Delete notes, and keep the rows."""
+        self._changes.forget_notes(lane, positions)
+
     def define(self, kind: str, name: str, value: bytes | None) -> None:
         """Store a definition under its kind and name; None deletes it."""
         self._changes.defined[kind, name] = value
@@ -116,6 +134,14 @@ class Store(ABC):
     @abstractmethod
     def page(self, lane: int, after: int, limit: int, max_bytes: int) -> list[StoredRow]:
         """Read rows above a position in order: at most `limit`, and not many more bytes than `max_bytes`."""
+
+    @abstractmethod
+    def page_heads(self, lane: int, after: int, limit: int) -> list[StoredHead]:
+        """Read the prefixes of at most `limit` rows above a position, in order, and none of their bodies."""
+
+    @abstractmethod
+    def read_rows(self, lane: int, positions: Sequence[int], max_bytes: int) -> list[StoredRow]:
+        """Read the rows at these positions, in order, until there are about as many bytes as `max_bytes`."""
 
     @abstractmethod
     def page_delayed(self, after: tuple[int, int], limit: int) -> list[tuple[int, int, bytes]]:

@@ -8,7 +8,7 @@ whole run in one step and Python's lock is not taken for each row.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from typing import Literal as OneOf
@@ -24,6 +24,7 @@ from headgate.store.contract import (
     Contents,
     LaneFacts,
     Store,
+    StoredHead,
     StoredRow,
 )
 
@@ -41,15 +42,33 @@ CREATE TABLE definition (kind TEXT, name TEXT, value BLOB NOT NULL, PRIMARY KEY 
 CREATE TABLE delayed (due INTEGER, number INTEGER, record BLOB NOT NULL, PRIMARY KEY (due, number)) WITHOUT ROWID;
 """
 
+LATER_TABLES: Final = "CREATE TABLE IF NOT EXISTS note (id INTEGER PRIMARY KEY)"
+
 # What is NULL stays NULL when a number is added.
 APPEND: Final = "INSERT INTO entry SELECT ? + rowid, ? + rowid, value FROM carray(?)"
 PAGE: Final = """
 SELECT e.id & :mask, e.record, b.bytes, e.body FROM entry e LEFT JOIN body b ON b.id = e.body
 WHERE e.id > :after AND e.id < :end ORDER BY e.id LIMIT :limit
 """
+IN_PAGE: Final = 4_000  # bytes of a record, below which it is mostly in one page of the file
+# SQLite reads a record whole to return a part of it, but its length it knows without that.
+HEADS: Final = f"""
+SELECT id, CASE WHEN length(record) <= {IN_PAGE}
+  THEN substr(record, 1, CAST(CAST(substr(record, 1, {PREFIX_DIGITS}) AS TEXT) AS INTEGER)) END
+FROM entry WHERE id > :after AND id < :end ORDER BY id LIMIT :limit
+"""
+ROWS: Final = """
+SELECT e.id & ?, e.record, b.bytes, e.body FROM entry e LEFT JOIN body b ON b.id = e.body
+WHERE e.id IN (SELECT value FROM carray(?)) ORDER BY e.id
+"""
 ORPHANS: Final = """
 DELETE FROM body WHERE id IN (SELECT value FROM carray(?)) AND NOT EXISTS (SELECT 1 FROM entry WHERE entry.body = body.id)
 """
+# A note of a row that is not there, or no longer, would never be deleted.
+NOTE: Final = """
+INSERT OR IGNORE INTO note SELECT value FROM carray(?) WHERE EXISTS (SELECT 1 FROM entry WHERE entry.id = value)
+"""
+FORGET: Final = "DELETE FROM note WHERE id IN (SELECT value FROM carray(?))"
 LANES: Final = f"""
 SELECT id / :size, count(*), sum(coalesce(
     (SELECT length(bytes) FROM body WHERE body.id = entry.body),
@@ -81,6 +100,9 @@ class SqliteStore(Store):
         last_body = self._value("SELECT max(id) FROM body")
         super().__init__(1 + (last_body or 0))
         self._shares = last_body is not None  # whether a row may name a shared body
+        self._notes = (
+            self._value("SELECT max(id) FROM note") is not None
+        )  # whether there may be any
         self._committer = GroupCommitter(self._write, post, on_trouble)
 
     def commit(self, then: Callable[[], None] | None = None) -> None:
@@ -106,24 +128,29 @@ class SqliteStore(Store):
                 )
             },
             dict(rows("SELECT lane, position FROM mark")),
+            self._read_notes(),
             self._value("SELECT count(*) FROM delayed"),
         )
 
     def page(self, lane: int, after: int, limit: int, max_bytes: int) -> list[StoredRow]:
-        found: list[StoredRow] = []
-        size = 0
-        names = {
-            "mask": _MASK,
-            "after": _key(lane, after),
-            "end": _key(lane + 1, 0),
-            "limit": limit,
-        }
-        for row in self._reading.execute(PAGE, names):
-            found.append(StoredRow(*row))
-            size += len(row[1]) + len(row[2] or b"")
-            if size >= max_bytes:
-                break
-        return found
+        return _take_rows(self._reading.execute(PAGE, _names(lane, after, limit)), max_bytes)
+
+    def page_heads(self, lane: int, after: int, limit: int) -> list[StoredHead]:
+        rows = self._reading.execute(HEADS, _names(lane, after, limit))
+        return [
+            StoredHead(number & _MASK, self._read_prefix(number) if prefix is None else prefix)
+            for number, prefix in rows.fetchall()
+        ]
+
+    def read_rows(self, lane: int, positions: Sequence[int], max_bytes: int) -> list[StoredRow]:
+        ids = _integers(_key(lane, position) for position in positions)
+        return _take_rows(self._reading.execute(ROWS, (_MASK, ids)), max_bytes)
+
+    def _read_prefix(self, number: int) -> bytes:
+        """The prefix of a long record, of which only the first pages are read."""
+        with self._reading.blob_open("main", "entry", "record", number, False) as blob:
+            digits = blob.read(PREFIX_DIGITS)
+            return digits + blob.read(int(digits) - PREFIX_DIGITS)
 
     def page_delayed(self, after: tuple[int, int], limit: int) -> list[tuple[int, int, bytes]]:
         text = "SELECT * FROM delayed WHERE (due, number) > (?, ?) ORDER BY due, number LIMIT ?"
@@ -153,6 +180,7 @@ class SqliteStore(Store):
                 database.execute(text, values)
             for lane, positions in changes.deleted.items():
                 orphans |= self._delete_rows(lane, positions)
+            self._write_notes(changes)
             if orphans:
                 database.execute(ORPHANS, (_integers(orphans),))
             database.execute("COMMIT")
@@ -170,12 +198,32 @@ class SqliteStore(Store):
         ids = _integers(_key(lane, position) for position in positions)
         bodies = self._bodies("id IN (SELECT value FROM carray(?))", (ids,))
         self._writing.execute("DELETE FROM entry WHERE id IN (SELECT value FROM carray(?))", (ids,))
+        if self._notes:
+            self._writing.execute(FORGET, (ids,))
         return bodies
 
     def _delete_range(self, first: int, last: int) -> set[int]:
         bodies = self._bodies("id BETWEEN ? AND ?", (first, last))
         self._writing.execute("DELETE FROM entry WHERE id BETWEEN ? AND ?", (first, last))
+        if self._notes:
+            self._writing.execute("DELETE FROM note WHERE id BETWEEN ? AND ?", (first, last))
         return bodies
+
+    def _write_notes(self, changes: Changes) -> None:
+        for lane, positions in changes.noted.items():
+            if positions:
+                self._notes = True
+                ids = _integers(_key(lane, position) for position in sorted(positions))
+                self._writing.execute(NOTE, (ids,))
+        for lane, positions in changes.forgotten.items():
+            ids = _integers(_key(lane, position) for position in positions)
+            self._writing.execute(FORGET, (ids,))
+
+    def _read_notes(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for (number,) in self._reading.execute("SELECT id FROM note ORDER BY id"):
+            found.setdefault(number // MAX_POSITION, []).append(number & _MASK)
+        return found
 
     def _bodies(self, condition: str, values: tuple[Any, ...]) -> set[int]:
         """The shared bodies that rows which meet the condition name."""
@@ -206,11 +254,34 @@ def _open(path: Path, synchronous: StoreSync) -> apsw.Connection:
             database.execute(
                 f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}"
             )
+    database.execute(LATER_TABLES)
     return database
 
 
 def _key(lane: int, position: int) -> int:
     return lane * MAX_POSITION + position
+
+
+def _names(lane: int, after: int, limit: int) -> dict[str, int]:
+    """The parameters of a query for rows of a lane above a position."""
+    return {
+        "mask": _MASK,
+        "after": _key(lane, after),
+        "end": _key(lane + 1, 0),
+        "limit": limit,
+    }
+
+
+def _take_rows(rows: Iterable[Any], max_bytes: int) -> list[StoredRow]:
+    """Rows until they have about this many bytes."""
+    found: list[StoredRow] = []
+    size = 0
+    for row in rows:
+        found.append(StoredRow(*row))
+        size += len(row[1]) + len(row[2] or b"")
+        if size >= max_bytes:
+            break
+    return found
 
 
 def _integers(numbers: Iterable[int]) -> apsw.CArrayBinding:

@@ -277,3 +277,57 @@ def test_random_changes_agree_with_a_dictionary(bench):
             for row in store.page(lane, -1, 1000, 1 << 20)
         }
         assert found == rows
+
+
+def test_heads_are_read_in_order_and_without_bodies(bench):
+    shared = bench.store.share(b"shared body")
+    bench.store.append(1, 1, record(b"body", b"first"))
+    bench.store.append(1, 2, record(b"", b"second"), shared)
+    bench.store.append(1, 5, record(b"x" * 100_000, b"long"))
+    bench.store.append(2, 3, record(b"", b"of another lane"))
+    bench.commit()
+    heads = bench.store.page_heads(1, 0, 10)
+    assert [(head.position, head.prefix[6:]) for head in heads] == [
+        (1, b"first"),
+        (2, b"second"),
+        (5, b"long"),
+    ]
+    assert [head.position for head in bench.store.page_heads(1, 1, 1)] == [2]
+
+
+def test_rows_are_read_by_their_positions(bench):
+    shared = bench.store.share(b"shared")
+    for position in range(1, 8):
+        bench.store.append(1, position, record(b"%d" % position))
+    bench.store.append(1, 8, record(b""), shared)
+    bench.commit()
+    rows = bench.store.read_rows(1, [8, 2, 99, 5], 1 << 20)
+    assert [row.position for row in rows] == [2, 5, 8]
+    assert bodies(rows) == [b"2", b"5", b"shared"]
+    assert [row.position for row in bench.store.read_rows(1, [3, 4, 5], 1)] == [3]
+
+
+def test_notes_say_which_rows_may_have_been_delivered_and_vanish_with_them(bench):
+    for position in range(1, 12):
+        bench.store.append(1, position, record(b"%d" % position))
+    bench.store.append(2, 1, record(b"of another lane"))
+    bench.store.note(1, [2, 5])
+    bench.commit()
+    bench.store.note(1, [6, 7, 9, 10, 99])
+    bench.store.note(2, [1])
+    bench.commit()
+    assert bench.again().read().notes == {1: [2, 5, 6, 7, 9, 10], 2: [1]}
+    bench.store.delete(1, 5)
+    bench.store.delete_range(1, 6, 7)
+    bench.store.forget_notes(1, [9])
+    bench.store.clear(2)
+    bench.commit()
+    assert bench.again().read().notes == {1: [2, 10]}
+
+
+def test_a_note_of_a_row_that_is_deleted_before_the_commit_is_none(bench):
+    bench.store.append(1, 1, record(b"1"))
+    bench.store.note(1, [1])
+    bench.store.delete(1, 1)
+    bench.commit()
+    assert bench.store.read().notes == {}
