@@ -136,10 +136,10 @@ class SqliteStore(Store):
         return _take_rows(self._reading.execute(PAGE, _names(lane, after, limit)), max_bytes)
 
     def page_heads(self, lane: int, after: int, limit: int) -> list[StoredHead]:
-        rows = self._reading.execute(HEADS, _names(lane, after, limit))
+        rows: list[Any] = self._reading.execute(HEADS, _names(lane, after, limit)).fetchall()
         return [
             StoredHead(number & _MASK, self._read_prefix(number) if prefix is None else prefix)
-            for number, prefix in rows.fetchall()
+            for number, prefix in rows
         ]
 
     def read_rows(self, lane: int, positions: Sequence[int], max_bytes: int) -> list[StoredRow]:
@@ -148,9 +148,12 @@ class SqliteStore(Store):
 
     def _read_prefix(self, number: int) -> bytes:
         """The prefix of a long record, of which only the first pages are read."""
-        with self._reading.blob_open("main", "entry", "record", number, False) as blob:
+        blob = self._reading.blob_open("main", "entry", "record", number, False)
+        try:
             digits = blob.read(PREFIX_DIGITS)
             return digits + blob.read(int(digits) - PREFIX_DIGITS)
+        finally:
+            blob.close()
 
     def page_delayed(self, after: tuple[int, int], limit: int) -> list[tuple[int, int, bytes]]:
         text = "SELECT * FROM delayed WHERE (due, number) > (?, ?) ORDER BY due, number LIMIT ?"
