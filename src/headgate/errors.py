@@ -354,7 +354,8 @@ class StoreCorrupt(StoreError):
     def __init__(self, path: object, problem: str) -> None:
         self.path, self.problem = path, problem
         super().__init__(
-            f"{path} {problem}; restore it from a backup, or move it away to begin anew"
+            f"{path} {problem}; `headgate verify DIR --repair` saves what can be read, `headgate restore` brings back "
+            "a backup"
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

@@ -6,9 +6,10 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -78,6 +79,17 @@ def write_all(fd: int, content: bytes | memoryview) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy an SQLite database as it is at one moment, while others read and write it."""
+    import sqlite3
+
+    with (
+        closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as reading,
+        closing(sqlite3.connect(target)) as writing,
+    ):
+        reading.backup(writing)
 
 
 def remove_files(*paths: Path) -> None:

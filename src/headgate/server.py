@@ -1,26 +1,18 @@
-"""One running broker: a directory, its lock, its store, and the sockets in front of it.
-
-data/broker.lock     held while a broker runs, names it
-data/broker.db       definitions and messages
-"""
+"""One running broker: a directory, its lock, its store, and the sockets in front of it."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import json
 import logging
-import os
-import socket
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.amqp import AmqpCodec, AmqpServer
 from headgate.broker import Broker
 from headgate.configuration import ServerOptions
-from headgate.errors import MissingExtra, StoreLocked
+from headgate.data_directory import STORE_FILE, DirectoryLock
+from headgate.errors import MissingExtra
 from headgate.store import InMemoryStore, SqliteStore, Store
 
 if TYPE_CHECKING:
@@ -28,8 +20,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-LOCK_FILE: Final = "broker.lock"
-STORE_FILE: Final = "broker.db"
 # Threads that wait for Python's lock get it after this time: the store must not wait long for a busy broker.
 SWITCH_S: Final = 0.001
 
@@ -134,26 +124,6 @@ class Server:
         self._store.close()
         if self._lock is not None:
             self._lock.release()
-
-
-class DirectoryLock:
-    """The right to use a directory of data, from construction to `release`; the kernel ends it with the process."""
-
-    def __init__(self, directory: Path) -> None:
-        self._fd = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as problem:
-            holder = os.pread(self._fd, 500, 0).decode(errors="replace") or "another process"
-            os.close(self._fd)
-            raise StoreLocked(directory, f"a broker: {holder}") from problem
-        os.ftruncate(self._fd, 0)
-        name = {"pid": os.getpid(), "host": socket.gethostname()}
-        os.pwrite(self._fd, json.dumps(name).encode(), 0)
-
-    def release(self) -> None:
-        os.ftruncate(self._fd, 0)
-        os.close(self._fd)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -35,6 +35,9 @@ MORE_VERBS: Final = {  # of a noun, in modules of their own
 }
 VERBS: Final = {  # these need no noun; the text is the first line of the command's docstring
     "serve": "Run the broker: one process, one directory, AMQP 0-9-1 and HTTP.",
+    "verify": "Read everything in a broker's directory and report damage. Exit code 1: some was found.",
+    "backup": "Copy a broker's directory while it runs; what was confirmed before is in the copy.",
+    "restore": "Verify a backup, and make a directory from it that a broker can serve.",
     "work": "Call a handler for each message of queues, until SIGTERM or Ctrl-C.",
     "explain": "Show how a filter is understood, and term by term which layer answers what.",
     "route": "Print who receives a message and, for every other binding, the first condition that failed.",
@@ -42,6 +45,7 @@ VERBS: Final = {  # these need no noun; the text is the first line of the comman
     "bench": "Measure filters, streams, routing, queues, the broker and Spark next to the programs one would use instead.",
     "doctor": "Check Python, Java, Spark, PostgreSQL, disk, limits and versions, and say what to do.",
 }
+VERB_MODULES: Final = dict.fromkeys(("verify", "backup", "restore"), "data_directory")
 ALIASES: Final = {
     **{f"{noun}s": noun for noun in NOUNS},
     "subscription": "sub",
@@ -128,7 +132,9 @@ def _load_command(word: str) -> Command:
     if word in NOUNS:
         return typer.main.get_group(_load_noun(word))
     alone = typer.Typer(add_completion=False)
-    alone.command(name=word)(getattr(import_module(f"headgate.cli.{word}"), word))
+    alone.command(name=word)(
+        getattr(import_module(f"headgate.cli.{VERB_MODULES.get(word, word)}"), word)
+    )
     return typer.main.get_command(alone)
 
 

@@ -118,6 +118,12 @@ class SqliteStore(Store):
     # ---- reading
 
     def read(self) -> Contents:
+        try:
+            return self._read()
+        except apsw.CorruptError as problem:
+            raise StoreCorrupt(self.path, f"is damaged ({problem})") from problem
+
+    def _read(self) -> Contents:
         rows = self._reading.execute
         return Contents(
             {(kind, name): value for kind, name, value in rows("SELECT * FROM definition")},
@@ -247,6 +253,8 @@ def _open(path: Path, synchronous: StoreSync) -> apsw.Connection:
         version = database.execute("PRAGMA user_version").get
     except apsw.NotADBError as problem:
         raise StoreCorrupt(path, "is no SQLite file") from problem
+    except apsw.CorruptError as problem:
+        raise StoreCorrupt(path, f"is damaged ({problem})") from problem
     except apsw.BusyError as problem:
         raise StoreLocked(path) from problem
     if version > FORMAT:

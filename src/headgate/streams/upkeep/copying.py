@@ -1,0 +1,129 @@
+"""A copy of a stream that is complete and consistent although the stream is written, sealed and trimmed meanwhile.
+
+No lock is taken. What makes the copy sound is the order:
+
+    deposits   before the segments: one that is adopted meanwhile is in the log, and its id with it, so that it counts once
+    index      before its log: the log of an entry is written before the entry
+    segments   as one listing has them; when a file of it disappears, sealed or dropped, the next listing begins anew
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from headgate.errors import StreamError
+from headgate.files import copy_database, sync_directory
+from headgate.streams.format import (
+    COLD_DIRECTORY,
+    CURSORS_FILE,
+    INBOX,
+    OPTIONS_FILE,
+    SegmentFile,
+    index_path,
+)
+from headgate.streams.listing import list_segments
+from headgate.streams.write.inbox import deposits
+from headgate.streams.write.staged import staged_folder
+
+PASSES: Final = 100  # listings of a stream whose segments disappear faster than they are copied
+
+
+def copy_stream(source: Path, target: Path) -> int:
+    """Copy a stream into a new directory; return the bytes copied. What was confirmed before is in the copy."""
+    target.mkdir(parents=True)
+    size = sum(
+        _copy(path, target / path.name)
+        for path in (source / OPTIONS_FILE, source / f"{OPTIONS_FILE}.copy")
+        if path.exists()
+    )
+    size += _copy_inbox(source, target)
+    size += _copy_segments(source, target)
+    if (source / CURSORS_FILE).exists():
+        copy_database(source / CURSORS_FILE, target / CURSORS_FILE)
+    sync_directory(target)
+    return size
+
+
+def _copy_inbox(source: Path, target: Path) -> int:
+    """Copy the deposits that wait, with the staged files they name."""
+    found = [deposit.path for deposit in deposits(source)]
+    if not found:
+        return 0
+    (target / INBOX).mkdir()
+    size = sum(_copy(path, target / INBOX / path.name) for path in found if path.exists())
+    staged = staged_folder(source)
+    for path in staged.rglob("*"):
+        copy = staged_folder(target) / path.relative_to(staged)
+        with suppress(FileNotFoundError):  # adopted meanwhile, and its deposit with it
+            if path.is_file():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                size += _copy(path, copy)
+    for path in found:  # what is gone was adopted: the log has it, the staged files may be missing
+        if not path.exists():
+            (target / INBOX / path.name).unlink(missing_ok=True)
+    return size
+
+
+def _copy_segments(source: Path, target: Path) -> int:
+    copied: dict[
+        str, int
+    ] = {}  # sizes of the files of sealed and cold segments, which never change
+    for _ in range(PASSES):
+        size = 0
+        files = list_segments(source)
+        _remove_others(target, files)
+        try:
+            for file in files:
+                size += _copy_segment(file, source, target, copied)
+            size += _copy_cold(source, target, copied) if any(f.cold for f in files) else 0
+        except FileNotFoundError:  # sealed, compacted or dropped since it was listed
+            continue
+        return size
+    raise StreamError(
+        f"{source}: its segments are replaced faster than they can be copied; try again when there is less work"
+    )
+
+
+def _copy_segment(file: SegmentFile, source: Path, target: Path, copied: dict[str, int]) -> int:
+    name = file.path.name
+    if file.sealed:
+        if name not in copied:
+            copied[name] = _copy(file.path, target / name)
+        return copied[name]
+    index = index_path(source, file.first_offset)
+    return _copy(index, target / index.name) + _copy(file.path, target / name)
+
+
+def _copy_cold(source: Path, target: Path, copied: dict[str, int]) -> int:
+    """Copy the Parquet files that are kept in the directory itself."""
+    directory = source / COLD_DIRECTORY
+    if not directory.is_dir():
+        return 0
+    (target / COLD_DIRECTORY).mkdir(exist_ok=True)
+    size = 0
+    for path in directory.glob("*.parquet"):
+        if path.name not in copied:
+            copied[path.name] = _copy(path, target / COLD_DIRECTORY / path.name)
+        size += copied[path.name]
+    return size
+
+
+def _remove_others(target: Path, files: list[SegmentFile]) -> None:
+    """Remove copies of segments that an earlier listing had and this one has not."""
+    wanted = {file.path.stem for file in files}
+    for path in target.iterdir():
+        if path.is_file() and path.stem.replace("-", "").isdigit() and path.stem not in wanted:
+            path.unlink()
+
+
+def _copy(source: Path, target: Path) -> int:
+    """Copy a file durably, as long as it is when it is opened; return its size."""
+    with open(source, "rb") as reading, open(target, "wb") as writing:
+        shutil.copyfileobj(reading, writing, 1 << 20)
+        writing.flush()
+        os.fsync(writing.fileno())
+        return writing.tell()
