@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.broker.traffic import ClientChannel, OpenConnection, RouteTraffic
 
 SAMPLE_S: Final = 5.0
-Counts: TypeAlias = tuple[int, ...]
+CounterValues: TypeAlias = tuple[int, ...]
 Rates: TypeAlias = tuple[float, ...]
 _Key = TypeVar("_Key")
 
@@ -35,13 +35,13 @@ class Sampled:
 
     __slots__ = ("before", "counts", "rates", "sampled_at", "since")
 
-    def __init__(self, counts: Counts, now: float) -> None:
+    def __init__(self, counts: CounterValues, now: float) -> None:
         self.counts = self.before = counts
         self.rates: Rates = (0.0,) * len(counts)
         self.sampled_at = now
         self.since = now  # when the counts changed last
 
-    def update(self, counts: Counts, now: float) -> None:
+    def update(self, counts: CounterValues, now: float) -> None:
         if counts != self.counts:
             self.counts, self.since = counts, now
 
@@ -71,7 +71,7 @@ class Statistics:
             str, Sampled
         ] = {}  # VHOST_COUNTERS, then QUEUE_COUNTERS, then QUEUE_GAUGES
         self._totals: dict[
-            str, Counts
+            str, CounterValues
         ] = {}  # of the queues of a virtual host, also of those deleted
         self._moving: set[BrokerQueue] = set()  # queues that have a rate, or will
         self.watchers: list[Callable[[set[BrokerQueue]], None]] = []
@@ -155,7 +155,7 @@ class Statistics:
         _update(self.vhosts, vhosts, now)
 
 
-def _update(table: dict[_Key, Sampled], counts: Mapping[_Key, Counts], now: float) -> None:
+def _update(table: dict[_Key, Sampled], counts: Mapping[_Key, CounterValues], now: float) -> None:
     for gone in [key for key in table if key not in counts]:
         del table[gone]
     for key, values in counts.items():
@@ -165,7 +165,7 @@ def _update(table: dict[_Key, Sampled], counts: Mapping[_Key, Counts], now: floa
         known.update(values, now)
 
 
-def queue_counts(queue: BrokerQueue) -> Counts:
+def queue_counts(queue: BrokerQueue) -> CounterValues:
     """The counters and gauges of a queue. What was delivered and neither waits nor came back was acknowledged."""
     traffic, unacked = queue.traffic, queue.unacked
     acked = traffic.deliver + traffic.get - unacked - traffic.requeue - traffic.reject
@@ -184,9 +184,9 @@ def queue_counts(queue: BrokerQueue) -> Counts:
     )
 
 
-def exchange_counts(traffics: Iterable[RouteTraffic]) -> dict[str, Counts]:
+def exchange_counts(traffics: Iterable[RouteTraffic]) -> dict[str, CounterValues]:
     """The counters of each exchange."""
-    found: dict[str, Counts] = {}
+    found: dict[str, CounterValues] = {}
     for traffic in traffics:
         counts = (traffic.count, traffic.published_out, traffic.returned, traffic.dropped)
         known = found.get(traffic.exchange)
@@ -194,13 +194,13 @@ def exchange_counts(traffics: Iterable[RouteTraffic]) -> dict[str, Counts]:
     return found
 
 
-def _channel_counts(broker: Broker) -> Iterator[tuple[ClientChannel, Counts]]:
+def _channel_counts(broker: Broker) -> Iterator[tuple[ClientChannel, CounterValues]]:
     for connection in broker.connections.values():
         for channel in connection.client.channels.values():
             yield channel, channel_counts(channel)
 
 
-def channel_counts(channel: ClientChannel) -> Counts:
+def channel_counts(channel: ClientChannel) -> CounterValues:
     traffic = channel.traffic
     taken = traffic.deliver + traffic.get
     return (
