@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.broker.access import ADMINISTRATOR as ADMINISTRATOR
+    from headgate.broker.access import AccessControl as AccessControl
+    from headgate.broker.access import TokenReader as TokenReader
+    from headgate.broker.access import is_loopback as is_loopback
     from headgate.broker.broker import BOUND as BOUND
     from headgate.broker.broker import DEFAULT_VHOST as DEFAULT_VHOST
     from headgate.broker.broker import Broker as Broker
@@ -13,6 +17,15 @@ if TYPE_CHECKING:
     from headgate.broker.definition import type_name as type_name
     from headgate.broker.message import BrokerMessage as BrokerMessage
     from headgate.broker.message import QueueEntry as QueueEntry
+    from headgate.broker.parameters import Parameter as Parameter
+    from headgate.broker.parameters import Parameters as Parameters
+    from headgate.broker.passwords import PasswordHash as PasswordHash
+    from headgate.broker.passwords import hash_password as hash_password
+    from headgate.broker.passwords import hash_quickly as hash_quickly
+    from headgate.broker.policies import APPLY_TO as APPLY_TO
+    from headgate.broker.policies import Policies as Policies
+    from headgate.broker.policies import Policy as Policy
+    from headgate.broker.policies import effective_policy as effective_policy
     from headgate.broker.refusals import AccessRefused as AccessRefused
     from headgate.broker.refusals import ConnectionRefusal as ConnectionRefusal
     from headgate.broker.refusals import NotAllowed as NotAllowed
@@ -21,12 +34,25 @@ if TYPE_CHECKING:
     from headgate.broker.refusals import PreconditionFailed as PreconditionFailed
     from headgate.broker.refusals import Refusal as Refusal
     from headgate.broker.refusals import ResourceLocked as ResourceLocked
+    from headgate.broker.sessions import Session as Session
+    from headgate.broker.sessions import Sessions as Sessions
     from headgate.broker.statistics import Statistics as Statistics
+    from headgate.broker.stored_table import StoredTable as StoredTable
     from headgate.broker.traffic import ChannelTraffic as ChannelTraffic
     from headgate.broker.traffic import ClientChannel as ClientChannel
     from headgate.broker.traffic import OpenConnection as OpenConnection
+    from headgate.broker.users import Grants as Grants
+    from headgate.broker.users import Login as Login
+    from headgate.broker.users import LoginRefused as LoginRefused
+    from headgate.broker.users import Permission as Permission
+    from headgate.broker.users import PermissionKind as PermissionKind
+    from headgate.broker.users import TopicPermission as TopicPermission
+    from headgate.broker.users import User as User
+    from headgate.broker.users import make_user as make_user
+    from headgate.broker.users import parse_tags as parse_tags
     from headgate.broker.vhost import Route as Route
     from headgate.broker.vhost import VirtualHost as VirtualHost
+    from headgate.broker.vhost_settings import VhostSettings as VhostSettings
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -49,5 +75,23 @@ else:
             "statistics": ["Statistics"],
             "traffic": ["ChannelTraffic", "ClientChannel", "OpenConnection"],
             "vhost": ["Route", "VirtualHost"],
+            "vhost_settings": ["VhostSettings"],
+            "access": ["ADMINISTRATOR", "AccessControl", "TokenReader", "is_loopback"],
+            "parameters": ["Parameter", "Parameters"],
+            "passwords": ["PasswordHash", "hash_password", "hash_quickly"],
+            "policies": ["APPLY_TO", "Policies", "Policy", "effective_policy"],
+            "sessions": ["Session", "Sessions"],
+            "stored_table": ["StoredTable"],
+            "users": [
+                "Grants",
+                "Login",
+                "LoginRefused",
+                "Permission",
+                "PermissionKind",
+                "TopicPermission",
+                "User",
+                "make_user",
+                "parse_tags",
+            ],
         },
     )

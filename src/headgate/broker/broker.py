@@ -8,15 +8,24 @@ a commit is done runs in a turn of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Final, Protocol
 
+from headgate.broker.access import AccessControl
 from headgate.broker.contract import BrokerQueue
 from headgate.broker.lane import AHEAD, QueueLane
 from headgate.broker.message import BrokerMessage
+from headgate.broker.parameters import Parameters
+from headgate.broker.policies import Policies
+from headgate.broker.refusals import NotFound
 from headgate.broker.restart import restore
+from headgate.broker.sessions import Sessions
 from headgate.broker.statistics import Statistics
+from headgate.broker.stored_table import StoredDefinitions, StoredTable
 from headgate.broker.traffic import OpenConnection
+from headgate.broker.users import check_name
 from headgate.broker.vhost import VirtualHost
+from headgate.broker.vhost_settings import VhostSettings, read_settings
 from headgate.clock import now_us
 from headgate.store import Store
 
@@ -69,13 +78,67 @@ class Broker:
         self.now = now_ms or (lambda: now_us() // 1000)
         self._next_lane = 1
         self.statistics = Statistics(self)
+        self._vhost_settings: StoredTable[str, VhostSettings] = StoredTable(
+            store, "vhost", asdict, read_settings
+        )
+        self.access = AccessControl(self)
+        self.sessions = Sessions(self)
+        self.parameters = Parameters(self)
+        self.policies = Policies(self)
+        self.operator_policies = Policies(self, of_operator=True)
         store.before_commit = self._write_marks
-        self.add_vhost(DEFAULT_VHOST)
-        restore(self)
+        contents = store.read()
+        self._restore_operators(contents.definitions)
+        restore(self, contents)
 
-    def add_vhost(self, name: str) -> VirtualHost:
-        vhost = self.vhosts[name] = VirtualHost(self, name)
+    def _restore_operators(self, definitions: StoredDefinitions) -> None:
+        """Take over what operators set in an earlier run; a new store begins with one virtual host and one user."""
+        for table in (
+            self._vhost_settings,
+            self.access,
+            self.parameters,
+            self.policies,
+            self.operator_policies,
+        ):
+            table.restore(definitions)
+        for name, settings in self._vhost_settings.items():
+            self.vhosts[name] = VirtualHost(self, name, settings)
+        if not self.vhosts and not self.access.users:
+            self.add_vhost(DEFAULT_VHOST)
+            self.access.add_guest()
+
+    # ---- virtual hosts
+
+    def find_vhost(self, name: str) -> VirtualHost:
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise NotFound("vhost", name)
         return vhost
+
+    def add_vhost(self, name: str, settings: VhostSettings | None = None) -> VirtualHost:
+        """Add a virtual host; one that is there gets these settings, if any are given."""
+        check_name("vhost", name)
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            vhost = self.vhosts[name] = VirtualHost(self, name)
+        elif settings is None:
+            return vhost
+        vhost.settings = settings or vhost.settings
+        self._vhost_settings.put(name, vhost.settings)
+        return vhost
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host and all that is in it; its connections are closed."""
+        vhost = self.find_vhost(name)
+        self.sessions.close_vhost(name, f"vhost '{name}' is deleted")
+        vhost.clear()
+        for table in (self.access, self.parameters, self.policies, self.operator_policies):
+            table.forget_vhost(name)
+        self._vhost_settings.remove(name)
+        del self.vhosts[name]
+        self.flush()
+
+    # ---- turns
 
     def flush(self) -> None:
         """End a turn: deliver, write, commit."""
@@ -124,6 +187,7 @@ class Broker:
                     if lane.number and lane.marking > (exact := max(lane.wanted, lane.crashed_at)):
                         self.store.mark(lane.number, exact)
         self.store.commit()
+        self.access.close()
 
     def want_mark(self, lane: QueueLane, position: int) -> None:
         """Have the store note that entries up to this one may have been delivered, before they are."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from typing import Literal as OneOf
 
+from headgate.broker.policy_keys import merge_arguments
 from headgate.broker.refusals import PreconditionFailed
 
 QueueType: TypeAlias = OneOf["classic", "quorum", "stream"]
@@ -71,8 +72,9 @@ def define_queue(
     *,
     durable: bool = True,
     exclusive: bool = False,
+    policy: Mapping[str, Any] | None = None,
 ) -> QueueDefinition:
-    """ArgumentCheck the arguments of a declaration, and return what follows from them."""
+    """Check the arguments of a declaration, and return what follows from them and from policies."""
     queue = f"queue '{name}' in vhost '{vhost}'"
     where = f"for {queue}"
     kind = _queue_type(arguments.get("x-queue-type"), where)
@@ -96,7 +98,7 @@ def define_queue(
             raise PreconditionFailed(f"invalid property 'non-durable' {where}")
         if exclusive:
             raise PreconditionFailed(f"invalid property 'exclusive-owner' {where}")
-    return _effective(kind, arguments)
+    return _effective(kind, merge_arguments(kind, arguments, policy or {}))
 
 
 def check_equivalent(

@@ -22,8 +22,8 @@ class Refusal(HeadgateError):
 class NotFound(Refusal):
     """There is no such object."""
 
-    def __init__(self, kind: str, name: str, vhost: str) -> None:
-        super().__init__(f"no {kind} '{name}' in vhost '{vhost}'")
+    def __init__(self, kind: str, name: str, vhost: str | None = None) -> None:
+        super().__init__(f"no {kind} '{name}'" + ("" if vhost is None else f" in vhost '{vhost}'"))
 
 
 class AccessRefused(Refusal):

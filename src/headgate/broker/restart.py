@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.broker.definition import define_queue
 from headgate.broker.queue import ClassicQueue
 from headgate.store import Contents
 
@@ -13,9 +12,8 @@ if TYPE_CHECKING:
     from headgate.broker.vhost import VirtualHost
 
 
-def restore(broker: Broker) -> None:
+def restore(broker: Broker, contents: Contents) -> None:
     """Declare what is defined in the store, and let its queues begin with the rows they have there."""
-    contents = broker.store.read()
     used: set[int] = set()
     for kind in ("exchange", "queue", "binding"):
         for (defined, key), value in contents.definitions.items():
@@ -40,7 +38,7 @@ def _restore_queue(
 ) -> set[int]:
     """Make a durable queue; return the numbers of its lanes."""
     arguments = table["arguments"]
-    definition = define_queue(name, vhost.name, arguments)
+    definition = vhost.define(name, arguments)
     first = table["first_lane"]
     queue = ClassicQueue(
         vhost,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
 
 from headgate.broker.contract import BrokerQueue
 from headgate.broker.dead_letters import goes_in_circles, make_dead_letter
-from headgate.broker.definition import check_equivalent, define_queue, type_name
+from headgate.broker.declarations import binding_name, binding_problem, check_same_exchange
+from headgate.broker.definition import QUEUE_TYPES, QueueDefinition, check_equivalent, define_queue
 from headgate.broker.message import BrokerMessage, QueueEntry
+from headgate.broker.policies import effective_policy
 from headgate.broker.queue import ClassicQueue
 from headgate.broker.refusals import (
     AccessRefused,
@@ -20,6 +21,7 @@ from headgate.broker.refusals import (
     ResourceLocked,
 )
 from headgate.broker.traffic import RouteTraffic
+from headgate.broker.vhost_settings import VhostSettings
 from headgate.errors import BindingRefused, DeclarationRefused
 from headgate.routing import Binding, Exchange, ExchangeType, Topology
 
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 DEFAULT: Final = ""
 RESERVED: Final = "amq."
 ON_DEFAULT: Final = "operation not permitted on the default exchange"
-ALTERNATE: Final = "alternate-exchange"
 # Routes by exchange and routing key that are kept, at most; any change of the topology forgets them.
 MAX_ROUTES: Final = 100_000
 
@@ -60,8 +61,9 @@ class Route:
 class VirtualHost:
     """The objects of one virtual host."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: Broker, name: str, settings: VhostSettings | None = None) -> None:
         self.broker, self.name = broker, name
+        self.settings = settings or VhostSettings()
         self.topology = Topology()
         self.topology.on_removal = self._removed
         self.queues: dict[str, BrokerQueue] = {}
@@ -107,7 +109,7 @@ class VirtualHost:
                 "auto_delete": auto_delete,
                 "internal": internal,
             }
-            self._check_same(name, known, given, arguments)
+            check_same_exchange(self.name, known, given, arguments)
             return
         if name.startswith(RESERVED):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
@@ -122,7 +124,7 @@ class VirtualHost:
             )
         except DeclarationRefused as problem:
             raise PreconditionFailed(str(problem)) from problem
-        self._changed()
+        self.forget_routes()
         if durable:
             self._define_exchange(exchange, arguments)
 
@@ -170,7 +172,7 @@ class VirtualHost:
             return known
         if name.startswith(RESERVED):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-        definition = define_queue(name, self.name, arguments, durable=durable, exclusive=exclusive)
+        definition = self.define(name, arguments, durable=durable, exclusive=exclusive)
         if definition.type == "stream":
             raise NotImplementedHere("stream queues; use a stream of the library")
         name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
@@ -214,10 +216,35 @@ class VirtualHost:
             return 0
         self._exclusive.get(queue.owner, {}).pop(queue, None)
         self.topology.delete_queue(queue.name)
-        self._changed()
+        self.forget_routes()
         self.broker.store.define("queue", self._key(queue.name), None)
         self.broker.changed.add(queue)
         return queue.delete()
+
+    def define(self, name: str, arguments: Mapping[str, Any], **given: bool) -> QueueDefinition:
+        """What a queue with these arguments is to do, as policies are now."""
+        kind = arguments.get("x-queue-type", "classic")
+        is_known = isinstance(kind, str) and kind in QUEUE_TYPES  # if not, it is refused
+        policy = effective_policy(self.broker, self.name, kind, name) if is_known else None
+        return define_queue(name, self.name, arguments, policy=policy, **given)
+
+    def apply_policies(self) -> None:
+        """Let queues do what policies say now, and no longer what they said before."""
+        for queue in list(self.queues.values()):
+            definition = self.define(queue.name, queue.arguments)
+            if definition != queue.definition:
+                queue.redefine(definition)
+                self.broker.dirty.add(queue)
+
+    def clear(self) -> None:
+        """Delete all queues, exchanges and bindings."""
+        for queue in list(self.queues.values()):
+            self.delete_queue(queue)
+        for name in list(self.topology.exchanges):
+            if name != DEFAULT and not name.startswith(RESERVED):
+                self.topology.delete_exchange(name)
+        for binding in list(self.topology.bindings()):
+            self.topology.delete_binding(binding)
 
     # ---- bindings
 
@@ -235,8 +262,8 @@ class VirtualHost:
         try:
             binding = self.topology.bind(source, key=routing_key, arguments=arguments, **target)
         except BindingRefused as problem:
-            raise PreconditionFailed(_binding_problem(problem, arguments)) from problem
-        self._changed()
+            raise PreconditionFailed(binding_problem(problem, arguments)) from problem
+        self.forget_routes()
         if self._is_durable(binding):
             self._define_binding(binding, arguments)
 
@@ -336,11 +363,12 @@ class VirtualHost:
         """Take in a queue that is new, or was there before a restart."""
         self.queues[queue.name] = queue
         self.topology.declare_queue(queue.name)
-        self._changed()
+        self.forget_routes()
         self.broker.changed.add(queue)
         return queue
 
-    def _changed(self) -> None:
+    def forget_routes(self) -> None:
+        """Have routes, and what connections know of them, found anew."""
         self._routes.clear()
         self.generation += 1
 
@@ -352,24 +380,6 @@ class VirtualHost:
             raise PreconditionFailed("invalid exchange type ''")
         if type not in get_args(ExchangeType):
             raise PreconditionFailed(f"unknown exchange type '{type}'")
-
-    def _check_same(
-        self, name: str, known: Exchange, given: Mapping[str, Any], arguments: Mapping[str, Any]
-    ) -> None:
-        for field, value in given.items():
-            before = getattr(known, field)
-            if value != before:
-                received, current = str(value).lower(), str(before).lower()
-                raise PreconditionFailed(
-                    f"inequivalent arg '{field}' for exchange '{name}' in vhost '{self.name}': "
-                    f"received '{received}' but current is '{current}'"
-                )
-        alternate = arguments.get(ALTERNATE)
-        if alternate != known.alternate:
-            raise PreconditionFailed(
-                f"inequivalent arg '{ALTERNATE}' for exchange '{name}' in vhost '{self.name}': received "
-                f"{_or_none(alternate)} but current is {_or_none(known.alternate)}"
-            )
 
     def _check_same_queue(
         self,
@@ -462,7 +472,7 @@ class VirtualHost:
             "routing_key": binding.key,
             "arguments": arguments,
         }
-        self._define("binding", _binding_name(binding), value)
+        self._define("binding", binding_name(binding), value)
 
     def _define(self, kind: str, name: str, value: Mapping[str, Any]) -> None:
         self.broker.store.define(kind, self._key(name), self.broker.codec.encode_table(value))
@@ -473,25 +483,5 @@ class VirtualHost:
             if what.durable:
                 self.broker.store.define("exchange", self._key(what.name), None)
         else:
-            self.broker.store.define("binding", self._key(_binding_name(what)), None)
-        self._changed()
-
-
-def _binding_name(binding: Binding) -> str:
-    """A name under which a binding is stored: equal for equal bindings."""
-    digest = hashlib.sha256(repr((binding.key, binding.frozen)).encode()).hexdigest()[:32]
-    return "\x00".join((binding.source, binding.kind, binding.destination, digest))
-
-
-def _binding_problem(problem: BindingRefused, arguments: Mapping[str, Any]) -> str:
-    """What is wrong with a binding, in RabbitMQ's words where it has them."""
-    match = arguments.get("x-match")
-    if match is None or "x-match cannot be" not in str(problem):
-        return str(problem)
-    if isinstance(match, str):
-        return f'Invalid x-match field value <<"{match}">>; expected all, any, all-with-x, or any-with-x'
-    return f"Invalid x-match field type {type_name(match)} (value {match}); expected longstr"
-
-
-def _or_none(value: str | None) -> str:
-    return "none" if value is None else f"the value '{value}' of type 'longstr'"
+            self.broker.store.define("binding", self._key(binding_name(what)), None)
+        self.forget_routes()

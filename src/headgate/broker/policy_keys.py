@@ -1,0 +1,218 @@
+"""The keys of policies: what their values must be, and how values of several sources are merged.
+
+Keys and the words of refusals are those of RabbitMQ 4.0.5; `filter`, `unmatched` and `unmatched-after` are ours. Keys
+about clusters, federation and mirrors are accepted where RabbitMQ accepts them, and mean nothing here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from headgate.broker.refusals import PreconditionFailed
+from headgate.errors import FilterError
+from headgate.filters import parse
+
+MAX_SEGMENT_BYTES: Final = 3_000_000_000
+FEDERATION: Final = (
+    "federation-upstream",
+    "federation-upstream-set",
+    "federation-upstream-pattern",
+)
+
+
+class PolicyKey(NamedTuple):
+    """What the value of a key must be, and what a refusal calls it."""
+
+    check: Callable[[Any], bool]
+    called: str
+    for_operators: bool = False
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_not_negative(value: Any) -> bool:
+    return _is_number(value) and value >= 0
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value >= 1
+
+
+def _is_pattern(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and re.compile(value) is not None
+    except re.error:
+        return False
+
+
+def _is_filter(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        parse(value)
+    except FilterError:
+        return False
+    return True
+
+
+def _one_of(*values: Any) -> Callable[[Any], bool]:
+    return lambda value: not isinstance(value, bool) and value in values
+
+
+def _is_age(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"\d+[YMDhms]", value) is not None
+
+
+_OVERFLOW: Final = _one_of("drop-head", "reject-publish", "reject-publish-dlx")
+_LOCATOR: Final = _one_of("client-local", "balanced", "random", "least-leaders")
+_MASTER: Final = _one_of("client-local", "random", "min-masters")
+
+KEYS: Final[dict[str, PolicyKey]] = {
+    "alternate-exchange": PolicyKey(_is_text, "alternate exchange name"),
+    "consumer-timeout": PolicyKey(_is_not_negative, "consumer timeout"),
+    "dead-letter-exchange": PolicyKey(_is_text, "dead letter exchange name"),
+    "dead-letter-routing-key": PolicyKey(_is_text, "dead letter routing key"),
+    "dead-letter-strategy": PolicyKey(
+        _one_of("at-most-once", "at-least-once"), "dead letter strategy"
+    ),
+    "message-ttl": PolicyKey(_is_not_negative, "message TTL", True),
+    "expires": PolicyKey(_is_positive, "queue expiry", True),
+    "max-length": PolicyKey(_is_not_negative, "maximum length", True),
+    "max-length-bytes": PolicyKey(_is_not_negative, "maximum length in bytes", True),
+    "max-in-memory-length": PolicyKey(_is_not_negative, "maximum memory in bytes", True),
+    "max-in-memory-bytes": PolicyKey(_is_not_negative, "maximum memory in bytes", True),
+    "queue-mode": PolicyKey(_one_of("default", "lazy"), "queue-mode value"),
+    "queue-version": PolicyKey(_one_of(1, 2), "queue-version value", True),
+    "overflow": PolicyKey(_OVERFLOW, "overflow value", True),
+    "delivery-limit": PolicyKey(_is_number, "delivery limit", True),
+    "max-age": PolicyKey(_is_age, "max age"),
+    "stream-max-segment-size-bytes": PolicyKey(
+        lambda value: _is_not_negative(value) and value <= MAX_SEGMENT_BYTES, "segment size"
+    ),
+    "stream-filter-size-bytes": PolicyKey(
+        lambda value: _is_number(value) and 16 <= value <= 255,
+        "filter size. Valid range is 16-255",
+    ),
+    "queue-leader-locator": PolicyKey(_LOCATOR, "queue leader locator value"),
+    "queue-master-locator": PolicyKey(_MASTER, "queue master locator", True),
+    "initial-cluster-size": PolicyKey(_is_not_negative, "cluster size"),
+    "target-group-size": PolicyKey(_is_positive, "target count", True),
+    "federation-upstream": PolicyKey(_is_text, "federation upstream name"),
+    "federation-upstream-set": PolicyKey(_is_text, "federation upstream set name"),
+    "federation-upstream-pattern": PolicyKey(_is_pattern, "federation upstream pattern name"),
+    "shards-per-node": PolicyKey(_is_not_negative, "number of shards per node"),
+    "routing-key": PolicyKey(_is_text, "routing key"),
+    "filter": PolicyKey(_is_filter, "filter"),
+    "unmatched": PolicyKey(_one_of("keep", "dead-letter", "drop"), "way with unmatched messages"),
+    "unmatched-after": PolicyKey(_is_not_negative, "time in milliseconds"),
+}
+
+_MIRRORS: Final = frozenset(
+    {"ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure"}
+)
+# A policy with one of these keys does not apply to what it stands under.
+UNSUPPORTED: Final[dict[str, frozenset[str]]] = {
+    "classic": frozenset(
+        {
+            "max-age", "stream-max-segment-size-bytes", "initial-cluster-size", "delivery-limit",
+            "dead-letter-strategy", "max-in-memory-length", "max-in-memory-bytes", "target-group-size",
+        }
+    ),
+    "quorum": _MIRRORS
+    | {
+        "max-priority", "queue-mode", "single-active-consumer", "queue-master-locator", "max-age",
+        "stream-max-segment-size-bytes", "initial-cluster-size",
+    },
+    "stream": _MIRRORS
+    | {
+        "expires", "message-ttl", "dead-letter-exchange", "dead-letter-routing-key", "max-length",
+        "max-in-memory-length", "max-in-memory-bytes", "max-priority", "overflow", "queue-mode",
+        "single-active-consumer", "delivery-limit", "queue-master-locator", "dead-letter-strategy",
+        "target-group-size",
+    },
+    "exchange": frozenset(),
+}  # fmt: skip
+
+LOWER_COUNTS: Final = frozenset(
+    {
+        "message-ttl", "expires", "max-length", "max-length-bytes", "max-in-memory-length",
+        "max-in-memory-bytes",
+    }
+)  # fmt: skip
+# Where a quorum queue or a stream has both, the policy counts; elsewhere the argument does.
+POLICY_COUNTS: Final = {
+    "classic": frozenset[str](),
+    "quorum": frozenset({"overflow"}),
+    "stream": frozenset(
+        {"max-length-bytes", "max-age", "stream-max-segment-size-bytes", "stream-filter-size-bytes"}
+    ),
+}
+
+
+def check_definition(definition: Any, *, of_operator: bool) -> None:
+    """Refuse a definition that is empty, has unknown keys or values that cannot be used."""
+    if not isinstance(definition, Mapping):
+        raise PreconditionFailed(f"definition must be a dictionary: {show_value(definition)}")
+    if not definition:
+        raise PreconditionFailed("no policy provided")
+    known = {name for name, key in KEYS.items() if key.for_operators or not of_operator}
+    unknown = [
+        f"{{{show_value(k)},{show_value(v)}}}" for k, v in definition.items() if k not in known
+    ]
+    if unknown:
+        raise PreconditionFailed(f"[{','.join(unknown)}] are not recognised policy settings")
+    for name, value in definition.items():
+        if not KEYS[name].check(value):
+            raise PreconditionFailed(f"{show_value(value)} is not a valid {KEYS[name].called}")
+    if sum(name in definition for name in FEDERATION) > 1:
+        raise PreconditionFailed(
+            f"cannot specify {', '.join(FEDERATION[:2])} or {FEDERATION[2]} together"
+        )
+
+
+def merge_operator(policy: Mapping[str, Any], operator: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a policy says, restricted by an operator policy."""
+    merged = {**policy, **operator}
+    for name in policy.keys() & operator.keys():
+        merged[name] = _merge(name, policy[name], operator[name])
+    return merged
+
+
+def merge_arguments(
+    kind: str, arguments: Mapping[str, Any], policy: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The arguments of a queue of a type, with what policies add to them."""
+    if not policy:
+        return arguments
+    merged = dict(arguments)
+    for name, value in policy.items():
+        argument = f"x-{name}"
+        if argument not in arguments or name in POLICY_COUNTS[kind]:
+            merged[argument] = value
+        elif name in LOWER_COUNTS or name == "delivery-limit":
+            merged[argument] = _merge(name, arguments[argument], value)
+    return merged
+
+
+def show_value(value: Any) -> str:
+    """A value as RabbitMQ prints it."""
+    return f'<<"{value}">>' if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _merge(name: str, value: Any, other: Any) -> Any:
+    if name in LOWER_COUNTS:
+        return min(value, other)
+    if name == "delivery-limit":  # below zero there is none
+        return max(value, other) if min(value, other) < 0 else min(value, other)
+    if name == "target-group-size":
+        return max(value, other)
+    return other

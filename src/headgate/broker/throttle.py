@@ -1,0 +1,47 @@
+"""A brake on those who guess passwords."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+FREE_TRIES: Final = 10  # of one address for one user
+FREE_TRIES_OF_ADDRESS: Final = 50  # of one address for all users
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+MAX_REMEMBERED: Final = 10_000
+
+
+class LoginThrottle:
+    """Counts failed logins by address and user; after some, each failure doubles a pause before the next try."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # Failures, and when the next try is allowed; the least recent first.
+        self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+
+    def allows(self, address: str, user: str) -> bool:
+        """Whether a password may be tried now."""
+        now = self._clock()
+        return all(
+            self._failures.get(key, (0, 0.0))[1] <= now for key in ((address, user), (address, ""))
+        )
+
+    def failed(self, address: str, user: str) -> None:
+        self._count((address, user), FREE_TRIES)
+        self._count((address, ""), FREE_TRIES_OF_ADDRESS)
+
+    def succeeded(self, address: str, user: str) -> None:
+        self._failures.pop((address, user), None)
+
+    def _count(self, key: tuple[str, str], free: int) -> None:
+        now = self._clock()
+        count, until = self._failures.pop(key, (0, 0.0))
+        if until and now - until > LONGEST_PAUSE_S:  # long ago
+            count = 0
+        count += 1
+        pause = min(FIRST_PAUSE_S * 2 ** min(count - free, 10), LONGEST_PAUSE_S)
+        self._failures[key] = count, now + pause if count >= free else now
+        if len(self._failures) > MAX_REMEMBERED:
+            self._failures.popitem(last=False)
