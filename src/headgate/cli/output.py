@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.arguments import parse_conf
@@ -42,10 +44,42 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 
 def print_table(*tables: RenderableType) -> None:
-    """Tables, as wide as the terminal."""
+    """Tables, as wide as the terminal; one whose words would be cut is printed row by row."""
     console = Console(highlight=False)
     for table in tables:
+        if isinstance(table, Table) and _is_too_wide(table, console):
+            table = _as_records(table)
         console.print(table)
+
+
+def _is_too_wide(table: Table, console: Console) -> bool:
+    if not table.show_header:
+        return False
+    return (
+        Measurement.get(console, console.options.update(width=10_000), table).minimum
+        > console.width
+    )
+
+
+def _as_records(table: Table) -> Table:
+    """For each row of a table, a row for each of its columns that has a value."""
+    records = Table(title=table.title, title_justify="left", show_header=False)
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        for column, cell in zip(table.columns, row, strict=True):
+            if str(cell):
+                records.add_row(column.header, cell)
+        records.add_section()
+    return records
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def value_text(value: object) -> str:
+    """An option for a person: several values with commas between them."""
+    return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
 def titled(title: str, body: RenderableType, *, indent: int = 0) -> Group:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from headgate import insights, pipelines
 from headgate.cli.arguments import AsJson, Conf, Master, parse_conf, parse_size
-from headgate.cli.output import print_json, print_table, write_text
+from headgate.cli.output import counted, print_json, print_table, write_text
 from headgate.cli.stop_signals import watch_stop_signals
 from headgate.cli.supervision import supervise
 from headgate.errors import HeadgateError
@@ -209,7 +209,7 @@ def live_table(facts: insights.PipelineFacts) -> Table:
 def final_table(facts: insights.PipelineFacts) -> Table:
     """A run that has ended."""
     table = _table(facts, len(facts.queues))
-    table.caption = f"{facts.batches:,} batches in {facts.seconds:.1f} s"
+    table.caption = f"{counted(facts.batches, 'batch', 'batches')} in {facts.seconds:.1f} s"
     return table
 
 

@@ -20,9 +20,17 @@ from headgate.cli.arguments import (
     confirm,
     open_database,
     parse_duration,
+    split_names,
 )
 from headgate.cli.completion import complete_header
-from headgate.cli.output import print_json, print_json_lines, print_table, print_warnings
+from headgate.cli.output import (
+    counted,
+    print_json,
+    print_json_lines,
+    print_table,
+    print_warnings,
+    value_text,
+)
 from headgate.cli.stop_signals import watch_stop_signals
 from headgate.errors import HeadgateError
 
@@ -44,7 +52,7 @@ def create(
     filter_header: Annotated[
         list[str],
         typer.Option(
-            help="A header that claims filter by, copied and indexed; may be repeated.",
+            help="A header that claims filter by, copied and indexed; several with commas, or repeat it.",
             autocompletion=complete_header,
         ),
     ] = [],  # noqa: B006
@@ -66,7 +74,7 @@ def create(
     with open_database(db, "create") as database:
         database.queue(
             queue,
-            filter_headers=filter_header or None,
+            filter_headers=split_names(filter_header) or None,
             max_attempts=max_attempts,
             dedup_window=parse_duration(dedup_window),
             archive=archive,
@@ -112,13 +120,13 @@ def info(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> N
     table = Table(show_header=False)
     for name, value in shown.items():
         if name != "consumers":
-            table.add_row(name.replace("_", " "), Text(str(value)))
+            table.add_row(name.replace("_", " "), Text(value_text(value)))
     print_table(table)
 
 
 @app.command()
 def stats(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Show what consumers of a queue did: claims, empty claims, time, failures.
+    """Show how many messages are in a queue, and what its consumers did: claims, time, failures.
 
     Example: headgate queue stats orders
     """
@@ -127,12 +135,14 @@ def stats(queue: QueueName, db: DatabaseUrl = None, as_json: AsJson = False) -> 
     if as_json:
         print_json(facts_json(facts))
         return
-    table = Table(
+    counts = Table("ready", "delayed", "leased", "dead")
+    counts.add_row(*(f"{n:,}" for n in (facts.ready, facts.delayed, facts.leased, facts.dead)))
+    used = Table(
         "consumer", *(name.replace("_", " ") for name in queues.Usage.__dataclass_fields__)
     )
-    for name, used in facts.consumers.items():
-        table.add_row(Text(name), *(f"{count:,}" for count in asdict(used).values()))
-    print_table(table)
+    for name, usage in facts.consumers.items():
+        used.add_row(Text(name), *(f"{count:,}" for count in asdict(usage).values()))
+    print_table(counts, *([used] if facts.consumers else []))
 
 
 @app.command()
@@ -140,13 +150,15 @@ def limit(
     queue: QueueName,
     rate: Annotated[
         str,
-        typer.Argument(help="Messages per time: 100/1s, 5000/1h; none: no limit.", metavar="RATE"),
+        typer.Argument(
+            help="Messages per time: 100/s, 5000/h, 1/10m; none: no limit.", metavar="RATE"
+        ),
     ],
     db: DatabaseUrl = None,
 ) -> None:
     """Limit how fast all consumers of a queue together claim its messages.
 
-    Example: headgate queue limit mails 100/1m
+    Example: headgate queue limit mails 100/m
     """
     count, per = _parse_rate(rate)
     with open_database(db) as database:
@@ -159,8 +171,8 @@ def _parse_rate(text: str) -> tuple[int | None, timedelta]:
         return None, timedelta(seconds=1)
     count, slash, per = text.partition("/")
     if not slash or not count.isdecimal():
-        raise HeadgateError(f"a rate is written like 100/1s or 5000/1h, or none; not {text!r}")
-    return int(count), parse_duration(per)
+        raise HeadgateError(f"a rate is written like 100/s or 1/10m, or none; not {text!r}")
+    return int(count), parse_duration(per if per[:1].isdigit() else f"1{per}")
 
 
 @app.command()
@@ -195,7 +207,7 @@ def rm(queue: QueueName, db: DatabaseUrl = None, yes: Yes = False) -> None:
         found = database.find(queue)
         stats = found.stats()
         held = stats.ready + stats.delayed + stats.leased + stats.dead
-        confirm(f"Delete {queue} with {held:,} messages?", yes)
+        confirm(f"Delete {queue} with {counted(held, 'message')}?", yes)
         found.delete()
     typer.echo(f"deleted {queue}")
 
@@ -267,19 +279,23 @@ OutboxFileOption = Annotated[
 def list_outbox(
     db: DatabaseUrl = None, file: OutboxFileOption = None, as_json: AsJson = False
 ) -> None:
-    """List the entries that relays could not move, and why.
+    """List the entries that relays could not move, and why, and count those that wait for a relay.
 
     Example: headgate queue outbox ls --file app.db
     """
     with open_database(db) as database:
-        found = database.relay(file).parked()
+        mover = database.relay(file)
+        found, waiting = mover.parked(), mover.waiting()
     if as_json:
         print_json_lines(entry._asdict() for entry in found)
         return
     table = Table("id", "queue", "topic", "problem")
     for entry in found:
         table.add_row(*map(Text, (str(entry.id), entry.queue, entry.topic, entry.problem)))
-    print_table(table)
+    if found:
+        print_table(table)
+    waits = "waits" if waiting == 1 else "wait"
+    typer.echo(f"{counted(waiting, 'entry', 'entries')} {waits} for a relay")
 
 
 @outbox_app.command(name="retry")
@@ -293,7 +309,7 @@ def retry_outbox(
     Example: headgate queue outbox retry 17 18
     """
     with open_database(db) as database:
-        typer.echo(f"to be moved again: {database.relay(file).retry(ids or None):,} entries")
+        typer.echo(f"to be moved again: {database.relay(file).retry(ids or None):,}")
 
 
 @outbox_app.command()
@@ -311,7 +327,7 @@ def relay(
     with open_database(db) as database:
         mover = database.relay(file)
         if once:
-            typer.echo(f"moved {mover.run_once():,} entries")
+            typer.echo(f"moved {counted(mover.run_once(), 'entry', 'entries')}")
             return
         with watch_stop_signals() as signals, mover:
             typer.echo("moving entries of the outbox; Ctrl-C stops", err=True)

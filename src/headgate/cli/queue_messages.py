@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from threading import Event
 from typing import Annotated, Any, Final, TypeAlias
@@ -31,7 +30,7 @@ from headgate.cli.arguments import (
     parse_headers,
 )
 from headgate.cli.messages import Printer, from_json_lines
-from headgate.cli.output import print_json, print_warnings
+from headgate.cli.output import counted, print_json, print_warnings
 from headgate.errors import HeadgateError
 
 app = typer.Typer()
@@ -125,7 +124,7 @@ def publish(
                 for m in messages
             ),
         )
-        typer.echo(f"published {count:,} messages")
+        typer.echo(f"published {counted(count, 'message')}")
 
 
 def _publish_all(queue: queues.Queue, publications: Iterator[queues.Publication]) -> int:
@@ -176,13 +175,16 @@ def claim(
 ) -> None:
     """Claim messages and print them; without --ack they are ready again when the lease ends. Exit code 1: none.
 
+    Each line begins with ID:TOKEN, which `headgate queue ack` and `nack` take.
+
     Example: headgate queue claim orders -n 10 --filter "region = 'EU'" --ack
     """
     printer = Printer(as_json, headers_only)
     with open_database(db) as database:
         found = _find(database, queue, filter).claim(limit, parse_duration(lease), filter or None)
         for delivery in found:
-            _print_claimed(delivery, printer)
+            receipt = f"{delivery.id}:{delivery.token}"
+            _print_claimed(delivery, printer, delivery.id if ack else receipt)
             if ack:
                 delivery.ack()
     raise typer.Exit(0 if found else 1)
@@ -195,9 +197,9 @@ def _find(database: queues.Database, name: str, filter: str) -> queues.Queue:
     return queue
 
 
-def _print_claimed(delivery: queues.Delivery, printer: Printer) -> None:
+def _print_claimed(delivery: queues.Delivery, printer: Printer, number: int | str) -> None:
     facts = {"id": delivery.id, "token": delivery.token, "attempts": delivery.attempts}
-    printer.print(delivery.message, delivery.id, {"delivery": facts})
+    printer.print(delivery.message, number, {"delivery": facts})
 
 
 @app.command()
@@ -287,7 +289,15 @@ def _print_snapshots(found: Iterable[queues.DeliverySnapshot], printer: Printer)
             **({"group": snapshot.group} if snapshot.group else {}),
             **({"reason": snapshot.reason} if snapshot.reason else {}),
         }
-        printer.print(snapshot.message, snapshot.id, {"delivery": facts})
+        note = "" if snapshot.state is queues.State.READY else _state_text(snapshot)
+        printer.print(snapshot.message, snapshot.id, {"delivery": facts}, note=note)
+
+
+def _state_text(snapshot: queues.DeliverySnapshot) -> str:
+    """`dead after 3 attempts: ValueError: no address`."""
+    state = snapshot.state.name.lower()
+    after = f" after {counted(snapshot.attempts, 'attempt')}" if snapshot.attempts else ""
+    return f"{state}{after}" + (f": {snapshot.reason}" if snapshot.reason else "")
 
 
 @app.command()
@@ -316,7 +326,10 @@ def tail(
 
 
 def _print_until_interrupted(tailed: queues.Queue, printer: Printer) -> None:
-    with suppress(KeyboardInterrupt), tailed.consumer(partial(_print_claimed, printer=printer)):
+    def show(delivery: queues.Delivery) -> None:
+        _print_claimed(delivery, printer, delivery.id)
+
+    with suppress(KeyboardInterrupt), tailed.consumer(show):
         Event().wait()
 
 
@@ -338,7 +351,7 @@ def purge(
     """
     confirm(f"Purge {queue}?", yes)
     with open_database(db) as database:
-        typer.echo(f"purged {database.find(queue).purge(_parse_state(state)):,} messages")
+        typer.echo(f"purged {counted(database.find(queue).purge(_parse_state(state)), 'message')}")
 
 
 @app.command()
@@ -357,7 +370,7 @@ def prune(
     span = parse_duration(older_than)
     confirm(f"Delete everything in {queue} that is older than {older_than}?", yes)
     with open_database(db) as database:
-        typer.echo(f"pruned {database.find(queue).prune(span):,} messages")
+        typer.echo(f"pruned {counted(database.find(queue).prune(span), 'message')}")
 
 
 @dead_app.command(name="ls")
@@ -388,4 +401,4 @@ def requeue(
     Example: headgate queue dead requeue orders 17
     """
     with open_database(db) as database:
-        typer.echo(f"requeued {database.find(queue).requeue(ids or None):,} messages")
+        typer.echo(f"requeued {counted(database.find(queue).requeue(ids or None), 'message')}")

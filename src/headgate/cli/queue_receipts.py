@@ -1,4 +1,4 @@
-"""headgate queue ack and nack: settle what `headgate queue claim --json` printed."""
+"""headgate queue ack and nack: settle what `headgate queue claim` printed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from headgate import queues
 from headgate.cli.arguments import DatabaseUrl, QueueName, open_database, parse_duration
+from headgate.cli.output import counted
 from headgate.errors import HeadgateError, StaleLease
 
 app = typer.Typer()
@@ -88,7 +89,7 @@ def _settle_all(
                 settled += 1
             except StaleLease:
                 stale.append(id)
-    typer.echo(f"{done} {settled:,} messages")
+    typer.echo(f"{done} {counted(settled, 'message')}")
     if stale:
         ids = ", ".join(map(str, stale))
         typer.echo(f"not {done}, for the lease had ended or the message is gone: {ids}", err=True)
@@ -99,9 +100,7 @@ def parse_receipt(text: str) -> tuple[int, int]:
     """`17:3`: the id of a delivery, and the token of its lease."""
     found = _RECEIPT.fullmatch(text)
     if found is None:
-        raise HeadgateError(
-            f"{text!r} is no receipt; write ID:TOKEN, as in the delivery that claim --json prints"
-        )
+        raise HeadgateError(f"{text!r} is no receipt; write ID:TOKEN, as claim prints it")
     return int(found[1]), int(found[2])
 
 

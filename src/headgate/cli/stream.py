@@ -18,9 +18,10 @@ from headgate.cli.arguments import (
     parse_duration,
     parse_restriction,
     parse_size,
+    split_names,
 )
 from headgate.cli.completion import complete_header
-from headgate.cli.output import print_json, print_json_lines, print_table
+from headgate.cli.output import print_json, print_json_lines, print_table, value_text
 from headgate.errors import HeadgateError
 from headgate.insights import size_text, time_text
 
@@ -39,7 +40,9 @@ def create(
     stream: StreamPath,
     indexed: Annotated[
         list[str],
-        typer.Option(help="A header whose values the chunk summaries hold; may be repeated."),
+        typer.Option(
+            help="A header whose values the chunk summaries hold; several with commas, or repeat it."
+        ),
     ] = [],  # noqa: B006
     filter_size: Annotated[
         int, typer.Option(help="Bytes of a chunk's Bloom filter; 0 for the default.")
@@ -68,7 +71,7 @@ def create(
     Example: headgate stream create orders --indexed region --max-age 7d
     """
     options: dict[str, Any] = {
-        "indexed": tuple(indexed),
+        "indexed": split_names(indexed),
         "filter_size": filter_size,
         "restrict_same_values": dict(map(parse_restriction, restrict)),
         "fsync": fsync,
@@ -109,7 +112,7 @@ def set_options(
     Example: headgate stream set orders --indexed region --indexed type
     """
     values: dict[str, Any] = {
-        "indexed": None if indexed is None else tuple(name for name in indexed if name),
+        "indexed": None if indexed is None else split_names(indexed),
         "filter_size": filter_size,
         "restrict_same_values": None
         if restrict is None
@@ -193,7 +196,7 @@ def _options_table(stream: Path, details: insights.StreamDetails) -> Table:
     table.add_row("size", size_text(details.facts.bytes))
     table.add_section()
     for name, value in details.options.items():
-        table.add_row(name.replace("_", " "), Text(str(value)))
+        table.add_row(name.replace("_", " "), Text(value_text(value)))
     return table
 
 

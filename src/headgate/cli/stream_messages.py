@@ -26,7 +26,7 @@ from headgate.cli.arguments import (
     parse_headers,
 )
 from headgate.cli.messages import Printer, from_json_lines
-from headgate.cli.output import print_warnings, spinner
+from headgate.cli.output import counted, print_warnings, spinner
 from headgate.errors import HeadgateError, StreamCorrupt
 from headgate.insights import size_text
 from headgate.message import Message
@@ -96,7 +96,7 @@ def publish(
                 progress.update(task, completed=count, description=f"{count:,} messages")
             out.flush()
     known = f"; {count - fresh:,} more were stored before" if fresh < count else ""
-    typer.echo(f"published {fresh:,} messages{known}")
+    typer.echo(f"published {counted(fresh, 'message')}{known}")
 
 
 @app.command()
@@ -142,7 +142,10 @@ def scan(
     filter: FilterOption = "",
     start: From = "first",
     limit: Annotated[
-        int | None, typer.Option(min=0, max=2**31 - 1, help="Stop after this number of messages.")
+        int | None,
+        typer.Option(
+            "--limit", "-n", min=0, max=2**31 - 1, help="Stop after this number of messages."
+        ),
     ] = None,
     count: Annotated[
         bool, typer.Option("--count", help="Print only the number of matches.")

@@ -203,6 +203,7 @@ def _end(
     """Log what was done, and exit; at once, if handlers are still running."""
     counts = account.counts()
     done, failed = counts.outcomes("done"), counts.outcomes("failed") + counts.outcomes("timeout")
+    failed += account.died  # a message that kills its worker has failed, too
     _log.info("ended: %d handled, %d failed", done, failed, extra={"done": done, "failed": failed})
     code = 1 if control.is_stopped or (options.once and failed) else 0
     if control.is_stopped or counts.outcomes("timeout"):

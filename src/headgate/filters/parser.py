@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -387,7 +388,10 @@ _ELSEWHERE: Final = {  # operators of related languages
     "CONTAINS": ": write LIKE '%text%'",
     "STARTSWITH": ": write LIKE 'text%'",
     "ENDSWITH": ": write LIKE '%text'",
+    "ILIKE": ": LIKE is the only one, and upper and lower case differ",
+    "NULL": ": write IS NULL or IS NOT NULL",
 }
+_CALLED: Final = re.compile(r"(\w+)\s*\Z")  # the word before a parenthesis
 
 
 def _syntax_error(unexpected: Unexpected, text: str) -> FilterSyntaxError:
@@ -399,5 +403,16 @@ def _syntax_error(unexpected: Unexpected, text: str) -> FilterSyntaxError:
     )
     if lexeme.type == END:
         return FilterSyntaxError("the filter ends too early", text, len(text), tuple(words))
-    hint = _ELSEWHERE.get(lexeme.text.upper(), "") if lexeme.type == "NAME" else ""
-    return FilterSyntaxError(f"unexpected {lexeme.text!r}{hint}", text, lexeme.at, tuple(words))
+    problem = f"unexpected {lexeme.text!r}{_hint(lexeme, text)}"
+    return FilterSyntaxError(problem, text, lexeme.at, tuple(words))
+
+
+def _hint(lexeme: Lexeme, text: str) -> str:
+    """What to write here instead of what related languages write."""
+    before = text[: lexeme.at]
+    if lexeme.text == "=" and before.endswith("="):
+        return ": equality is a single ="
+    called = _CALLED.search(before) if lexeme.text == "(" else None
+    if called is not None:
+        return _ELSEWHERE.get(called[1].upper(), f": there is no function {called[1]}")
+    return _ELSEWHERE.get(lexeme.text.upper(), "") if lexeme.type in ("NAME", "_NULL") else ""

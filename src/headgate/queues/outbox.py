@@ -28,6 +28,7 @@ from headgate.queues.outbox_table import (
     OUTBOX_QUEUE,
     OutboxEntry,
     ParkedEntry,
+    count_waiting,
     entry_values,
     group_by_queue,
     inserter,
@@ -110,6 +111,10 @@ class Relay:
         """The entries that could not be moved, and why: for example there is no such queue."""
         return self._source.parked()
 
+    def waiting(self) -> int:
+        """How many committed entries no relay has moved yet; at most 10,000 are counted."""
+        return self._source.waiting()
+
     def retry(self, ids: Iterable[int] | None = None) -> int:
         """Let parked entries be moved again, those named or all; return their number. A running relay moves them."""
         return self._source.retry(ids)
@@ -171,6 +176,9 @@ class TableSource:
     def parked(self) -> list[ParkedEntry]:
         return self._engine.run(list_parked(self._operations.dialect))
 
+    def waiting(self) -> int:
+        return self._engine.run(count_waiting(self._operations.dialect))
+
     def retry(self, ids: Iterable[int] | None) -> int:
         return self._engine.run(retry_parked(self._operations.dialect, ids))
 
@@ -201,6 +209,9 @@ class FileSource:
 
     def parked(self) -> list[ParkedEntry]:
         return run_blocking(self._file.parked)
+
+    def waiting(self) -> int:
+        return run_blocking(self._file.count_waiting)
 
     def retry(self, ids: Iterable[int] | None) -> int:
         return run_blocking(self._file.retry, ids)

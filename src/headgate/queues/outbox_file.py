@@ -61,6 +61,10 @@ class OutboxFile:
         """The parked entries, oldest first."""
         return [decode_parked(row) for row in self._ask("outbox_parked", MOST_LISTED)]
 
+    def count_waiting(self) -> int:
+        """How many entries wait for a relay, up to the largest number that is listed."""
+        return len(self._ask("outbox_waiting", MOST_LISTED))
+
     def retry(self, ids: Iterable[int] | None) -> int:
         """Let relays try parked entries again, those named or all; return their number."""
         listed = None if ids is None else json.dumps(message_ids(ids))
@@ -76,8 +80,6 @@ class OutboxFile:
 
     def _ask(self, name: str, value: int | str | None) -> list[tuple[Any, ...]]:
         """The rows of a statement with one parameter; none when there is no outbox in the file."""
-        if not self._path.exists():
-            raise DatabaseUnavailable(f"{self._path}: there is no such file")
         with self._connect() as connection:
             if not self._has_outbox(connection):
                 return []
@@ -85,6 +87,7 @@ class OutboxFile:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
+        self._require_file()
         try:
             with closing(sqlite3.connect(self._path, timeout=60, isolation_level=None)) as opened:
                 # Text that is not UTF-8 must not fail here: its entry is parked, and the others are moved.
@@ -92,6 +95,13 @@ class OutboxFile:
                 yield opened
         except sqlite3.OperationalError as problem:
             raise DatabaseUnavailable(f"{self._path}: {problem}") from problem
+
+    def _require_file(self) -> None:
+        """SQLite would make a file whose name was misspelt."""
+        if not self._path.exists():
+            raise DatabaseUnavailable(
+                f"{self._path}: there is no such file; the application makes it with its first publish"
+            )
 
     def _has_outbox(self, connection: sqlite3.Connection) -> bool:
         query = "SELECT 1 FROM sqlite_schema WHERE name = ?"
@@ -105,6 +115,7 @@ class OutboxFile:
 
         A file beside it is locked, not the database: its writers go on, and SQLite's own locks stay as they are.
         """
+        self._require_file()
         real = self._path.resolve()
         fd = os.open(real.with_name(f".headgate-relay.{real.name}"), os.O_RDWR | os.O_CREAT, 0o644)
         is_locked = False

@@ -307,6 +307,12 @@ def list_parked(dialect: QueueDialect) -> Operation[list[ParkedEntry]]:
     return [decode_parked(row) for row in rows]
 
 
+def count_waiting(dialect: QueueDialect) -> Operation[int]:
+    """How many entries wait for a relay, up to the largest number that is listed."""
+    rows = yield dialect.statement("outbox_waiting", MOST_LISTED)
+    return len(rows)
+
+
 def decode_parked(row: Row) -> ParkedEntry:
     """From id, delivery key, queue, topic and problem; SQLite gives the texts as bytes."""
     id, delivery_key, queue, topic, problem = row

@@ -192,7 +192,8 @@ def load_options(directory: Path) -> StreamOptions:
         return read_record(path, _options_from)
     except FileNotFoundError:
         raise StreamNotFound(
-            f"there is no stream in {directory}: it has no {OPTIONS_FILE}; create one with Stream.create"
+            f"there is no stream in {directory}: it has no {OPTIONS_FILE}; create one with "
+            f"Stream.create, or `headgate stream create {directory}`"
         ) from None
     except OSError as problem:
         raise StreamError(f"{path} cannot be read: {problem.strerror}") from problem

@@ -42,6 +42,7 @@ class WorkAccount:
         self._counts = WorkCounts()
         self.processes = 1  # that are running
         self.replaced = 0  # processes that had to be replaced
+        self.died = 0  # those of them that ended by themselves or were killed
 
     def observe(self, report: HandlerReport) -> None:
         """Count one call of a handler."""

@@ -58,11 +58,28 @@ def load_handler(text: str) -> MessageHandler:
         found = getattr(found, name)
     if not callable(found):
         raise HeadgateError(f"{text} is no function but {type(found).__name__}")
+    _check_takes_delivery(found, text)
     handler: MessageHandler = found
     return handler
 
 
+def _check_takes_delivery(handler: Callable[..., object], text: str) -> None:
+    try:
+        signature = inspect.signature(handler)
+    except ValueError:  # some that are written in C have none
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise HeadgateError(
+            f"{text}: a handler is called with one delivery, such as handle(delivery), not {signature}"
+        ) from None
+
+
 def _load_module(name: str, text: str) -> Any:
+    if name.endswith(".py"):
+        module = text.replace(".py:", ":", 1)
+        raise HeadgateError(f"{text}: name the module, not its file: {module}")
     try:
         return import_module(name)
     except ModuleNotFoundError as problem:

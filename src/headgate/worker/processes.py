@@ -174,6 +174,7 @@ class Supervisor:
             )
             self._due[child.number] = 0.0
             return
+        self._account.died += 1
         pause = self._pauses.get(child.number, RESTART_S[0])
         self._pauses[child.number] = min(pause * 2, RESTART_S[1])
         self._due[child.number] = time.monotonic() + pause

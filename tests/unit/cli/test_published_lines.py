@@ -74,7 +74,7 @@ def test_a_file_that_is_published_again_under_its_producers_name_is_stored_once(
     numbered = ["stream", "publish", stream, "--raw", "--producer", "import", "--first-id", "0"]
     for lines, said in (
         ("a\nb\n", "published 2 messages\n"),
-        ("a\nb\nc\n", "published 1 messages; 2 more were stored before\n"),
+        ("a\nb\nc\n", "published 1 message; 2 more were stored before\n"),
     ):
         monkeypatch.setattr("sys.stdin", io.StringIO(lines))
         capsys.readouterr()

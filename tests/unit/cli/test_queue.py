@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import sqlite3
 from contextlib import closing
 
 import apsw
@@ -97,7 +99,7 @@ def test_purge_asks_for_confirmation(monkeypatch, capsys):
     monkeypatch.setattr("typer.confirm", lambda question: False)
     assert run(["queue", "purge", "orders"]) == 1
     assert run(["queue", "purge", "orders", "--yes"]) == 0
-    assert "purged 1 messages" in capsys.readouterr().out
+    assert "purged 1 message" in capsys.readouterr().out
 
 
 def test_dead_letters_are_listed_and_requeued(run_json, database_url):
@@ -170,7 +172,7 @@ def test_entries_that_a_relay_could_not_move_are_listed_and_retried(
         assert (parked["queue"], "there is no queue" in parked["problem"]) == ("nowhere", True)
         assert run(["queue", "outbox", "ls"]) == 0
         assert run(["queue", "outbox", "retry", str(parked["id"])]) == 0
-        assert "1 entries" in capsys.readouterr().out
+        assert "to be moved again: 1" in capsys.readouterr().out
         assert run_json("queue", "outbox", "ls") == []
 
 
@@ -178,3 +180,60 @@ def test_listing_the_outbox_of_a_missing_file_does_not_create_it(tmp_path, capsy
     assert run(["queue", "outbox", "ls", "--file", f"{tmp_path}/app.db"]) == 2
     assert "no such file" in capsys.readouterr().err
     assert not (tmp_path / "app.db").exists()
+
+
+def test_a_person_sees_why_a_letter_is_dead_and_what_acks_a_claim(capsys):
+    publish("bad")
+    publish("good")
+    with connect(os.environ["HEADGATE_DATABASE"]) as db:
+        db.find("orders").claim(1)[0].nack(reason="no address")
+    capsys.readouterr()
+    run(["queue", "dead", "ls", "orders"])
+    assert "bad  (dead after 1 attempt: no address)" in capsys.readouterr().out
+    run(["queue", "claim", "orders"])
+    receipt = capsys.readouterr().out.split()[0]
+    assert run(["queue", "ack", "orders", receipt]) == 0
+    assert capsys.readouterr().out == "acked 1 message\n"
+    run(["queue", "stats", "orders"])
+    ready, delayed, leased, dead = capsys.readouterr().out.splitlines()[3].split("\u2502")[1:-1]
+    assert [ready.strip(), delayed.strip(), leased.strip(), dead.strip()] == ["0", "0", "0", "1"]
+
+
+def test_a_misspelt_queue_gets_the_nearest_name(capsys):
+    assert run(["queue", "info", "ordesr"]) == 2
+    assert "no queue or subscription 'ordesr'; did you mean 'orders'?" in capsys.readouterr().err
+
+
+def test_a_rate_may_leave_out_the_one(run_json):
+    assert run(["queue", "limit", "orders", "5/s"]) == 0
+    assert run_json("queue", "info", "orders")[0]["rate_limit"] == "5/1s"
+
+
+def test_names_of_headers_may_be_listed_with_commas(run_json, capsys):
+    assert run(["queue", "create", "listed", "--filter-header", "type, region"]) == 0
+    assert run_json("queue", "info", "listed")[0]["filter_headers"] == ["type", "region"]
+    run(["queue", "info", "listed"])
+    assert "type, region" in capsys.readouterr().out
+
+
+def test_the_outbox_counts_what_waits_for_a_relay(tmp_path, capsys):
+    file = tmp_path / "shop.db"
+    with connect(os.environ["HEADGATE_DATABASE"]) as db, closing(sqlite3.connect(file)) as shop:
+        db.outbox(shop).publish("orders", b"one")
+        shop.commit()
+    capsys.readouterr()
+    assert run(["queue", "outbox", "ls", "--file", str(file)]) == 0
+    assert capsys.readouterr().out == "1 entry waits for a relay\n"
+    assert run(["queue", "outbox", "relay", "--once", "--file", f"{file}x"]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+
+
+def test_a_table_whose_words_would_be_cut_is_printed_row_by_row(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    run(["schedule", "add", "report", "30 4 * * 1-5", "daily", "--queue", "orders"])
+    capsys.readouterr()
+    run(["schedule", "ls"])
+    printed = capsys.readouterr().out
+    assert "\u2026" not in printed
+    assert "30 4 * * 1-5" in printed
+    assert "T04:30:00.000Z" in printed

@@ -52,7 +52,7 @@ def test_a_receipt_can_be_an_argument(claim, capsys, run_json):
     (claimed,) = run_json("queue", "claim", "orders")
     receipt = f"{claimed['delivery']['id']}:{claimed['delivery']['token']}"
     assert run(["queue", "ack", "orders", receipt]) == 0
-    assert "acked 1 messages" in capsys.readouterr().out
+    assert "acked 1 message" in capsys.readouterr().out
     assert payloads(run_json("queue", "browse", "orders")) == ["b", "c"]
 
 
@@ -66,7 +66,7 @@ def test_the_others_are_acked_when_the_lease_of_one_had_ended(
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
     assert run(["queue", "ack", "orders"]) == 1
     said = capsys.readouterr()
-    assert "acked 1 messages" in said.out
+    assert "acked 1 message" in said.out
     assert f"the lease had ended or the message is gone: {first.id}" in said.err
     assert payloads(run_json("queue", "browse", "orders")) == ["a", "c"]
 
@@ -170,7 +170,7 @@ def test_the_relay_moves_what_is_committed(tmp_path, capsys, database_url, run_j
     with connect(database_url) as db, closing(apsw.Connection(f"{tmp_path}/queues.db")) as own:
         db.outbox(own).publish("orders", b"d")
     assert run(["queue", "outbox", "relay", "--once"]) == 0
-    assert "moved 1 entries" in capsys.readouterr().out
+    assert "moved 1 entry" in capsys.readouterr().out
     assert payloads(run_json("queue", "browse", "orders")) == ["a", "b", "c", "d"]
 
 

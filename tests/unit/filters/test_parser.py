@@ -208,6 +208,21 @@ def test_an_error_shows_the_line_and_a_caret_under_the_column():
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a == 1", "equality is a single ="),
+        ("a = NULL", "write IS NULL"),
+        ("a ILIKE 'x%'", "upper and lower case differ"),
+        ("STARTSWITH(a, 'x')", "write LIKE 'text%'"),
+        ("trim(a) = 'x'", "there is no function trim"),
+    ],
+)
+def test_what_other_languages_write_is_refused_with_what_to_write_here(text, hint):
+    with pytest.raises(FilterSyntaxError, match=hint):
+        parse(text)
+
+
 def test_an_error_survives_pickling():
     with pytest.raises(FilterSyntaxError) as refused:
         parse("a = ")

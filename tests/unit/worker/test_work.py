@@ -121,6 +121,16 @@ def test_a_module_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
         load_handler("broken_of_test:handle")
     with pytest.raises(HeadgateError, match="there is no module 'no'"):
         load_handler("no.such:handle")
+    with pytest.raises(HeadgateError, match="name the module, not its file: broken_of_test:handle"):
+        load_handler("broken_of_test.py:handle")
+
+
+def test_a_handler_that_does_not_take_one_delivery_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "takes_of_test.py").write_text("def two(a, b): ...\ndef more(a, b=1, *c): ...\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HeadgateError, match=r"called with one delivery, .* not \(a, b\)"):
+        load_handler("takes_of_test:two")
+    load_handler("takes_of_test:more")
 
 
 @pytest.mark.parametrize(

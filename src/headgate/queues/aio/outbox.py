@@ -28,6 +28,7 @@ from headgate.queues.outbox_table import (
     OUTBOX_QUEUE,
     OutboxEntry,
     ParkedEntry,
+    count_waiting,
     entry_values,
     group_by_queue,
     inserter,
@@ -109,6 +110,10 @@ class AsyncRelay:
         """The entries that could not be moved, and why: for example there is no such queue."""
         return await self._source.parked()
 
+    async def waiting(self) -> int:
+        """How many committed entries no relay has moved yet; at most 10,000 are counted."""
+        return await self._source.waiting()
+
     async def retry(self, ids: Iterable[int] | None = None) -> int:
         """Let parked entries be moved again, those named or all; return their number. A running relay moves them."""
         return await self._source.retry(ids)
@@ -170,6 +175,9 @@ class AsyncTableSource:
     async def parked(self) -> list[ParkedEntry]:
         return await self._engine.run(list_parked(self._operations.dialect))
 
+    async def waiting(self) -> int:
+        return await self._engine.run(count_waiting(self._operations.dialect))
+
     async def retry(self, ids: Iterable[int] | None) -> int:
         return await self._engine.run(retry_parked(self._operations.dialect, ids))
 
@@ -200,6 +208,9 @@ class AsyncFileSource:
 
     async def parked(self) -> list[ParkedEntry]:
         return await run_blocking(self._file.parked)
+
+    async def waiting(self) -> int:
+        return await run_blocking(self._file.count_waiting)
 
     async def retry(self, ids: Iterable[int] | None) -> int:
         return await run_blocking(self._file.retry, ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from headgate.checks import nearest
 from headgate.clock import Clock
 from headgate.errors import QueueNotFound, QueueOptionsError
 from headgate.filters import Filter, parse
@@ -84,7 +85,7 @@ class MemoryState:
     def _find(self, name: str) -> MemoryQueue:
         queue = self._queues.get(name)
         if queue is None:
-            raise QueueNotFound(name)
+            raise QueueNotFound(name, nearest(name, self._queues))
         return queue
 
     def _create(self, info: QueueInfo) -> QueueInfo:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Set
 from copy import copy
+from itertools import islice
 from threading import RLock
-from typing import Any
+from typing import Any, Final
 
+from headgate.checks import nearest
 from headgate.clock import now_us
 from headgate.errors import QueueNotFound
 from headgate.filters import Filter, parse
@@ -16,6 +18,8 @@ from headgate.matching import Matcher
 from headgate.message import Message
 from headgate.queues.engine import Operation, QueueInfo, QueueOptions, Row, Rows
 from headgate.queues.sql.dialect import QueueDialect
+
+_COMPARED: Final = 1000  # names that a misspelt one is compared with
 
 
 class SubscriptionMatcher:
@@ -85,7 +89,7 @@ class QueueCatalog:
         """The queue or subscription of that name; QueueNotFound if there is none."""
         info = self.by_name.get(name)
         if info is None:
-            raise QueueNotFound(name)
+            raise QueueNotFound(name, nearest(name, islice(self.by_name, _COMPARED)))
         return info
 
     def matching_subscriptions(self, message: Message, source: int | None) -> list[QueueInfo]:

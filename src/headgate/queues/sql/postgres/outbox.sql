@@ -13,6 +13,10 @@ UPDATE outbox SET problem = $2::text WHERE id = ANY ($1::bigint[])
 -- Limit.
 SELECT id, delivery_key, queue, topic, problem FROM outbox WHERE problem IS NOT NULL ORDER BY id LIMIT $1
 
+-- name: outbox_waiting
+-- Limit.
+SELECT id FROM outbox WHERE problem IS NULL LIMIT $1
+
 -- name: outbox_retry
 -- Ids, or NULL for all.
 WITH changed AS (

@@ -17,6 +17,10 @@ UPDATE headgate_outbox SET problem = ?2 WHERE id IN (SELECT value FROM json_each
 SELECT id, CAST(delivery_key AS BLOB), CAST(queue AS BLOB), CAST(topic AS BLOB), problem
 FROM headgate_outbox WHERE problem IS NOT NULL ORDER BY id LIMIT ?1
 
+-- name: outbox_waiting
+-- Limit.
+SELECT id FROM headgate_outbox WHERE problem IS NULL LIMIT ?1
+
 -- name: outbox_retry
 -- Ids, or NULL for all.
 UPDATE headgate_outbox SET problem = NULL
