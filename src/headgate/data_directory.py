@@ -26,6 +26,7 @@ from headgate.streams import OPTIONS_FILE, upkeep
 
 LOCK_FILE: Final = "broker.lock"
 STORE_FILE: Final = "broker.db"
+STREAMS: Final = "streams"
 BACKUP_FILE: Final = "backup.json"
 BACKUP_FORMAT: Final = 1
 

@@ -74,6 +74,7 @@ PROPERTY_NAMES: Final = frozenset(
         "expiration",
         "type",
         "app_id",
+        "amqp",  # the head of a message as it came over AMQP 0-9-1, in base64; see `headgate.amqp.streamed`
     ]
 )
 
@@ -200,6 +201,7 @@ class MessageDetails(TypedDict, total=False):
     expiration: HeaderValue
     type: HeaderValue
     app_id: HeaderValue
+    amqp: HeaderValue
 
 
 class MessageFields(MessageDetails, total=False):

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.amqp import AmqpCodec, AmqpServer
-from headgate.broker import Broker
+from headgate.broker import Broker, StreamHome
 from headgate.configuration import ServerOptions
-from headgate.data_directory import STORE_FILE, DirectoryLock
+from headgate.data_directory import STORE_FILE, STREAMS, DirectoryLock
 from headgate.errors import MissingExtra
 from headgate.store import InMemoryStore, SqliteStore, Store
 
@@ -42,7 +42,11 @@ class Server:
         try:
             # What is in memory anyway is not moved out of long queues.
             bound = self.options.page_out_after if self.options.data else sys.maxsize
-            self.broker = Broker(self._store, AmqpCodec(), loop.call_later, bound=bound)
+            data = self.options.data
+            streams = StreamHome(data and data / STREAMS, loop.call_soon_threadsafe)
+            self.broker = Broker(
+                self._store, AmqpCodec(), loop.call_later, bound=bound, stream_home=streams
+            )
         except BaseException:
             self._release()
             raise

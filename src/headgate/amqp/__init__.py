@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
-    from headgate.amqp.content import AmqpCodec as AmqpCodec
+    from headgate.amqp.codec import AmqpCodec as AmqpCodec
     from headgate.amqp.server import AmqpServer as AmqpServer
     from headgate.amqp.server import is_loopback as is_loopback
 else:
     __getattr__, __dir__ = front_door(
-        __name__, {"content": ["AmqpCodec"], "server": ["AmqpServer", "is_loopback"]}
+        __name__, {"codec": ["AmqpCodec"], "server": ["AmqpServer", "is_loopback"]}
     )

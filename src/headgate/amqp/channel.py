@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from headgate.amqp.arriving import Arriving, Publish
+from headgate.amqp.confirms import AwaitedCommit
 from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
 from headgate.amqp.content import Content
 from headgate.amqp.deliveries import Unacked, sent_content
@@ -48,7 +50,8 @@ class Channel:
             int
         ] = []  # publishes that a queue did not take, to be nacked in their turn
         self.waits_for_store = False  # something published in this turn is to be stored
-        self.commits = 0  # commits that publishes of earlier turns wait for
+        # Commits that publishes of earlier turns wait for, in the order of these.
+        self.commits: deque[AwaitedCommit] = deque()
         self.transaction: list[Callable[[], None]] | None = None
         self.traffic = ChannelTraffic()
         self._last_queue = ""

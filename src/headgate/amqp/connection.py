@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish, resolve_publish
 from headgate.amqp.channel import Channel
+from headgate.amqp.confirms import await_commit
 from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
 from headgate.amqp.handshake import AmqpListener, Handshake
 from headgate.amqp.methods import (
@@ -140,29 +141,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _confirm(self) -> None:
         for channel in self._unconfirmed:
-            if channel.waits_for_store:
+            if channel.waits_for_store or self.broker.published_streams:
                 channel.waits_for_store = False
-                self.after_commit(self._confirms_later(channel, channel.published))
+                self.after_commit(await_commit(channel))
             elif not channel.commits:
                 self.out.append(channel.make_confirms(channel.published))
         self._unconfirmed.clear()
 
-    def _confirms_later(self, channel: Channel, up_to: int) -> Callable[[], None]:
-        channel.commits += 1
-
-        def confirm() -> None:
-            channel.commits -= 1
-            if channel.is_closing:
-                return
-            # Publishes that needed no store waited for those that do, so that all are confirmed in order.
-            is_last = not channel.commits and not channel.waits_for_store
-            self.write(channel.make_confirms(channel.published if is_last else up_to))
-
-        return confirm
-
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call a function when everything that was done so far is durable."""
-        self.broker.store.commit(call)
+        self.broker.after_commit(call)
 
     # ---- reading
 

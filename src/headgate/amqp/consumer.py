@@ -35,11 +35,18 @@ class ChannelConsumer(BrokerConsumer):
         priority = arguments.get("x-priority", 0)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise PreconditionFailed(f"invalid arg 'x-priority' for consumer '{tag}': {priority!r}")
-        super().__init__(tag, queue, no_ack=no_ack, exclusive=exclusive, priority=priority)
+        super().__init__(
+            tag,
+            queue,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            priority=priority,
+            prefetch=0 if no_ack else channel.prefetch,
+            shares_prefetch=channel.prefetch_all > 0,
+            arguments=arguments,
+        )
         self.channel = channel
-        self.arguments = dict(arguments)
         self.unacked = 0
-        self._limit = 0 if no_ack else channel.prefetch
         self._heads = _Heads(channel.number, tag)
 
     def room(self) -> int:
@@ -47,7 +54,7 @@ class ChannelConsumer(BrokerConsumer):
         connection = channel.connection
         if not connection.is_writable:
             return 0
-        room = self._limit - self.unacked if self._limit else NO_LIMIT
+        room = self.prefetch - self.unacked if self.prefetch else NO_LIMIT
         if channel.prefetch_all and not self.no_ack:
             room = min(room, channel.prefetch_all - len(channel.unacked))
         return room

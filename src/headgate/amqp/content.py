@@ -16,7 +16,7 @@ from headgate.amqp.properties import (
     encode_properties,
     read_properties,
 )
-from headgate.amqp.tables import decode_table, encode_table, short_text
+from headgate.amqp.tables import short_text
 from headgate.broker import BrokerMessage
 from headgate.message import Message, project_headers
 from headgate.routing import Envelope
@@ -152,17 +152,3 @@ def content_frames(channel: int, header: bytes, body: bytes, frame_max: int) -> 
         piece = body[start : start + step]
         parts += (FRAME.pack(FRAME_BODY, channel, len(piece)), piece, b"\xce")
     return b"".join(parts)
-
-
-class AmqpCodec:
-    """How messages and arguments of AMQP are stored."""
-
-    def decode(self, head: bytes, body: bytes) -> Content:
-        size = int.from_bytes(head[:2], "big")
-        return make_content(head[2 : 2 + size], head[2 + size :], body)
-
-    def encode_table(self, table: Mapping[str, Any]) -> bytes:
-        return encode_table(table)
-
-    def decode_table(self, data: bytes) -> dict[str, Any]:
-        return decode_table(data)[0]

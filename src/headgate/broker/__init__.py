@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from headgate.broker.sessions import Sessions as Sessions
     from headgate.broker.statistics import Statistics as Statistics
     from headgate.broker.stored_table import StoredTable as StoredTable
+    from headgate.broker.stream_arguments import FILTER_VALUE as FILTER_VALUE
+    from headgate.broker.stream_arguments import stored_filter_value as stored_filter_value
+    from headgate.broker.stream_home import StreamHome as StreamHome
+    from headgate.broker.stream_queue import StreamQueue as StreamQueue
     from headgate.broker.traffic import ChannelTraffic as ChannelTraffic
     from headgate.broker.traffic import ClientChannel as ClientChannel
     from headgate.broker.traffic import OpenConnection as OpenConnection
@@ -74,6 +78,9 @@ else:
             ],
             "statistics": ["Statistics"],
             "traffic": ["ChannelTraffic", "ClientChannel", "OpenConnection"],
+            "stream_arguments": ["FILTER_VALUE", "stored_filter_value"],
+            "stream_home": ["StreamHome"],
+            "stream_queue": ["StreamQueue"],
             "vhost": ["Route", "VirtualHost"],
             "vhost_settings": ["VhostSettings"],
             "access": ["ADMINISTRATOR", "AccessControl", "TokenReader", "is_loopback"],

@@ -22,11 +22,14 @@ from headgate.broker.restart import restore
 from headgate.broker.sessions import Sessions
 from headgate.broker.statistics import Statistics
 from headgate.broker.stored_table import StoredDefinitions, StoredTable
+from headgate.broker.stream_home import StreamHome
+from headgate.broker.stream_queue import StreamQueue
 from headgate.broker.traffic import OpenConnection
 from headgate.broker.users import check_name
 from headgate.broker.vhost import VirtualHost
 from headgate.broker.vhost_settings import VhostSettings, read_settings
 from headgate.clock import now_us
+from headgate.message import Message
 from headgate.store import Store
 
 DEFAULT_VHOST: Final = "/"
@@ -41,6 +44,12 @@ class Codec(Protocol):
 
     def encode_table(self, table: Mapping[str, Any]) -> bytes:
         """Arguments with values of any type, as bytes."""
+
+    def to_stream(self, message: BrokerMessage) -> Message:
+        """The message as a stream stores it; in any thread."""
+
+    def from_stream(self, offset: int, message: Message) -> BrokerMessage:
+        """The message of a stream as its consumers get it; in any thread."""
 
     def decode_table(self, data: bytes) -> dict[str, Any]:
         """The inverse of `encode_table`."""
@@ -64,8 +73,11 @@ class Broker:
         *,
         now_ms: Callable[[], int] | None = None,
         bound: int = BOUND,
+        stream_home: StreamHome | None = None,
     ) -> None:
         self.store, self.codec, self.bound = store, codec, bound
+        self.stream_home = stream_home  # without one there are no stream queues
+        self.published_streams: set[StreamQueue] = set()  # in this turn
         self.dirty: set[BrokerQueue] = set()  # queues that may have something to deliver
         self.changed: set[BrokerQueue] = set()  # queues whose numbers statistics have not read
         self.connections: dict[str, OpenConnection] = {}
@@ -153,7 +165,29 @@ class Broker:
         for connection in self.writing:
             connection.flush()
         self.writing.clear()
+        if self.published_streams:
+            for stream in self.published_streams:
+                stream.write()
+            self.published_streams.clear()
         self.store.commit()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call a function when everything that was done so far is durable, also what this turn published to streams."""
+        streams = self.published_streams
+        if not streams:
+            self.store.commit(call)
+            return
+        left = len(streams) + 1
+
+        def note_one() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                call()
+
+        self.store.commit(note_one)
+        for stream in streams:
+            stream.after_write(note_one)
 
     def call_at(self, when_ms: int, call: Callable[[], None]) -> None:
         """Call a function at a time of the broker's clock, in a turn of its own."""
@@ -188,6 +222,17 @@ class Broker:
                         self.store.mark(lane.number, exact)
         self.store.commit()
         self.access.close()
+        self._close_streams()
+
+    def _close_streams(self) -> None:
+        """Store what was published to stream queues, and let go of their directories."""
+        if self.stream_home is None:
+            return
+        self.stream_home.close()
+        for vhost in self.vhosts.values():
+            for queue in vhost.queues.values():
+                queue.close()
+        self.stream_home.remove_temporary()
 
     def want_mark(self, lane: QueueLane, position: int) -> None:
         """Have the store note that entries up to this one may have been delivered, before they are."""

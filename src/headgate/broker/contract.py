@@ -100,5 +100,9 @@ class BrokerQueue(ABC):
         """Give nothing more to a consumer; an auto-delete queue goes with its last one."""
 
     @abstractmethod
+    def close(self) -> None:
+        """Let go of files; the broker stops."""
+
+    @abstractmethod
     def used(self) -> None:
         """Note that the queue is in use: an unused one may expire."""

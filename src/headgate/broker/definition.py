@@ -47,6 +47,7 @@ class QueueDefinition:
     max_age: int | None = None  # seconds, of a stream
     segment_bytes: int | None = None
     filter_size: int | None = None
+    indexed: tuple[str, ...] = ()  # headers by which filters skip chunks of a stream
 
     @property
     def lanes(self) -> int:
@@ -73,6 +74,7 @@ def define_queue(
     durable: bool = True,
     exclusive: bool = False,
     policy: Mapping[str, Any] | None = None,
+    auto_delete: bool = False,
 ) -> QueueDefinition:
     """Check the arguments of a declaration, and return what follows from them and from policies."""
     queue = f"queue '{name}' in vhost '{vhost}'"
@@ -98,6 +100,8 @@ def define_queue(
             raise PreconditionFailed(f"invalid property 'non-durable' {where}")
         if exclusive:
             raise PreconditionFailed(f"invalid property 'exclusive-owner' {where}")
+    if kind == "stream" and auto_delete:
+        raise PreconditionFailed(f"invalid property 'auto-delete' {where}")
     return _effective(kind, merge_arguments(kind, arguments, policy or {}))
 
 
@@ -227,6 +231,12 @@ def _filter_size(value: Any) -> str | None:
     return None if 16 <= value <= 255 else "Invalid value for  {argument}"
 
 
+def _names(value: Any) -> str | None:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return None
+    return _invalid(f'"expected array of longstr, got {type_name(value)}"')
+
+
 def _anything(value: Any) -> str | None:
     return None
 
@@ -271,6 +281,7 @@ ARGUMENTS: Final[dict[str, Argument]] = {
     "x-max-age": Argument(_max_age, _STREAM),
     "x-stream-max-segment-size-bytes": Argument(_segment_bytes, _STREAM),
     "x-stream-filter-size-bytes": Argument(_filter_size, _STREAM),
+    "x-stream-indexed": Argument(_names, _STREAM),
     "x-initial-cluster-size": Argument(_positive, _STREAM),
 }
 
@@ -310,6 +321,7 @@ def _effective(kind: QueueType, arguments: Mapping[str, Any]) -> QueueDefinition
         max_age=None if age is None else age_seconds(age),
         segment_bytes=get("x-stream-max-segment-size-bytes"),
         filter_size=get("x-stream-filter-size-bytes"),
+        indexed=tuple(get("x-stream-indexed", ())),
     )
 
 

@@ -204,6 +204,9 @@ class ClassicQueue(BrokerQueue):
                 self._store.clear(lane.number)
         return count
 
+    def close(self) -> None:
+        """It has no files of its own: the store does."""
+
     # ---- consumers
 
     def add_consumer(self, consumer: BrokerConsumer) -> None:

@@ -39,6 +39,9 @@ def _restore_queue(
     """Make a durable queue; return the numbers of its lanes."""
     arguments = table["arguments"]
     definition = vhost.define(name, arguments)
+    if definition.type == "stream":
+        vhost.add_stream_queue(name, definition, arguments)
+        return set()
     first = table["first_lane"]
     queue = ClassicQueue(
         vhost,

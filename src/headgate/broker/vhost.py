@@ -20,6 +20,7 @@ from headgate.broker.refusals import (
     PreconditionFailed,
     ResourceLocked,
 )
+from headgate.broker.stream_queue import StreamQueue
 from headgate.broker.traffic import RouteTraffic
 from headgate.broker.vhost_settings import VhostSettings
 from headgate.errors import BindingRefused, DeclarationRefused
@@ -172,10 +173,14 @@ class VirtualHost:
             return known
         if name.startswith(RESERVED):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
-        definition = self.define(name, arguments, durable=durable, exclusive=exclusive)
-        if definition.type == "stream":
-            raise NotImplementedHere("stream queues; use a stream of the library")
+        definition = self.define(
+            name, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete
+        )
         name = name or f"amq.gen-{secrets.token_urlsafe(16)}"
+        if definition.type == "stream":
+            stream = self.add_stream_queue(name, definition, arguments)
+            self._define_queue(stream)
+            return stream
         first_lane = 0
         if durable:
             first_lane = self.broker.new_lanes(definition.lanes)
@@ -365,6 +370,17 @@ class VirtualHost:
         self.topology.declare_queue(queue.name)
         self.forget_routes()
         self.broker.changed.add(queue)
+        return queue
+
+    def add_stream_queue(
+        self, name: str, definition: QueueDefinition, arguments: Mapping[str, Any]
+    ) -> StreamQueue:
+        """Take in a stream queue that is new, or was there before a restart."""
+        home = self.broker.stream_home
+        if home is None:
+            raise NotImplementedHere("stream queues in a broker without a place for streams")
+        queue = StreamQueue(self, name, definition, home, arguments)
+        self.add_queue(queue)
         return queue
 
     def forget_routes(self) -> None:

@@ -13,16 +13,20 @@ if TYPE_CHECKING:
     from headgate.streams.format import segment_files as segment_files
     from headgate.streams.options import DEFAULT_INDEXED_BYTES as DEFAULT_INDEXED_BYTES
     from headgate.streams.options import DEFAULT_SEED_BYTES as DEFAULT_SEED_BYTES
+    from headgate.streams.options import Fsync as Fsync
+    from headgate.streams.options import StreamOptionFields as StreamOptionFields
     from headgate.streams.options import StreamOptions as StreamOptions
     from headgate.streams.options import load_options as load_options
     from headgate.streams.read.async_consumer import AsyncStreamConsumer as AsyncStreamConsumer
     from headgate.streams.read.consumer import StreamConsumer as StreamConsumer
+    from headgate.streams.read.consumer import watch_streams as watch_streams
     from headgate.streams.read.cursors import Cursors as Cursors
     from headgate.streams.read.plan import ScanStats as ScanStats
     from headgate.streams.read.scan import Scan as Scan
     from headgate.streams.stream import Stream as Stream
     from headgate.streams.superstream import SuperStream as SuperStream
     from headgate.streams.write.async_producer import AsyncProducer as AsyncProducer
+    from headgate.streams.write.batching import MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES
     from headgate.streams.write.producer import Producer as Producer
 else:
     __getattr__, __dir__ = front_door(
@@ -35,15 +39,18 @@ else:
             "options": [
                 "DEFAULT_INDEXED_BYTES",
                 "DEFAULT_SEED_BYTES",
+                "Fsync",
+                "StreamOptionFields",
                 "StreamOptions",
                 "load_options",
             ],
-            "read.consumer": ["StreamConsumer"],
+            "read.consumer": ["StreamConsumer", "watch_streams"],
             "read.cursors": ["Cursors"],
             "read.plan": ["ScanStats"],
             "read.scan": ["Scan"],
             "stream": ["Stream"],
             "superstream": ["SuperStream"],
+            "write.batching": ["MAX_MESSAGE_BYTES"],
             "write.producer": ["Producer"],
         },
     )

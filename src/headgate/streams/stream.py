@@ -243,6 +243,7 @@ class Stream:
         timeout: timedelta | None = None,
         filter_values: Iterable[str] | None = None,
         match_unfiltered: bool = False,
+        whole_chunks: bool = False,
         post_filter: PostFilter | None = None,
         entry_filter: EntryFilters = None,
         cursor: str | None = None,
@@ -251,14 +252,14 @@ class Stream:
     ) -> StreamConsumer:
         """Return a consumer of the messages the filter selects, in offset order; with `follow`, future ones too.
 
-        `cursor` names the consumer, which then goes on at the position it committed last. `timeout` ends following after
+        With `whole_chunks`, `filter_values` choose chunks and not messages, as in RabbitMQ. `cursor` names the consumer, which then goes on at the position it committed last. `timeout` ends following after
         so long without a message. `on_corrupt` decides about unreadable messages (`read.scan`), `on_lost` about a
         position the stream does not have (`read.start`).
         """
         self._check_open()
         return StreamConsumer(
             self.path,
-            self._query(filter, filter_values, match_unfiltered, entry_filter),
+            self._query(filter, filter_values, match_unfiltered, entry_filter, None, whole_chunks),
             start=start,
             follow=follow,
             timeout=timeout,
@@ -354,6 +355,7 @@ class Stream:
         match_unfiltered: bool,
         entry_filter: EntryFilters,
         columns: Sequence[str] | None = None,
+        whole_chunks: bool = False,
     ) -> StreamQuery:
         """Return what a reader asks; the entry filters of the stream decide before those of the reader."""
         of_stream = resolve_entry_filters(self.options.entry_filters)
@@ -363,6 +365,7 @@ class Stream:
             match_unfiltered=match_unfiltered,
             entry_filter=(*of_stream, *resolve_entry_filters(entry_filter)),
             columns=columns,
+            whole_chunks=whole_chunks,
         )
 
     def cursors(self) -> Cursors:

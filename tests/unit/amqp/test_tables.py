@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.amqp.content import AmqpCodec, make_content
+from headgate.amqp.codec import AmqpCodec
+from headgate.amqp.content import make_content
 from headgate.amqp.methods import METHODS, decode_arguments, encode_arguments
 from headgate.amqp.properties import decode_properties, encode_properties
 from headgate.amqp.tables import MAX_DEPTH, Malformed, decode_table, encode_table

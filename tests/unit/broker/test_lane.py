@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from headgate.amqp.content import AmqpCodec, make_content
+from headgate.amqp.codec import AmqpCodec
+from headgate.amqp.content import make_content
 from headgate.broker.lane import QueueLane
 from headgate.broker.message import QueueEntry
 from headgate.broker.records import make_record

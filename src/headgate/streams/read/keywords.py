@@ -32,6 +32,7 @@ class ConsumeOptions(GroupOptions, total=False):
     """Keywords of `consume`, without `follow` and `timeout`."""
 
     cursor: str | None
+    whole_chunks: bool
 
 
 class ScanOptions(ReadOptions, total=False):

@@ -54,8 +54,12 @@ def survivors(
     low: int,
     high: int,
     stats: ScanStats,
+    chunk_filter: NormalFilter | None = None,
 ) -> Iterator[Survivor]:
-    """Yield the chunks that may hold a match with an offset in [low, high), in the order of the segment."""
+    """Yield the chunks that may hold a match with an offset in [low, high), in the order of the segment.
+
+    A chunk in which no message can match `chunk_filter` is skipped too; of the others, its messages are not asked.
+    """
     start, end = segment.chunks_between(low, high)
     first, last = segment.offset_bounds()
     candidates = np.flatnonzero((last[start:end] >= low) & (first[start:end] < high)) + start
@@ -64,6 +68,8 @@ def survivors(
     lengths = segment.lengths()
     stats.bytes_total += int(lengths[candidates].sum())
     some, every = judge_chunks(segment, filter, candidates)
+    if chunk_filter is not None:
+        some = some & judge_chunks(segment, chunk_filter, candidates)[0]
     parts = _find_parts(segment, filter, candidates[some & ~every])
     stats.chunks_none += len(candidates) - int(np.count_nonzero(some))
     for at, all_match in zip(candidates[some].tolist(), every[some].tolist(), strict=True):

@@ -1,7 +1,8 @@
 """What a reader asks of a stream: a filter, in either of two forms, entry filters and columns.
 
 RabbitMQ's own form is `filter_values=["AMER"]`, with `match_unfiltered=True` to include the messages that have no
-filter value. Both forms may be given; a message must pass both.
+filter value. Both forms may be given; a message must pass both. With `whole_chunks=True` filter values only decide which
+chunks are read, as in RabbitMQ: all messages of a chunk that may hold one of the values are returned.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class StreamQuery:
     filter: NormalFilter = field(default_factory=lambda: normalize(TRUE))
     entry_filters: tuple[EntryFilter, ...] = ()
     columns: tuple[str, ...] | None = None  # None: all columns; `offset` is always among them
+    chunk_filter: NormalFilter | None = None  # which chunks are read, whatever else is in them
 
     def at(self, now_us: int) -> StreamQuery:
         """Return the query for one moment: `UTC()` is the same for all messages."""
@@ -55,6 +57,7 @@ def make_query(
     match_unfiltered: bool = False,
     entry_filter: EntryFilters = None,
     columns: Sequence[str] | None = None,
+    whole_chunks: bool = False,
 ) -> StreamQuery:
     """Make a query of the arguments of `consume` and `scan`; refuse a bad filter."""
     if match_unfiltered and filter_values is None:
@@ -63,11 +66,12 @@ def make_query(
             "selects: give filter_values too"
         )
     has_value = TRUE if filter_values is None else _has_value(filter_values, match_unfiltered)
-    both = join_terms(And, (TRUE if filter is None else as_filter(filter), has_value))
+    own = TRUE if filter is None else as_filter(filter)
     return StreamQuery(
-        normalize(both),
+        normalize(own if whole_chunks else join_terms(And, (own, has_value))),
         resolve_entry_filters(entry_filter),
         None if columns is None else _check_columns(columns),
+        normalize(has_value) if whole_chunks else None,
     )
 
 

@@ -233,7 +233,9 @@ class SegmentScan:
     ) -> None:
         self.segment, self.low, self.high, self.stats = segment, low, high, stats
         self.columns, self._on_corrupt = query.columns, on_corrupt
-        self.survivors = survivors(segment, query.filter, query.entry_filters, low, high, stats)
+        self.survivors = survivors(
+            segment, query.filter, query.entry_filters, low, high, stats, query.chunk_filter
+        )
         self._mask = compile_mask(query.filter)
         self._counted = -1  # the chunk that was counted last: its parts follow one another
 

@@ -1,0 +1,128 @@
+"""What a consumer of a stream queue asks for: its arguments, checked. The texts of refusals are those of RabbitMQ 4.0.5."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, TypedDict
+
+from headgate.broker.definition import QueueDefinition, age_seconds, type_name
+from headgate.broker.filter_argument import read_filter
+from headgate.broker.refusals import PreconditionFailed
+from headgate.filters import Filter
+from headgate.message import MAX_NAME_BYTES, UNSTORABLE
+from headgate.streams import Fsync, StreamOptionFields
+
+OFFSET: Final = "x-stream-offset"
+VALUES: Final = "x-stream-filter"
+UNFILTERED: Final = "x-stream-match-unfiltered"
+EXACT: Final = "x-stream-filter-exact"
+FILTER_VALUE: Final = "x-stream-filter-value"  # a header of messages
+LEAST_SEGMENT_BYTES: Final = 4_096
+
+StreamStart = str | int | datetime | timedelta
+
+
+class ConsumeArguments(TypedDict, total=False):
+    """Keywords of `Stream.consume`."""
+
+    filter_values: tuple[str, ...]
+    match_unfiltered: bool
+    whole_chunks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSubscription:
+    """Where a consumer begins, and what it is sent."""
+
+    start: StreamStart = "next"
+    filter: Filter | None = None
+    values: tuple[str, ...] | None = None  # filter values; None: all messages
+    match_unfiltered: bool = False
+    exact: bool = False  # else whole chunks that may hold one of the values
+
+    @property
+    def keywords(self) -> ConsumeArguments:
+        if self.values is None:
+            return {}
+        return {
+            "filter_values": self.values,
+            "match_unfiltered": self.match_unfiltered,
+            "whole_chunks": not self.exact,
+        }
+
+
+def read_subscription(where: str, arguments: Mapping[str, Any]) -> StreamSubscription:
+    """The subscription that the arguments of a consumer describe; `where` names the queue in a refusal."""
+    return StreamSubscription(
+        start=_read_start(where, arguments.get(OFFSET)),
+        filter=read_filter(arguments),
+        values=_read_values(arguments.get(VALUES)),
+        match_unfiltered=arguments.get(UNFILTERED) is True,
+        exact=_read_flag(where, arguments, EXACT),
+    )
+
+
+def _read_start(where: str, value: Any) -> StreamStart:
+    match value:
+        case None:
+            return "next"
+        case "first" | "last" | "next":
+            return str(value)
+        case bool():
+            pass
+        case int():
+            return max(value, 0)
+        case datetime():
+            return value
+        case str() if (seconds := age_seconds(value)) is not None:
+            return timedelta(seconds=seconds)
+    said = f'<<"{value}">>' if isinstance(value, str) else value
+    raise PreconditionFailed(
+        f"invalid arg '{OFFSET}' for {where}: "
+        f"{{invalid_stream_offset_arg,{{{type_name(value)},{said}}}}}"
+    )
+
+
+def _read_values(value: Any) -> tuple[str, ...] | None:
+    """The filter values; RabbitMQ ignores what is no text."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list):
+        return None
+    texts = tuple(stored_filter_value(one) for one in value if isinstance(one, str))
+    return texts or None
+
+
+def _read_flag(where: str, arguments: Mapping[str, Any], name: str) -> bool:
+    value = arguments.get(name, False)
+    if not isinstance(value, bool):
+        raise PreconditionFailed(
+            f"invalid arg '{name}' for {where}: \"expected boolean, got {type_name(value)}\""
+        )
+    return value
+
+
+def stored_filter_value(text: str) -> str:
+    """A filter value as the stream stores it: a digest where the text is too long, or holds what no stream does."""
+    if len(text.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES and not UNSTORABLE.search(text):
+        return text
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def stream_options(definition: QueueDefinition, fsync: Fsync) -> StreamOptionFields:
+    """The options of a queue's stream, as far as its definition has an opinion."""
+    options: StreamOptionFields = {"fsync": fsync}
+    if definition.indexed:
+        options["indexed"] = definition.indexed
+    if definition.filter_size is not None:
+        options["filter_size"] = definition.filter_size
+    if definition.segment_bytes is not None:
+        options["segment_bytes"] = max(LEAST_SEGMENT_BYTES, definition.segment_bytes)
+    if definition.max_bytes is not None:
+        options["max_bytes"] = max(1, definition.max_bytes)
+    if definition.max_age is not None:
+        options["max_age"] = max(timedelta(microseconds=1), timedelta(seconds=definition.max_age))
+    return options
