@@ -8,8 +8,8 @@ filter can compare; `timestamp` is when it arrived. Its property `amqp` is the h
     ...     flags and properties, as in the content header
 
 A consumer gets the properties byte for byte, and the header `x-stream-offset`; as in RabbitMQ, a message without a delivery
-mode gets the mode 1. A message without this property, or whose other fields say something else because somebody has
-changed them, is sent as its fields say.
+mode gets the mode 1. A message without this property, or whose other fields say something else because they were
+changed since, is sent as its fields say.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _decode_head(text: str) -> SentHead | None:
         route, raw = head[2:end], head[end:]
         return _take_apart(route, Properties(raw, decode_properties(raw)))
     except (binascii.Error, Malformed, UnicodeDecodeError, IndexError):
-        return None  # somebody has written something else under this name
+        return None  # this property was written by another program
 
 
 def _take_apart(route: bytes, properties: Properties) -> SentHead:

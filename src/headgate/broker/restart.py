@@ -24,13 +24,30 @@ def restore(broker: Broker, contents: Contents) -> None:
                 if kind == "queue":
                     used |= _restore_queue(vhost, rest, table, contents)
                 elif kind == "exchange":
-                    vhost.restore_exchange(rest, table)
+                    _restore_exchange(vhost, rest, table)
                 else:
-                    vhost.restore_binding(table)
+                    _restore_binding(vhost, table)
     for lane in contents.lanes.keys() | contents.marks.keys():
         if lane not in used:  # of a queue that was not to survive
             broker.store.clear(lane)
     broker.reserve_lanes(max((*used, *contents.lanes, 0)))
+
+
+def _restore_exchange(vhost: VirtualHost, name: str, table: dict[str, Any]) -> None:
+    vhost.topology.declare_exchange(
+        name,
+        table["type"],
+        auto_delete=table["auto_delete"],
+        internal=table["internal"],
+        arguments=table["arguments"],
+    )
+
+
+def _restore_binding(vhost: VirtualHost, table: dict[str, Any]) -> None:
+    target = {"exchange" if table["to_exchange"] else "queue": table["destination"]}
+    vhost.topology.bind(
+        table["source"], key=table["routing_key"], arguments=table["arguments"], **target
+    )
 
 
 def _restore_queue(

@@ -31,13 +31,13 @@ MAX_FILE_NAME: Final = 200
 _KEPT: Final = 150  # characters of a name that is too long for a file
 _DELETED: Final = ".deleted-"
 
-Post = Callable[[Callable[[], None]], object]  # calls a function in the thread of the broker
+PostCall = Callable[[Callable[[], None]], object]  # calls a function in the thread of the broker
 
 
 class StreamHome:
     """The directories of stream queues, and the threads that work on them."""
 
-    def __init__(self, directory: Path | None, post: Post) -> None:
+    def __init__(self, directory: Path | None, post: PostCall) -> None:
         self._temporary = (
             tempfile.TemporaryDirectory(prefix="headgate-streams-") if directory is None else None
         )

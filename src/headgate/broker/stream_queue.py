@@ -54,6 +54,7 @@ class StreamQueue(BrokerQueue):
         # Messages of this turn and of those before it, as long as a write is under way, and what to call when they are stored.
         self._pending: list[BrokerMessage] = []
         self._after_write: list[Callable[[], None]] = []
+        self._published = 0
         self._is_writing = False
         self._change_is_known = False  # to the thread of the broker, which has not looked yet
         self._opening = threading.RLock()
@@ -66,6 +67,10 @@ class StreamQueue(BrokerQueue):
 
     def __len__(self) -> int:
         return self._next_offset - self._first_offset
+
+    @property
+    def published(self) -> int:
+        return self._published
 
     @property
     def stream(self) -> Stream:
@@ -85,6 +90,8 @@ class StreamQueue(BrokerQueue):
         if message.body_size > MAX_MESSAGE_BYTES:
             return False
         self._pending.append(message)
+        self._published += 1
+        self._broker.changed.add(self)
         self._broker.published_streams.add(self)
         return True
 
@@ -126,6 +133,7 @@ class StreamQueue(BrokerQueue):
     def _note_change(self) -> None:
         """The stream has more messages, of this broker or another process, or fewer."""
         self._change_is_known = False
+        self._broker.changed.add(self)
         for reader in list(self._readers.values()):
             reader.note_change()
 
@@ -142,6 +150,8 @@ class StreamQueue(BrokerQueue):
         self._broker.dirty.add(self)
 
     def rejected(self, entry: QueueEntry) -> None:
+        """As in RabbitMQ, this gives credit as an acknowledgement does."""
+        self.traffic.reject += 1
         self.acked(entry)
 
     def requeue(self, entries: Sequence[QueueEntry]) -> None:

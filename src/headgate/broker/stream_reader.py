@@ -51,6 +51,7 @@ class StreamReader:
         if count > 0:
             entries = [ready.popleft() for _ in range(count)]
             self._queue.unacked += count
+            self._queue.traffic.deliver += count
             self.consumer.deliver(entries)
         self._read()
 

@@ -432,23 +432,6 @@ class VirtualHost:
 
     # ---- what survives a restart
 
-    def restore_exchange(self, name: str, table: Mapping[str, Any]) -> None:
-        """Declare an exchange as its definition in the store says."""
-        self.topology.declare_exchange(
-            name,
-            table["type"],
-            auto_delete=table["auto_delete"],
-            internal=table["internal"],
-            arguments=table["arguments"],
-        )
-
-    def restore_binding(self, table: Mapping[str, Any]) -> None:
-        """Bind as a definition in the store says."""
-        target = {"exchange" if table["to_exchange"] else "queue": table["destination"]}
-        self.topology.bind(
-            table["source"], key=table["routing_key"], arguments=table["arguments"], **target
-        )
-
     def _is_durable(self, binding: Binding) -> bool:
         if not self.find_exchange(binding.source).durable:
             return False
