@@ -12,7 +12,7 @@ from figures import TIMES, Recorder, at_most
 
 from headgate.message import Message
 from headgate.queues.database import Database, connect
-from headgate.queues.engine import Transaction, TransactionMode
+from headgate.queues.engine import Publication, Transaction, TransactionMode
 
 REGIONS = ("EU", "US")
 
@@ -27,6 +27,7 @@ def growth(
     with connect(url) as db:
         start_first(bench, engine, db, sizes)
         herd(bench, engine, db)
+        busy_group(bench, engine, db, sizes)
     with connect(url) as db, connect(url) as other:
         changes(bench, engine, db, other, subscriptions)
 
@@ -53,6 +54,27 @@ def start_first(bench: Recorder, engine: str, db: Database, sizes: tuple[int, in
     grown = (spent[large] / large) / (spent[small] / small)
     name = f"{engine}, start='first', a message of {large:,} / of {small:,}"
     bench.add(name, grown, TIMES, at_most(1.5))
+
+
+def busy_group(bench: Recorder, engine: str, db: Database, sizes: tuple[int, int, int]) -> None:
+    """Claims of others while one member of a large group is at work, after the first claims have met the rest."""
+    bench.part(f"{engine}: claims behind a busy group")
+    spent = {}
+    for size in sizes:
+        queue = db.queue("grouped")
+        for at in range(0, size, 5_000):
+            some = range(at, min(at + 5_000, size))
+            queue.publish_many(Publication(Message(b""), group="busy") for _ in some)
+        queue.claim()
+        queue.publish_many([b""] * 300)
+        for _ in range(100):
+            queue.claim()
+        spent[size] = statistics.median(_ms(queue.claim) for _ in range(100))
+        bench.add(f"{engine}, a claim behind a busy group of {size:,}", spent[size], "ms")
+        queue.delete()
+    small, *_, large = sizes
+    name = f"{engine}, a claim behind a busy group of {large:,} / of {small:,}"
+    bench.add(name, spent[large] / spent[small], TIMES, at_most(2))
 
 
 class Publishing:

@@ -11,7 +11,12 @@ from headgate.queues import Database
 from headgate.queues import connect as connect_to
 from headgate.queues.memory.engine import MemoryEngine, MemoryStore
 from headgate.testing import ManualClock
-from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour, QueueBehaviour
+from tests.conformance.queue_behaviour import (
+    AsideBehaviour,
+    Connect,
+    DatabaseBehaviour,
+    QueueBehaviour,
+)
 from tests.conformance.sqlite_shell import run_elsewhere
 
 
@@ -32,3 +37,11 @@ class TestSqlite(DatabaseBehaviour):
     @pytest.fixture
     def door(self, tmp_path):
         return partial(run_elsewhere, tmp_path / "queues.db")
+
+
+class TestSqliteAside(AsideBehaviour):
+    @pytest.fixture
+    def connect(self, time: ManualClock, tmp_path) -> Connect:
+        return lambda: connect_to(
+            f"sqlite:///{tmp_path}/queues.db?synchronous=OFF", clock=time.clock
+        )

@@ -23,7 +23,7 @@ from headgate.queues.postgres.dialect import index_name
 from headgate.queues.postgres.engine import AsyncPostgresEngine
 from headgate.testing import ManualClock
 from tests.conformance import blocking_aio
-from tests.conformance.queue_behaviour import Connect, DatabaseBehaviour
+from tests.conformance.queue_behaviour import AsideBehaviour, Connect, DatabaseBehaviour
 from tests.conformance.sqlite_shell import run_elsewhere
 
 
@@ -49,6 +49,13 @@ class TestPostgres(DatabaseBehaviour):
     @pytest.fixture
     def door(self, postgres_door):
         return postgres_door
+
+
+@pytest.mark.postgres
+class TestPostgresAside(AsideBehaviour):
+    @pytest.fixture
+    def connect(self, time: ManualClock, postgres_url: str, postgres_schema: str) -> Connect:
+        return lambda: connect_to(postgres_url, schema=postgres_schema, clock=time.clock)
 
 
 @pytest.mark.postgres

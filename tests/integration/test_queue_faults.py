@@ -299,7 +299,43 @@ def test_four_processes_with_different_filters_share_four_thousand_messages(plac
 # ---- many at once --------------------------------------------------------------------------------------
 
 
-def test_of_a_group_never_two_are_at_work(place):
+@pytest.fixture(params=["seldom", "always"])
+def aside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often claims set members of busy groups aside."""
+    if request.param == "always":
+        monkeypatch.setattr("headgate.queues.sql.groups._MOST_CLAIMS_BETWEEN_LOOKS", 0)
+        monkeypatch.setattr("headgate.queues.sql.groups._IN_THE_WAY", 1)
+
+
+def test_every_message_of_a_group_is_handled_once_among_many_consumers(place, aside):
+    """SQLite also keeps the order. On PostgreSQL, a claim skips a member that another claim has locked at this moment."""
+    count, groups = 300, 3
+    with place.connect(manual=False) as db:
+        orders = db.queue("orders", max_attempts=1_000)
+        orders.publish_many(
+            Publication(Message(b"%d" % n), group=f"g{n % groups}") for n in range(count)
+        )
+        done: dict[str, list[int]] = {f"g{n}": [] for n in range(groups)}
+
+        def work(number: int) -> None:
+            while sum(map(len, done.values())) < count:
+                for at, delivery in enumerate(orders.claim(1 + number)):
+                    if (delivery.id + at + number) % 7 == 0:
+                        delivery.nack() if delivery.attempts % 2 else delivery.release()
+                        continue
+                    done[delivery.group].append(delivery.id)
+                    delivery.ack()
+
+        with ThreadPoolExecutor(4) as threads:
+            for each in [threads.submit(work, number) for number in range(4)]:
+                each.result(timeout=PATIENCE)
+        assert [len(ids) for ids in done.values()] == [count // groups] * groups
+        for ids in done.values():
+            assert (ids if "sqlite" in place.url else sorted(ids)) == sorted(set(ids))
+        assert orders.stats().ready == 0
+
+
+def test_of_a_group_never_two_are_at_work(place, aside):
     with place.connect(manual=False) as db:
         orders = db.queue("orders", filter_headers=["half"])
         orders.publish_many(

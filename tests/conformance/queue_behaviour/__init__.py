@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.queue_behaviour.base import Connect
 from tests.conformance.queue_behaviour.callbacks import CallbackBehaviour
-from tests.conformance.queue_behaviour.claims import ClaimBehaviour, GroupBehaviour
+from tests.conformance.queue_behaviour.claims import AsideBehaviour, ClaimBehaviour, GroupBehaviour
 from tests.conformance.queue_behaviour.consumers import ConsumerBehaviour
 from tests.conformance.queue_behaviour.filters import FilterBehaviour, ScanBehaviour
 from tests.conformance.queue_behaviour.inbox import InboxBehaviour
@@ -15,7 +15,7 @@ from tests.conformance.queue_behaviour.publish import PublishBehaviour
 from tests.conformance.queue_behaviour.schedules import ScheduleBehaviour
 from tests.conformance.queue_behaviour.subscriptions import SubscriptionBehaviour
 
-__all__ = ["Connect", "DatabaseBehaviour", "QueueBehaviour"]
+__all__ = ["AsideBehaviour", "Connect", "DatabaseBehaviour", "QueueBehaviour"]
 
 
 class QueueBehaviour(

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.errors import QueueOptionsError, StaleLease
 from headgate.filters.parser import parse
-from headgate.message import Message
+from headgate.message import HeaderValue, Message
 from headgate.queues.engine import Publication, State
 from headgate.queues.sql.search import RejectedIds
 from tests.conformance.queue_behaviour.base import MINUTE, SECOND, QueueFixtures, payloads
@@ -449,3 +449,95 @@ class GroupBehaviour(QueueFixtures):
         other.publish(b"b", group="g")
         orders.claim()
         assert payloads(other.claim()) == [b"b"]
+
+
+class AsideBehaviour(QueueFixtures):
+    """Groups as GroupBehaviour, where claims set members of busy groups aside as soon as they see one."""
+
+    @pytest.fixture(autouse=True)
+    def eager(self, monkeypatch):
+        monkeypatch.setattr("headgate.queues.sql.groups._MOST_CLAIMS_BETWEEN_LOOKS", 0)
+        monkeypatch.setattr("headgate.queues.sql.groups._IN_THE_WAY", 1)
+
+    @pytest.fixture
+    def busy(self, orders):
+        """The first of five members of a group, leased; the others are aside, a sixth is not."""
+        orders.publish_many(
+            Publication(Message(b"%d" % at, headers=_region(at)), group="g") for at in range(5)
+        )
+        [first] = orders.claim(1)
+        assert orders.claim(10) == []
+        orders.publish(b"5", group="g", headers=_region(5))
+        return first
+
+    @pytest.mark.parametrize("settle", ["ack", "nack", "bury", "release", "expire"])
+    def test_a_group_goes_on_in_order_whatever_ends_its_lease(self, orders, busy, time, settle):
+        match settle:
+            case "bury":
+                busy.nack(requeue=False)
+            case "expire":
+                time.advance(MINUTE)
+            case _:
+                getattr(busy, settle)()
+        seen = []
+        while found := orders.claim(10):
+            seen += payloads(found)
+            found[0].ack()
+        again = [] if settle in ("ack", "bury") else [b"0"]
+        assert seen == [*again, b"1", b"2", b"3", b"4", b"5"]
+
+    def test_a_retry_goes_before_what_is_aside(self, orders, busy, time):
+        busy.nack(delay=SECOND)
+        assert orders.claim(10) == []
+        time.advance(SECOND)
+        [again] = orders.claim(10)
+        assert again.message.payload == b"0"
+        again.ack()
+        assert payloads(orders.claim(10)) == [b"1"]
+
+    @pytest.mark.parametrize("filter", ["region = 'US'", "colour = 'US'", "NOT region = 'EU'"])
+    def test_a_filter_finds_what_is_aside_in_order(self, orders, busy, filter):
+        assert orders.claim(10, filter=filter) == []
+        busy.ack()
+        seen = []
+        while found := orders.claim(10, filter=filter):
+            seen += payloads(found)
+            found[0].ack()
+        assert seen == [b"1", b"3", b"5"]
+        while found := orders.claim(10):
+            seen += payloads(found)
+            found[0].ack()
+        assert seen[3:] == [b"2", b"4"]
+
+    def test_what_a_consumer_skips_does_not_hide_what_is_aside(self, db, orders, busy):
+        first = busy.id
+        busy.ack()
+        engine, claim = db.engine, db.engine.operations.claim
+        for many in (RejectedIds([first + 1, *range(10**6, 10**6 + 1_500)]), [first + 1]):
+            claimed, _ = engine.run(claim(orders.info, 1, LEASE_US, skip=many))
+            assert [one.message.payload for one in claimed] == [b"2"]
+            engine.run(engine.operations.release(orders.info, [one.receipt for one in claimed]))
+
+    def test_what_is_aside_is_counted_peeked_and_purged(self, orders, busy):
+        assert orders.stats().ready == 5
+        busy.ack()
+        assert [each.message.payload for each in orders.peek(10)] == [
+            b"%d" % n for n in range(1, 6)
+        ]
+        orders.publish(b"last", group="g")
+        assert orders.purge() == 6
+        orders.publish(b"new", group="g")
+        assert payloads(orders.claim(10)) == [b"new"]
+
+    def test_others_are_claimed_while_a_group_is_busy(self, orders, busy):
+        orders.publish(b"other", group="h")
+        orders.publish(b"free")
+        orders.publish(b"urgent", priority=9, group="g")
+        assert payloads(orders.claim(10)) == [b"other", b"free"]
+        busy.ack()
+        assert payloads(orders.claim(10)) == [b"urgent"]
+
+
+def _region(at: int) -> dict[str, HeaderValue]:
+    region = "US" if at % 2 else "EU"
+    return {"region": region, "colour": region}

@@ -24,11 +24,20 @@ from headgate.queues.postgres.dialect import merge_branches
 from headgate.queues.sql.catalog import CatalogCache
 from headgate.queues.sql.claim import Claims, ScanClaims
 from headgate.queues.sql.dialect import QueueDialect
+from headgate.queues.sql.groups import BusyGroups
 from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
 from headgate.queues.sql.message_rows import MESSAGE_COLUMNS, Undecodable, columns_of, messages_of
 from headgate.queues.sql.publish import rank_in
 from headgate.queues.sql.route import SubscriptionRouter
-from headgate.queues.sql.search import FIRST_GAP, ClaimPlan, Planner, Search, keep, skip_of
+from headgate.queues.sql.search import (
+    FIRST_GAP,
+    ClaimPlan,
+    Planner,
+    Search,
+    keep,
+    parts_of,
+    skip_of,
+)
 
 # The most bytes of all messages in one reply; a single message may have this divided by the limit. A value in
 # PostgreSQL has at most eight times as much.
@@ -64,6 +73,7 @@ class PostgresClaimer:
             planner,
         )
         self._leases, self._settlement, self._scans = leases, settlement, scans
+        self._groups = BusyGroups(dialect)
         self._texts: dict[_Shape, tuple[str, list[SqlValue]]] = {}
 
     def claim(
@@ -90,6 +100,8 @@ class PostgresClaimer:
                     claimed, more = yield from self._scans.claim(search, request, acks)
                     return claimed, outcomes + more
                 continue
+            if filter is None and self._groups.is_time_to_look(queue):
+                yield from self._groups.set_aside(queue)
             reply = reply_of((yield self.statement(search, request, acks)))
             if acks:
                 outcomes = yield from self._outcomes(queue, acks, reply.acked)
@@ -176,14 +188,19 @@ class PostgresClaimer:
             ids = self._dialect.placeholder(first)
             free, first = f"{free} AND {self._dialect.text('not_skipped', ids=ids)}", first + 1
         values: list[SqlValue]
-        if len(plan.conditions) == 1:
-            where = self._dialect.shifted(plan.conditions[0].where, first - FIRST_GAP)
+        parts = [
+            part
+            for condition in plan.conditions
+            for part in parts_of(self._dialect, condition, with_aside=skips)
+        ]
+        if len(parts) == 1:
+            where = self._dialect.shifted(parts[0].where, first - FIRST_GAP)
             candidates = self._dialect.text(
                 "locked_candidates", where=where.text, group_is_free=free
             )
             values = list(where.params)
         else:
-            branches, values = merge_branches(self._dialect, plan.conditions, free, first)
+            branches, values = merge_branches(self._dialect, parts, free, first)
             candidates = self._dialect.text("merged_candidates", branches=branches)
             candidates = candidates.replace("{reach}", str(reach))
         gaps = {"candidates": candidates, "columns": arrays_of("m"), "most_bytes": str(MOST_BYTES)}

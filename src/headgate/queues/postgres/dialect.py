@@ -86,7 +86,7 @@ class PostgresDialect(QueueDialect):
         condition = super().condition(branch, first_parameter)
         if branch.probe is not None and probe_key(branch.probe.value) is not None:
             return condition
-        return replace(condition, where=condition.where.and_also(_IN_ORDER))
+        return replace(condition, where=condition.where.and_also(_IN_ORDER), in_order=True)
 
 
 def probe_key(value: Scalar) -> str | None:
@@ -137,6 +137,8 @@ def _branch(
 ) -> str:
     arrays = [f"${first + i}::{_ARRAYS[type(c[0])]}" for i, c in enumerate(columns)]
     names = [f"p{i}" for i in range(len(columns))]
+    if not columns:
+        arrays, names = ["ARRAY[0]"], ["p0"]
     lowest = min((int(hit) for hit in _PLACEHOLDER.findall(where)), default=0)
     with_names = _PLACEHOLDER.sub(lambda hit: f"v.p{int(hit[1]) - lowest}", where)
     return dialect.text(

@@ -65,7 +65,7 @@ class Browser:
     ) -> Operation[list[DeliverySnapshot]]:
         queue = yield from self._find_routed(queue)
         plan = yield from self._choose_plan(queue, filter)
-        candidates = yield from self._candidates.find(Search(queue, plan), limit)
+        candidates = yield from self._candidates.find(Search(queue, plan, with_aside=True), limit)
         if not candidates:
             return []
         ids: list[SqlValue] = [candidate.id for candidate in candidates]

@@ -61,6 +61,12 @@ class ClaimCondition:
     reasons: tuple[str, ...] = ()  # why the residual is not in the SQL
     probe: Probe | None = None
     ranged: InRange | None = None
+    in_order: bool = False  # reads the index in the order of the queue
+
+    @property
+    def is_filter(self) -> bool:
+        """Whether there may be deliveries that do not match."""
+        return self.scans or self.probe is not None
 
 
 class QueueDialect(ABC):
@@ -154,6 +160,7 @@ class QueueDialect(ABC):
             tuple(reason for plan in plans for reason in plan.reasons),
             branch.probe,
             self.range_of(branch, where) if branch.probe is None else None,
+            branch.probe is None,
         )
 
     def shifted(self, sql: Sql, by: int) -> Sql:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from headgate.filters import Filter, depends_on_time
 from headgate.filters.compile import compile_predicate
+from headgate.filters.compile.sql import Sql, all_of
 from headgate.queues.engine import Operation, QueueInfo, Row, SqlValue, Statement
 from headgate.queues.sql.dialect import ClaimCondition, InRange, QueueDialect
 from headgate.queues.sql.message_rows import filterable_columns_of, message_of
@@ -114,6 +115,9 @@ class Search(NamedTuple):
     queue: QueueInfo
     plan: ClaimPlan
     skip: Skip = ()
+    with_aside: bool = (
+        False  # whether it sees members of groups that were set aside, also without a filter
+    )
 
     @property
     def scans(self) -> bool:
@@ -200,10 +204,12 @@ class Candidates:
 
     def find(self, search: Search, limit: int) -> Operation[list[Candidate]]:
         """The first candidates in the order of the queue."""
-        queue, plan, skip = search
+        queue, plan, skip, _ = search
         if isinstance(skip, RejectedIds):
             return (yield from self._find_unrejected(search, skip, limit))
-        selects = tuple(_selects(self._dialect, plan.conditions, skip)) if skip else plan.selects
+        selects = plan.selects
+        if skip or search.with_aside:
+            selects = tuple(_selects(self._dialect, plan.conditions, skip, with_aside=True))
         if len(plan.conditions) == 1:
             [condition] = plan.conditions
             if condition.ranged is not None and condition.scans:
@@ -213,7 +219,8 @@ class Candidates:
             if condition.residual is None:
                 [(text, params)] = selects
                 rows = yield Statement(text, (queue.id, limit, *params))
-                return [Candidate(*row) for row in rows]
+                candidates = [Candidate(*row) for row in rows]
+                return _first(candidates, limit) if condition.in_order else candidates
         return (yield from self._merge(search, selects, limit))
 
     def look(self, search: Search, limit: int) -> Operation[list[Candidate]]:
@@ -266,6 +273,19 @@ class Candidates:
         rejected: set[int] | None = None,
     ) -> Operation[list[Candidate]]:
         """Read deliveries page by page, after a rank and id, and let Python decide; `rejected` gets those skipped."""
+        candidates: list[Candidate] = []
+        for part in parts_of(self._dialect, condition, with_aside=True):
+            candidates += yield from self._find_in_part(search, part, limit, after, rejected)
+        return _first(candidates, limit)
+
+    def _find_in_part(
+        self,
+        search: Search,
+        condition: ClaimCondition,
+        limit: int,
+        after: tuple[int, int] | None,
+        rejected: set[int] | None,
+    ) -> Operation[list[Candidate]]:
         matches = self._row_predicate(search, condition)
         candidates: list[Candidate] = []
         size = _PAGE if condition.residual is not None else limit * 2
@@ -384,13 +404,31 @@ def _first(candidates: Collection[Candidate], limit: int) -> list[Candidate]:
     return sorted(candidates, key=lambda candidate: (candidate.rank, candidate.id))[:limit]
 
 
+def parts_of(
+    dialect: QueueDialect, condition: ClaimCondition, *, with_aside: bool = False
+) -> tuple[ClaimCondition, ...]:
+    """The condition for what was set aside and for the rest, where it reads in the order of the queue; a claim of
+    whatever comes first needs only the rest."""
+    if not condition.in_order:
+        return (condition,)
+    names = ("not_aside", "aside") if with_aside or condition.is_filter else ("not_aside",)
+    wheres = (all_of((condition.where, Sql(dialect.text(name)))) for name in names)
+    return tuple(replace(condition, where=where) for where in wheres)
+
+
 def merged_select(
-    dialect: QueueDialect, conditions: Sequence[ClaimCondition], skip: tuple[int, ...] = ()
+    dialect: QueueDialect,
+    conditions: Sequence[ClaimCondition],
+    skip: tuple[int, ...] = (),
+    *,
+    with_aside: bool = False,
 ) -> tuple[str, tuple[SqlValue, ...]]:
-    """One SELECT, or one for each condition, joined by UNION ALL, each with the limit; and its parameters."""
+    """One SELECT, or one for each part of each condition, joined by UNION ALL, each with the limit; and its parameters."""
     params: list[SqlValue] = [None, None]  # the queue and the limit
     texts = []
-    for condition in conditions:
+    for condition in (
+        part for each in conditions for part in parts_of(dialect, each, with_aside=with_aside)
+    ):
         where = dialect.shifted(condition.where, len(params) + 1 - FIRST_GAP)
         params += where.params
         texts.append(_select(dialect, where.text, params, skip, condition))
@@ -399,12 +437,17 @@ def merged_select(
 
 
 def _selects(
-    dialect: QueueDialect, conditions: Sequence[ClaimCondition], skip: tuple[int, ...] = ()
+    dialect: QueueDialect,
+    conditions: Sequence[ClaimCondition],
+    skip: tuple[int, ...] = (),
+    *,
+    with_aside: bool = False,
 ) -> Iterator[tuple[str, tuple[SqlValue, ...]]]:
     """The statements for the conditions without a residual, fifty conditions in each."""
     exact = [condition for condition in conditions if condition.residual is None]
     for at in range(0, len(exact), _BRANCHES_AT_ONCE):
-        yield merged_select(dialect, exact[at : at + _BRANCHES_AT_ONCE], skip)
+        some = exact[at : at + _BRANCHES_AT_ONCE]
+        yield merged_select(dialect, some, skip, with_aside=with_aside)
 
 
 def _select(

@@ -29,6 +29,7 @@ from headgate.queues.sql.claim import Claims, ScanClaims, ScanMemory, claim_mode
 from headgate.queues.sql.declare import Declarations, backfill
 from headgate.queues.sql.delete import QueueDeletion
 from headgate.queues.sql.dialect import QueueDialect
+from headgate.queues.sql.groups import BusyGroups
 from headgate.queues.sql.lease import ClaimRequest, Leases, Settlement
 from headgate.queues.sql.message_rows import Undecodable, claimed_of, columns_of, row_of
 from headgate.queues.sql.operations import SqlOperations
@@ -219,7 +220,7 @@ class SqliteClaimer:
             indexes,
         )
         self._candidates, self._leases, self._scans = candidates, leases, scans
-        self._settlement, self._acks = settlement, acks
+        self._settlement, self._acks, self._groups = settlement, acks, BusyGroups(dialect)
         self._claim_state = dialect.text("claim_state")
         self._ack_for_claim = dialect.text("ack_for_claim")
         self._texts_of_one: dict[ClaimPlan, str] = {}
@@ -244,6 +245,8 @@ class SqliteClaimer:
             plan = yield from self._indexes.choose(queue, filter)
             search = Search(queue, plan, skip_of(skip) if skip else ())
             if not search.scans:
+                if filter is None and self._groups.is_time_to_look(queue):
+                    yield from self._groups.set_aside(queue)
                 claims = yield from self._claim_by_index(search, request, version, acks)
                 if claims is not None:
                     return claims

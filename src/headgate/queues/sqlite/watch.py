@@ -28,7 +28,7 @@ _POLL_S: Final = 5.0  # without a report
 _BETWEEN_COMMITS_S: Final = 0.001  # so that many commits wake the consumers once
 _QUEUE_STATES: Final = """
 SELECT q.id,
-    EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.queue = q.id AND d.state = 0),
+    EXISTS (SELECT 1 FROM headgate_delivery d WHERE d.queue = q.id AND d.state = 0 AND d.aside = 0),
     (SELECT visible_at FROM headgate_delivery d WHERE d.queue = q.id AND d.state IN (1, 2)
      ORDER BY visible_at LIMIT 1)
 FROM json_each(?1) w CROSS JOIN headgate_queue q ON q.id = w.value WHERE NOT q.paused

@@ -73,14 +73,15 @@ UNION ALL SELECT state, count(*) FROM delivery WHERE queue = $1 AND state IN (1,
 UNION ALL SELECT 3, count(*) FROM delivery WHERE queue = $1 AND state = 3
 
 -- name: oldest_ready
--- Queue, the wall clock. The first of each rank is its oldest; there are at most 256 ranks.
-WITH RECURSIVE first (rank, message) AS (
-    (SELECT rank, message FROM delivery WHERE queue = $1 AND state = 0 AND rank <= 0 ORDER BY rank, message LIMIT 1)
+-- Queue, the wall clock. The first of each rank is its oldest, and the first of those aside; there are at most 256 ranks.
+WITH RECURSIVE first (aside, rank, message) AS (
+    (SELECT aside, rank, message FROM delivery WHERE queue = $1 AND state = 0 AND rank <= 0
+     ORDER BY aside, rank, message LIMIT 1)
     UNION ALL
-    SELECT n.rank, n.message FROM first CROSS JOIN LATERAL (
-        SELECT d.rank, d.message FROM delivery d
-        WHERE d.queue = $1 AND d.state = 0 AND d.rank <= 0 AND d.rank > first.rank
-        ORDER BY d.rank, d.message LIMIT 1) n
+    SELECT n.aside, n.rank, n.message FROM first CROSS JOIN LATERAL (
+        SELECT d.aside, d.rank, d.message FROM delivery d
+        WHERE d.queue = $1 AND d.state = 0 AND d.rank <= 0 AND (d.aside, d.rank) > (first.aside, first.rank)
+        ORDER BY d.aside, d.rank, d.message LIMIT 1) n
 )
 SELECT greatest(coalesce($2::bigint, now_us()) - greatest(min(m.timestamp), 0), 0) FROM first JOIN message m ON m.id = first.message
 HAVING count(*) > 0

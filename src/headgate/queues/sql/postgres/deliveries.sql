@@ -87,7 +87,7 @@ WITH queue_state AS MATERIALIZED (
 ), leased AS (
     UPDATE delivery d
     SET state = 2, visible_at = (SELECT now FROM queue_state) + $3::bigint, token = (SELECT token FROM queue_state),
-        attempts = d.attempts + 1,
+        attempts = d.attempts + 1, aside = 0,
         doubt = greatest(d.doubt & 2, CASE WHEN $7::boolean AND (SELECT count(*) FROM to_lease) > 1 THEN 1 ELSE 0 END)
     WHERE d.ctid = ANY (ARRAY(SELECT row_id FROM to_lease))
     RETURNING d.message, d.attempts, d.grp
@@ -159,9 +159,10 @@ ORDER BY d.rank, d.message LIMIT $2
 CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
 
 -- name: first_candidates
--- As candidates, among the first {most} ready deliveries.
+-- As candidates, among the first {most} ready deliveries; none if some are aside, which may come first.
 SELECT d.message, d.rank, d.grp, d.doubt FROM (
-    SELECT message, rank, grp, doubt, keys FROM delivery WHERE queue = $1 AND state = 0 AND rank <= 0
+    SELECT message, rank, grp, doubt, keys FROM delivery WHERE queue = $1 AND state = 0 AND rank <= 0 AND aside = 0
+        AND (SELECT message FROM delivery WHERE queue = $1 AND aside = 1 LIMIT 1) IS NULL
     ORDER BY rank, message LIMIT {most}) d{join}
 WHERE {where}
     AND (d.grp IS NULL OR (
@@ -264,7 +265,7 @@ WITH locked AS MATERIALIZED (
 )
 UPDATE delivery d
 SET state = 2, visible_at = coalesce($3::bigint, now_us()) + $4::bigint,
-    token = (random() * 9007199254740991)::bigint, attempts = d.attempts + 1,
+    token = (random() * 9007199254740991)::bigint, attempts = d.attempts + 1, aside = 0,
     doubt = greatest(d.doubt & 2, $5::bigint)
 WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM locked))
 RETURNING d.message
@@ -278,6 +279,44 @@ SELECT d.message, d.token, d.attempts, d.grp, {columns}
 FROM (SELECT * FROM known ORDER BY rank, message) d
 CROSS JOIN LATERAL (SELECT * FROM message WHERE id = d.message LIMIT 1) m
 ORDER BY d.rank, d.message
+
+-- name: not_aside
+d.aside = 0
+
+-- name: aside
+d.aside = 1
+
+-- name: busy_in_the_way
+-- Queue, how many to look at. How many of the first ready deliveries are members of busy groups.
+SELECT count(*) FROM (
+    SELECT grp FROM delivery WHERE queue = $1 AND state = 0 AND rank <= 0 AND aside = 0
+        AND (SELECT message FROM delivery WHERE queue = $1 AND grp IS NOT NULL
+            AND (state = 2 OR (state = 1 AND attempts > 0)) LIMIT 1) IS NOT NULL
+    ORDER BY rank, message LIMIT $2) d
+WHERE d.grp IS NOT NULL AND (
+    SELECT b.message FROM delivery b
+    WHERE b.queue = $1 AND b.grp = d.grp AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0)) LIMIT 1) IS NOT NULL
+
+-- name: set_aside
+-- Queue, how many to look at: those of the first ready deliveries that are members of busy groups. The members at work are
+-- locked, so that no group becomes free meanwhile.
+WITH first AS MATERIALIZED (
+    SELECT message, grp FROM delivery WHERE queue = $1 AND state = 0 AND rank <= 0 AND aside = 0
+    ORDER BY rank, message LIMIT $2
+), busy AS MATERIALIZED (
+    SELECT b.grp FROM delivery b
+    WHERE b.queue = $1 AND b.grp = ANY (ARRAY(SELECT DISTINCT grp FROM first WHERE grp IS NOT NULL))
+        AND (b.state = 2 OR (b.state = 1 AND b.attempts > 0))
+    FOR UPDATE SKIP LOCKED
+), members AS MATERIALIZED (
+    SELECT d.message FROM delivery d
+    WHERE d.queue = $1 AND d.message = ANY (ARRAY(
+            SELECT f.message FROM first f WHERE f.grp = ANY (ARRAY(SELECT grp FROM busy))))
+        AND d.state = 0
+    FOR UPDATE OF d SKIP LOCKED
+)
+UPDATE delivery d SET aside = 1
+WHERE d.queue = $1 AND d.message = ANY (ARRAY(SELECT message FROM members)) RETURNING 1
 
 -- name: ack
 -- Queue, message, token, now: one array each. The statement also archives what it acks, if the queue keeps an archive: the

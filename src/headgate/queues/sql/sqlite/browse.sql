@@ -55,16 +55,15 @@ UNION ALL SELECT state, count(*) FROM headgate_delivery WHERE queue = ?1 AND sta
 UNION ALL SELECT 3, count(*) FROM headgate_delivery WHERE queue = ?1 AND state = 3
 
 -- name: oldest_ready
--- Queue, the wall clock. The first of each rank is its oldest; there are at most 256 ranks.
-WITH RECURSIVE first(rank, message) AS (
-    SELECT * FROM (SELECT rank, message FROM headgate_delivery WHERE queue = ?1 AND state = 0
-        ORDER BY rank, message LIMIT 1)
+-- Queue, the wall clock. The first of each rank is its oldest, and the first of those aside; there are at most 256 ranks.
+WITH RECURSIVE first(aside, rank, message) AS (
+    SELECT * FROM (SELECT aside, rank, message FROM headgate_delivery WHERE queue = ?1 AND state = 0
+        ORDER BY aside, rank, message LIMIT 1)
     UNION ALL
-    SELECT (SELECT rank FROM headgate_delivery WHERE queue = ?1 AND state = 0 AND rank > first.rank
-            ORDER BY rank, message LIMIT 1),
-           (SELECT message FROM headgate_delivery WHERE queue = ?1 AND state = 0 AND rank > first.rank
-            ORDER BY rank, message LIMIT 1)
-    FROM first WHERE first.rank IS NOT NULL
+    SELECT d.aside, d.rank, d.message FROM first CROSS JOIN headgate_delivery d ON d.queue = ?1 AND d.message = (
+        SELECT n.message FROM headgate_delivery n INDEXED BY headgate_delivery_ready
+        WHERE n.queue = ?1 AND n.state = 0 AND (n.aside, n.rank) > (first.aside, first.rank)
+        ORDER BY n.aside, n.rank, n.message LIMIT 1)
 )
 SELECT max(?2 - max(m.timestamp, 0), 0) FROM first JOIN headgate_message m ON m.id = first.message
 ORDER BY m.id LIMIT 1

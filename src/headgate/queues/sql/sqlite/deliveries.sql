@@ -44,9 +44,10 @@ WHERE d.queue = ?1 AND d.state = 0 AND {where}
 ORDER BY d.rank, d.message LIMIT ?2
 
 -- name: first_candidates
--- As candidates, among the first {most} ready deliveries.
+-- As candidates, among the first {most} ready deliveries; none if some are aside, which may come first.
 SELECT d.message, d.rank, d.grp, d.doubt FROM (
-    SELECT message, rank, grp, doubt, keys FROM headgate_delivery {index} WHERE queue = ?1 AND state = 0
+    SELECT message, rank, grp, doubt, keys FROM headgate_delivery {index} WHERE queue = ?1 AND state = 0 AND aside = 0
+        AND NOT EXISTS (SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND aside = 1)
     ORDER BY rank, message LIMIT {most}) d{join}
 WHERE {where}
     AND (d.grp IS NULL OR NOT EXISTS (
@@ -101,7 +102,7 @@ d.message NOT IN (SELECT value FROM json_each({ids}))
 -- name: lease
 -- Queue, messages, now, lease, doubt. Deliveries that are no longer ready, or whose group is busy now, are left out.
 UPDATE headgate_delivery SET state = 2, visible_at = ?3 + ?4, token = token + 1, attempts = attempts + 1,
-    doubt = max(doubt & 2, ?5)
+    aside = 0, doubt = max(doubt & 2, ?5)
 WHERE queue = ?1 AND message IN (SELECT value FROM json_each(?2)) AND state = 0
     AND (grp IS NULL OR NOT EXISTS (
         SELECT 1 FROM headgate_delivery b
@@ -119,7 +120,7 @@ ORDER BY d.rank, d.message
 -- name: lease_one
 -- Queue, message, now, lease; then queue, message. As lease and leased for a single message, without the cost of a list.
 UPDATE headgate_delivery SET state = 2, visible_at = ?3 + ?4, token = token + 1, attempts = attempts + 1,
-    doubt = doubt & 2
+    aside = 0, doubt = doubt & 2
 WHERE queue = ?1 AND message = ?2 AND state = 0
     AND (grp IS NULL OR NOT EXISTS (
         SELECT 1 FROM headgate_delivery b
@@ -147,10 +148,37 @@ FROM (SELECT message FROM ({candidates})) c
 CROSS JOIN headgate_delivery d ON d.message = c.message AND d.queue = ?1
 CROSS JOIN headgate_message m ON m.id = d.message;
 UPDATE headgate_delivery SET state = 2, visible_at = {now} + {lease}, token = token + 1, attempts = attempts + 1,
-    doubt = doubt & 2
+    aside = 0, doubt = doubt & 2
 WHERE queue = ?1 AND message = (SELECT message FROM ({candidates})) AND (SELECT version FROM headgate_catalog) = {version}
     AND NOT EXISTS (
         SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND state IN (1, 2) AND visible_at <= {now})
+
+-- name: not_aside
+d.aside = 0
+
+-- name: aside
+d.aside = 1
+
+-- name: busy_in_the_way
+-- Queue, how many to look at. How many of the first ready deliveries are members of busy groups.
+SELECT count(*) FROM (
+    SELECT grp FROM headgate_delivery INDEXED BY headgate_delivery_ready WHERE queue = ?1 AND state = 0 AND aside = 0
+        AND EXISTS (SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND grp IS NOT NULL AND state IN (1, 2))
+    ORDER BY rank, message LIMIT ?2) d
+WHERE d.grp IS NOT NULL AND EXISTS (
+    SELECT 1 FROM headgate_delivery b
+    WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0))
+
+-- name: set_aside
+-- Queue, how many to look at: those of the first ready deliveries that are members of busy groups.
+UPDATE headgate_delivery SET aside = 1 WHERE queue = ?1 AND message IN (
+    SELECT d.message FROM (
+        SELECT message, grp FROM headgate_delivery INDEXED BY headgate_delivery_ready
+        WHERE queue = ?1 AND state = 0 AND aside = 0 ORDER BY rank, message LIMIT ?2) d
+    WHERE d.grp IS NOT NULL AND EXISTS (
+        SELECT 1 FROM headgate_delivery b
+        WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0)))
+RETURNING 1
 
 -- name: archive
 -- Queue, message, token, now.
