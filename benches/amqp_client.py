@@ -48,8 +48,12 @@ class Client:
 
     def publish(self, count: int, message: bytes, batch: int = BATCH) -> None:
         """Publish with confirms, and wait for the last."""
+        self.publish_buffer(count, message * batch, batch)
+
+    def publish_buffer(self, count: int, buffer: bytes, batch: int) -> None:
+        """Publish a buffer with so many messages again and again, with confirms, and wait for the last."""
         self.call(1, "confirm.select", False)
-        buffer, sent, confirmed = message * batch, 0, 0
+        sent = confirmed = 0
         while sent < count:
             self.socket.sendall(buffer)
             sent += batch
@@ -86,6 +90,10 @@ class Client:
             kind, payload = self.read()
             if kind == 3:
                 yield payload
+
+    def acknowledge(self, tag: int) -> None:
+        """Acknowledge everything up to a delivery."""
+        self.socket.sendall(method_frame(1, "basic.ack", tag, True))
 
     def close(self) -> None:
         self._file.close()

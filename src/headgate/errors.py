@@ -40,6 +40,8 @@ HeadgateError
 │   ├── StoreCorrupt                a file is not what a broker wrote
 │   ├── StoreLocked                 another broker uses the directory; names the holder
 │   └── StoreTooNew                 a newer Headgate wrote it
+├── BrokerUnreachable               no broker answers at an address, or the connection to it broke
+├── PeerClosed                      a broker closed the connection or channel; has its reply code
 ├── PipelineError (ValueError)      a pipeline file cannot be run; lists every problem with its place
 ├── SparkError                      something is wrong with a Spark source, sink or job
 │   ├── SparkOptionsError (ValueError)  an option of format("headgate") is unknown or cannot be used
@@ -385,6 +387,28 @@ class StoreTooNew(StoreError):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.path, self.found, self.known)
+
+
+class BrokerUnreachable(HeadgateError):
+    """No broker answers at an address, or the connection to it broke."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        self.address, self.problem = address, problem
+        super().__init__(f"the broker at {address} cannot be reached: {problem or 'no answer'}")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.address, self.problem)
+
+
+class PeerClosed(HeadgateError):
+    """A broker closed the connection or the channel."""
+
+    def __init__(self, code: int, text: str) -> None:
+        self.code, self.text = code, text
+        super().__init__(f"the broker closed the connection: {code} {text}")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.code, self.text)
 
 
 class PipelineError(HeadgateError, ValueError):

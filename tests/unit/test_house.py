@@ -17,7 +17,10 @@ ROOT = TESTS.parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 LONGEST = 500  # lines of a module
-LONGER = {"queues/engine.py"}  # the contract of all engines: half of it is docstrings
+LONGER = {
+    "errors.py",  # one tree of small classes
+    "queues/engine.py",  # the contract of all engines: half of it is docstrings
+}
 TYPES_THAT_EXIST_TWICE: set[str] = set()  # at most five
 RIDDLES = re.compile(
     r"\b(nobody|whoever|somebody|someone|come by|came by|comes by|lies where|none of its own|of one's own|so many"

@@ -5,10 +5,18 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.amqp.client import AmqpClient as AmqpClient
+    from headgate.amqp.client import Delivered as Delivered
+    from headgate.amqp.client import parse_address as parse_address
     from headgate.amqp.codec import AmqpCodec as AmqpCodec
     from headgate.amqp.server import AmqpServer as AmqpServer
     from headgate.amqp.server import is_loopback as is_loopback
 else:
     __getattr__, __dir__ = front_door(
-        __name__, {"codec": ["AmqpCodec"], "server": ["AmqpServer", "is_loopback"]}
+        __name__,
+        {
+            "client": ["AmqpClient", "Delivered", "parse_address"],
+            "codec": ["AmqpCodec"],
+            "server": ["AmqpServer", "is_loopback"],
+        },
     )

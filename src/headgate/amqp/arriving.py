@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
 from headgate.amqp.methods import FRAME_BODY, FRAME_HEADER
-from headgate.amqp.properties import read_properties
+from headgate.amqp.properties import expiration_problem, read_properties
 from headgate.amqp.replies import ConnectionFailed, octets
 from headgate.amqp.tables import Malformed
-from headgate.broker import NotImplementedHere, PreconditionFailed, Route, VirtualHost
+from headgate.broker import NotImplementedHere, PreconditionFailed, Route, VirtualHost, type_name
 
 MAX_BODY: Final = 128 << 20
 PUBLISH_IDS: Final = (60, 40)  # class and method of basic.publish
@@ -90,3 +90,19 @@ def _announced_size(raw: bytes) -> int:
         )
     size: int = _SIZE.unpack_from(raw, 11)[0]
     return size
+
+
+def check_content(content: Content, user: str) -> None:
+    """Refuse properties that cannot be used by this user."""
+    if content.properties.expiration is not None and content.expiration is None:
+        raise PreconditionFailed(expiration_problem(content.properties.expiration))
+    claimed = content.properties.values.get("user_id")
+    if claimed is not None and claimed != user:
+        raise PreconditionFailed(
+            f"user_id property set to '{claimed}' but authenticated user was '{user}'"
+        )
+    for name in ("CC", "BCC"):
+        keys = content.headers.get(name, [])
+        if not isinstance(keys, list):
+            problem = f'{{unacceptable_type_in_header,"{name}",{type_name(keys)}}}'
+            raise PreconditionFailed(f"invalid message: {problem}")

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from headgate.amqp.arriving import Arriving, Publish
+from headgate.amqp.arriving import Arriving, Publish, check_content
 from headgate.amqp.confirms import AwaitedCommit
 from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
 from headgate.amqp.content import Content
 from headgate.amqp.deliveries import Unacked, sent_content
-from headgate.amqp.properties import REPLY_TO, expiration_problem
+from headgate.amqp.properties import REPLY_TO
 from headgate.broker import (
     BrokerQueue,
     ChannelTraffic,
@@ -22,7 +22,8 @@ from headgate.broker import (
     NotImplementedHere,
     PreconditionFailed,
     QueueEntry,
-    type_name,
+    Route,
+    carbon_keys,
 )
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Channel:
     def published_message(self, publish: Publish, content: Content) -> None:
         """A whole message has arrived."""
         if self.transaction is not None:
-            self._check(content)
+            check_content(content, self.connection.user)
             self.transaction.append(lambda: self._accept(publish, content))
             return
         self._accept(publish, content)
@@ -84,15 +85,14 @@ class Channel:
         route = publish.route
         queues: Sequence[BrokerQueue] | None = route.queues
         route.traffic.count += 1
-        if content.properties.is_special:
-            self._check(content)
-            queues, content = self._apply_special(publish, content)
-        elif queues is None:
-            queues = self.vhost.queues_for(content, route.exchange, (route.routing_key,))
-            route.traffic.routed += len(queues)
-        accepted = (
-            self.vhost.deliver(content, queues) if queues else self._unroutable(publish, content)
-        )
+        if queues is None or content.properties.is_special:
+            queues, content = self._find_queues(route, content)
+        if queues:
+            accepted = self.vhost.deliver(content, queues)
+        elif queues is not None:
+            accepted = self._unroutable(publish, content)
+        else:  # it is held back, and that is to be stored
+            queues, accepted, self.waits_for_store = (), True, True
         if content.persistent and not self.waits_for_store:
             self.waits_for_store = any(queue.durable for queue in queues)
         self.published += 1
@@ -118,41 +118,32 @@ class Channel:
             route.traffic.dropped += 1
         return True
 
-    def _check(self, content: Content) -> None:
-        """Refuse properties that cannot be used."""
-        if content.properties.expiration is not None and content.expiration is None:
-            raise PreconditionFailed(expiration_problem(content.properties.expiration))
-        values = content.properties.values
-        user = values.get("user_id")
-        if user is not None and user != self.connection.user:
-            raise PreconditionFailed(
-                f"user_id property set to '{user}' but authenticated user was '{self.connection.user}'"
-            )
-        for name in ("CC", "BCC"):
-            keys = content.headers.get(name, [])
-            if not isinstance(keys, list):
-                problem = f'{{unacceptable_type_in_header,"{name}",{type_name(keys)}}}'
-                raise PreconditionFailed(f"invalid message: {problem}")
-
-    def _apply_special(
-        self, publish: Publish, content: Content
-    ) -> tuple[Sequence[BrokerQueue], Content]:
-        """Send copies to CC and BCC, and say where replies go."""
-        route, headers = publish.route, content.headers
-        carbon = [
-            key for name in ("CC", "BCC") for key in headers.get(name, []) if isinstance(key, str)
-        ]
-        queues = route.queues
+    def _find_queues(
+        self, route: Route, content: Content
+    ) -> tuple[Sequence[BrokerQueue] | None, Content]:
+        """The queues of a message whose properties decide, and how they get it; None if it is held back."""
+        headers = content.headers
+        if content.properties.is_special:
+            check_content(content, self.connection.user)
+            content = self._address_replies(content)
+        if route.is_delayed and self.vhost.hold_back(content):
+            return None, content
+        carbon, queues = carbon_keys(headers), route.queues
         if carbon or queues is None:
             keys = (route.routing_key, *carbon)
             queues = self.vhost.queues_for(content, route.exchange, keys)
+            route.traffic.routed += 0 if route.queues else len(queues)
         if "BCC" in headers:
-            content = content.without_header("BCC")
-        if content.properties.values.get("reply_to") == REPLY_TO:
-            if self._replies is None:
-                raise PreconditionFailed("fast reply consumer does not exist")
-            content = content.with_property("reply_to", self._replies.name)
+            content = content.with_headers({}, removed=("BCC",))
         return queues, content
+
+    def _address_replies(self, content: Content) -> Content:
+        """Say where direct replies go."""
+        if content.properties.values.get("reply_to") != REPLY_TO:
+            return content
+        if self._replies is None:
+            raise PreconditionFailed("fast reply consumer does not exist")
+        return content.with_reply_to(self._replies.name)
 
     def make_confirms(self, up_to: int) -> bytes:
         """The acks and nacks of publishes that were not confirmed yet, up to one of them."""

@@ -57,7 +57,7 @@ def _restore_queue(
     arguments = table["arguments"]
     definition = vhost.define(name, arguments)
     if definition.type == "stream":
-        vhost.add_stream_queue(name, definition, arguments)
+        vhost.add_stream_queue(name, definition, arguments).count_messages()
         return set()
     first = table["first_lane"]
     queue = ClassicQueue(

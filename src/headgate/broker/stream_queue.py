@@ -77,6 +77,13 @@ class StreamQueue(BrokerQueue):
         """The stream; waits until it is there."""
         return self.open_stream()
 
+    def count_messages(self) -> None:
+        """Wait until it is known how many messages there are; a stream that cannot be read is logged, and tried again later."""
+        try:
+            self.open_stream()
+        except (HeadgateError, OSError) as problem:
+            log.error("%s cannot be opened: %s", self.where, problem)
+
     def used(self) -> None:
         """A stream does not expire."""
 

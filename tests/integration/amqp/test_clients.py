@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -207,8 +208,9 @@ const amqp = require("amqplib");
 
 
 def find_amqplib() -> Path | None:
-    """A directory with node_modules/amqplib, beside the repository or above it."""
-    for place in (Path.cwd(), *Path(__file__).resolve().parents):
+    """A directory with node_modules/amqplib: beside the repository or above it, or in NODE_PATH."""
+    given = [Path(one).parent for one in os.environ.get("NODE_PATH", "").split(os.pathsep) if one]
+    for place in (*given, Path.cwd(), *Path(__file__).resolve().parents):
         if (place / "node_modules" / "amqplib").is_dir():
             return place
     return None
@@ -217,10 +219,42 @@ def find_amqplib() -> Path | None:
 @pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
 @pytest.mark.skipif(find_amqplib() is None, reason="npm install amqplib beside the repository")
 def test_amqplib_of_node(broker, tmp_path):
-    script = tmp_path / "client.js"
-    script.write_text(AMQPLIB)
+    assert run_in_node(AMQPLIB, broker.url, tmp_path) == ["00", "11", "22", "33", "44"]
+
+
+AMQPLIB_STREAM = """
+const amqp = require("amqplib");
+(async () => {
+  const connection = await amqp.connect(process.argv[2]);
+  const channel = await connection.createConfirmChannel();
+  await channel.assertQueue("s", {durable: true, arguments: {"x-queue-type": "stream"}});
+  for (let i = 0; i < 6; i++)
+    channel.sendToQueue("s", Buffer.from(String(i)), {headers: {region: i % 2 ? "EU" : "US"}});
+  await channel.waitForConfirms();
+  await channel.prefetch(10);
+  const found = [];
+  await channel.consume("s", async (message) => {
+    found.push([message.content.toString(), message.properties.headers["x-stream-offset"]]);
+    channel.ack(message);
+    if (found.length === 3) { await connection.close(); console.log(JSON.stringify(found)); }
+  }, {arguments: {"x-stream-offset": "first", "x-filter": "region = 'EU'"}});
+})();
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+@pytest.mark.skipif(find_amqplib() is None, reason="npm install amqplib beside the repository")
+def test_amqplib_reads_a_stream_queue_with_a_filter(broker, tmp_path):
+    found = run_in_node(AMQPLIB_STREAM, broker.url, tmp_path)
+    assert found == [["1", 1], ["3", 3], ["5", 5]]
+
+
+def run_in_node(script: str, url: str, tmp_path: Path):
+    """What a script prints, as JSON."""
+    file = tmp_path / "client.js"
+    file.write_text(script)
     found = subprocess.run(
-        ["node", str(script), broker.url],
+        ["node", str(file), url],
         env={
             "NODE_PATH": str(find_amqplib() / "node_modules"),
             "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -231,4 +265,71 @@ def test_amqplib_of_node(broker, tmp_path):
         check=False,
     )
     assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout) == ["00", "11", "22", "33", "44"]
+    return json.loads(found.stdout)
+
+
+# ---- stream queues
+
+STREAM = {"x-queue-type": "stream"}
+WANTED = {"x-stream-offset": "first", "x-filter": "region = 'EU'"}
+
+
+def test_aio_pika_reads_a_stream_queue_with_a_filter(broker):
+    async def run() -> list[tuple[bytes, object]]:
+        connection = await aio_pika.connect(broker.url)
+        async with connection:
+            channel = await connection.channel()
+            await channel.set_qos(prefetch_count=5)
+            queue = await channel.declare_queue("s", durable=True, arguments=STREAM)
+            for number in range(20):
+                message = aio_pika.Message(
+                    b"%d" % number, headers={"region": "EU" if number % 2 else "US"}
+                )
+                await channel.default_exchange.publish(message, "s")
+            found: list[tuple[bytes, object]] = []
+            async with queue.iterator(arguments=WANTED) as messages:
+                async for message in messages:
+                    found.append((message.body, message.headers["x-stream-offset"]))
+                    await message.ack()
+                    if len(found) == 10:
+                        break
+            return found
+
+    assert asyncio.run(run()) == [(b"%d" % number, number) for number in range(1, 20, 2)]
+
+
+def test_kombu_reads_a_stream_queue_with_filter_values(broker):
+    found: list[str] = []
+    queue = kombu.Queue(
+        "s",
+        kombu.Exchange("events", "topic"),
+        routing_key="#",
+        durable=True,
+        queue_arguments=STREAM,
+        consumer_arguments={
+            "x-stream-offset": "first",
+            "x-stream-filter": ["EU"],
+            "x-stream-filter-exact": True,
+        },
+    )
+
+    def take(body: str, message: kombu.Message) -> None:
+        found.append(body)
+        message.ack()
+
+    with kombu.Connection(broker.url, transport_options={"confirm_publish": True}) as connection:
+        producer = connection.Producer()
+        for number in range(6):
+            producer.publish(
+                str(number),
+                exchange=queue.exchange,
+                routing_key="order.new",
+                declare=[queue],
+                headers={"x-stream-filter-value": "EU" if number % 2 else "US"},
+            )
+        with connection.channel() as channel:
+            consumer = kombu.Consumer(channel, [queue], callbacks=[take], prefetch_count=4)
+            with consumer:
+                while len(found) < 3:
+                    connection.drain_events(timeout=10)
+    assert found == ["1", "3", "5"]

@@ -85,7 +85,8 @@ def declare(served: Served) -> None:
         channel.queue_declare("dead", durable=True)
         channel.queue_declare("orders", durable=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})  # fmt: skip
         channel.queue_declare("copy", durable=True)
-        for queue in ("orders", "copy"):
+        channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+        for queue in ("orders", "copy", "log"):
             channel.queue_bind(queue, "amq.topic", "orders.#")
 
 
@@ -96,6 +97,23 @@ def read_all(served: Served, queue: str) -> list[int]:
         while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
             found.append(int(got[2]))
         return found
+
+
+def read_stream(served: Served, queue: str) -> list[int]:
+    """Everything in a stream queue, of which something is left."""
+    found: list[int] = []
+    with served.connect() as connection:
+        channel = connection.channel()
+        count = channel.queue_declare(queue, passive=True).method.message_count
+        channel.basic_qos(prefetch_count=1_000)
+        arguments = {"x-stream-offset": "first"}
+        for method, _, body in channel.consume(queue, arguments=arguments, inactivity_timeout=30):
+            assert method is not None, f"{len(found)} of {count} messages"
+            found.append(int(body))
+            channel.basic_ack(method.delivery_tag)
+            if len(found) == count:
+                break
+    return found
 
 
 def test_what_was_confirmed_is_there_after_every_kill(served, full, seed):
@@ -125,6 +143,9 @@ def test_what_was_confirmed_is_there_after_every_kill(served, full, seed):
     assert ledger.confirmed - seen == set()  # nothing confirmed is lost
     assert ledger.confirmed - set(copies) == set()
     assert len(copies) == len(set(copies))  # and nothing is there twice
+    logged = read_stream(served, "log")
+    assert ledger.confirmed - set(logged) == set()
+    assert len(logged) == len(set(logged))
     assert ledger.not_flagged == []
     with contextlib.suppress(subprocess.TimeoutExpired):
         assert served.stop() == 0

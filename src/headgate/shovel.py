@@ -1,0 +1,203 @@
+"""A shovel moves messages from a queue or exchange of one broker to another, Headgate or RabbitMQ, without losing one.
+
+A message is acknowledged at its source when the destination has confirmed it. A shovel that is killed in between, or loses
+either connection, moves some messages twice: at least once, never less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.amqp import AmqpClient, Delivered, parse_address
+from headgate.errors import BrokerUnreachable, HeadgateError, PeerClosed
+from headgate.filters import compile_filter, parse
+from headgate.message import Message
+
+log: Final = logging.getLogger(__name__)
+
+PREFETCH: Final = 1000
+RECONNECT_S: Final = (0.5, 30.0)  # first and longest pause
+LASTING_CODES: Final = (403, 404, 405, 406, 530)  # trying again would not help
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShovelOptions:
+    """From where to where, and what. Without a target, messages keep their exchange and routing key."""
+
+    source: str  # addresses
+    destination: str
+    queue: str | None = None  # of the source; or
+    exchange: str | None = (
+        None  # whose messages, from now on, are moved: a queue of the shovel's own is bound to it
+    )
+    routing_key: str = "#"
+    to_queue: str | None = None
+    to_exchange: str | None = None
+    to_routing_key: str | None = None
+    filter: str | None = None
+    prefetch: int = PREFETCH
+    until_empty: bool = False
+
+    def __post_init__(self) -> None:
+        parse_address(self.source)
+        parse_address(self.destination)
+        if (self.queue is None) == (self.exchange is None):
+            raise HeadgateError("a shovel takes from a queue or from an exchange: name one of them")
+        if self.to_queue is not None and self.to_exchange is not None:
+            raise HeadgateError("a shovel publishes to a queue or to an exchange, not to both")
+        if self.until_empty and self.queue is None:
+            raise HeadgateError("only a queue can be moved until it is empty")
+        if self.filter is not None:
+            parse(self.filter)
+
+
+class Shovel:
+    """One shovel; `moved` and `skipped` count its messages. `run` returns when the source is empty, or `stop` was called."""
+
+    def __init__(self, options: ShovelOptions) -> None:
+        self.options = options
+        self.moved = self.skipped = 0
+        self.state = "starting"
+        self._matches: Callable[[Message], bool] | None = None
+        if options.filter is not None and options.exchange is not None:
+            self._matches = compile_filter(options.filter)
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Let `run` return after what is under way."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Move messages, and connect again whenever a connection breaks."""
+        pause = RECONNECT_S[0]
+        while not self._stopping.is_set():
+            moved = self.moved
+            try:
+                await self._run_once()
+                self.state = "stopped"
+                return
+            except (BrokerUnreachable, PeerClosed, TimeoutError) as problem:
+                if isinstance(problem, PeerClosed) and problem.code in LASTING_CODES:
+                    raise
+                if self.moved > moved:
+                    pause = RECONNECT_S[0]
+                self.state = f"waiting to connect again: {problem}"
+                log.warning("shovel: %s; trying again in %g s", problem, pause)
+                await self._wait(pause)
+                pause = min(pause * 2, RECONNECT_S[1])
+        self.state = "stopped"
+
+    async def _run_once(self) -> None:
+        async with (
+            await AmqpClient.connect(self.options.destination) as target,
+            await AmqpClient.connect(self.options.source) as source,
+        ):
+            queue, waiting = await self._prepare(source)
+            if self.options.to_queue is not None:
+                await target.call("queue.declare", 0, self.options.to_queue, True, False, False, False, False, {})  # fmt: skip
+            self.state = "running"
+            await self._move(source, target, queue, waiting)
+
+    async def _prepare(self, source: AmqpClient) -> tuple[str, int]:
+        """The queue to take from, and how many messages are in it."""
+        options = self.options
+        if options.queue is not None:
+            if options.filter is not None and "headgate" not in source.server_properties:
+                raise HeadgateError(
+                    "only a Headgate broker keeps the messages of a queue that a filter leaves out; "
+                    "move everything, or take from an exchange"
+                )
+            found = await source.call("queue.declare", 0, options.queue, True, False, False, False, False, {})  # fmt: skip
+            return options.queue, found[1]
+        name, *_ = await source.call("queue.declare", 0, "", False, False, True, True, False, {})
+        await source.call("queue.bind", 0, name, options.exchange, options.routing_key, False, {})
+        return name, 0
+
+    async def _move(self, source: AmqpClient, target: AmqpClient, queue: str, waiting: int) -> None:
+        if self.options.until_empty and not waiting:
+            return
+        arguments: dict[str, Any] = {}
+        if self.options.filter is not None and self._matches is None:
+            arguments["x-filter"] = self.options.filter
+        under_way: set[asyncio.Future[None]] = set()
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        deliveries = source.consume(queue, prefetch=self.options.prefetch, arguments=arguments)
+        taken = 0
+        while (delivered := await self._next(source, deliveries, failed)) is not None:
+            self._pass_on(delivered, source, target, under_way, failed)
+            taken += 1
+            await target.drain()
+            if self.options.until_empty and taken >= waiting:
+                break
+        while under_way:
+            await asyncio.wait(set(under_way))
+        if failed.done():
+            failed.result()
+        failed.cancel()
+
+    async def _next(
+        self,
+        source: AmqpClient,
+        deliveries: AsyncIterator[Delivered],
+        failed: asyncio.Future[None],
+    ) -> Delivered | None:
+        """The next delivery; None when the shovel is to stop or a message was not taken."""
+        if failed.done() or self._stopping.is_set():
+            return None
+        following = asyncio.ensure_future(anext(deliveries))
+        if source.waiting_deliveries():
+            return await following
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait((following, failed, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not following.done():
+            following.cancel()
+            return None
+        return following.result()
+
+    def _pass_on(
+        self,
+        delivered: Delivered,
+        source: AmqpClient,
+        target: AmqpClient,
+        under_way: set[asyncio.Future[None]],
+        failed: asyncio.Future[None],
+    ) -> None:
+        """Publish a delivery, and acknowledge it when it is confirmed."""
+        if self._matches is not None and not self._matches(delivered.message()):
+            self.skipped += 1
+            source.ack(delivered.tag)
+            return
+        exchange, routing_key = self._target_of(delivered)
+        confirmed = target.publish(exchange, routing_key, delivered.properties, delivered.body)
+        under_way.add(confirmed)
+
+        def settle(confirmed: asyncio.Future[None]) -> None:
+            under_way.discard(confirmed)
+            problem = None if confirmed.cancelled() else confirmed.exception()
+            if problem is None:
+                self.moved += 1
+                source.ack(delivered.tag)
+            elif not failed.done():
+                failed.set_exception(problem)
+
+        confirmed.add_done_callback(settle)
+
+    def _target_of(self, delivered: Delivered) -> tuple[str, str]:
+        options = self.options
+        if options.to_queue is not None:
+            return "", options.to_queue
+        exchange = delivered.exchange if options.to_exchange is None else options.to_exchange
+        key = delivered.routing_key if options.to_routing_key is None else options.to_routing_key
+        return exchange, key
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
