@@ -10,13 +10,12 @@ if TYPE_CHECKING:
     from headgate.amqp.client import parse_address as parse_address
     from headgate.amqp.codec import AmqpCodec as AmqpCodec
     from headgate.amqp.server import AmqpServer as AmqpServer
-    from headgate.amqp.server import is_loopback as is_loopback
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
             "client": ["AmqpClient", "Delivered", "parse_address"],
             "codec": ["AmqpCodec"],
-            "server": ["AmqpServer", "is_loopback"],
+            "server": ["AmqpServer"],
         },
     )

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from headgate.amqp import is_loopback
+from headgate.broker import is_loopback
 
 GUEST: Final = "guest"
 KNOWN_S: Final = 30.0  # a password that was right is not checked again for this long
