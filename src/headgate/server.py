@@ -70,15 +70,20 @@ class Server:
 
     async def _listen_for_http(self) -> None:
         """Serve the API and the pages, if their packages are installed."""
-        if self.options.http_port is None:
+        options = self.options
+        if options.http_port is None:
             return
         try:
+            from headgate.insights import ListeningPort, NodeOptions
             from headgate.web import HttpListener, make_app
         except ImportError:
             log.warning("no HTTP: %s", MissingExtra("server", "the HTTP API"))
             return
-        self._http = HttpListener(make_app(self.broker))
-        self.http_port = await self._http.listen(self.options.host, self.options.http_port)
+        node = NodeOptions(product=options.product, version=options.version, data=options.data)
+        self._http = HttpListener(make_app(self.broker, node=node))
+        self.http_port = await self._http.listen(options.host, options.http_port)
+        node.listeners.append(ListeningPort("amqp", options.host, self.amqp_port))
+        node.listeners.append(ListeningPort("http", options.host, self.http_port))
 
     def reconfigure(self, options: ServerOptions) -> None:
         """Let a changed configuration take effect, as far as that is possible while the broker runs."""

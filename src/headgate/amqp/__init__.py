@@ -9,13 +9,19 @@ if TYPE_CHECKING:
     from headgate.amqp.client import Delivered as Delivered
     from headgate.amqp.client import parse_address as parse_address
     from headgate.amqp.codec import AmqpCodec as AmqpCodec
+    from headgate.amqp.content import Content as Content
+    from headgate.amqp.content import make_message as make_message
+    from headgate.amqp.deliveries import sent_content as sent_content
     from headgate.amqp.server import AmqpServer as AmqpServer
+    from headgate.amqp.server import is_loopback as is_loopback
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
             "client": ["AmqpClient", "Delivered", "parse_address"],
             "codec": ["AmqpCodec"],
-            "server": ["AmqpServer"],
+            "content": ["Content", "make_message"],
+            "deliveries": ["sent_content"],
+            "server": ["AmqpServer", "is_loopback"],
         },
     )

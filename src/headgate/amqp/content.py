@@ -6,19 +6,21 @@ raw       the content header frame and the body frames
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import struct
+from collections.abc import Mapping
 from typing import Any, Final
 
 from headgate.amqp.methods import FRAME, FRAME_BODY, FRAME_HEADER
 from headgate.amqp.properties import (
+    PROPERTIES,
     Properties,
-    change_properties,
     content_header,
-    raw_headers,
+    encode_properties,
+    expiration_problem,
     read_properties,
 )
-from headgate.amqp.tables import change_table, short_text
-from headgate.broker import BrokerMessage
+from headgate.amqp.tables import Malformed, short_text
+from headgate.broker import BrokerMessage, PreconditionFailed
 from headgate.message import Message, project_headers
 from headgate.routing import Envelope
 
@@ -104,24 +106,23 @@ class Content(BrokerMessage):
         return len(route).to_bytes(2, "big") + route + self.properties.raw, self.body
 
     def republished(
-        self,
-        exchange: str,
-        routing_key: str,
-        changed: Mapping[str, Any],
-        removed: Collection[str] = (),
+        self, exchange: str, routing_key: str, headers: Mapping[str, Any], keep_expiration: bool
     ) -> Content:
-        table = change_table(raw_headers(self.properties.raw), changed, removed)
-        raw = change_properties(self.properties.raw, {"headers": table, "expiration": None})
-        return make_content(short_text(exchange) + short_text(routing_key), raw, self.body)
+        values = {**self.properties.values, "headers": headers}
+        if not keep_expiration:
+            values.pop("expiration", None)
+        route = short_text(exchange) + short_text(routing_key)
+        return make_content(route, encode_properties(values), self.body)
 
-    def with_headers(self, changed: Mapping[str, Any], removed: Collection[str] = ()) -> Content:
-        table = change_table(raw_headers(self.properties.raw), changed, removed)
-        raw = change_properties(self.properties.raw, {"headers": table})
+    def with_headers(self, headers: Mapping[str, Any]) -> Content:
+        raw = encode_properties({**self.properties.values, "headers": headers})
         return make_content(self.route, raw, self.body)
 
-    def with_reply_to(self, name: str) -> Content:
-        """The message with another property `reply_to`."""
-        raw = change_properties(self.properties.raw, {"reply_to": short_text(name)})
+    def without_header(self, name: str) -> Content:
+        return self.with_headers({k: v for k, v in self.headers.items() if k != name})
+
+    def with_property(self, name: str, value: Any) -> Content:
+        raw = encode_properties({**self.properties.values, name: value})
         return make_content(self.route, raw, self.body)
 
     def frames(self, channel: int, frame_max: int) -> bytes:
@@ -144,6 +145,26 @@ def make_content(route: bytes, properties: bytes, body: bytes) -> Content:
     is_single = len(body) <= FRAME_MAX - OVERHEAD
     known = read_properties(properties)
     return Content(route, raw, 1, len(header) + OVERHEAD, is_single, known, len(body))
+
+
+def make_message(
+    exchange: str, routing_key: str, properties: Mapping[str, Any], body: bytes
+) -> Content:
+    """A message that was published over HTTP; PreconditionFailed names a property that cannot be used."""
+    unknown = properties.keys() - {name for name, _ in PROPERTIES}
+    if unknown:
+        raise PreconditionFailed(f"there is no property '{min(unknown)}'")
+    try:
+        raw = encode_properties(properties)
+        route = short_text(exchange) + short_text(routing_key)
+    except (Malformed, TypeError, ValueError, AttributeError, struct.error) as problem:
+        raise PreconditionFailed(
+            f"a property has a value that AMQP does not allow: {problem}"
+        ) from problem
+    content = make_content(route, raw, body)
+    if content.properties.expiration is not None and content.expiration is None:
+        raise PreconditionFailed(expiration_problem(content.properties.expiration))
+    return content
 
 
 def content_frames(channel: int, header: bytes, body: bytes, frame_max: int) -> bytes:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from headgate.broker.broker import Broker as Broker
     from headgate.broker.consumer import BrokerConsumer as BrokerConsumer
     from headgate.broker.contract import BrokerQueue as BrokerQueue
-    from headgate.broker.dead_letters import carbon_keys as carbon_keys
     from headgate.broker.definition import type_name as type_name
     from headgate.broker.message import BrokerMessage as BrokerMessage
     from headgate.broker.message import QueueEntry as QueueEntry
@@ -37,6 +36,13 @@ if TYPE_CHECKING:
     from headgate.broker.refusals import ResourceLocked as ResourceLocked
     from headgate.broker.sessions import Session as Session
     from headgate.broker.sessions import Sessions as Sessions
+    from headgate.broker.statistics import CHANNEL_COUNTERS as CHANNEL_COUNTERS
+    from headgate.broker.statistics import CONNECTION_COUNTERS as CONNECTION_COUNTERS
+    from headgate.broker.statistics import EXCHANGE_COUNTERS as EXCHANGE_COUNTERS
+    from headgate.broker.statistics import QUEUE_COUNTERS as QUEUE_COUNTERS
+    from headgate.broker.statistics import QUEUE_GAUGES as QUEUE_GAUGES
+    from headgate.broker.statistics import VHOST_COUNTERS as VHOST_COUNTERS
+    from headgate.broker.statistics import Sampled as Sampled
     from headgate.broker.statistics import Statistics as Statistics
     from headgate.broker.stored_table import StoredTable as StoredTable
     from headgate.broker.stream_arguments import FILTER_VALUE as FILTER_VALUE
@@ -65,7 +71,6 @@ else:
             "broker": ["BOUND", "DEFAULT_VHOST", "Broker"],
             "consumer": ["BrokerConsumer"],
             "contract": ["BrokerQueue"],
-            "dead_letters": ["carbon_keys"],
             "definition": ["type_name"],
             "message": ["BrokerMessage", "QueueEntry"],
             "refusals": [
@@ -78,7 +83,16 @@ else:
                 "Refusal",
                 "ResourceLocked",
             ],
-            "statistics": ["Statistics"],
+            "statistics": [
+                "CHANNEL_COUNTERS",
+                "CONNECTION_COUNTERS",
+                "EXCHANGE_COUNTERS",
+                "QUEUE_COUNTERS",
+                "QUEUE_GAUGES",
+                "VHOST_COUNTERS",
+                "Sampled",
+                "Statistics",
+            ],
             "traffic": ["ChannelTraffic", "ClientChannel", "OpenConnection"],
             "stream_arguments": ["FILTER_VALUE", "stored_filter_value"],
             "stream_home": ["StreamHome"],

@@ -8,6 +8,29 @@ from typing import TYPE_CHECKING
 from headgate.lazy import front_door
 
 if TYPE_CHECKING:
+    from headgate.insights.broker import BrokerFacts as BrokerFacts
+    from headgate.insights.broker import BrokerQueueFacts as BrokerQueueFacts
+    from headgate.insights.broker import ChannelFacts as ChannelFacts
+    from headgate.insights.broker import ConnectionFacts as ConnectionFacts
+    from headgate.insights.broker import ConsumerFacts as ConsumerFacts
+    from headgate.insights.broker import ExchangeFacts as ExchangeFacts
+    from headgate.insights.broker import Flow as Flow
+    from headgate.insights.broker import VhostFacts as VhostFacts
+    from headgate.insights.broker import bindings_of_queue as bindings_of_queue
+    from headgate.insights.broker import broker_facts as broker_facts
+    from headgate.insights.broker import connection_facts as connection_facts
+    from headgate.insights.broker import default_binding as default_binding
+    from headgate.insights.broker import exchange_facts as exchange_facts
+    from headgate.insights.broker import list_bindings as list_bindings
+    from headgate.insights.broker import list_broker_queues as list_broker_queues
+    from headgate.insights.broker import list_channels as list_channels
+    from headgate.insights.broker import list_connections as list_connections
+    from headgate.insights.broker import list_consumers as list_consumers
+    from headgate.insights.broker import list_exchanges as list_exchanges
+    from headgate.insights.broker import queue_facts_of as queue_facts_of
+    from headgate.insights.broker import queues_by_name as queues_by_name
+    from headgate.insights.broker import refresh as refresh
+    from headgate.insights.broker import vhost_facts as vhost_facts
     from headgate.insights.fields import KnownFields as KnownFields
     from headgate.insights.fields import queue_fields as queue_fields
     from headgate.insights.fields import stream_fields as stream_fields
@@ -33,6 +56,11 @@ if TYPE_CHECKING:
     from headgate.insights.messages import newest_in_queue as newest_in_queue
     from headgate.insights.messages import newest_in_stream as newest_in_stream
     from headgate.insights.messages import sight_delivery as sight_delivery
+    from headgate.insights.node import ListeningPort as ListeningPort
+    from headgate.insights.node import NodeFacts as NodeFacts
+    from headgate.insights.node import NodeOptions as NodeOptions
+    from headgate.insights.node import active_alarms as active_alarms
+    from headgate.insights.node import node_facts as node_facts
     from headgate.insights.pipelines import BatchFacts as BatchFacts
     from headgate.insights.pipelines import PipelineCheck as PipelineCheck
     from headgate.insights.pipelines import PipelineFacts as PipelineFacts
@@ -55,19 +83,41 @@ if TYPE_CHECKING:
     from headgate.insights.streams import StreamDetails as StreamDetails
     from headgate.insights.streams import StreamFacts as StreamFacts
     from headgate.insights.streams import find_last_matches as find_last_matches
-    from headgate.insights.streams import find_stream as find_stream
-    from headgate.insights.streams import list_stream_names as list_stream_names
     from headgate.insights.streams import list_streams as list_streams
     from headgate.insights.streams import stored_bytes as stored_bytes
     from headgate.insights.streams import stream_details as stream_details
     from headgate.insights.streams import stream_facts as stream_facts
-    from headgate.insights.streams import time_bounds as time_bounds
     from headgate.insights.units import size_text as size_text
     from headgate.insights.units import time_text as time_text
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "broker": [
+                "BrokerFacts",
+                "BrokerQueueFacts",
+                "ChannelFacts",
+                "ConnectionFacts",
+                "ConsumerFacts",
+                "ExchangeFacts",
+                "Flow",
+                "VhostFacts",
+                "bindings_of_queue",
+                "broker_facts",
+                "connection_facts",
+                "default_binding",
+                "exchange_facts",
+                "list_bindings",
+                "list_broker_queues",
+                "list_channels",
+                "list_connections",
+                "list_consumers",
+                "list_exchanges",
+                "queue_facts_of",
+                "queues_by_name",
+                "refresh",
+                "vhost_facts",
+            ],
             "fields": ["KnownFields", "queue_fields", "stream_fields", "warn_of_filter"],
             "filters": ["FilterFacts", "explain_filter"],
             "health": ["Finding", "Health", "diagnose"],
@@ -92,6 +142,7 @@ else:
                 "try_filter",
             ],
             "jobs": ["PERCENTILES", "advice_commands", "describe_advice", "describe_stats"],
+            "node": ["ListeningPort", "NodeFacts", "NodeOptions", "active_alarms", "node_facts"],
             "pipelines": [
                 "BatchFacts",
                 "PipelineCheck",
@@ -106,13 +157,10 @@ else:
                 "StreamDetails",
                 "StreamFacts",
                 "find_last_matches",
-                "find_stream",
-                "list_stream_names",
                 "list_streams",
                 "stored_bytes",
                 "stream_details",
                 "stream_facts",
-                "time_bounds",
             ],
             "units": ["size_text", "time_text"],
         },

@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from headgate.routing.bindings import X_MATCH as X_MATCH
     from headgate.routing.bindings import Binding as Binding
     from headgate.routing.bindings import describe_condition as describe_condition
-    from headgate.routing.declarations import DELAYED as DELAYED
-    from headgate.routing.declarations import DELAYED_TYPE as DELAYED_TYPE
     from headgate.routing.declarations import Exchange as Exchange
     from headgate.routing.declarations import ExchangeType as ExchangeType
     from headgate.routing.declarations import QueueDeclaration as QueueDeclaration
+    from headgate.routing.declarations import declaration_arguments as declaration_arguments
     from headgate.routing.definitions.toml import EXCHANGE_KEYS as EXCHANGE_KEYS
     from headgate.routing.definitions.toml import from_toml as from_toml
     from headgate.routing.definitions.toml import read_binding as read_binding
@@ -37,11 +36,10 @@ else:
             "batches": ["RoutedBatch"],
             "bindings": ["Binding", "X_FILTER", "X_MATCH", "describe_condition"],
             "declarations": [
-                "DELAYED",
-                "DELAYED_TYPE",
                 "Exchange",
                 "ExchangeType",
                 "QueueDeclaration",
+                "declaration_arguments",
             ],
             "definitions.toml": [
                 "EXCHANGE_KEYS",

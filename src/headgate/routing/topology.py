@@ -17,11 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.errors import (
-    NotPermitted,
-    UnknownExchange,
-    UnknownQueue,
-)
+from headgate.errors import NotPermitted, UnknownExchange, UnknownQueue
 from headgate.filters import Filter
 from headgate.matching import merge
 from headgate.routing.advice import BindingAdvice, TopologyProblem, find_problems, make_advice
@@ -307,6 +303,10 @@ class Topology:
             names = self._indexes if source is None else (source,)
             return iter([binding for name in names for binding in self._indexes[name].bindings])
 
+    def bindings_to(self, kind: str, name: str) -> list[Binding]:
+        """The bindings to one queue or exchange."""
+        return list_incoming((self._queues if kind == "queue" else self._exchanges).get(name))
+
     def __len__(self) -> int:
         """How many bindings there are."""
         with self._lock:
@@ -406,7 +406,7 @@ class Topology:
         return Routed(queues, not queues, tuple(index.exchange.name for index in work))
 
     def _add_exchange(self, exchange: Exchange) -> None:
-        self._indexes[exchange.name] = index = EXCHANGE_INDEXES[exchange.routing_type](exchange)
+        self._indexes[exchange.name] = index = EXCHANGE_INDEXES[exchange.type](exchange)
         self._exchanges[exchange.name] = None
         if not exchange.internal:
             self._public[exchange.name] = index

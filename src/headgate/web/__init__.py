@@ -6,21 +6,16 @@ from headgate.lazy import front_door
 
 if TYPE_CHECKING:
     from headgate.web.app import make_app as make_app
-    from headgate.web.embedded import make_embedded_app as make_embedded_app
-    from headgate.web.identity import Identify as Identify
+    from headgate.web.guard import identity_of as identity_of
     from headgate.web.identity import Identity as Identity
-    from headgate.web.identity import identify_guest as identify_guest
     from headgate.web.listener import HttpListener as HttpListener
-    from headgate.web.pages import Site as Site
-    from headgate.web.pages import make_pages as make_pages
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
             "app": ["make_app"],
-            "embedded": ["make_embedded_app"],
-            "identity": ["Identify", "Identity", "identify_guest"],
+            "guard": ["identity_of"],
+            "identity": ["Identity"],
             "listener": ["HttpListener"],
-            "pages": ["Site", "make_pages"],
         },
     )

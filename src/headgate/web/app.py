@@ -12,10 +12,12 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from headgate.broker import Broker
+from headgate.insights import NodeOptions
 from headgate.web.api import TABLES
+from headgate.web.api.encoded_queues import EncodedQueues
 from headgate.web.endpoints import ApiRouter
 from headgate.web.guard import Guard
-from headgate.web.identity import Identify, LoginCache, identify_guest
+from headgate.web.identity import identify
 from headgate.web.sessions import (
     COOKIE,
     LoginSessions,
@@ -25,23 +27,25 @@ from headgate.web.sessions import (
 
 
 def make_app(
-    broker: Broker, identify: Identify = identify_guest, *, pages: Iterable[BaseRoute] = ()
+    broker: Broker, *, node: NodeOptions | None = None, pages: Iterable[BaseRoute] = ()
 ) -> Starlette:
     """The app of a broker that runs in this event loop.
 
-    `app.state` has `broker`, `logins` and `sessions`, for the pages; `identity_of(request)` says who asks.
+    `app.state` has `broker`, `node` and `sessions`, for the pages; `identity_of(request)` says who asks.
     """
-    logins, sessions = LoginCache(identify), LoginSessions()
-    api = ApiRouter(broker, TABLES, {"logins": logins, "sessions": sessions})
+    sessions, node = LoginSessions(), node or NodeOptions()
+    api = ApiRouter(
+        broker, TABLES, {"sessions": sessions, "node": node, "rows": EncodedQueues(broker)}
+    )
     routes = [
         Route("/login", _log_in, methods=["POST"]),
         Route("/logout", _log_out, methods=["POST"]),
         Mount("/api", app=api),
         *pages,
     ]
-    guard = Middleware(Guard, logins=logins, sessions=sessions)
+    guard = Middleware(Guard, broker=broker, sessions=sessions)
     app = Starlette(routes=routes, middleware=[guard])
-    app.state.broker, app.state.logins, app.state.sessions = broker, logins, sessions
+    app.state.broker, app.state.node, app.state.sessions = broker, node, sessions
     return app
 
 
@@ -50,7 +54,7 @@ async def _log_in(request: Request) -> Response:
     form = dict(parse_qsl((await request.body()).decode(errors="replace")))
     name, password = form.get("username", ""), form.get("password", "")
     address = request.client.host if request.client else ""
-    identity = await request.app.state.logins.identify(name, password, address)
+    identity = await identify(request.app.state.broker, name, password, address)
     following = _local_path(form.get("next", "/"))
     if identity is None or not identity.has("management"):
         return PlainTextResponse("the name or the password is wrong", 401)

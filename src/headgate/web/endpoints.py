@@ -18,7 +18,7 @@ from starlette.datastructures import QueryParams
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headgate.broker import Broker
+from headgate.broker import Broker, Login, VirtualHost
 from headgate.errors import HeadgateError
 from headgate.web.guard import SAFE_METHODS, identity_of
 from headgate.web.identity import Identity, Tag
@@ -48,6 +48,29 @@ class Call:
     body: bytes = b""
     shared: Mapping[str, Any] = field(default_factory=dict)  # what all requests share, by name
 
+    @property
+    def login(self) -> Login:
+        return self.identity.login
+
+    def vhost(self) -> VirtualHost:
+        """The virtual host that the path names; refused to users who may not use it."""
+        vhost = self.broker.vhosts.get(self.values["vhost"])
+        if vhost is None:
+            raise missing()
+        if not self.may_see(vhost.name):
+            raise not_authorised("User not authorised to access virtual host")
+        return vhost
+
+    def vhosts(self) -> list[VirtualHost]:
+        """The virtual host that the path names, or all that the user may use."""
+        if "vhost" in self.values:
+            return [self.vhost()]
+        return [vhost for name, vhost in self.broker.vhosts.items() if self.may_see(name)]
+
+    def may_see(self, vhost: str) -> bool:
+        is_admin = self.identity.has("administrator")
+        return is_admin or self.broker.access.may_enter(self.login, vhost)
+
     def document(self) -> dict[str, Any]:
         """The body, which must be a JSON object; no body is an empty one."""
         if not self.body.strip():
@@ -56,9 +79,21 @@ class Call:
             value = json.loads(self.body)
         except (ValueError, RecursionError) as problem:
             raise bad_request(f"the body is not JSON: {problem}") from problem
+        if value is None:
+            return {}
         if not isinstance(value, dict):
             raise bad_request("the body must be a JSON object")
+        if b"\\u" in self.body:
+            _check_unicode(value)
         return value
+
+
+def _check_unicode(value: Any) -> None:
+    """Refuse halves of surrogate pairs, which JSON can escape and nothing can store."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as problem:
+        raise bad_request("the body holds text that is not Unicode") from problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +306,7 @@ def _values(endpoint: Endpoint, segments: list[str]) -> Iterator[tuple[str, str]
 def _admit(endpoint: Endpoint, identity: Identity | None) -> Identity:
     """Who asks, if that user may."""
     if endpoint.needs is None:
-        return identity or Identity("")
+        return identity or Identity(Login(""))
     if identity is None:
         raise not_authorised("Login failed")
     if not identity.has("management"):

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.web.identity import Identity, LoginCache
+from headgate.broker import Broker
+from headgate.web.identity import Identity, identify, identify_again
 from headgate.web.problems import HttpProblem, problem_response
 from headgate.web.sessions import COOKIE, LoginSessions
 
@@ -42,9 +43,9 @@ class Guard:
     """An ASGI app around another: finds out who asks, and refuses what no page or tool of ours sends."""
 
     def __init__(
-        self, app: ASGIApp, logins: LoginCache, sessions: LoginSessions, max_body: int = MAX_BODY
+        self, app: ASGIApp, broker: Broker, sessions: LoginSessions, max_body: int = MAX_BODY
     ) -> None:
-        self._app, self._logins, self._sessions, self._max_body = app, logins, sessions, max_body
+        self._app, self._broker, self._sessions, self._max_body = app, broker, sessions, max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -71,17 +72,21 @@ class Guard:
         given = read_credentials(headers.get("authorization", ""))
         if given is not None:
             client = scope.get("client")
-            return await self._logins.identify(*given, client[0] if client else ""), False
+            address = client[0] if client else ""
+            return await identify(self._broker, *given, address), False
         try:
             token = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
             token = None
-        return (None, False) if token is None else (self._sessions.find(token.value), True)
+        known = None if token is None else self._sessions.find(token.value)
+        return (None if known is None else identify_again(self._broker, known)), token is not None
 
 
 def read_credentials(text: str) -> tuple[str, str] | None:
-    """Name and password of basic authentication; None if that is not what it is."""
+    """Name and password of basic authentication, or a token in place of the password; None if it is neither."""
     scheme, _, encoded = text.partition(" ")
+    if scheme.lower() == "bearer":
+        return "", encoded.strip()
     if scheme.lower() != "basic":
         return None
     try:

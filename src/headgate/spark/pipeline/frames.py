@@ -5,9 +5,7 @@ A stream or queue whose messages are only routed does not come here: its tasks r
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -104,8 +102,7 @@ def _named(
     from pyspark.errors import PySparkException
 
     try:
-        with _without_spark_logs():
-            return work()
+        return work()
     except PySparkException as problem:
         if isinstance(source, FormatSource):
             text = read_problem(source, str(problem))
@@ -114,20 +111,6 @@ def _named(
         raise PipelineError(str(pipeline.file), (text,)) from None
     except HeadgateError as problem:
         raise PipelineError(str(pipeline.file), (f"{where}: {problem}",)) from None
-
-
-@contextmanager
-def _without_spark_logs() -> Iterator[None]:
-    """PySpark logs the Java stack of an error as a page of JSON, beside raising it; the error that is raised says it all."""
-    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, was_disabled in zip(loggers, before, strict=True):
-            logger.disabled = was_disabled
 
 
 def _describe(problem: str) -> str:
@@ -176,8 +159,7 @@ def decode_payload(rows: DataFrame, payload: PayloadColumns) -> DataFrame:
     reserved = sorted({*names} & {*_PARTS, "payload", "headers", "properties", "offset"})
     if reserved:
         raise SparkOptionsError(
-            f"the field {reserved[0]!r} has the name of a part of a message; leave it out of the schema, and let a step read "
-            f"it: SELECT *, get_json_object(string(payload), '$.{reserved[0]}') AS its_{reserved[0]} FROM messages"
+            f"the field {reserved[0]!r} has the name of a part of a message; leave it out of the schema, and let a step rename it"
         )
     old = functions.col(RECORD) if RECORD in rows.columns else functions.lit(None)
     fields = {name: functions.col(_DECODED)[name] for name in names}

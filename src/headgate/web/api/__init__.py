@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from headgate.web.api import identity
-from headgate.web.endpoints import EndpointTable
+from headgate.web.api import (
+    connections,
+    exchanges,
+    filters,
+    health,
+    overview,
+    policies,
+    queues,
+    users,
+    vhosts,
+)
+from headgate.web.api.openapi import make_document
+from headgate.web.endpoints import Call, EndpointTable
 
-TABLES: Final[tuple[EndpointTable, ...]] = (identity.api,)
+own = EndpointTable()
+
+
+@own.get("/api/headgate/openapi.json", needs=None)
+def get_openapi(call: Call) -> dict[str, Any]:
+    """This API as an OpenAPI document."""
+    return make_document(endpoint for table in TABLES for endpoint in table.endpoints)
+
+
+TABLES: Final[tuple[EndpointTable, ...]] = (
+    overview.api,
+    vhosts.api,
+    queues.api,
+    exchanges.api,
+    connections.api,
+    users.api,
+    policies.api,
+    health.api,
+    filters.api,
+    own,
+)

@@ -1,0 +1,89 @@
+"""Facts about the process and the machine that a broker runs on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headgate.broker import Broker
+
+PAGE_BYTES: Final = resource.getpagesize()
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningPort:
+    """A port that the broker listens on."""
+
+    protocol: str
+    host: str
+    port: int
+    tls: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """What a server knows of itself and its broker does not."""
+
+    name: str = field(default_factory=lambda: f"headgate@{socket.gethostname().partition('.')[0]}")
+    product: str = "RabbitMQ"
+    version: str = "4.0.5"
+    data: Path | None = None
+    listeners: list[ListeningPort] = field(
+        default_factory=list
+    )  # the server adds them as it begins to listen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """The process of a broker, its memory, disk and descriptors."""
+
+    pid: int
+    uptime_ms: int
+    memory_bytes: int
+    memory_limit_bytes: int
+    memory_alarm: bool
+    disk_free_bytes: int
+    disk_limit_bytes: int
+    disk_alarm: bool
+    descriptors: int
+    descriptors_limit: int
+    sockets: int
+    processors: int
+    python: str
+
+
+def node_facts(broker: Broker, options: NodeOptions) -> NodeFacts:
+    """Look at this process."""
+    alarms: Any = getattr(broker, "alarms", None)
+    active = active_alarms(broker)
+    memory = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
+    total = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
+    return NodeFacts(
+        pid=os.getpid(),
+        uptime_ms=max(0, int(time.time() * 1000) - broker.statistics.started_at),
+        memory_bytes=memory,
+        memory_limit_bytes=int(getattr(alarms, "memory_limit_bytes", 0) or total * 6 // 10),
+        memory_alarm="memory" in active,
+        disk_free_bytes=shutil.disk_usage(options.data or "/").free,
+        disk_limit_bytes=int(getattr(alarms, "disk_limit_bytes", 0) or 50_000_000),
+        disk_alarm="disk" in active,
+        descriptors=len(os.listdir("/proc/self/fd")),
+        descriptors_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        sockets=len(broker.connections),
+        processors=os.cpu_count() or 1,
+        python=platform.python_version(),
+    )
+
+
+def active_alarms(broker: Broker) -> tuple[str, ...]:
+    """The alarms that block publishers now: `memory`, `disk`."""
+    alarms: Any = getattr(broker, "alarms", None)
+    return tuple(str(name) for name in getattr(alarms, "active", ()))

@@ -1,0 +1,170 @@
+"""What Headgate has and RabbitMQ has not: filters of consumers, browsing with a filter, tracing, streams."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Any, Final
+
+from headgate.broker import BrokerQueue
+from headgate.insights import broker_facts, explain_filter, list_consumers, refresh, vhost_facts
+from headgate.message import Message
+from headgate.web.api.bodies import table, text
+from headgate.web.api.queues import find_queue, node_of
+from headgate.web.api.shapes import JsonObject, consumer_row, plain
+from headgate.web.endpoints import Call, EndpointTable
+from headgate.web.problems import HttpProblem, bad_request, missing
+
+api = EndpointTable()
+
+FILTER: Final = {
+    "type": "object",
+    "required": ["filter"],
+    "properties": {"filter": {"type": "string"}},
+}
+MESSAGE: Final = {
+    "type": "object",
+    "required": ["filter"],
+    "properties": {
+        "filter": {"type": "string"},
+        "topic": {"type": "string"},
+        "headers": {"type": "object"},
+    },
+}
+TRACE: Final = {
+    "type": "object",
+    "required": ["exchange"],
+    "properties": {
+        "exchange": {"type": "string"},
+        "routing_key": {"type": "string"},
+        "headers": {"type": "object"},
+        "properties": {"type": "object"},
+    },
+}
+NEW_FILTER: Final = {
+    "type": "object",
+    "required": ["filter"],
+    "properties": {"filter": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+}
+MOST_BROWSED: Final = 1_000
+
+
+@api.post("/api/headgate/filters/explain", body=FILTER)
+async def explain(call: Call) -> JsonObject:
+    """How a filter is understood, term by term, and which layer answers what."""
+    wanted = text(call.document(), "filter")
+    facts = await asyncio.get_running_loop().run_in_executor(None, explain_filter, wanted)
+    return {
+        "filter": wanted,
+        "warnings": list(facts.warnings),
+        "spark": facts.spark,
+        "plan": plain(asdict(facts.plan)),
+    }
+
+
+@api.post("/api/headgate/filters/check", body=MESSAGE)
+def check(call: Call) -> JsonObject:
+    """Whether a filter matches a message with these headers: true, false or null for unknown."""
+    from headgate.filters import evaluate, parse
+
+    given = call.document()
+    tree = parse(text(given, "filter"))
+    message = Message(b"", text(given, "topic", ""), table(given, "headers"))
+    answer = evaluate(tree, message)
+    return {"matches": answer is True, "answer": answer}
+
+
+@api.get("/api/headgate/consumers", query=("queue",))
+@api.get("/api/headgate/consumers/{vhost}", query=("queue",))
+def get_filters(call: Call) -> list[JsonObject]:
+    """Consumers with the text and the numbers of their filters."""
+    names = {vhost.name for vhost in call.vhosts()}
+    queue = call.query.get("queue")
+    return [
+        consumer_row(facts, node_of(call))
+        for facts in list_consumers(call.broker)
+        if facts.connection.vhost in names and queue in (None, facts.queue)
+    ]
+
+
+@api.put("/api/headgate/consumers/{vhost}/{queue}/{tag}/filter", body=NEW_FILTER)
+def set_filter(call: Call) -> None:
+    """Give a consumer another filter, or none (null), while it goes on consuming."""
+    queue, given = find_queue(call), call.document()
+    call.broker.access.check(call.login, queue.vhost.name, "read", "queue", queue.name)
+    if "filter" not in given or not isinstance(given["filter"], str | None):
+        raise bad_request("filter must be text, or null for no filter")
+    consumer = next((c for c in queue.consumers if c.tag == call.values["tag"]), None)
+    if consumer is None:
+        raise missing()
+    _verb(queue, "set_filter")(consumer, given["filter"])
+
+
+def _verb(thing: object, name: str) -> Any:
+    """A verb that not every type of queue has."""
+    verb = getattr(thing, name, None)
+    if verb is None:
+        raise HttpProblem(400, f"this queue cannot do that: it has no {name.replace('_', ' ')}")
+    return verb
+
+
+@api.get("/api/headgate/queues/{vhost}/{queue}/messages", query=("filter", "after", "limit"))
+def browse(call: Call) -> JsonObject:
+    """Look at messages that match a filter, and take none; `after` is the position to go on from."""
+    queue = find_queue(call)
+    call.broker.access.check(call.login, queue.vhost.name, "read", "queue", queue.name)
+    try:
+        after, limit = int(call.query.get("after", 0)), int(call.query.get("limit", 50))
+    except ValueError as problem:
+        raise bad_request("after and limit are whole numbers") from problem
+    if not (0 <= after < 1 << 62 and 0 < limit <= MOST_BROWSED):
+        raise bad_request(f"after is 0 or more, limit from 1 to {MOST_BROWSED}")
+    return plain(_browsed(queue, call.query.get("filter") or None, after, limit))  # type: ignore[no-any-return]
+
+
+def _browsed(queue: BrokerQueue, wanted: str | None, after: int, limit: int) -> JsonObject:
+    return {"items": _verb(queue, "browse")(wanted, after, limit)}
+
+
+@api.post("/api/headgate/trace/{vhost}", body=TRACE)
+def trace(call: Call) -> Any:
+    """Where a message would go, and for every binding that does not take it, why."""
+    vhost, given = call.vhost(), call.document()
+    return plain(
+        _verb(vhost, "trace")(
+            text(given, "exchange"),
+            text(given, "routing_key", ""),
+            table(given, "headers"),
+            table(given, "properties"),
+        )
+    )
+
+
+@api.get("/api/headgate/streams")
+@api.get("/api/headgate/streams/{vhost}")
+def get_streams(call: Call) -> list[JsonObject]:
+    """Stream queues, with the directories that the library and Spark read."""
+    return [
+        {
+            "name": queue.name,
+            "vhost": vhost.name,
+            "directory": str(getattr(queue, "directory", "")),
+            "messages": len(queue),
+            "consumers": len(queue.consumers),
+        }
+        for vhost in call.vhosts()
+        for queue in vhost.queues.values()
+        if queue.definition.type == "stream"
+    ]
+
+
+@api.get("/api/headgate/statistics", needs="monitoring")
+def get_statistics(call: Call) -> JsonObject:
+    """Counters and rates of the broker and of each virtual host."""
+    refresh(call.broker)
+    vhosts = call.broker.vhosts.values()
+    total = broker_facts(call.broker, vhosts)
+    return {
+        "total": asdict(total),
+        "vhosts": [asdict(vhost_facts(vhost)) for vhost in vhosts],
+    }
