@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headgate.amqp.deliveries import sent_content as sent_content
     from headgate.amqp.server import AmqpServer as AmqpServer
     from headgate.amqp.server import is_loopback as is_loopback
+    from headgate.amqp.streamed import encode_for_publish as encode_for_publish
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -23,5 +24,6 @@ else:
             "content": ["Content", "make_message"],
             "deliveries": ["sent_content"],
             "server": ["AmqpServer", "is_loopback"],
+            "streamed": ["encode_for_publish"],
         },
     )

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from headgate.amqp.content import FRAME_MAX, OVERHEAD, Content, content_frames
 from headgate.amqp.properties import (
+    PERSISTENT,
     PROPERTIES,
     Properties,
     content_header,
@@ -220,8 +221,24 @@ def _take_apart(route: bytes, properties: Properties) -> SentHead:
     )
 
 
+def encode_for_publish(message: Message, id: str) -> bytes:
+    """The properties under which a message of the library is published, persistent; `id` is for a message without an id."""
+    known = _find_head(message)
+    values = dict(known.properties.values) if known is not None else _values_of(message)
+    values.pop("user_id", None)  # a broker refuses that of another user
+    return encode_properties({"message_id": id, **values, "delivery_mode": PERSISTENT})
+
+
 def _head_of_fields(message: Message) -> SentHead:
     """The head of a message that did not come over AMQP."""
+    raw = encode_properties(_values_of(message))
+    return _take_apart(
+        short_text("") + short_text(message.topic), Properties(raw, decode_properties(raw))
+    )
+
+
+def _values_of(message: Message) -> dict[str, Any]:
+    """The properties that the fields of a message make."""
     values: dict[str, Any] = {
         name: message.properties[name]
         for name, letter in PROPERTIES
@@ -239,11 +256,7 @@ def _head_of_fields(message: Message) -> SentHead:
         values["message_id"] = message.id
     if message.timestamp is not None and message.timestamp >= 0:
         values["timestamp"] = message.timestamp // _MICROSECONDS
-    values = {name: value for name, value in values.items() if not _is_too_long(value)}
-    raw = encode_properties(values)
-    return _take_apart(
-        short_text("") + short_text(message.topic), Properties(raw, decode_properties(raw))
-    )
+    return {name: value for name, value in values.items() if not _is_too_long(value)}
 
 
 def _is_too_long(value: object) -> bool:

@@ -64,7 +64,7 @@ def run(
         typer.Option("--restart", help="Start it again when it fails, after a pause that grows."),
     ] = False,
 ) -> None:
-    """Run a pipeline on Spark: every message arrives at its places exactly once.
+    """Run a pipeline on Spark: every message arrives at its places exactly once, at an exchange of a broker at least once.
 
     Ctrl-C or SIGTERM stops it; the next run continues at the same position. --json prints an object per batch.
 

@@ -108,7 +108,7 @@ def replay(
     to: Annotated[
         str,
         typer.Option(
-            help="stream:PATH, queue:sqlite:///FILE#NAME, queue:postgresql://…#NAME or parquet:PATH."
+            help="stream:PATH, queue:sqlite:///FILE#NAME, queue:postgresql://…#NAME, parquet:PATH or amqp://HOST/VHOST#EXCHANGE."
         ),
     ],
     filter: FilterOption = "",
@@ -129,7 +129,7 @@ def replay(
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish the messages that a filter selects to a stream, a queue or Parquet files, each exactly once.
+    """Publish the messages that a filter selects to a stream, a queue or Parquet files, each exactly once; or to an exchange, at least once.
 
     A run that was stopped continues under the same --id, and publishes no message twice.
 

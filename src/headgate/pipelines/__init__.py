@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from headgate.pipelines.layout import split_partitions as split_partitions
     from headgate.pipelines.places import NOWHERE as NOWHERE
     from headgate.pipelines.places import DirectoryPlace as DirectoryPlace
+    from headgate.pipelines.places import ExchangePlace as ExchangePlace
+    from headgate.pipelines.places import MessagePlace as MessagePlace
     from headgate.pipelines.places import QueuePlace as QueuePlace
     from headgate.pipelines.places import SparkPlace as SparkPlace
     from headgate.pipelines.places import canonical_location as canonical_location
@@ -76,6 +78,8 @@ else:
             "layout": ["TableLayout", "parse_layout", "split_partitions"],
             "places": [
                 "DirectoryPlace",
+                "ExchangePlace",
+                "MessagePlace",
                 "NOWHERE",
                 "QueuePlace",
                 "SparkPlace",

@@ -4,6 +4,7 @@ stream:data/orders                       a Headgate stream
 queue:sqlite:///orders.db#eu-high        a queue in a database; the sink's own queue unless #name says another
 queue:postgresql://user@host/db#eu-high  a database on a server; ?schema=… where it is not `headgate`
 parquet:out/orders                       Parquet files
+amqp://user:password@host/vhost#orders   an exchange of a running broker, Headgate or RabbitMQ; amqps:// with TLS
 none:                                    counted, and not kept: only in a pipeline file
 spark:delta:path:/data/orders            what Spark writes: only inside, made of format = "delta" and path in a pipeline file
 """
@@ -27,13 +28,15 @@ from headgate.queues import (
     tables_key,
 )
 
-PlaceKind: TypeAlias = OneOf["stream", "queue", "parquet", "none", "spark"]
+PlaceKind: TypeAlias = OneOf["stream", "queue", "parquet", "amqp", "none", "spark"]
 
 NOWHERE: Final = "none:"
 _KINDS: Final[dict[str, PlaceKind]] = {
     "stream": "stream",
     "queue": "queue",
     "parquet": "parquet",
+    "amqp": "amqp",
+    "amqps": "amqp",
     "none": "none",
     "spark": "spark",
 }
@@ -41,8 +44,9 @@ _EXAMPLES: Final[dict[PlaceKind, str]] = {
     "stream": "stream:data/orders",
     "queue": "queue:sqlite:///orders.db",
     "parquet": "parquet:data/orders",
+    "amqp": "amqp://host/vhost#exchange",
 }
-_PLACE_HINT: Final = "write stream:PATH, queue:sqlite:///PATH, queue:postgresql://… or parquet:PATH"
+_PLACE_HINT: Final = "write stream:PATH, queue:sqlite:///PATH, queue:postgresql://…, parquet:PATH or amqp://HOST/#EXCHANGE"
 _QUEUE_HINT: Final = "write queue:sqlite:///PATH#name or queue:postgresql://host/database#name"
 _URL_CODES: Final = {ord(c): quote(c) for c in "%#?"}  # these end a path in a URL, or begin a code
 
@@ -74,6 +78,20 @@ class QueuePlace:
 
 
 @dataclass(frozen=True, slots=True)
+class ExchangePlace:
+    """An exchange, and the URL of its broker."""
+
+    url: str
+    exchange: str
+
+    @property
+    def shown(self) -> str:
+        """The text to show to people: without user and password."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}#{self.exchange}"
+
+
+@dataclass(frozen=True, slots=True)
 class SparkPlace:
     """What a format of Spark writes to: a path, a table, or what its options name, for the messages of one queue."""
 
@@ -100,7 +118,10 @@ def is_queue(text: str) -> bool:
     return place_kind(text) == "queue"
 
 
-def parse_place(text: str, queue: str = "") -> DirectoryPlace | QueuePlace | SparkPlace:
+MessagePlace: TypeAlias = DirectoryPlace | QueuePlace | ExchangePlace | SparkPlace
+
+
+def parse_place(text: str, queue: str = "") -> MessagePlace:
     """Parse a place that keeps messages; `queue` is the queue's name where the text gives none."""
     kind, rest = _split_place(text)
     if kind == "spark":
@@ -115,6 +136,8 @@ def parse_place(text: str, queue: str = "") -> DirectoryPlace | QueuePlace | Spa
         raise SparkOptionsError(f"{text!r} keeps no messages; {_PLACE_HINT}")
     if kind == "queue":
         return queue_place(text, queue)
+    if kind == "amqp":
+        return exchange_place(text)
     path = local_path(rest)
     if path is None:
         raise SparkOptionsError(f"{text!r} is not in a file system mounted here; {_PLACE_HINT}")
@@ -126,6 +149,9 @@ def absolute_place(text: str, queue: str, base: Path) -> str:
     kind, rest = _split_place(text, hint=f"{_PLACE_HINT}, or none:")
     if kind == "none":
         return text
+    if kind == "amqp":
+        place = exchange_place(text)
+        return f"{place.url}#{place.exchange}"
     if kind == "spark":
         raise SparkOptionsError(f'{text!r}: write format = "delta" and path = "…" instead of to')
     return f"{kind}:{_absolute_queue(rest, queue, base) if kind == 'queue' else absolute_path(rest, base)}"
@@ -158,6 +184,22 @@ def queue_place(text: str, queue: str = "") -> QueuePlace:
     except (OSError, ValueError) as problem:  # a NUL, half an address in brackets
         raise SparkOptionsError(f"{hide_password(text)!r} is no database: {problem}") from None
     return place
+
+
+def exchange_place(text: str) -> ExchangePlace:
+    """Parse `amqp://…#exchange`."""
+    url, _, exchange = text.partition("#")
+    try:
+        parts = urlsplit(url)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or not exchange:
+        what = "names no exchange" if known else "is no address of a broker"
+        raise SparkOptionsError(
+            f"{hide_password(text)!r} {what}; write amqp://user:password@host:port/vhost#exchange"
+        )
+    return ExchangePlace(url, unquote(exchange))
 
 
 def _absolute_queue(rest: str, queue: str, base: Path) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import QueueOptionsError, SparkOptionsError
-from headgate.pipelines.places import queue_place
+from headgate.pipelines.places import ExchangePlace, absolute_place, parse_place, queue_place
 from headgate.queues import hide_password, tables_key
 from headgate.queues.database_url import sqlite_path
 
@@ -100,3 +100,22 @@ def test_a_link_to_a_file_leads_to_the_same_tables(tmp_path: Path) -> None:
 def test_a_schema_that_cannot_be_is_refused() -> None:
     with pytest.raises(QueueOptionsError, match="cannot be used"):
         tables_key('postgresql://host/db?schema="; DROP')
+
+
+def test_an_exchange_is_a_place() -> None:
+    place = parse_place("amqps://me:secret@host:5671/orders#paid%20ones")
+    assert place == ExchangePlace("amqps://me:secret@host:5671/orders", "paid ones")
+    assert isinstance(place, ExchangePlace)
+    assert place.shown == "amqps://host:5671/orders#paid ones"
+    assert absolute_place("amqp://host/#x", "q", Path("/tmp")) == "amqp://host/#x"
+
+
+@pytest.mark.parametrize(
+    "text", ["amqp://host/", "amqp://host/#", "amqp:///#x", "amqp://me:secret@h:x/#x"]
+)
+def test_an_address_without_a_broker_or_an_exchange_is_refused(text: str) -> None:
+    with pytest.raises(
+        SparkOptionsError, match=r"write amqp://user:password@host:port/vhost#exchange"
+    ) as refused:
+        parse_place(text)
+    assert "secret" not in str(refused.value)

@@ -13,11 +13,11 @@ from headgate.files import replace_file
 from headgate.pipelines import (
     DirectoryPlace,
     FormatSource,
+    MessagePlace,
     Pipeline,
     QueuePlace,
     QueueSource,
     Source,
-    SparkPlace,
     StreamSource,
     check_format,
     is_same_location,
@@ -89,7 +89,7 @@ def _target_streams(pipeline: Pipeline) -> Iterator[str]:
             yield place.path
 
 
-def _parse_places(pipeline: Pipeline) -> Iterator[DirectoryPlace | QueuePlace | SparkPlace]:
+def _parse_places(pipeline: Pipeline) -> Iterator[MessagePlace]:
     """The places that can be parsed; the others are reported by `_check_places`."""
     for place in pipeline.places():
         with suppress(HeadgateError):

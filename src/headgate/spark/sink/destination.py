@@ -11,7 +11,15 @@ from typing import Final, Protocol
 from uuid import uuid4
 
 from headgate.errors import SparkOptionsError
-from headgate.pipelines import QueuePlace, SparkPlace, TableLayout, local_path, parse_place
+from headgate.pipelines import (
+    DirectoryPlace,
+    ExchangePlace,
+    QueuePlace,
+    SparkPlace,
+    TableLayout,
+    local_path,
+    parse_place,
+)
 from headgate.spark.sink.staging import StagedPart
 
 _NAME_DIGITS: Final = 20
@@ -104,10 +112,14 @@ def destination_of(
         from headgate.spark.sink.spark_format import SparkDestination
 
         return SparkDestination(place, owner, layout or TableLayout())
-    if layout and (isinstance(place, QueuePlace) or place.kind != "parquet"):
+    if layout and (not isinstance(place, DirectoryPlace) or place.kind != "parquet"):
         raise SparkOptionsError(
             f"schema, partition_by and compact_after are for parquet:…, not {to}"
         )
+    if isinstance(place, ExchangePlace):
+        from headgate.spark.sink.exchange import ExchangeDestination
+
+        return ExchangeDestination(place.url, place.exchange, owner)
     if isinstance(place, QueuePlace):
         from headgate.spark.sink.queue import QueueDestination
 

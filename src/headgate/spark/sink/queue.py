@@ -86,7 +86,7 @@ class QueueDestination:
         from headgate.queues.sql import publish_once
 
         def publications() -> Iterator[list[Publication]]:
-            for batch in _read_batches(staged):
+            for batch in read_batches(staged):
                 for start in range(0, batch.num_rows, MESSAGES_PER_STATEMENT):
                     yield list(
                         map(
@@ -122,7 +122,8 @@ def _declare(url: str, queue: str) -> None:
         database.queue(queue)
 
 
-def _read_batches(staged: Sequence[StagedPart]) -> Iterator[pa.RecordBatch]:
+def read_batches(staged: Sequence[StagedPart]) -> Iterator[pa.RecordBatch]:
+    """The rows of staged files, in their order."""
     for each in staged:
         try:
             yield from read_staged(Path(each.file), each.nbytes, each.crc)
