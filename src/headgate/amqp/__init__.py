@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from headgate.amqp.content import make_message as make_message
     from headgate.amqp.deliveries import sent_content as sent_content
     from headgate.amqp.server import AmqpServer as AmqpServer
-    from headgate.amqp.server import is_loopback as is_loopback
     from headgate.amqp.streamed import encode_for_publish as encode_for_publish
 else:
     __getattr__, __dir__ = front_door(
@@ -23,7 +22,7 @@ else:
             "codec": ["AmqpCodec"],
             "content": ["Content", "make_message"],
             "deliveries": ["sent_content"],
-            "server": ["AmqpServer", "is_loopback"],
+            "server": ["AmqpServer"],
             "streamed": ["encode_for_publish"],
         },
     )

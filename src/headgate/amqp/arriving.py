@@ -7,11 +7,20 @@ from typing import Final, NamedTuple
 
 from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
 from headgate.amqp.methods import FRAME_BODY, FRAME_HEADER
-from headgate.amqp.properties import read_properties
+from headgate.amqp.permissions import Permissions
+from headgate.amqp.properties import expiration_problem, read_properties
 from headgate.amqp.replies import ConnectionFailed, octets
 from headgate.amqp.tables import Malformed
-from headgate.broker import NotImplementedHere, PreconditionFailed, Route, VirtualHost
+from headgate.broker import (
+    Login,
+    NotImplementedHere,
+    PreconditionFailed,
+    Route,
+    VirtualHost,
+    type_name,
+)
 
+IMPERSONATOR: Final = "impersonator"  # the tag of users that may publish in the name of others
 MAX_BODY: Final = 128 << 20
 PUBLISH_IDS: Final = (60, 40)  # class and method of basic.publish
 _SIZE: Final = struct.Struct(">Q")
@@ -26,8 +35,8 @@ class Publish(NamedTuple):
     mandatory: bool
 
 
-def resolve_publish(route: bytes, vhost: VirtualHost) -> Publish:
-    """Where a publish goes whose exchange, routing key and flags are these bytes."""
+def resolve_publish(route: bytes, vhost: VirtualHost, permissions: Permissions) -> Publish:
+    """Where a publish goes whose exchange, routing key and flags are these bytes, if the user may publish there."""
     try:
         size = 1 + route[0]
         exchange = route[1:size].decode()
@@ -38,7 +47,10 @@ def resolve_publish(route: bytes, vhost: VirtualHost) -> Publish:
         raise Malformed(str(problem)) from problem
     if bits & 2:
         raise NotImplementedHere("immediate=true")
-    return Publish(vhost.find_route(exchange, routing_key), route[:key_end], bool(bits & 1))
+    permissions.check("write", "exchange", exchange)
+    found = vhost.find_route(exchange, routing_key)
+    permissions.check_topics("write", exchange, (routing_key,))
+    return Publish(found, route[:key_end], bool(bits & 1))
 
 
 class Arriving:
@@ -90,3 +102,19 @@ def _announced_size(raw: bytes) -> int:
         )
     size: int = _SIZE.unpack_from(raw, 11)[0]
     return size
+
+
+def check_content(content: Content, login: Login) -> None:
+    """Refuse properties that cannot be used by this user."""
+    if content.properties.expiration is not None and content.expiration is None:
+        raise PreconditionFailed(expiration_problem(content.properties.expiration))
+    claimed = content.properties.values.get("user_id")
+    if claimed not in (None, login.name) and IMPERSONATOR not in login.tags:
+        raise PreconditionFailed(
+            f"user_id property set to '{claimed}' but authenticated user was '{login.name}'"
+        )
+    for name in ("CC", "BCC"):
+        keys = content.headers.get(name, [])
+        if not isinstance(keys, list):
+            problem = f'{{unacceptable_type_in_header,"{name}",{type_name(keys)}}}'
+            raise PreconditionFailed(f"invalid message: {problem}")

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from headgate.amqp.arriving import Arriving, Publish
+from headgate.amqp.arriving import Arriving, Publish, check_content
 from headgate.amqp.confirms import AwaitedCommit
 from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
 from headgate.amqp.content import Content
 from headgate.amqp.deliveries import Unacked, sent_content
-from headgate.amqp.properties import REPLY_TO, expiration_problem
+from headgate.amqp.properties import REPLY_TO
 from headgate.broker import (
     BrokerQueue,
     ChannelTraffic,
@@ -22,7 +22,8 @@ from headgate.broker import (
     NotImplementedHere,
     PreconditionFailed,
     QueueEntry,
-    type_name,
+    Route,
+    carbon_keys,
 )
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Channel:
         self.commits: deque[AwaitedCommit] = deque()
         self.transaction: list[Callable[[], None]] | None = None
         self.traffic = ChannelTraffic()
+        self._permissions = connection.permissions
         self._last_queue = ""
         self._replies: ReplyConsumer | None = None
 
@@ -75,7 +77,7 @@ class Channel:
     def published_message(self, publish: Publish, content: Content) -> None:
         """A whole message has arrived."""
         if self.transaction is not None:
-            self._check(content)
+            check_content(content, self.connection.login)
             self.transaction.append(lambda: self._accept(publish, content))
             return
         self._accept(publish, content)
@@ -84,15 +86,14 @@ class Channel:
         route = publish.route
         queues: Sequence[BrokerQueue] | None = route.queues
         route.traffic.count += 1
-        if content.properties.is_special:
-            self._check(content)
-            queues, content = self._apply_special(publish, content)
-        elif queues is None:
-            queues = self.vhost.queues_for(content, route.exchange, (route.routing_key,))
-            route.traffic.routed += len(queues)
-        accepted = (
-            self.vhost.deliver(content, queues) if queues else self._unroutable(publish, content)
-        )
+        if queues is None or content.properties.is_special:
+            queues, content = self._find_queues(route, content)
+        if queues:
+            accepted = self.vhost.deliver(content, queues)
+        elif queues is not None:
+            accepted = self._unroutable(publish, content)
+        else:  # it is held back, and that is to be stored
+            queues, accepted, self.waits_for_store = (), True, True
         if content.persistent and not self.waits_for_store:
             self.waits_for_store = any(queue.durable for queue in queues)
         self.published += 1
@@ -118,60 +119,33 @@ class Channel:
             route.traffic.dropped += 1
         return True
 
-    def _check(self, content: Content) -> None:
-        """Refuse properties that cannot be used."""
-        if content.properties.expiration is not None and content.expiration is None:
-            raise PreconditionFailed(expiration_problem(content.properties.expiration))
-        values = content.properties.values
-        user = values.get("user_id")
-        if user is not None and user != self.connection.user:
-            raise PreconditionFailed(
-                f"user_id property set to '{user}' but authenticated user was '{self.connection.user}'"
-            )
-        for name in ("CC", "BCC"):
-            keys = content.headers.get(name, [])
-            if not isinstance(keys, list):
-                problem = f'{{unacceptable_type_in_header,"{name}",{type_name(keys)}}}'
-                raise PreconditionFailed(f"invalid message: {problem}")
-
-    def _apply_special(
-        self, publish: Publish, content: Content
-    ) -> tuple[Sequence[BrokerQueue], Content]:
-        """Send copies to CC and BCC, and say where replies go."""
-        route, headers = publish.route, content.headers
-        carbon = [
-            key for name in ("CC", "BCC") for key in headers.get(name, []) if isinstance(key, str)
-        ]
-        queues = route.queues
+    def _find_queues(
+        self, route: Route, content: Content
+    ) -> tuple[Sequence[BrokerQueue] | None, Content]:
+        """The queues of a message whose properties decide, and how they get it; None if it is held back."""
+        headers = content.headers
+        if content.properties.is_special:
+            check_content(content, self.connection.login)
+            content = self._address_replies(content)
+        if route.is_delayed and self.vhost.hold_back(content):
+            return None, content
+        carbon, queues = carbon_keys(headers), route.queues
         if carbon or queues is None:
             keys = (route.routing_key, *carbon)
+            self._permissions.check_topics("write", route.exchange, carbon)
             queues = self.vhost.queues_for(content, route.exchange, keys)
+            route.traffic.routed += 0 if route.queues else len(queues)
         if "BCC" in headers:
-            content = content.without_header("BCC")
-        if content.properties.values.get("reply_to") == REPLY_TO:
-            if self._replies is None:
-                raise PreconditionFailed("fast reply consumer does not exist")
-            content = content.with_property("reply_to", self._replies.name)
+            content = content.with_headers({}, removed=("BCC",))
         return queues, content
 
-    def make_confirms(self, up_to: int) -> bytes:
-        """The acks and nacks of publishes that were not confirmed yet, up to one of them."""
-        parts: list[bytes] = []
-        for number in [number for number in self.refused if number <= up_to]:
-            self._ack_up_to(number - 1, parts)
-            parts.append(self.connection.frame(self.number, "basic.nack", number, False, False))
-            self.confirmed = number
-        self.refused = [number for number in self.refused if number > up_to]
-        self._ack_up_to(up_to, parts)
-        return b"".join(parts)
-
-    def _ack_up_to(self, number: int, parts: list[bytes]) -> None:
-        if number > self.confirmed:
-            several = number - self.confirmed > 1
-            self.traffic.confirm += number - self.confirmed
-            self.vhost.confirms += number - self.confirmed
-            parts.append(self.connection.frame(self.number, "basic.ack", number, several))
-            self.confirmed = number
+    def _address_replies(self, content: Content) -> Content:
+        """Say where direct replies go."""
+        if content.properties.values.get("reply_to") != REPLY_TO:
+            return content
+        if self._replies is None:
+            raise PreconditionFailed("fast reply consumer does not exist")
+        return content.with_reply_to(self._replies.name)
 
     # ---- channel, confirm, tx
 
@@ -230,6 +204,9 @@ class Channel:
         if passive:
             self.vhost.find_exchange(name)
         else:
+            self._permissions.check_declaration(
+                "exchange", name, arguments.get("alternate-exchange")
+            )
             self.vhost.declare_exchange(
                 name,
                 type,
@@ -241,6 +218,7 @@ class Channel:
         self._done(nowait, "exchange.declare-ok")
 
     def on_exchange_delete(self, _: int, name: str, if_unused: bool, nowait: bool) -> None:
+        self._permissions.check_deletion("exchange", name)
         self.vhost.delete_exchange(name, if_unused=if_unused)
         self._done(nowait, "exchange.delete-ok")
 
@@ -253,6 +231,7 @@ class Channel:
         nowait: bool,
         arguments: dict[str, Any],
     ) -> None:
+        self._permissions.check_binding("exchange", destination, source, key)
         self.vhost.bind(source, destination, key, arguments, to_exchange=True)
         self._done(nowait, "exchange.bind-ok")
 
@@ -265,6 +244,7 @@ class Channel:
         nowait: bool,
         arguments: dict[str, Any],
     ) -> None:
+        self._permissions.check_binding("exchange", destination, source, key)
         self.vhost.unbind(source, destination, key, arguments, to_exchange=True)
         self._done(nowait, "exchange.unbind-ok")
 
@@ -283,6 +263,9 @@ class Channel:
             queue = self._queue(name)
             queue.used()
         else:
+            self._permissions.check_declaration(
+                "queue", name, arguments.get("x-dead-letter-exchange")
+            )
             queue = self.vhost.declare_queue(
                 name,
                 durable=durable,
@@ -298,10 +281,11 @@ class Channel:
         self, _: int, name: str, exchange: str, key: str, nowait: bool, arguments: dict[str, Any]
     ) -> None:
         queue_name = self._queue_name(name)
-        if queue_name in self.vhost.queues:
-            self._queue(queue_name)  # which may be another connection's
         if not name and not key:
             key = queue_name
+        self._permissions.check_binding("queue", queue_name, exchange, key)
+        if queue_name in self.vhost.queues:
+            self._queue(queue_name)  # which may be another connection's
         self.vhost.bind(exchange, queue_name, key, arguments)
         self._done(nowait, "queue.bind-ok")
 
@@ -309,12 +293,14 @@ class Channel:
         self, _: int, name: str, exchange: str, key: str, arguments: dict[str, Any]
     ) -> None:
         name = self._queue_name(name)
+        self._permissions.check_binding("queue", name, exchange, key)
         if name in self.vhost.queues:
             self._queue(name)
         self.vhost.unbind(exchange, name, key, arguments)
         self.send("queue.unbind-ok")
 
     def on_queue_purge(self, _: int, name: str, nowait: bool) -> None:
+        self._permissions.check("read", "queue", self._queue_name(name))
         count = self._queue(name).purge()
         self._done(nowait, "queue.purge-ok", count)
 
@@ -322,6 +308,7 @@ class Channel:
         self, _: int, name: str, if_unused: bool, if_empty: bool, nowait: bool
     ) -> None:
         count = 0
+        self._permissions.check_deletion("queue", self._queue_name(name))
         if self._queue_name(name) in self.vhost.queues:
             queue = self._queue(name)
             count = self.vhost.delete_queue(queue, if_unused=if_unused, if_empty=if_empty)
@@ -350,6 +337,7 @@ class Channel:
         if name == REPLY_TO:
             self._consume_replies(tag, no_ack)
         else:
+            self._permissions.check("read", "queue", self._queue_name(name))
             queue = self._queue(name)
             consumer = ChannelConsumer(
                 self, tag, queue, no_ack=no_ack, exclusive=exclusive, arguments=arguments
@@ -376,6 +364,7 @@ class Channel:
             self._replies = None
 
     def on_basic_get(self, _: int, name: str, no_ack: bool) -> None:
+        self._permissions.check("read", "queue", self._queue_name(name))
         queue = self._queue(name)
         entry = queue.get()
         if entry is None:

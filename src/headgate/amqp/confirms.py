@@ -1,12 +1,15 @@
-"""Confirms that wait until what they confirm is durable."""
+"""Confirms: at the end of a turn, or when what they confirm is durable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
+
+from headgate.amqp.methods import method_frame
 
 if TYPE_CHECKING:
     from headgate.amqp.channel import Channel
+    from headgate.amqp.connection import Connection
 
 
 class AwaitedCommit:
@@ -16,6 +19,16 @@ class AwaitedCommit:
 
     def __init__(self, up_to: int) -> None:
         self.up_to, self.is_done = up_to, False
+
+
+def confirm_published(connection: Connection, channels: Iterable[Channel]) -> None:
+    """Confirm what channels published in this turn; what is to be stored waits for the commit."""
+    for channel in channels:
+        if channel.waits_for_store or connection.broker.published_streams:
+            channel.waits_for_store = False
+            connection.after_commit(await_commit(channel))
+        elif not channel.commits:
+            connection.out.append(make_confirms(channel, channel.published))
 
 
 def await_commit(channel: Channel) -> Callable[[], None]:
@@ -33,6 +46,27 @@ def await_commit(channel: Channel) -> Callable[[], None]:
             return
         # Publishes that needed no store waited for those that do.
         is_last = not channel.commits and not channel.waits_for_store
-        channel.connection.write(channel.make_confirms(channel.published if is_last else up_to))
+        channel.connection.write(make_confirms(channel, channel.published if is_last else up_to))
 
     return confirm
+
+
+def make_confirms(channel: Channel, up_to: int) -> bytes:
+    """The acks and nacks of publishes that were not confirmed yet, up to one of them."""
+    parts: list[bytes] = []
+    for number in [number for number in channel.refused if number <= up_to]:
+        _ack_up_to(channel, number - 1, parts)
+        parts.append(method_frame(channel.number, "basic.nack", number, False, False))
+        channel.confirmed = number
+    channel.refused = [number for number in channel.refused if number > up_to]
+    _ack_up_to(channel, up_to, parts)
+    return b"".join(parts)
+
+
+def _ack_up_to(channel: Channel, number: int, parts: list[bytes]) -> None:
+    if number > channel.confirmed:
+        count = number - channel.confirmed
+        channel.traffic.confirm += count
+        channel.vhost.confirms += count
+        parts.append(method_frame(channel.number, "basic.ack", number, count > 1))
+        channel.confirmed = number

@@ -14,9 +14,9 @@ from typing import Any, Final, cast
 
 from headgate.amqp.arriving import PUBLISH_IDS, Arriving, Publish, resolve_publish
 from headgate.amqp.channel import Channel
-from headgate.amqp.confirms import await_commit
+from headgate.amqp.confirms import confirm_published
 from headgate.amqp.content import OVERHEAD, PROPERTIES_AT, Content
-from headgate.amqp.handshake import AmqpListener, Handshake
+from headgate.amqp.handshake import FRAME_MIN, AmqpListener, Handshake
 from headgate.amqp.methods import (
     BY_KEY,
     CLASSES,
@@ -30,14 +30,11 @@ from headgate.amqp.methods import (
     decode_arguments,
     method_frame,
 )
+from headgate.amqp.permissions import Permissions
 from headgate.amqp.properties import read_properties
-from headgate.amqp.replies import CODES, ConnectionFailed, bad_frame, octets, reply_text
+from headgate.amqp.replies import ConnectionFailed, bad_frame, octets, reply_code, reply_text
 from headgate.amqp.tables import Malformed
-from headgate.broker import (
-    ConnectionRefusal,
-    Refusal,
-    VirtualHost,
-)
+from headgate.broker import ConnectionRefusal, Login, Refusal, VirtualHost
 
 log: Final = logging.getLogger(__name__)
 
@@ -60,14 +57,16 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: AmqpListener) -> None:
         self.listener = listener
         self.broker = listener.broker
-        self.vhost: VirtualHost = self.broker.vhosts["/"]
-        self.user = ""
-        self.frame_max = 131_072
+        self.vhost: VirtualHost  # when it is open, and what its user may do there
+        self.permissions: Permissions
+        self.login = Login("")
+        self.is_waiting = False  # for a login: what was received stays where it is
+        self.frame_max = FRAME_MIN  # until that is negotiated, behind the login
         self.channel_max = 2_047
         self.out: list[bytes] = []
         self.is_writable = True
         self.channels: dict[int, Channel] = {}
-        self.handshake: Handshake | None = Handshake(self)
+        self.handshake = Handshake(self)
         self.client_properties: Mapping[str, Any] = {}
         self.received_bytes = self.sent_bytes = 0
         self._rest = b""
@@ -88,9 +87,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, problem: Exception | None) -> None:
         self._is_gone = True
         self.listener.connections.discard(self)
-        if self.handshake is not None:
-            self.handshake.end()
-            self.broker.connections.pop(self.handshake.name, None)
+        self.broker.connections.pop(self.handshake.name, None)
         self._let_go()
         self.broker.flush()
 
@@ -104,9 +101,6 @@ class Connection(asyncio.BufferedProtocol):
         self.broker.flush()
 
     # ---- writing
-
-    def frame(self, channel: int, name: str, *values: Any) -> bytes:
-        return method_frame(channel, name, *values)
 
     def send(self, channel: int, name: str, *values: Any) -> None:
         self.write(method_frame(channel, name, *values))
@@ -126,7 +120,8 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Write what this turn produced; confirms of what is stored wait for the commit."""
         if self._unconfirmed:
-            self._confirm()
+            confirm_published(self, self._unconfirmed)
+            self._unconfirmed.clear()
         if self.out:
             data = b"".join(self.out)
             self.out.clear()
@@ -138,15 +133,6 @@ class Connection(asyncio.BufferedProtocol):
         """Have the publishes of a channel confirmed at the end of this turn, or when they are stored."""
         self._unconfirmed.add(channel)
         self.broker.writing.add(self)
-
-    def _confirm(self) -> None:
-        for channel in self._unconfirmed:
-            if channel.waits_for_store or self.broker.published_streams:
-                channel.waits_for_store = False
-                self.after_commit(await_commit(channel))
-            elif not channel.commits:
-                self.out.append(channel.make_confirms(channel.published))
-        self._unconfirmed.clear()
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call a function when everything that was done so far is durable."""
@@ -167,26 +153,33 @@ class Connection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        if not self.transport.is_closing():
+        if not self.transport.is_closing() and not self.is_waiting:
             self.transport.resume_reading()
+
+    def wait(self) -> None:
+        """Handle nothing more that the peer sends, until `go_on`."""
+        self.is_waiting = True
+        self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Handle what the peer sent meanwhile, and read on."""
+        self.is_waiting = False
+        self._read_on()
+        self._receive(b"")
 
     def _receive(self, data: bytes) -> None:
         if self._rest:
             data = self._rest + data
         try:
-            if self.handshake is not None:
-                self.handshake.heard()
+            self.handshake.heard()
+            if self.handshake.is_first:
+                data = self.handshake.greet(data)
                 if self.handshake.is_first:
-                    data = self.handshake.greet(data)
-                    if self.handshake.is_first:
-                        self._rest = data
-                        return
+                    self._rest = data
+                    return
             self._rest = self._parse(data)
-        except (ConnectionFailed, Malformed, ConnectionRefusal) as problem:
-            self.fail(problem)
         except Exception as problem:
-            log.exception("a connection is closed by an error of the broker")
-            self.fail(ConnectionFailed(541, type(problem).__name__))
+            self.fail(problem)
         self.broker.flush()
 
     def _parse(self, data: bytes) -> bytes:
@@ -225,8 +218,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._ack(channel, data, position)
                 else:
                     self._method(number, channel, key, data[position + 11 : behind - 1])
-                    if self._is_closing:
-                        channels = self.channels
+                    if self.is_waiting:
+                        return data[behind:]
             elif kind in (FRAME_HEADER, FRAME_BODY):
                 self._content(kind, number, data[position:behind])
             elif kind == FRAME_HEARTBEAT and number == 0 and size == 0:
@@ -297,11 +290,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _find_publish(self, route: bytes) -> Publish:
         """Resolve exchange, routing key and flags; later publishes with equal bytes find the result."""
-        publish = resolve_publish(route, self.vhost)
+        publish = resolve_publish(route, self.vhost, self.permissions)
         if len(self._routes) > MAX_ROUTES:
             self._routes.clear()
         self._routes[route] = publish
         return publish
+
+    def forget_routes(self) -> None:
+        """Have it found anew what may be published where."""
+        self._routes_of = -1
 
     def _ack(self, channel: Channel, data: bytes, position: int) -> None:
         tag, multiple = _TAG.unpack_from(data, position + 11)
@@ -361,8 +358,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise ConnectionFailed(503, "unimplemented method")
             self._connection_method(method.name, arguments)
             return
-        if self.handshake is not None and not self.handshake.is_open:
-            raise ConnectionFailed(503, f"{method.name} before the connection is open")
+        self._require_open(method.name)
         if number == 0:
             raise ConnectionFailed(504, "unexpected method in connection state running")
         if method.name == "channel.open":
@@ -378,6 +374,10 @@ class Connection(asyncio.BufferedProtocol):
             )
         else:
             self._channel_method(channel, method.name, arguments, cast(tuple[int, int], ids))
+
+    def _require_open(self, name: str) -> None:
+        if not self.handshake.is_open:
+            raise ConnectionFailed(503, f"{name} before the connection is open")
 
     def _channel_method(
         self, channel: Channel, name: str, arguments: list[Any], ids: tuple[int, int]
@@ -402,11 +402,10 @@ class Connection(asyncio.BufferedProtocol):
             case "connection.close-ok":
                 self.transport.close()
             case "connection.update-secret":
-                self.send(0, "connection.update-secret-ok")
-            case _ if self.handshake is not None:
-                self.handshake.method(name, arguments)
+                self._require_open("connection.update-secret")
+                self.handshake.update_secret(arguments[0])
             case _:
-                raise ConnectionFailed(503, f"{name} in an open connection")
+                self.handshake.method(name, arguments)
 
     def _open_channel(self, number: int, channel: Channel | None) -> None:
         if channel is not None and not channel.is_closing:
@@ -416,6 +415,7 @@ class Connection(asyncio.BufferedProtocol):
                 530,
                 f"number of channels opened on a connection has reached the limit of {self.channel_max}",
             )
+        self.broker.sessions.open_channel(self.login)
         self.channels[number] = Channel(self, number)
         self.send(number, "channel.open-ok", b"")
 
@@ -430,7 +430,8 @@ class Connection(asyncio.BufferedProtocol):
         """A channel is closed on both sides; what it published and was not confirmed is not confirmed any more."""
         channel.is_closing = True
         self._unconfirmed.discard(channel)
-        self.channels.pop(channel.number, None)
+        if self.channels.pop(channel.number, None) is not None:
+            self.broker.sessions.close_channels(self.login, 1)
 
     # ---- closing
 
@@ -443,27 +444,27 @@ class Connection(asyncio.BufferedProtocol):
         self._unconfirmed.discard(channel)
         channel.arriving = None
         channel.close()
-        code = CODES[next(kind for kind in type(refusal).__mro__ if kind in CODES)]
+        code = reply_code(refusal)
         self.send(channel.number, "channel.close", code, reply_text(code, refusal), *ids)
 
     def fail(self, problem: Exception) -> None:
         """Close the connection because of a mistake."""
-        if isinstance(problem, ConnectionFailed):
-            code = problem.code
-        elif isinstance(problem, Refusal):
-            code = CODES[next(kind for kind in type(problem).__mro__ if kind in CODES)]
-        else:
-            code = 502
+        code = reply_code(problem)
+        if code == 541:
+            log.error("a connection is closed by an error of the broker", exc_info=problem)
+            problem = ConnectionFailed(541, type(problem).__name__)
         ids = self._method_ids if code != 501 or "decode" in str(problem) else (0, 0)
         self._rest = b""
         self._let_go()
         self.send(0, "connection.close", code, reply_text(code, problem), *ids)
         self.flush()
         self._is_closing = True
+        self.is_waiting = False
+        self._read_on()
         self._close_later()
 
     def close(self, text: str) -> None:
-        """Close the connection because the broker stops."""
+        """Close the connection because the broker stops, or an operator wants it."""
         self._method_ids = (0, 0)
         self.fail(ConnectionFailed(320, text))
 
@@ -482,5 +483,9 @@ class Connection(asyncio.BufferedProtocol):
         """Close all channels, and delete what belonged to the connection alone."""
         for channel in self.channels.values():
             channel.close()
+        self.broker.sessions.close_channels(self.login, len(self.channels))
         self.channels.clear()
-        self.vhost.release(self)
+        if self.handshake.is_open:
+            self.vhost.release(self)
+        self.handshake.end()
+        self.broker.sessions.leave(self)

@@ -7,19 +7,21 @@ raw       the content header frame and the body frames
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from headgate.amqp.methods import FRAME, FRAME_BODY, FRAME_HEADER
 from headgate.amqp.properties import (
     PROPERTIES,
     Properties,
+    change_properties,
     content_header,
     encode_properties,
     expiration_problem,
+    raw_headers,
     read_properties,
 )
-from headgate.amqp.tables import Malformed, short_text
+from headgate.amqp.tables import Malformed, change_table, short_text
 from headgate.broker import BrokerMessage, PreconditionFailed
 from headgate.message import Message, project_headers
 from headgate.routing import Envelope
@@ -106,23 +108,24 @@ class Content(BrokerMessage):
         return len(route).to_bytes(2, "big") + route + self.properties.raw, self.body
 
     def republished(
-        self, exchange: str, routing_key: str, headers: Mapping[str, Any], keep_expiration: bool
+        self,
+        exchange: str,
+        routing_key: str,
+        changed: Mapping[str, Any],
+        removed: Collection[str] = (),
     ) -> Content:
-        values = {**self.properties.values, "headers": headers}
-        if not keep_expiration:
-            values.pop("expiration", None)
-        route = short_text(exchange) + short_text(routing_key)
-        return make_content(route, encode_properties(values), self.body)
+        table = change_table(raw_headers(self.properties.raw), changed, removed)
+        raw = change_properties(self.properties.raw, {"headers": table, "expiration": None})
+        return make_content(short_text(exchange) + short_text(routing_key), raw, self.body)
 
-    def with_headers(self, headers: Mapping[str, Any]) -> Content:
-        raw = encode_properties({**self.properties.values, "headers": headers})
+    def with_headers(self, changed: Mapping[str, Any], removed: Collection[str] = ()) -> Content:
+        table = change_table(raw_headers(self.properties.raw), changed, removed)
+        raw = change_properties(self.properties.raw, {"headers": table})
         return make_content(self.route, raw, self.body)
 
-    def without_header(self, name: str) -> Content:
-        return self.with_headers({k: v for k, v in self.headers.items() if k != name})
-
-    def with_property(self, name: str, value: Any) -> Content:
-        raw = encode_properties({**self.properties.values, name: value})
+    def with_reply_to(self, name: str) -> Content:
+        """The message with another property `reply_to`."""
+        raw = change_properties(self.properties.raw, {"reply_to": short_text(name)})
         return make_content(self.route, raw, self.body)
 
     def frames(self, channel: int, frame_max: int) -> bytes:

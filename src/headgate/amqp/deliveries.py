@@ -24,5 +24,5 @@ def sent_content(entry: QueueEntry, queue: BrokerQueue) -> Content:
     content = entry.message
     assert isinstance(content, Content)
     if entry.deliveries and queue.definition.type == "quorum":
-        return content.with_headers({**content.headers, "x-delivery-count": entry.deliveries})
+        return content.with_headers({"x-delivery-count": entry.deliveries})
     return content

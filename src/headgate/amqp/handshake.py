@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
+from headgate.amqp.login import CertificateName, Peer, log_in
 from headgate.amqp.methods import HEARTBEAT, PREAMBLE
+from headgate.amqp.permissions import Permissions
 from headgate.amqp.replies import ConnectionFailed
-from headgate.amqp.tables import decode_table
-from headgate.broker import Broker, OpenConnection
+from headgate.broker import Broker, Login, LoginRefused, NotAllowed, OpenConnection
 
 if TYPE_CHECKING:
     from headgate.amqp.connection import Connection
 
+log: Final = logging.getLogger(__name__)
+
 # Clients choose their behaviour by product and version.
 PRODUCT: Final = "RabbitMQ"
 VERSION: Final = "4.0.5"
-MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
 CHANNEL_MAX: Final = 2_047
 FRAME_MAX: Final = 131_072
 FRAME_MIN: Final = 4_096
@@ -39,17 +41,15 @@ CAPABILITIES: Final = {
     "direct_reply_to": True,
 }
 
-Authenticate = Callable[[str, str, str], bool]  # user, password, address of the peer
-
 
 @dataclass(eq=False)
 class AmqpListener:
     """What all connections share."""
 
     broker: Broker
-    authenticate: Authenticate
     product: str
     version: str
+    certificate_name: CertificateName = "distinguished_name"  # what mechanism EXTERNAL calls a user
     connections: set[Connection] = field(default_factory=set)
     # What is read of a connection at once, and handled before the next has its turn.
     buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
@@ -78,6 +78,8 @@ class Handshake:
         self._mechanism = ""
         self.name = ""  # of the connection, when it is open
         self._heard_at = time.monotonic()
+        self._task: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
             LOGIN_S, self._too_late
         )
@@ -94,8 +96,10 @@ class Handshake:
         self._heard_at = time.monotonic()
 
     def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        """Stop waiting for anything."""
+        for waiting in (self._timer, self._expiry, self._task):
+            if waiting is not None:
+                waiting.cancel()
 
     def greet(self, data: bytes) -> bytes:
         """Answer the first eight bytes; return those behind them."""
@@ -108,7 +112,7 @@ class Handshake:
             return data
         self._expected = "connection.start-ok"
         properties = connection.listener.server_properties
-        mechanisms = " ".join(MECHANISMS).encode()
+        mechanisms = " ".join(self._peer().mechanisms).encode()
         connection.send(0, "connection.start", 0, 9, properties, mechanisms, b"en_US")
         return data[len(PREAMBLE) :]
 
@@ -129,34 +133,85 @@ class Handshake:
     ) -> None:
         connection = self._connection
         connection.client_properties = properties
-        if mechanism == "PLAIN":
-            _, user, password = [*response.split(b"\0", 2), b"", b""][:3]
-        elif mechanism == "AMQPLAIN":
-            table = decode_table(len(response).to_bytes(4, "big") + response)[0]
-            user, password = (str(table.get(key, "")).encode() for key in ("LOGIN", "PASSWORD"))
-        else:
-            raise ConnectionFailed(
-                504, f"there is no mechanism '{mechanism}'; there are {', '.join(MECHANISMS)}"
-            )
-        peer = connection.transport.get_extra_info("peername")
-        address = peer[0] if isinstance(peer, tuple) else ""
-        names = user.decode(errors="replace"), password.decode(errors="replace")
-        if not connection.listener.authenticate(*names, address):
-            self._refuse_login(mechanism)
+        self._mechanism = mechanism
+        self._task = asyncio.create_task(self._log_in(response))
+        connection.wait()
+
+    async def _log_in(self, response: bytes) -> None:
+        """Find out who the client is, which may take a while, and let it go on."""
+        connection = self._connection
+        access, name_from = connection.broker.access, connection.listener.certificate_name
+        try:
+            login = await log_in(access, self._peer(), self._mechanism, response, name_from)
+        except LoginRefused as refusal:
+            log.warning("login refused", extra={"peer": self._peer().address, "why": str(refusal)})
+            self._refuse_login()
             return
-        connection.user, self._mechanism = names[0], mechanism
+        except Exception as problem:
+            connection.fail(problem)
+            return
+        self._take(login)
         self._expected = "connection.tune-ok"
         connection.send(0, "connection.tune", CHANNEL_MAX, FRAME_MAX, HEARTBEAT_S)
+        connection.go_on()
 
-    def _refuse_login(self, mechanism: str) -> None:
+    def _take(self, login: Login) -> None:
+        """Let the connection be that of a user, until the login expires."""
+        self._connection.login = login
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if login.expires is not None:
+            left = max(0.0, login.expires - time.time())
+            loop = asyncio.get_running_loop()
+            self._expiry = loop.call_later(left, self._connection.close, "credential expired")
+
+    def _peer(self) -> Peer:
+        transport = self._connection.transport
+        name = transport.get_extra_info("peername")
+        address = str(name[0]) if isinstance(name, tuple) else ""
+        return Peer(address, transport.get_extra_info("peercert") or None)
+
+    def _refuse_login(self) -> None:
         connection = self._connection
-        if connection.peer_can("authentication_failure_close"):
-            connection.forget_method()
-            raise ConnectionFailed(
+        if not connection.peer_can("authentication_failure_close"):
+            connection.transport.close()
+            return
+        connection.forget_method()
+        connection.fail(
+            ConnectionFailed(
                 403,
-                f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile.",
+                f"Login was refused using authentication mechanism {self._mechanism}. For details see the broker "
+                "logfile.",
             )
-        connection.transport.close()
+        )
+
+    def update_secret(self, secret: bytes) -> None:
+        """Take a new token in place of the one of the login; a password needs no renewal."""
+        if self._connection.login.grants is None:
+            self._connection.send(0, "connection.update-secret-ok")
+            return
+        self._task = asyncio.create_task(self._renew(secret.decode(errors="replace")))
+        self._connection.wait()
+
+    async def _renew(self, token: str) -> None:
+        connection = self._connection
+        name = connection.login.name
+        try:
+            login = await connection.broker.access.authenticate(name, token, self._peer().address)
+            if login.name != name or login.grants is None:
+                raise LoginRefused(f"a token of '{login.name}' for a connection of '{name}'")
+        except LoginRefused as refusal:
+            log.warning("new secret refused", extra={"user": name, "why": str(refusal)})
+            connection.fail(NotAllowed("New secret was refused by one of the backends"))
+            return
+        except Exception as problem:
+            connection.fail(problem)
+            return
+        self._take(login)
+        connection.permissions.renew(login)
+        connection.forget_routes()
+        connection.send(0, "connection.update-secret-ok")
+        connection.go_on()
 
     def _tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
         if frame_max and not FRAME_MIN <= frame_max <= FRAME_MAX:
@@ -173,12 +228,12 @@ class Handshake:
 
     def _open(self, name: str, *_: Any) -> None:
         connection = self._connection
-        vhost = connection.broker.vhosts.get(name)
-        if vhost is None:
-            raise ConnectionFailed(530, f"vhost {name} not found")
-        connection.vhost = vhost
+        connection.broker.sessions.admit(connection, connection.login, name)
+        connection.vhost = connection.broker.vhosts[name]
+        connection.permissions = Permissions(connection.login, connection.vhost)
         self._expected = "nothing"
-        self.end()
+        if self._timer is not None:
+            self._timer.cancel()
         self._register()
         connection.send(0, "connection.open-ok", "")
         if self._heartbeat:
@@ -191,7 +246,7 @@ class Handshake:
         peer_host, peer_port = _address(connection.transport.get_extra_info("peername"))
         opened = OpenConnection(
             client=connection,
-            user=connection.user,
+            user=connection.login.name,
             vhost=connection.vhost.name,
             host=host,
             port=port,

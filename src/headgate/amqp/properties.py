@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from headgate.amqp.tables import Malformed, decode_table, encode_table, short_text
@@ -29,10 +29,12 @@ PROPERTIES: Final = (
 PERSISTENT: Final = 2
 MAX_EXPIRATION_MS: Final = 4_294_967_295
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
+NO_HEADERS: Final = b"\0\0\0\0"
 CACHED: Final = 2_048  # how many different properties are remembered
 
 _HEADER: Final = struct.Struct(">HHQH")  # class, weight, size of the body, flags
 _U64: Final = struct.Struct(">Q")
+_SIZES: Final = {"o": 1, "Q": 8}
 _BASIC: Final = 60
 
 
@@ -92,29 +94,66 @@ def read_properties(raw: bytes) -> Properties:
 
 def decode_properties(raw: bytes) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    for name, letter, start, end in property_spans(raw):
+        match letter:
+            case "s":
+                found[name] = _decode_text(raw[start + 1 : end])
+            case "T":
+                found[name] = decode_table(raw, start)[0]
+            case "o":
+                found[name] = raw[start]
+            case _:
+                found[name] = _U64.unpack_from(raw, start)[0]
+    return found
+
+
+def property_spans(raw: bytes) -> Iterator[tuple[str, str, int, int]]:
+    """The properties that are there: name, letter of the type, where the value begins and ends."""
     try:
         flags, position = raw[0] << 8 | raw[1], 2
         for number, (name, letter) in enumerate(PROPERTIES):
-            if not flags >> (15 - number) & 1:
-                continue
-            match letter:
-                case "s":
+            if flags >> (15 - number) & 1:
+                end = position + _SIZES.get(letter, 0)
+                if letter == "s":
                     end = position + 1 + raw[position]
-                    found[name] = raw[position + 1 : end].decode()
-                    position = end
-                case "T":
-                    found[name], position = decode_table(raw, position)
-                case "o":
-                    found[name] = raw[position]
-                    position += 1
-                case _:
-                    found[name] = _U64.unpack_from(raw, position)[0]
-                    position += 8
-    except (IndexError, struct.error, UnicodeDecodeError) as problem:
+                elif letter == "T":
+                    end = position + 4 + int.from_bytes(raw[position : position + 4], "big")
+                if end > len(raw):
+                    raise Malformed("properties that are longer than their frame")
+                yield name, letter, position, end
+                position = end
+    except IndexError as problem:
         raise Malformed(f"properties that cannot be read: {problem}") from problem
-    if position > len(raw):
-        raise Malformed("properties that are longer than their frame")
-    return found
+
+
+def change_properties(raw: bytes, changed: Mapping[str, bytes | None]) -> bytes:
+    """Properties with other bytes as the values of some, None removes one; the others keep their bytes."""
+    values: dict[str, bytes | None] = {
+        name: raw[start:end] for name, _, start, end in property_spans(raw)
+    }
+    values.update(changed)
+    flags, parts = 0, []
+    for number, (name, _) in enumerate(PROPERTIES):
+        value = values.get(name)
+        if value is not None:
+            flags |= 1 << (15 - number)
+            parts.append(value)
+    return flags.to_bytes(2, "big") + b"".join(parts)
+
+
+def raw_headers(raw: bytes) -> bytes:
+    """The table of headers as it came; an empty one where there is none."""
+    for name, _, start, end in property_spans(raw):
+        if name == "headers":
+            return raw[start:end]
+    return NO_HEADERS
+
+
+def _decode_text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as problem:
+        raise Malformed(f"properties that cannot be read: {problem}") from problem
 
 
 def encode_properties(values: Mapping[str, Any]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headgate.amqp.tables import Malformed
 from headgate.broker import (
     AccessRefused,
     NotAllowed,
@@ -50,6 +51,19 @@ class ConnectionFailed(HeadgateError):
     def __init__(self, code: int, text: str) -> None:
         self.code = code
         super().__init__(text)
+
+
+def reply_code(problem: Exception) -> int:
+    """The code of a mistake; that of an error of the broker if it is none that we know."""
+    match problem:
+        case ConnectionFailed():
+            return problem.code
+        case Refusal():
+            return next(CODES[kind] for kind in type(problem).__mro__ if kind in CODES)
+        case Malformed():
+            return 502
+        case _:
+            return 541
 
 
 def reply_text(code: int, problem: object) -> str:

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Final
 
 from headgate.amqp.connection import Connection
-from headgate.amqp.handshake import PRODUCT, VERSION, AmqpListener, Authenticate
+from headgate.amqp.handshake import PRODUCT, VERSION, AmqpListener
 from headgate.broker import Broker
 
-GUEST: Final = "guest"
 BACKLOG: Final = 512
-
-
-def allow_guest(user: str, password: str, address: str) -> bool:
-    """Let `guest` in with its well-known password, from this machine only."""
-    return user == password == GUEST and is_loopback(address)
-
-
-def is_loopback(address: str) -> bool:
-    try:
-        return ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return address == ""  # a Unix socket
 
 
 class AmqpServer:
@@ -33,12 +19,11 @@ class AmqpServer:
     def __init__(
         self,
         broker: Broker,
-        authenticate: Authenticate = allow_guest,
         *,
         product: str = PRODUCT,
         version: str = VERSION,
     ) -> None:
-        self._listener = AmqpListener(broker, authenticate, product, version)
+        self._listener = AmqpListener(broker, product, version)
         self._servers: list[asyncio.Server] = []
 
     async def listen(self, host: str, port: int) -> int:

@@ -7,7 +7,7 @@ T timestamp in seconds   D decimal   F table   A array   x bytes
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -118,6 +118,31 @@ def _moment(seconds: int) -> datetime | int:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         return seconds
+
+
+def field_spans(data: bytes) -> dict[str, tuple[int, int]]:
+    """Where each field of a table, its name included, begins and ends."""
+    found: dict[str, tuple[int, int]] = {}
+    position, end = 4, 4 + _U32.unpack_from(data)[0]
+    while position < end:
+        value_at = position + 1 + data[position]
+        name = data[position + 1 : value_at].decode()
+        behind = _value(data, value_at, 0)[1]
+        found[name] = position, behind
+        position = behind
+    return found
+
+
+def change_table(data: bytes, changed: Mapping[str, Any], removed: Collection[str] = ()) -> bytes:
+    """A table with some fields set or removed; the others keep their bytes, and with them their types."""
+    kept = [
+        data[start:end]
+        for name, (start, end) in field_spans(data).items()
+        if name not in changed and name not in removed
+    ]
+    added = [short_text(name) + encode_value(value) for name, value in changed.items()]
+    fields = b"".join(kept + added)
+    return _U32.pack(len(fields)) + fields
 
 
 def encode_table(table: Mapping[str, Any]) -> bytes:

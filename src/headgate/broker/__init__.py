@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headgate.broker.broker import Broker as Broker
     from headgate.broker.consumer import BrokerConsumer as BrokerConsumer
     from headgate.broker.contract import BrokerQueue as BrokerQueue
+    from headgate.broker.dead_letters import carbon_keys as carbon_keys
     from headgate.broker.definition import type_name as type_name
     from headgate.broker.message import BrokerMessage as BrokerMessage
     from headgate.broker.message import QueueEntry as QueueEntry
@@ -71,6 +72,7 @@ else:
             "broker": ["BOUND", "DEFAULT_VHOST", "Broker"],
             "consumer": ["BrokerConsumer"],
             "contract": ["BrokerQueue"],
+            "dead_letters": ["carbon_keys"],
             "definition": ["type_name"],
             "message": ["BrokerMessage", "QueueEntry"],
             "refusals": [

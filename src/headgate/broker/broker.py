@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from headgate.broker.access import AccessControl
 from headgate.broker.contract import BrokerQueue
+from headgate.broker.delays import DelayedMessages
 from headgate.broker.lane import AHEAD, QueueLane
 from headgate.broker.message import BrokerMessage
 from headgate.broker.parameters import Parameters
@@ -102,6 +103,7 @@ class Broker:
         contents = store.read()
         self._restore_operators(contents.definitions)
         restore(self, contents)
+        self.delays = DelayedMessages(self, contents.delayed)
 
     def _restore_operators(self, definitions: StoredDefinitions) -> None:
         """Take over what operators set in an earlier run; a new store begins with one virtual host and one user."""

@@ -27,8 +27,8 @@ def make_dead_letter(
     now_ms: int,
 ) -> DeadLetter:
     """The message as the dead letter exchange gets it, with the history of its deaths."""
-    headers = dict(message.headers)
-    carbon = [key for key in _texts(headers.get("CC"))]
+    headers = message.headers
+    carbon = list(_texts(headers.get("CC")))
     death = {
         "count": 1,
         "reason": reason,
@@ -39,17 +39,17 @@ def make_dead_letter(
     }
     if reason == "expired" and message.expiration is not None:
         death["original-expiration"] = str(message.expiration)
-    headers[DEATHS] = _add_death(_deaths(headers), death)
+    changed: dict[str, Any] = {DEATHS: _add_death(_deaths(headers), death)}
     for when in ("first", "last"):
         if when == "last" or f"x-{when}-death-queue" not in headers:
-            headers[f"x-{when}-death-exchange"] = message.exchange
-            headers[f"x-{when}-death-queue"] = queue
-            headers[f"x-{when}-death-reason"] = reason
-    keys = (message.routing_key, *carbon)
-    if routing_key is not None:
-        headers.pop("CC", None)
-        keys = (routing_key,)
-    return DeadLetter(message.republished(exchange, keys[0], headers, keep_expiration=False), keys)
+            changed[f"x-{when}-death-exchange"] = message.exchange
+            changed[f"x-{when}-death-queue"] = queue
+            changed[f"x-{when}-death-reason"] = reason
+    if routing_key is None:
+        keys = (message.routing_key, *carbon)
+        return DeadLetter(message.republished(exchange, keys[0], changed), keys)
+    letter = message.republished(exchange, routing_key, changed, removed=("CC",))
+    return DeadLetter(letter, (routing_key,))
 
 
 def goes_in_circles(message: BrokerMessage, queue: str) -> bool:
@@ -60,6 +60,11 @@ def goes_in_circles(message: BrokerMessage, queue: str) -> bool:
         if death.get("queue") == queue:
             return True
     return False
+
+
+def carbon_keys(headers: Mapping[str, Any]) -> tuple[str, ...]:
+    """The further routing keys of a message, in its headers CC and BCC."""
+    return (*_texts(headers.get("CC")), *_texts(headers.get("BCC")))
 
 
 def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,15 +1,18 @@
-"""Exchanges and bindings as the broker compares, stores and refuses them."""
+"""Exchanges, queues and bindings as the broker compares, stores and refuses them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
-from headgate.broker.definition import type_name
-from headgate.broker.refusals import PreconditionFailed
+from headgate.broker.definition import check_equivalent, define_queue, type_name
+from headgate.broker.refusals import PreconditionFailed, ResourceLocked
 from headgate.errors import BindingRefused
-from headgate.routing import Binding, Exchange
+from headgate.routing import DELAYED, DELAYED_TYPE, Binding, Exchange, ExchangeType
+
+if TYPE_CHECKING:
+    from headgate.broker.contract import BrokerQueue
 
 ALTERNATE: Final = "alternate-exchange"
 
@@ -30,6 +33,14 @@ def binding_problem(problem: BindingRefused, arguments: Mapping[str, Any]) -> st
     return f"Invalid x-match field type {type_name(match)} (value {match}); expected longstr"
 
 
+def check_exchange_type(type: str) -> None:
+    """Refuse a type of exchange that does not exist."""
+    if type == "":
+        raise PreconditionFailed("invalid exchange type ''")
+    if type not in get_args(ExchangeType):
+        raise PreconditionFailed(f"unknown exchange type '{type}'")
+
+
 def check_same_exchange(
     vhost: str, known: Exchange, given: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> None:
@@ -42,12 +53,39 @@ def check_same_exchange(
             raise PreconditionFailed(
                 f"inequivalent arg '{field}' {where}: received '{received}' but current is '{current}'"
             )
-    alternate = arguments.get(ALTERNATE)
-    if alternate != known.alternate:
-        raise PreconditionFailed(
-            f"inequivalent arg '{ALTERNATE}' {where}: received {_or_none(alternate)} but current is "
-            f"{_or_none(known.alternate)}"
-        )
+    same = [(ALTERNATE, known.alternate)]
+    if known.type == DELAYED:
+        same.append((DELAYED_TYPE, known.routing_type))
+    for argument, before in same:
+        now = arguments.get(argument)
+        if now != before:
+            raise PreconditionFailed(
+                f"inequivalent arg '{argument}' {where}: received {_or_none(now)} but current is {_or_none(before)}"
+            )
+
+
+def check_same_queue(
+    known: BrokerQueue,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    arguments: Mapping[str, Any],
+) -> None:
+    """Refuse a second declaration of a queue that differs from the first."""
+    vhost = known.vhost.name
+    if exclusive != (known.owner is not None):
+        raise ResourceLocked(known.name, vhost)
+    for field, now, before in (
+        ("durable", durable, known.durable),
+        ("auto_delete", auto_delete, known.auto_delete),
+    ):
+        if now != before:
+            raise PreconditionFailed(
+                f"inequivalent arg '{field}' for queue '{known.name}' in vhost '{vhost}': "
+                f"received '{str(now).lower()}' but current is '{str(before).lower()}'"
+            )
+    define_queue(known.name, vhost, arguments, durable=durable, exclusive=exclusive)
+    check_equivalent(known.name, vhost, known.arguments, arguments)
 
 
 def _or_none(value: str | None) -> str:

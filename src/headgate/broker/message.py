@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from headgate.routing import Envelope
@@ -46,13 +46,19 @@ class BrokerMessage(ABC):
 
     @abstractmethod
     def republished(
-        self, exchange: str, routing_key: str, headers: Mapping[str, Any], keep_expiration: bool
+        self,
+        exchange: str,
+        routing_key: str,
+        changed: Mapping[str, Any],
+        removed: Collection[str] = (),
     ) -> BrokerMessage:
-        """The message as it goes on to another exchange: with these headers, perhaps without its expiration."""
+        """The message as it goes on to another exchange: without its expiration, some headers set or removed."""
 
     @abstractmethod
-    def with_headers(self, headers: Mapping[str, Any]) -> BrokerMessage:
-        """The message with these headers instead of its own."""
+    def with_headers(
+        self, changed: Mapping[str, Any], removed: Collection[str] = ()
+    ) -> BrokerMessage:
+        """The message with some headers set or removed; the others keep their bytes."""
 
 
 class QueueEntry:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from headgate.broker.contract import BrokerQueue
-from headgate.broker.dead_letters import goes_in_circles, make_dead_letter
-from headgate.broker.declarations import binding_name, binding_problem, check_same_exchange
-from headgate.broker.definition import QUEUE_TYPES, QueueDefinition, check_equivalent, define_queue
+from headgate.broker.dead_letters import carbon_keys, goes_in_circles, make_dead_letter
+from headgate.broker.declarations import (
+    binding_name,
+    binding_problem,
+    check_exchange_type,
+    check_same_exchange,
+    check_same_queue,
+)
+from headgate.broker.definition import QUEUE_TYPES, QueueDefinition, define_queue
+from headgate.broker.delays import delay_of
 from headgate.broker.message import BrokerMessage, QueueEntry
 from headgate.broker.policies import effective_policy
 from headgate.broker.queue import ClassicQueue
@@ -24,7 +31,7 @@ from headgate.broker.stream_queue import StreamQueue
 from headgate.broker.traffic import RouteTraffic
 from headgate.broker.vhost_settings import VhostSettings
 from headgate.errors import BindingRefused, DeclarationRefused
-from headgate.routing import Binding, Exchange, ExchangeType, Topology
+from headgate.routing import DELAYED, Binding, Exchange, ExchangeType, Topology
 
 if TYPE_CHECKING:
     from headgate.broker.broker import Broker
@@ -46,7 +53,7 @@ class ReplyTaker(Protocol):
 class Route:
     """Where messages of one exchange and routing key go; `queues` is None where their headers decide."""
 
-    __slots__ = ("exchange", "queues", "routing_key", "traffic")
+    __slots__ = ("exchange", "is_delayed", "queues", "routing_key", "traffic")
 
     def __init__(
         self,
@@ -56,6 +63,7 @@ class Route:
         traffic: RouteTraffic,
     ) -> None:
         self.exchange, self.routing_key, self.queues = exchange, routing_key, queues
+        self.is_delayed = False  # whether the exchange may hold a message back
         self.traffic = traffic
 
 
@@ -101,7 +109,7 @@ class VirtualHost:
         arguments = dict(arguments or {})
         if name == DEFAULT:
             raise AccessRefused(ON_DEFAULT)
-        self._check_type(type)
+        check_exchange_type(type)
         known = self.topology.exchange(name)
         if known is not None:
             given = {
@@ -168,7 +176,8 @@ class VirtualHost:
         arguments = dict(arguments or {})
         known = self.queues.get(name) if name else None
         if known is not None:
-            self._check_same_queue(known, durable, exclusive, auto_delete, arguments, connection)
+            self.find_queue(known.name, connection)
+            check_same_queue(known, durable, exclusive, auto_delete, arguments)
             known.used()
             return known
         if name.startswith(RESERVED):
@@ -298,10 +307,12 @@ class VirtualHost:
                 raise AccessRefused(
                     f"cannot publish to internal exchange '{exchange}' in vhost '{self.name}'"
                 )
-            routed = self.topology.route_key(exchange, routing_key)
+            is_delayed = self.find_exchange(exchange).type == DELAYED
+            routed = None if is_delayed else self.topology.route_key(exchange, routing_key)
             queues = None if routed is None else self._queues_of(routed.queues)
             traffic = self.traffic_of(exchange, len(queues or ()))
             route = Route(exchange, routing_key, queues, traffic)
+            route.is_delayed = is_delayed
             if len(self._routes) >= MAX_ROUTES:
                 self._routes.clear()
             self._routes[exchange, routing_key] = route
@@ -348,10 +359,27 @@ class VirtualHost:
         letter, keys = make_dead_letter(
             message, queue.name, reason, exchange, definition.dead_letter_key, self.broker.now()
         )
+        found = self.topology.exchange(exchange)
+        if found is not None and found.type == DELAYED and self.hold_back(letter):
+            return
         targets = self.queues_for(letter, exchange, keys)
         if reason != "rejected":
             targets = tuple(q for q in targets if not goes_in_circles(letter, q.name))
         self.deliver(letter, targets)
+
+    def hold_back(self, message: BrokerMessage) -> bool:
+        """Keep a message to a delayed exchange until it is due; False if it is due at once."""
+        delay = delay_of(message)
+        if delay > 0:
+            self.broker.delays.add(self, message, delay)
+        return delay > 0
+
+    def publish_due(self, message: BrokerMessage) -> None:
+        """Route a message that was held back, also under the keys of its CC and BCC."""
+        keys = (message.routing_key, *carbon_keys(message.headers))
+        if "BCC" in message.headers:
+            message = message.with_headers({}, removed=("BCC",))
+        self.deliver(message, self.queues_for(message, message.exchange, keys))
 
     # ---- inside
 
@@ -390,36 +418,6 @@ class VirtualHost:
 
     def _key(self, *names: str) -> str:
         return "\x00".join((self.name, *names))
-
-    def _check_type(self, type: str) -> None:
-        if type == "":
-            raise PreconditionFailed("invalid exchange type ''")
-        if type not in get_args(ExchangeType):
-            raise PreconditionFailed(f"unknown exchange type '{type}'")
-
-    def _check_same_queue(
-        self,
-        known: BrokerQueue,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        arguments: Mapping[str, Any],
-        connection: object | None,
-    ) -> None:
-        self.find_queue(known.name, connection)
-        if exclusive != (known.owner is not None):
-            raise ResourceLocked(known.name, self.name)
-        for field, now, before in (
-            ("durable", durable, known.durable),
-            ("auto_delete", auto_delete, known.auto_delete),
-        ):
-            if now != before:
-                raise PreconditionFailed(
-                    f"inequivalent arg '{field}' for queue '{known.name}' in vhost '{self.name}': "
-                    f"received '{str(now).lower()}' but current is '{str(before).lower()}'"
-                )
-        define_queue(known.name, self.name, arguments, durable=durable, exclusive=exclusive)
-        check_equivalent(known.name, self.name, known.arguments, arguments)
 
     def _check_ends(self, source: str, destination: str, to_exchange: bool) -> None:
         if source == DEFAULT or (to_exchange and destination == DEFAULT):

@@ -38,6 +38,7 @@ VERBS: Final = {  # these need no noun; the text is the first line of the comman
     "verify": "Read everything in a broker's directory and report damage. Exit code 1: some was found.",
     "backup": "Copy a broker's directory while it runs; what was confirmed before is in the copy.",
     "restore": "Verify a backup, and make a directory from it that a broker can serve.",
+    "web": "Serve pages to look at streams and queues of an application, beside it; nothing can be changed there.",
     "shovel": "Move messages from a queue or exchange of one broker to another, RabbitMQ or Headgate.",
     "work": "Call a handler for each message of queues, until SIGTERM or Ctrl-C.",
     "explain": "Show how a filter is understood, and term by term which layer answers what.",

@@ -83,10 +83,13 @@ if TYPE_CHECKING:
     from headgate.insights.streams import StreamDetails as StreamDetails
     from headgate.insights.streams import StreamFacts as StreamFacts
     from headgate.insights.streams import find_last_matches as find_last_matches
+    from headgate.insights.streams import find_stream as find_stream
+    from headgate.insights.streams import list_stream_names as list_stream_names
     from headgate.insights.streams import list_streams as list_streams
     from headgate.insights.streams import stored_bytes as stored_bytes
     from headgate.insights.streams import stream_details as stream_details
     from headgate.insights.streams import stream_facts as stream_facts
+    from headgate.insights.streams import time_bounds as time_bounds
     from headgate.insights.units import size_text as size_text
     from headgate.insights.units import time_text as time_text
 else:
@@ -157,10 +160,13 @@ else:
                 "StreamDetails",
                 "StreamFacts",
                 "find_last_matches",
+                "find_stream",
+                "list_stream_names",
                 "list_streams",
                 "stored_bytes",
                 "stream_details",
                 "stream_facts",
+                "time_bounds",
             ],
             "units": ["size_text", "time_text"],
         },

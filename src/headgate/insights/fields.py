@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.columns import parse_column_name
 from headgate.filters import (
     KIND_OF,
+    SYS_KINDS,
     TRUE,
     Field,
     Filter,
@@ -146,6 +147,8 @@ def _nearest(field: Field, known: KnownFields) -> str:
     names = {each.name for each in known.kinds if each.scope == field.scope}
     if field.scope == "header" and Field("property", field.name) in known.kinds:
         return f"; the property of that name is p.{field.name}"
+    if field.scope == "header" and field.name.lower() in SYS_KINDS:
+        return f"; the {field.name.lower()} of a message is sys.{field.name.lower()}"
     folded = {name.lower(): name for name in sorted(names)}
     close = get_close_matches(field.name.lower(), folded, 1)
     if not close:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, StreamNotFound
 from headgate.filters import FilterLike
 from headgate.streams import OPTIONS_FILE, Stream, segment_files
 from headgate.streams.cold import list_manifests, read_note
@@ -55,8 +55,23 @@ def list_streams(directory: Path) -> list[StreamFacts]:
         raise HeadgateError(
             f"{directory} is not a directory that this user can read; name one with streams in it"
         )
-    paths = [path.parent for path in sorted(directory.glob(f"**/{OPTIONS_FILE}"))]
-    return [stream_facts(path, name=str(path.relative_to(directory))) for path in paths]
+    names = list_stream_names(directory)
+    return [stream_facts(directory / name, name=name) for name in names]
+
+
+def list_stream_names(directory: Path) -> list[str]:
+    """The paths from a directory to the streams in it and below."""
+    found = (path.parent for path in directory.glob(f"**/{OPTIONS_FILE}"))
+    return sorted(str(path.relative_to(directory)) for path in found)
+
+
+def find_stream(directory: Path, name: str) -> Path:
+    """The stream of this name in a directory or below; a name cannot lead out of it."""
+    path = (directory / name).resolve() if name and "\0" not in name else directory
+    inside = path != directory.resolve() and path.is_relative_to(directory.resolve())
+    if not inside or not (path / OPTIONS_FILE).is_file():
+        raise StreamNotFound(f"there is no stream {name!r} in {directory}")
+    return path
 
 
 def stream_facts(path: Path, *, name: str | None = None) -> StreamFacts:
@@ -88,6 +103,23 @@ def stream_details(path: Path) -> StreamDetails:
             for cursor in stream.cursors().list()
         )
     return StreamDetails(stream_facts(path), options, cursors)
+
+
+def time_bounds(path: Path) -> tuple[int | None, int | None]:
+    """The times of the first and of the last message of a stream, in microseconds; None when it is empty."""
+    with Stream.open(path) as stream:
+        first, last = stream.first_offset, stream.next_offset - 1
+        if last < first:
+            return None, None
+        return _time_at(stream, first), _time_at(stream, last)
+
+
+def _time_at(stream: Stream, offset: int) -> int | None:
+    scan = stream.scan(
+        start=offset, end=offset + 1, columns=["timestamp"], on_lost="first", on_corrupt="skip"
+    )
+    times = [time for batch in scan for time in batch.column("timestamp").to_pylist()]
+    return int(times[0]) if times else None
 
 
 def stored_bytes(path: Path) -> int:

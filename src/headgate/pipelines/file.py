@@ -224,8 +224,16 @@ def _headers(table: TomlTable) -> tuple[tuple[str, str], ...] | None:
         return None
     if isinstance(table.values["headers"], dict):
         columns = table.table("headers")
-        return tuple((name, columns.text(name) or "") for name in columns.values)
-    return tuple((name, name) for name in table.texts("headers"))
+        named = tuple((name, columns.text(name) or "") for name in columns.values)
+    else:
+        named = tuple((name, name) for name in table.texts("headers"))
+    for name, column in named:
+        if name in PARTS:
+            table.add_problem(
+                f"headers: {name!r} is a part of a message; give the header another name, "
+                f'headers = {{ its_{name} = "{column}" }}, or fill the part: columns = {{ {name} = "{column}" }}'
+            )
+    return named
 
 
 def _option_text(value: Any) -> str:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from headgate.routing.bindings import X_MATCH as X_MATCH
     from headgate.routing.bindings import Binding as Binding
     from headgate.routing.bindings import describe_condition as describe_condition
+    from headgate.routing.declarations import DELAYED as DELAYED
+    from headgate.routing.declarations import DELAYED_TYPE as DELAYED_TYPE
     from headgate.routing.declarations import Exchange as Exchange
     from headgate.routing.declarations import ExchangeType as ExchangeType
     from headgate.routing.declarations import QueueDeclaration as QueueDeclaration
@@ -36,6 +38,8 @@ else:
             "batches": ["RoutedBatch"],
             "bindings": ["Binding", "X_FILTER", "X_MATCH", "describe_condition"],
             "declarations": [
+                "DELAYED",
+                "DELAYED_TYPE",
                 "Exchange",
                 "ExchangeType",
                 "QueueDeclaration",

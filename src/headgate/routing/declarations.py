@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, cast, get_args
 from typing import Literal as OneOf
 
 from headgate.checks import check_flag
@@ -20,6 +20,7 @@ ExchangeType: TypeAlias = OneOf[
     "x-consistent-hash",
     "x-modulus-hash",
     "x-random",
+    "x-delayed-message",
 ]
 
 EXCHANGE_TYPES: Final[tuple[ExchangeType, ...]] = get_args(ExchangeType)
@@ -32,6 +33,10 @@ STANDARD: Final[dict[str, ExchangeType]] = {
     "amq.headers": "headers",
     "amq.match": "headers",
 }
+DELAYED: Final = (
+    "x-delayed-message"  # holds messages back; a broker has the time for that, a topology has not
+)
+DELAYED_TYPE: Final = "x-delayed-type"  # how it routes a message that is due
 ALTERNATE: Final = "alternate-exchange"  # AMQP's name of the argument
 HASH_HEADER: Final = (
     "hash-header"  # of a consistent hash: the header that is hashed instead of the routing key
@@ -51,6 +56,13 @@ class Exchange:
     internal: bool = False
     alternate: str | None = None
     arguments: Arguments = ()
+
+    @property
+    def routing_type(self) -> ExchangeType:
+        """The type by whose rules it routes; of a delayed exchange, the one it was declared with as its argument."""
+        if self.type != DELAYED:
+            return self.type
+        return cast(ExchangeType, arguments_of(self.arguments)[DELAYED_TYPE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +100,13 @@ def make_exchange(
     exchange = Exchange(
         name, type, durable, auto_delete, internal, alternate, arguments_key(others)
     )
-    if type == "x-consistent-hash":
+    if type == DELAYED:
+        inner = others.get(DELAYED_TYPE)
+        if inner == DELAYED or inner not in EXCHANGE_TYPES:
+            raise DeclarationRefused(
+                f"exchange {name!r}: {DELAYED_TYPE} is the type by which it routes, such as 'topic', not {inner!r}"
+            )
+    if exchange.routing_type == "x-consistent-hash":
         _check_hash_arguments(exchange)
     return exchange
 

@@ -69,7 +69,7 @@ class _Demand:
             return any_term(Compare("=", TOPIC, Literal(queue)) for queue in self._queues)
         exchange, passed = self._exchanges[name], passed | {name}
         wanted = [
-            self._through(binding, exchange.type, passed)
+            self._through(binding, exchange.routing_type, passed)
             for binding in self._bindings.get(name, ())
         ]
         if exchange.alternate is not None:
@@ -111,7 +111,14 @@ def _condition_of_type(binding: Binding, type_: ExchangeType) -> Filter:
             match = x_match(binding)
             terms = [_header_condition(*pair) for pair in compared_headers(binding, match)]
             return all_terms(terms) if match.startswith("all") else any_term(terms)
-        case "fanout" | "filter" | "x-consistent-hash" | "x-modulus-hash" | "x-random":
+        case (
+            "fanout"
+            | "filter"
+            | "x-consistent-hash"
+            | "x-modulus-hash"
+            | "x-random"
+            | "x-delayed-message"
+        ):
             return TRUE
 
 

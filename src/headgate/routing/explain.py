@@ -67,7 +67,7 @@ def _first_failure(
 
 
 def _failure_of_key(index: ExchangeIndex, binding: Binding, message: Routable) -> str | None:
-    match index.exchange.type:
+    match index.exchange.routing_type:
         case "fanout" | "filter":
             return None
         case "direct":
@@ -78,16 +78,16 @@ def _failure_of_key(index: ExchangeIndex, binding: Binding, message: Routable) -
             return None if fits else f"the topic {message.topic!r} does not match {binding.key!r}"
         case "headers":
             return _failure_of_headers(binding, message)
-        case "x-consistent-hash" | "x-modulus-hash" | "x-random":
+        case "x-consistent-hash" | "x-modulus-hash" | "x-random" | "x-delayed-message":
             raise AssertionError("such an exchange chooses")
         case _:
-            assert_never(index.exchange.type)
+            assert_never(index.exchange.routing_type)
 
 
 def _failure_of_choice(
     index: ExchangeIndex, binding: Binding, chosen: Target, routed: Routed
 ) -> str | None:
-    if index.exchange.type == "x-random":
+    if index.exchange.routing_type == "x-random":
         to_queue = binding.kind == "queue"
         drawn = binding.destination in (routed.queues if to_queue else routed.via)
         return None if drawn else "another binding was drawn this time"

@@ -406,7 +406,7 @@ class Topology:
         return Routed(queues, not queues, tuple(index.exchange.name for index in work))
 
     def _add_exchange(self, exchange: Exchange) -> None:
-        self._indexes[exchange.name] = index = EXCHANGE_INDEXES[exchange.type](exchange)
+        self._indexes[exchange.name] = index = EXCHANGE_INDEXES[exchange.routing_type](exchange)
         self._exchanges[exchange.name] = None
         if not exchange.internal:
             self._public[exchange.name] = index

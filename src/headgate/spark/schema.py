@@ -230,7 +230,11 @@ def _base(type_: str) -> str:
 
 def _require_type(name: str, type_: str, allowed: Sequence[str]) -> None:
     if _base(type_) not in allowed:
-        raise SparkSchemaError(name, f"must be {' or '.join(allowed)}, not {type_}")
+        raise SparkSchemaError(
+            name,
+            f"is a part of a message or a typed column and must be {' or '.join(allowed)}, not {type_}; cast it, or give "
+            "the column another name",
+        )
 
 
 # ---- columns of the stream ---------------------------------------------------------------------------

@@ -144,8 +144,10 @@ class Store(ABC):
         """Read the rows at these positions, in order, until there are about as many bytes as `max_bytes`."""
 
     @abstractmethod
-    def page_delayed(self, after: tuple[int, int], limit: int) -> list[tuple[int, int, bytes]]:
-        """Read delayed records, as (due, number, record), in the order in which they fall due."""
+    def page_delayed(
+        self, after: tuple[int, int], limit: int, max_bytes: int
+    ) -> list[tuple[int, int, bytes]]:
+        """Read delayed records, as (due, number, record), in the order in which they fall due; as many as `page` reads."""
 
     @abstractmethod
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from heapq import nsmallest
 from typing import TypeVar
 
 from headgate.store.changes import Changes, Stored
@@ -81,9 +82,16 @@ class InMemoryStore(Store):
                 break
         return found
 
-    def page_delayed(self, after: tuple[int, int], limit: int) -> list[tuple[int, int, bytes]]:
-        keys = sorted(key for key in self._delayed if key > after)[:limit]
-        return [(*key, self._delayed[key]) for key in keys]
+    def page_delayed(
+        self, after: tuple[int, int], limit: int, max_bytes: int
+    ) -> list[tuple[int, int, bytes]]:
+        found: list[tuple[int, int, bytes]] = []
+        for key in nsmallest(limit, (key for key in self._delayed if key > after)):
+            found.append((*key, self._delayed[key]))
+            max_bytes -= len(found[-1][2])
+            if max_bytes <= 0:
+                break
+        return found
 
     def close(self) -> None:
         self.commit()

@@ -161,9 +161,17 @@ class SqliteStore(Store):
         finally:
             blob.close()
 
-    def page_delayed(self, after: tuple[int, int], limit: int) -> list[tuple[int, int, bytes]]:
+    def page_delayed(
+        self, after: tuple[int, int], limit: int, max_bytes: int
+    ) -> list[tuple[int, int, bytes]]:
         text = "SELECT * FROM delayed WHERE (due, number) > (?, ?) ORDER BY due, number LIMIT ?"
-        return list(self._reading.execute(text, (*after, limit)))
+        found: list[tuple[int, int, bytes]] = []
+        for row in self._reading.execute(text, (*after, limit)):
+            found.append(row)
+            max_bytes -= len(row[2])
+            if max_bytes <= 0:
+                break
+        return found
 
     def close(self) -> None:
         self._committer.close()

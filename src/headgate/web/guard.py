@@ -40,10 +40,13 @@ def identity_of(scope: Mapping[str, Any]) -> Identity | None:
 
 
 class Guard:
-    """An ASGI app around another: finds out who asks, and refuses what no page or tool of ours sends."""
+    """An ASGI app around another: finds out who asks, and refuses what no page or tool of ours sends.
+
+    Without a broker there are no users, and every request is without a login.
+    """
 
     def __init__(
-        self, app: ASGIApp, broker: Broker, sessions: LoginSessions, max_body: int = MAX_BODY
+        self, app: ASGIApp, broker: Broker | None, sessions: LoginSessions, max_body: int = MAX_BODY
     ) -> None:
         self._app, self._broker, self._sessions, self._max_body = app, broker, sessions, max_body
 
@@ -69,6 +72,8 @@ class Guard:
 
     async def _identify(self, scope: Scope, headers: Headers) -> tuple[Identity | None, bool]:
         """Who asks, and whether only a cookie says so."""
+        if self._broker is None:
+            return None, False
         given = read_credentials(headers.get("authorization", ""))
         if given is not None:
             client = scope.get("client")

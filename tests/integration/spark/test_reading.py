@@ -201,7 +201,7 @@ def test_a_windowed_aggregation_emits_each_window_once(tmp_path: Path, spark: Sp
     ],
 )
 def test_what_spark_cannot_run_is_reported_with_its_table_before_anything_is_created(
-    tmp_path: Path, spark: SparkSession, lines: str, problem: str
+    tmp_path: Path, spark: SparkSession, capfd, lines: str, problem: str
 ) -> None:
     publish(tmp_path / "events", *orders({}))
     text = f'[source]\nstream = "events"\n{lines}\n' + dedent("""
@@ -216,6 +216,7 @@ def test_what_spark_cannot_run_is_reported_with_its_table_before_anything_is_cre
     with pytest.raises(PipelineError, match=problem):
         run_once(tmp_path, text, spark)
     assert not (tmp_path / ".headgate").exists()
+    assert "QueryContextLogger" not in capfd.readouterr().err
 
 
 def test_a_format_or_payload_whose_package_is_missing_is_named_with_its_remedy(

@@ -12,8 +12,20 @@ from hypothesis import strategies as st
 from headgate.amqp.codec import AmqpCodec
 from headgate.amqp.content import make_content
 from headgate.amqp.methods import METHODS, decode_arguments, encode_arguments
-from headgate.amqp.properties import decode_properties, encode_properties
-from headgate.amqp.tables import MAX_DEPTH, Malformed, decode_table, encode_table
+from headgate.amqp.properties import (
+    change_properties,
+    decode_properties,
+    encode_properties,
+    raw_headers,
+)
+from headgate.amqp.tables import (
+    MAX_DEPTH,
+    Malformed,
+    change_table,
+    decode_table,
+    encode_table,
+    field_spans,
+)
 
 NAMES = st.text(max_size=40).filter(lambda text: len(text.encode()) <= 255)
 SCALARS = (
@@ -115,3 +127,32 @@ def test_arguments_that_cannot_be_read_are_refused_and_nothing_else_happens(meth
         decode_arguments(method.arguments, data)
     except Malformed:
         return
+
+
+# Each type with a value that another type could hold as well.
+FIELD_VALUES = [
+    b"b\xff", b"B\xff", b"s\x80\0", b"u\xff\xff", b"I\0\0\0\1", b"i\0\0\0\1", b"l" + bytes(7) + b"\1", b"L" + bytes(7) + b"\1",
+    b"f\x3f\x80\0\0", b"d\x3f\xf0" + bytes(6), b"t\1", b"V", b"T" + bytes(7) + b"\5", b"D\2\0\0\0\7",
+    b"F\0\0\0\5" + b"\1as\0\1", b"A\0\0\0\3" + b"b\1V", b"x\0\0\0\2\xff\0", b"S\0\0\0\1z",
+]  # fmt: skip
+EVERY_FIELD = b"".join(b"\1" + value[:1] + value for value in FIELD_VALUES)
+
+
+def test_fields_that_are_not_changed_keep_their_bytes():
+    table = len(EVERY_FIELD).to_bytes(4, "big") + EVERY_FIELD
+    assert len(field_spans(table)) == 18
+    assert change_table(table, {}) == table
+    added = change_table(table, {"x-delivery-count": 3})
+    assert added[4:].startswith(EVERY_FIELD)
+    assert change_table(added, {}, removed=("x-delivery-count",)) == table
+    replaced = change_table(table, {"u": 7})
+    assert decode_table(replaced)[0] == {**decode_table(table)[0], "u": 7}
+
+
+def test_properties_that_are_not_changed_keep_their_bytes():
+    raw = encode_properties({"content_type": "a", "headers": {"n": 1}, "expiration": "5", "app_id": "x", "priority": 3})  # fmt: skip
+    assert change_properties(raw, {}) == raw
+    without = change_properties(raw, {"expiration": None})
+    assert decode_properties(without) == {k: v for k, v in decode_properties(raw).items() if k != "expiration"}  # fmt: skip
+    assert change_properties(without, {"expiration": b"\x015"}) == raw
+    assert raw_headers(change_properties(raw, {"headers": None})) == b"\0\0\0\0"

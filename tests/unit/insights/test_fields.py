@@ -36,10 +36,10 @@ def jobs(request, tmp_path):
 
 WARNED = [
     ("regoin = 'EU'", "no message of orders has the header regoin; did you mean region?"),
+    ("topic = 'x'", "no message of orders has the header topic; the topic of a message is sys.topic"),
     ("Region = 'EU'", "no message of orders has the header Region; did you mean region?"),
     ("EXISTS(regoin)", "no message of orders has the header regoin; did you mean region?"),
     ("zzz > 5", "no message of orders has the header zzz"),
-    ("p.subjekt = 'x' OR subject = 'invoice'", None),
     ("subject = 'invoice'", "no message of orders has the header subject; the property of that name is p.subject"),
     ("amount = '1200'", "amount is compared with text, but in orders it is a number: that comparison is never TRUE"),
     ("price LIKE '9%'", "price is compared with text, but in orders it is a number: that comparison is never TRUE"),
@@ -59,12 +59,12 @@ FINE = [
 ]
 
 
-@pytest.mark.parametrize(("text", "warning"), WARNED[:4] + WARNED[5:])
+@pytest.mark.parametrize(("text", "warning"), WARNED)
 def test_a_filter_that_cannot_match_the_messages_of_a_stream_is_warned_of(orders, text, warning):
     assert warning in warn_of_filter(text, stream=orders)
 
 
-@pytest.mark.parametrize(("text", "warning"), WARNED[:4] + WARNED[5:])
+@pytest.mark.parametrize(("text", "warning"), WARNED)
 def test_a_filter_that_cannot_match_the_messages_of_a_queue_is_warned_of(jobs, text, warning):
     assert warning in warn_of_filter(text, queue=jobs)
 

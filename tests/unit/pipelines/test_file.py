@@ -151,6 +151,16 @@ def test_a_format_source_maps_columns_to_parts_of_messages(tmp_path: Path) -> No
     assert source.headers == (("area", "region"),)
 
 
+def test_a_header_with_the_name_of_a_part_of_a_message_is_refused_with_both_ways_out(
+    tmp_path: Path,
+) -> None:
+    text = ISSUE.replace(
+        'stream = "data/events"', 'format = "json"\nschema = "id long"\nheaders = { id = "id" }'
+    )
+    with pytest.raises(PipelineError, match="'id' is a part of a message; give the header another"):
+        read(tmp_path, text)
+
+
 def test_a_topology_file_takes_the_place_of_exchange_and_bindings(tmp_path: Path) -> None:
     (tmp_path / "topology.toml").write_text(
         dedent("""

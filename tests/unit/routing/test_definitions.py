@@ -201,7 +201,8 @@ def test_a_file_that_cannot_be_used_says_where_and_why(tmp_path, text, complaint
         ('{"exchanges": [{"type": "topic"}]}', "exchange 1: has no 'name'"),
         ('{"queues": [{"name": 5}]}', "queue 1: name is text, not 5"),
         ('{"bindings": [{"source": "x", "destination": "q", "destination_type": "z"}]}', "destination_type"),
-        ('{"exchanges": [{"name": "x", "type": "x-delayed-message"}]}', "exchange 1: .*no type"),
+        ('{"exchanges": [{"name": "x", "type": "x-delayed"}]}', "exchange 1: .*no type"),
+        ('{"exchanges": [{"name": "x", "type": "x-delayed-message"}]}', "exchange 1: .*x-delayed-type"),
         ('{"exchanges": [{"name": "x", "type": "topic"}], "policies": [{"pattern": "(", '
          '"definition": {"alternate-exchange": "y"}}]}', "its pattern cannot be used"),
     ],

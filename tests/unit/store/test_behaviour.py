@@ -205,11 +205,12 @@ def test_delayed_records_are_paged_in_the_order_in_which_they_fall_due(bench):
         bench.store.delay(due, number, b"%d %d" % (due, number))
     bench.commit()
     store = bench.again()
-    assert [row[:2] for row in store.page_delayed((-1, 0), 3)] == [(10, 1), (10, 2), (20, 3)]
-    assert store.page_delayed((20, 3), 3) == [(30, 1, b"30 1")]
+    assert [row[:2] for row in store.page_delayed((-1, 0), 3, 1000)] == [(10, 1), (10, 2), (20, 3)]
+    assert store.page_delayed((20, 3), 3, 1000) == [(30, 1, b"30 1")]
+    assert len(store.page_delayed((-1, 0), 3, 5)) == 2
     store.delay(10, 1, None)
     bench.commit()
-    assert [row[:2] for row in store.page_delayed((-1, 0), 1)] == [(10, 2)]
+    assert [row[:2] for row in store.page_delayed((-1, 0), 1, 1000)] == [(10, 2)]
     assert store.read().delayed == 3
 
 

@@ -8,8 +8,10 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+from headgate.checks import suggest
 from headgate.errors import HeadgateError, MissingExtra, PipelineError
 from headgate.files import replace_file
+from headgate.filters import fields_read, parse
 from headgate.pipelines import (
     DirectoryPlace,
     FormatSource,
@@ -61,6 +63,23 @@ def notes_on(pipeline: Pipeline) -> Iterator[str]:
         from headgate.spark.pipeline.formats import notes_on_format
 
         yield from notes_on_format(pipeline.source)
+    yield from _notes_on_headers(pipeline)
+
+
+def _notes_on_headers(pipeline: Pipeline) -> Iterator[str]:
+    """Bindings that ask for headers which no message has; known only where the file lists all of them."""
+    source, reading = pipeline.source, pipeline.reading
+    if not isinstance(source, FormatSource) or source.headers is None:
+        return
+    if reading.payload is not None or reading.steps:
+        return
+    known = [name for name, _ in source.headers]
+    for binding in pipeline.topology.bindings():
+        asked = {name for name in binding.arguments if not name.startswith("x-")}
+        fields = fields_read(parse(binding.filter_text or ""))
+        asked |= {field.name for field in fields if field.scope == "header"}
+        for name in sorted(asked - {*known, "malformed"}):
+            yield f"binding {binding}: no message has the header {name}; {suggest(name, known)}"
 
 
 def _check_source(pipeline: Pipeline) -> Iterator[str]:

@@ -5,7 +5,9 @@ A stream or queue whose messages are only routed does not come here: its tasks r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -102,7 +104,8 @@ def _named(
     from pyspark.errors import PySparkException
 
     try:
-        return work()
+        with _without_spark_logs():
+            return work()
     except PySparkException as problem:
         if isinstance(source, FormatSource):
             text = read_problem(source, str(problem))
@@ -111,6 +114,20 @@ def _named(
         raise PipelineError(str(pipeline.file), (text,)) from None
     except HeadgateError as problem:
         raise PipelineError(str(pipeline.file), (f"{where}: {problem}",)) from None
+
+
+@contextmanager
+def _without_spark_logs() -> Iterator[None]:
+    """PySpark logs the Java stack of an error as a page of JSON, beside raising it; the error that is raised says it all."""
+    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was_disabled in zip(loggers, before, strict=True):
+            logger.disabled = was_disabled
 
 
 def _describe(problem: str) -> str:
@@ -159,7 +176,8 @@ def decode_payload(rows: DataFrame, payload: PayloadColumns) -> DataFrame:
     reserved = sorted({*names} & {*_PARTS, "payload", "headers", "properties", "offset"})
     if reserved:
         raise SparkOptionsError(
-            f"the field {reserved[0]!r} has the name of a part of a message; leave it out of the schema, and let a step rename it"
+            f"the field {reserved[0]!r} has the name of a part of a message; leave it out of the schema, and let a step read "
+            f"it: SELECT *, get_json_object(string(payload), '$.{reserved[0]}') AS its_{reserved[0]} FROM messages"
         )
     old = functions.col(RECORD) if RECORD in rows.columns else functions.lit(None)
     fields = {name: functions.col(_DECODED)[name] for name in names}

@@ -276,6 +276,15 @@ def test_the_policy_for_malformed_records_may_change_between_runs(tmp_path: Path
     check(from_format(tmp_path, f'{source}\nmalformed = "drop"'))
 
 
+def test_a_binding_on_a_header_that_the_source_does_not_list_is_worth_a_note(tmp_path) -> None:
+    source = 'format = "json"\npath = "in"\nschema = "a string"\nheaders = { amount = "a" }'
+    pipeline = from_format(tmp_path, source)
+    assert not list(notes_on(pipeline))
+    pipeline.topology.bind("pipeline", queue="all", filter="amout > 5 AND sys.topic = 'x'")
+    (note,) = notes_on(pipeline)
+    assert note.endswith("no message has the header amout; did you mean 'amount'?")
+
+
 def test_a_binding_that_never_matches_is_worth_a_note(pipeline: Pipeline) -> None:
     assert not list(notes_on(pipeline))
     pipeline.topology.bind("pipeline", queue="all", key="a", filter="1 = 2")

@@ -1,0 +1,18 @@
+"""The pages: HTML from the server, over the answers of `insights`."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+
+from headgate.web.pages import messages, playground, sql_queues, streams
+from headgate.web.pages.rendering import STATIC
+from headgate.web.pages.site import Site as Site
+from headgate.web.pages.visit import page_routes
+
+
+def make_pages(site: Site) -> list[BaseRoute]:
+    """The routes of all pages that a site has."""
+    tables = [streams.pages, sql_queues.pages, messages.pages, playground.pages]
+    routes = [route for table in tables for route in page_routes(site, table)]
+    return [*routes, Mount("/static", StaticFiles(directory=STATIC))]

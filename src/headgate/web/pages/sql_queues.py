@@ -1,0 +1,77 @@
+"""The pages of queues on SQL: all of them, and one with its messages. They can be looked at only."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from starlette.responses import Response
+
+from headgate.insights import find_problem, list_queues, newest_in_queue, queue_facts
+from headgate.queues import State
+from headgate.streams.read import parse_start
+from headgate.web.pages.visit import PageTable, Visit
+from headgate.web.problems import HttpProblem
+
+pages: Final = PageTable()
+
+
+@pages.get("/sql-queues")
+def show_queues(visit: Visit) -> Response:
+    found = []
+    if visit.site.database is not None:
+        with visit.site.open_database() as database:
+            found = list_queues(database)
+    return visit.render("sql_queues.html", queues=found, database=visit.site.database or "")
+
+
+@pages.get("/sql-queue")
+def show_queue(visit: Visit) -> Response:
+    name, text, since = visit.ask("name"), visit.ask("filter"), visit.ask("since")
+    problem = find_problem(text)
+    with visit.site.open_database() as database:
+        facts = queue_facts(database, name)
+        page = None
+        if problem is None:
+            page = newest_in_queue(
+                database.find(name),
+                text or None,
+                before=visit.ask_number("before"),
+                state=_parse_state(visit.ask("state")),
+                since=parse_moment(since),
+            )
+    following = page.following if page else None
+    return visit.render(
+        "sql_queue.html",
+        name=name,
+        of=f"sql:{name}",
+        filter=text,
+        since=since,
+        state=visit.ask("state"),
+        problem=problem,
+        facts=facts,
+        page=page,
+        following=None if following is None else visit.link(before=following),
+        at_start=not visit.ask("before"),
+        beginning=visit.link(before=None),
+    )
+
+
+def _parse_state(text: str) -> State | None:
+    try:
+        return State[text.upper()] if text else None
+    except KeyError:
+        raise HttpProblem(400, f"{text!r} is no state; try ready, leased, delayed, dead") from None
+
+
+def parse_moment(text: str) -> datetime | None:
+    """A time, or an interval that ends now: `10m`."""
+    if not text:
+        return None
+    match parse_start(text):
+        case datetime() as moment:
+            return moment
+        case timedelta() as span:
+            return datetime.now(UTC) - span
+        case _:
+            raise HttpProblem(400, f"{text!r} is no time; try 10m, or 2026-11-15T10:00:00Z")

@@ -1,0 +1,165 @@
+"""One request for a page: who asks, what for, and how it is answered."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+from jinja2 import Environment
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from headgate.errors import HeadgateError, QueueNotFound, StreamNotFound
+from headgate.web.guard import identity_of
+from headgate.web.identity import Identity, Tag
+from headgate.web.pages.rendering import make_environment, query_text
+from headgate.web.pages.site import Site
+from headgate.web.problems import HttpProblem, problem_of
+
+log: Final = logging.getLogger(__name__)
+
+
+@cache
+def _environment() -> Environment:
+    return make_environment()
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request for a page of a site."""
+
+    site: Site
+    request: Request
+    identity: Identity | None
+    form: Mapping[str, str]  # of a POST
+
+    def ask(self, name: str, default: str = "") -> str:
+        """A value of the query."""
+        return self.request.query_params.get(name, default)
+
+    def ask_number(self, name: str) -> int | None:
+        text = self.ask(name)
+        if not text:
+            return None
+        if not text.isascii() or not text.isdigit() or len(text) > 18:
+            raise HttpProblem(400, f"{name} must be a number, not {text!r}")
+        return int(text)
+
+    def link(self, **changes: Any) -> str:
+        """This page with other values in its query."""
+        return self.request.url.path + query_text({**self.request.query_params, **changes})
+
+    def render(self, template: str, status: int = 200, **values: Any) -> Response:
+        return HTMLResponse(self.render_text(template, **values), status)
+
+    def render_text(self, template: str, **values: Any) -> str:
+        frame = {
+            "site": self.site,
+            "menu": self.site.menu,
+            "identity": self.identity,
+            "here": self.request.url.path,
+            "notices": (),
+        }
+        return _environment().get_template(template).render(frame | values)
+
+
+Answer = Callable[[Visit], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A path and the function that answers it; one that is not a coroutine runs in a thread."""
+
+    path: str
+    answer: Answer
+    method: str = "GET"
+    needs: Tag | None = "management"
+
+
+class PageTable:
+    """Pages of one subject."""
+
+    def __init__(self) -> None:
+        self.pages: list[Page] = []
+
+    def get(self, path: str, *, needs: Tag | None = "management") -> Callable[[Answer], Answer]:
+        return self._add(path, "GET", needs)
+
+    def post(self, path: str, *, needs: Tag | None = "management") -> Callable[[Answer], Answer]:
+        return self._add(path, "POST", needs)
+
+    def _add(self, path: str, method: str, needs: Tag | None) -> Callable[[Answer], Answer]:
+        def declare(answer: Answer) -> Answer:
+            self.pages.append(Page(path, answer, method, needs))
+            return answer
+
+        return declare
+
+
+def page_routes(site: Site, table: PageTable) -> list[Route]:
+    """The routes of a table."""
+    return [_route(site, page) for page in table.pages]
+
+
+def _route(site: Site, page: Page) -> Route:
+    async def respond(request: Request) -> Response:
+        visit = Visit(site, request, identity_of(request.scope), await _read_form(request))
+        if (refusal := _admit(visit, page)) is not None:
+            return refusal
+        try:
+            return await _answer(page, visit)
+        except HeadgateError as problem:
+            return _show_problem(visit, _page_problem(problem))
+        except Exception:
+            log.exception("%s %s failed", page.method, page.path)
+            return _show_problem(visit, HttpProblem(500, "internal error, see the log"))
+
+    return Route(page.path, respond, methods=[page.method])
+
+
+async def _answer(page: Page, visit: Visit) -> Response:
+    if inspect.iscoroutinefunction(page.answer):
+        response: Response = await page.answer(visit)
+        return response
+    return await run_in_threadpool(page.answer, visit)
+
+
+async def _read_form(request: Request) -> dict[str, str]:
+    if request.method != "POST":
+        return {}
+    body = (await request.body()).decode(errors="replace")
+    return dict(parse_qsl(body, keep_blank_values=True))
+
+
+def _admit(visit: Visit, page: Page) -> Response | None:
+    """Refuse who may not see a page. Without a broker there are no users."""
+    if visit.site.broker is None or page.needs is None:
+        return None
+    if visit.identity is None or not visit.identity.has("management"):
+        target = visit.request.url.path
+        if visit.request.url.query:
+            target += f"?{visit.request.url.query}"
+        return RedirectResponse(f"/login?{urlencode({'next': target})}", 303)
+    if not visit.identity.has(page.needs):
+        return _show_problem(visit, HttpProblem(403, f"this needs the tag {page.needs}"))
+    return None
+
+
+def _page_problem(problem: HeadgateError) -> HttpProblem:
+    if isinstance(problem, StreamNotFound | QueueNotFound):
+        return HttpProblem(404, str(problem))
+    return problem_of(problem)
+
+
+def _show_problem(visit: Visit, problem: HttpProblem) -> Response:
+    title = {403: "Not allowed", 404: "Not found", 500: "Something failed"}.get(
+        problem.status, "That did not work"
+    )
+    return visit.render("problem.html", problem.status, title=title, reason=problem.reason)

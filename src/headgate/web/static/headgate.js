@@ -1,0 +1,228 @@
+// A little behaviour for pages that work without it: theme, sorting, filters as one types, live figures.
+"use strict";
+
+const $ = (selector, within = document) => within.querySelector(selector);
+const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+const later = (wait, act) => { let timer; return (...given) => { clearTimeout(timer); timer = setTimeout(() => act(...given), wait); }; };
+
+// ---- theme ----
+for (const button of $$("[data-theme-toggle]")) {
+  button.addEventListener("click", () => {
+    const dark = document.documentElement.dataset.theme
+      ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    document.documentElement.dataset.theme = dark ? "light" : "dark";
+    localStorage.setItem("headgate-theme", document.documentElement.dataset.theme);
+  });
+}
+
+// ---- tables ----
+const cellKey = (row, at) => {
+  const cell = row.cells[at];
+  const text = cell ? cell.dataset.key ?? cell.textContent.trim() : "";
+  const number = Number(text.replaceAll(",", ""));
+  return text !== "" && !Number.isNaN(number) ? number : text.toLowerCase();
+};
+const compare = (a, b) => typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1;
+
+function sortBy(table, at, descending) {
+  const rows = [...table.tBodies[0].rows].map((row) => [cellKey(row, at), row]);
+  rows.sort(([a], [b]) => descending ? compare(b, a) : compare(a, b));
+  table.tBodies[0].append(...rows.map(([, row]) => row));
+  $$("th", table).forEach((th, i) => i === at ? th.setAttribute("aria-sort", descending ? "descending" : "ascending") : th.removeAttribute("aria-sort"));
+}
+
+function enableSorting(root) {
+  $$("table[data-sortable]", root).forEach((table) => {
+    const number = $$("table[data-sortable]").indexOf(table);
+    $$("th button[data-sort]", table).forEach((button) => {
+      const th = button.closest("th"), at = th.cellIndex;
+      button.addEventListener("click", () => {
+        const descending = th.getAttribute("aria-sort") === "ascending" || (!th.hasAttribute("aria-sort") && th.classList.contains("number"));
+        const flipped = th.getAttribute("aria-sort") === "descending" ? false : descending;
+        sortBy(table, at, flipped);
+        setQuery({ sort: `${number}.${at}${flipped ? "-" : ""}` });
+      });
+    });
+    const wanted = /^(\d+)\.(\d+)(-?)$/.exec(new URLSearchParams(location.search).get("sort") ?? "");
+    if (wanted && Number(wanted[1]) === number) sortBy(table, Number(wanted[2]), wanted[3] === "-");
+  });
+}
+
+function setQuery(changes) {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(changes)) value ? url.searchParams.set(name, value) : url.searchParams.delete(name);
+  history.replaceState(null, "", url);
+}
+
+// ---- fragments of a page, drawn by the server ----
+async function load(target, path) {
+  target.classList.add("busy");
+  target.loading?.abort();
+  const loading = target.loading = new AbortController();
+  try {
+    const answer = await fetch(path, { signal: loading.signal, headers: { "X-Requested-With": "fetch" } });
+    if (answer.redirected) return void location.reload();
+    if (answer.ok) { target.innerHTML = await answer.text(); enable(target); }
+  } catch (problem) {
+    if (problem.name !== "AbortError") throw problem;
+    return;
+  }
+  target.classList.remove("busy");
+}
+
+// ---- filters ----
+const fields = new Map();
+const fieldsOf = (of) => {
+  if (!of) return Promise.resolve({});
+  if (!fields.has(of)) fields.set(of, fetch(`/filter/fields?${new URLSearchParams({ of })}`).then((answer) => answer.ok ? answer.json() : {}));
+  return fields.get(of);
+};
+
+class FilterBox {
+  constructor(box) {
+    this.box = box; this.input = $("textarea", box); this.caret = $("[data-caret]", box); this.list = $(".choices", box); this.chosen = -1;
+    this.input.addEventListener("input", () => { this.check(); this.offer(); });
+    this.input.addEventListener("keydown", (event) => this.press(event));
+    this.input.addEventListener("blur", () => setTimeout(() => this.close(), 150));
+    this.check = later(120, () => this.checkNow());
+    this.input.setAttribute("role", "combobox"); this.input.setAttribute("aria-expanded", "false");
+  }
+  get of() { return $("[name=of]", this.box.closest("form"))?.value ?? this.box.dataset.of; }
+  get text() { return this.input.value; }
+  async checkNow() {
+    const text = this.text;
+    const found = text.trim() ? await (await fetch(`/filter/check?${new URLSearchParams({ filter: text })}`)).json() : { ok: true };
+    if (text !== this.text) return;
+    this.box.dataset.state = !text.trim() ? "" : found.ok ? "good" : "bad";
+    this.caret.textContent = found.ok ? "" : found.text;
+    if (found.ok) this.box.dispatchEvent(new CustomEvent("filter", { detail: text, bubbles: true }));
+  }
+  async offer() {
+    const before = this.text.slice(0, this.input.selectionStart);
+    const known = await fieldsOf(this.of);
+    const value = /([\w.]+|"[^"]+")\s*(?:=|<>|<=?|>=?|\bIN\s*\(|\bLIKE)\s*('?)([^'()\s]*)$/i.exec(before);
+    const name = /(?:^|[\s(])([\w.]+)$/.exec(before);
+    if (value && known[value[1].replaceAll('"', "")]) {
+      const quoted = known[value[1].replaceAll('"', "")].map((each) => typeof each === "string" ? `'${each.replaceAll("'", "''")}'` : String(each));
+      return this.show(quoted.filter((each) => each.replace("'", "").startsWith(value[3])), value[2].length + value[3].length, "value");
+    }
+    if (name) return this.show(Object.keys(known).filter((each) => each.startsWith(name[1]) && each !== name[1]), name[1].length, "name");
+    this.close();
+  }
+  show(words, typed, kind) {
+    this.words = words.slice(0, 12); this.typed = typed; this.chosen = -1;
+    this.list.replaceChildren(...this.words.map((word, i) => {
+      const item = document.createElement("li"), small = document.createElement("small");
+      item.id = `choice-${i}`; item.setAttribute("role", "option"); item.setAttribute("aria-selected", "false");
+      small.textContent = kind; item.append(word, small);
+      item.addEventListener("mousedown", (event) => { event.preventDefault(); this.take(i); });
+      return item;
+    }));
+    this.list.hidden = !this.words.length; this.input.setAttribute("aria-expanded", String(!this.list.hidden));
+  }
+  close() { this.list.hidden = true; this.input.setAttribute("aria-expanded", "false"); this.input.removeAttribute("aria-activedescendant"); }
+  take(i) {
+    const end = this.input.selectionStart, word = /^[\w.]+$|^'|^-?\d/.test(this.words[i]) ? this.words[i] : `"${this.words[i]}"`;
+    this.input.setRangeText(word, end - this.typed, end, "end"); this.close(); this.input.focus(); this.check();
+  }
+  press(event) {
+    if (event.key === "Enter" && !event.shiftKey && (this.list.hidden || this.chosen < 0)) { event.preventDefault(); this.close(); return this.input.form.requestSubmit(); }
+    if (this.list.hidden) return;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) { this.chosen = (this.chosen + step + this.words.length) % this.words.length; this.mark(); }
+    else if (["Enter", "Tab"].includes(event.key) && this.chosen >= 0) this.take(this.chosen);
+    else if (event.key === "Escape") this.close();
+    else return;
+    event.preventDefault();
+  }
+  mark() {
+    $$("li", this.list).forEach((item, i) => item.setAttribute("aria-selected", String(i === this.chosen)));
+    this.input.setAttribute("aria-activedescendant", `choice-${this.chosen}`);
+    $(`#choice-${this.chosen}`, this.list)?.scrollIntoView({ block: "nearest" });
+  }
+}
+
+function enablePlayground() {
+  const form = $("[data-playground]"), target = $("[data-tried]");
+  if (!form) return;
+  const run = () => {
+    const asked = { of: $("[name=of]", form).value, filter: $("textarea", form).value };
+    setQuery(asked); load(target, `/fragments/tried?${new URLSearchParams(asked)}`);
+  };
+  form.addEventListener("filter", later(150, run));
+  $("[name=of]", form).addEventListener("change", run);
+}
+
+function enableLiveFilter() {
+  const form = $("[data-live-filter]"), target = $("[data-fragment-base]");
+  if (form && target) form.addEventListener("filter", (event) => load(target, `${target.dataset.fragmentBase}?${new URLSearchParams({ of: target.dataset.of, filter: event.detail })}`));
+}
+
+// ---- heat strip: arrow keys walk over the cells ----
+function enableHeat(root) {
+  for (const heat of $$("[data-heat]", root)) {
+    const cells = $$(".cells button", heat), text = $("[data-cell-text]", heat);
+    const tell = (cell) => { text.textContent = `· ${cell.getAttribute("aria-label")}`; };
+    cells.forEach((cell, i) => {
+      cell.addEventListener("mouseenter", () => tell(cell));
+      cell.addEventListener("focus", () => tell(cell));
+      cell.addEventListener("click", () => {
+        const form = $("[data-live-filter]");
+        if (form) { $("[name=from]", form).value = cell.dataset.first; form.requestSubmit(); }
+      });
+      cell.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1, Home: -i, End: cells.length - 1 - i }[event.key];
+        if (step === undefined || !cells[i + step]) return;
+        event.preventDefault(); cell.tabIndex = -1; cells[i + step].tabIndex = 0; cells[i + step].focus();
+      });
+    });
+    const more = $("[data-more]", heat), target = heat.closest("[data-fragment-base]");
+    if (more && target) more.addEventListener("click", (event) => {
+      event.preventDefault();
+      load(target, `${target.dataset.fragmentBase}?${new URLSearchParams({ of: target.dataset.of, filter: $("textarea", target.closest("section")).value, budget: "long" })}`);
+    });
+  }
+}
+
+// ---- copy, confirm, live figures ----
+function enableCopy(root) {
+  for (const button of $$("[data-copy]", root)) button.addEventListener("click", async () => {
+    const text = $("pre", button.parentElement).textContent;
+    try { await navigator.clipboard.writeText(text); button.textContent = "Copied"; } catch { getSelection().selectAllChildren($("pre", button.parentElement)); button.textContent = "Selected"; }
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+}
+
+document.addEventListener("submit", (event) => {
+  const question = event.submitter?.dataset.confirm ?? event.target.dataset.confirm;
+  if (question && !confirm(question)) event.preventDefault();
+});
+
+function drawSpark(svg, numbers) {
+  const most = Math.max(...numbers, 1), step = 100 / Math.max(numbers.length - 1, 1);
+  const points = numbers.map((each, i) => `${(i * step).toFixed(1)},${(29 - 27 * each / most).toFixed(1)}`).join(" ");
+  $(".spark", svg).setAttribute("points", points);
+  $(".spark-area", svg).setAttribute("points", `0,30 ${points} 100,30`);
+}
+
+function enableLive() {
+  const live = $("[data-live-source]");
+  if (!live) return;
+  const source = new EventSource(live.dataset.liveSource), seen = new Map();
+  source.addEventListener("message", (event) => {
+    const found = JSON.parse(event.data);
+    for (const [key, text] of Object.entries(found.texts)) for (const place of $$(`[data-live="${CSS.escape(key)}"]`)) place.textContent = text;
+    for (const [key, number] of Object.entries(found.rates)) {
+      const numbers = [...(seen.get(key) ?? []), number].slice(-60);
+      seen.set(key, numbers);
+      for (const svg of $$(`svg[data-spark="${CSS.escape(key)}"]`)) drawSpark(svg, numbers);
+    }
+  });
+  addEventListener("pagehide", () => source.close());
+}
+
+function enable(root) {
+  enableSorting(root); enableHeat(root); enableCopy(root);
+  for (const box of $$("[data-filter-box]", root)) new FilterBox(box);
+}
+enable(document); enablePlayground(); enableLiveFilter(); enableLive();
