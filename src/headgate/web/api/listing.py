@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """The part of a list that is wanted."""
 
     number: int
@@ -63,7 +63,7 @@ class Page:
         }
 
 
-def read_page(query: QueryParams) -> Page | None:
+def read_page(query: QueryParams) -> ListPage | None:
     """The page that a request wants; None for everything."""
     if "page" not in query:
         return None
@@ -73,7 +73,7 @@ def read_page(query: QueryParams) -> Page | None:
         raise bad_request("Pagination parameters are invalid") from problem
     if not (0 < number < 1 << 31 and 0 < size <= MAX_PAGE_SIZE):
         raise bad_request(f"Invalid pagination parameters: page number {number}, page size {size}")
-    return Page(number, size, query.get("name", ""), query.get("use_regex") == "true")
+    return ListPage(number, size, query.get("name", ""), query.get("use_regex") == "true")
 
 
 def read_columns(query: QueryParams) -> list[list[str]] | None:
