@@ -12,6 +12,7 @@ from headgate.amqp import AmqpCodec, AmqpServer
 from headgate.broker import Broker, StreamHome
 from headgate.configuration import ServerOptions
 from headgate.data_directory import STORE_FILE, STREAMS, DirectoryLock
+from headgate.dynamic_shovels import DynamicShovels
 from headgate.errors import MissingExtra
 from headgate.store import InMemoryStore, SqliteStore, Store
 
@@ -51,12 +52,14 @@ class Server:
             self._release()
             raise
         self.broker.statistics.start()
+        self.shovels = DynamicShovels(self.broker)
         self._amqp = AmqpServer(
             self.broker, product=self.options.product, version=self.options.version
         )
         try:
             self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
             await self._listen_for_http()
+            self.shovels.start()
         except BaseException:
             await self._amqp.close()
             self._release()
@@ -105,6 +108,7 @@ class Server:
     async def stop(self) -> None:
         """Close connections, commit, and let go of the directory."""
         log.info("stopping: closing connections", extra={"connections": self._amqp.connections})
+        await self.shovels.close()
         if self._http is not None:
             await self._http.close()
         await self._amqp.close()

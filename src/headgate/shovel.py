@@ -21,6 +21,7 @@ log: Final = logging.getLogger(__name__)
 
 PREFETCH: Final = 1000
 RECONNECT_S: Final = (0.5, 30.0)  # first and longest pause
+NOT_FOUND: Final = 404
 LASTING_CODES: Final = (403, 404, 405, 406, 530)  # trying again would not help
 
 
@@ -41,6 +42,8 @@ class ShovelOptions:
     filter: str | None = None
     prefetch: int = PREFETCH
     until_empty: bool = False
+    most: int | None = None  # messages, after which it stops
+    declares: bool = False  # queues that are missing, as durable ones
 
     def __post_init__(self) -> None:
         parse_address(self.source)
@@ -92,6 +95,9 @@ class Shovel:
         self.state = "stopped"
 
     async def _run_once(self) -> None:
+        if self.options.declares:
+            await _declare_missing(self.options.source, self.options.queue)
+            await _declare_missing(self.options.destination, self.options.to_queue)
         async with (
             await AmqpClient.connect(self.options.destination) as target,
             await AmqpClient.connect(self.options.source) as source,
@@ -118,7 +124,8 @@ class Shovel:
         return name, 0
 
     async def _move(self, source: AmqpClient, target: AmqpClient, queue: str, waiting: int) -> None:
-        if self.options.until_empty and not waiting:
+        most = waiting if self.options.until_empty else self.options.most
+        if most == 0:
             return
         arguments: dict[str, Any] = {}
         if self.options.filter is not None and self._matches is None:
@@ -131,7 +138,7 @@ class Shovel:
             self._pass_on(delivered, source, target, under_way, failed)
             taken += 1
             await target.drain()
-            if self.options.until_empty and taken >= waiting:
+            if most is not None and taken >= most:
                 break
         while under_way:
             await asyncio.wait(set(under_way))
@@ -152,12 +159,12 @@ class Shovel:
         if source.waiting_deliveries():
             return await following
         stopping = asyncio.ensure_future(self._stopping.wait())
-        await asyncio.wait((following, failed, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not following.done():
+        try:
+            await asyncio.wait((following, failed, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return following.result() if following.done() else None
+        finally:
+            stopping.cancel()
             following.cancel()
-            return None
-        return following.result()
 
     def _pass_on(
         self,
@@ -184,6 +191,7 @@ class Shovel:
                 source.ack(delivered.tag)
             elif not failed.done():
                 failed.set_exception(problem)
+                failed.exception()  # it counts as seen also if the shovel ends before it looks
 
         confirmed.add_done_callback(settle)
 
@@ -201,3 +209,18 @@ class Shovel:
                 await self._stopping.wait()
         except TimeoutError:
             pass
+
+
+async def _declare_missing(address: str, queue: str | None) -> None:
+    """Declare a durable queue unless there is one of this name, whatever its arguments."""
+    if queue is None:
+        return
+    for passive in (True, False):
+        async with await AmqpClient.connect(address) as client:
+            try:
+                await client.call("queue.declare", 0, queue, passive, True, False, False, False, {})
+            except PeerClosed as problem:
+                if passive and problem.code == NOT_FOUND:
+                    continue
+                raise
+            return

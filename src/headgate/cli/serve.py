@@ -12,6 +12,7 @@ from typing import Literal as OneOf
 
 import typer
 
+from headgate.cli.service_manager import tell_ready, tell_reloading, tell_stopping
 from headgate.configuration import ServerOptions, parse_assignment
 from headgate.errors import HeadgateError, MissingExtra
 from headgate.logs import LogSettings, log_as
@@ -116,7 +117,9 @@ async def _serve(options: ServerOptions, load: Callable[[], ServerOptions]) -> N
         ),
         flush=True,
     )
+    tell_ready(f"serving {where}")
     await stop.wait()
+    tell_stopping()
     await server.stop()
 
 
@@ -128,7 +131,9 @@ def _describe_http(host: str, port: int | None) -> str:
 
 def _reload(server: Server, load: Callable[[], ServerOptions]) -> None:
     """Read the configuration again; one that is refused changes nothing."""
+    tell_reloading()
     try:
         server.reconfigure(load())
     except HeadgateError as problem:
         log.error("the configuration is not changed: %s", problem)
+    tell_ready("serving")

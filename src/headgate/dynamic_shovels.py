@@ -1,0 +1,162 @@
+"""Shovels that run inside the broker: one for each runtime parameter of the component `shovel`, with RabbitMQ's keys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.broker import Broker, Parameter, PreconditionFailed
+from headgate.errors import HeadgateError
+from headgate.shovel import PREFETCH, Shovel, ShovelOptions
+
+log: Final = logging.getLogger(__name__)
+
+COMPONENT: Final = "shovel"
+RECONNECT_S: Final = 5
+# Keys of RabbitMQ that change nothing here: the protocol is AMQP 0-9-1, a message is acknowledged when it is confirmed.
+IGNORED: Final = frozenset(
+    "src-protocol dest-protocol ack-mode add-forward-headers dest-add-forward-headers "
+    "dest-add-timestamp-header dest-publish-properties src-predeclared dest-predeclared".split()
+)
+KEYS: Final = frozenset(
+    "src-uri src-queue src-exchange src-exchange-key src-prefetch-count prefetch-count src-delete-after delete-after "
+    "dest-uri dest-queue dest-exchange dest-exchange-key reconnect-delay filter".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShovelState:
+    """What a shovel of the broker does now."""
+
+    vhost: str
+    name: str
+    state: str
+    moved: int
+
+
+class DynamicShovels:
+    """Runs the shovels of a broker's parameters, in its event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._parameters = broker.parameters
+        self._flush = broker.flush
+        self._running: dict[tuple[str, str], tuple[Shovel, asyncio.Task[None]]] = {}
+
+    def start(self) -> None:
+        """Run those that are set, and from now on those that will be."""
+        self._parameters.checks[COMPONENT] = _check
+        self._parameters.watchers[COMPONENT] = self._changed
+        for parameter in self._parameters.list(component=COMPONENT):
+            self._changed(parameter)
+
+    async def close(self) -> None:
+        """Stop all; messages under way stay at their sources."""
+        tasks = [task for _, task in self._running.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._running.clear()
+
+    def states(self) -> list[ShovelState]:
+        return [
+            ShovelState(vhost, name, shovel.state, shovel.moved)
+            for (vhost, name), (shovel, _) in self._running.items()
+        ]
+
+    def _changed(self, parameter: Parameter) -> None:
+        key = (parameter.vhost, parameter.name)
+        if key in self._running:
+            self._running.pop(key)[1].cancel()
+        if parameter.value is not None:
+            shovel = Shovel(read_options(parameter.value))
+            task = asyncio.get_running_loop().create_task(self._run(parameter, shovel))
+            self._running[key] = shovel, task
+
+    async def _run(self, parameter: Parameter, shovel: Shovel) -> None:
+        while True:
+            try:
+                await shovel.run()
+                break
+            except HeadgateError as problem:
+                shovel.state = f"failed: {problem}"
+                delay = parameter.value.get("reconnect-delay", RECONNECT_S)
+                log.error("shovel %s: %s; trying again in %g s", parameter.name, problem, delay)
+                await asyncio.sleep(delay)
+        log.info("shovel %s is done: %d messages moved", parameter.name, shovel.moved)
+        self._running.pop((parameter.vhost, parameter.name), None)
+        self._parameters.clear(parameter.vhost, COMPONENT, parameter.name)
+        self._flush()
+
+
+def read_options(value: Mapping[str, Any]) -> ShovelOptions:
+    """The options that a parameter says."""
+    get = value.get
+    until = get("src-delete-after", get("delete-after", "never"))
+    return ShovelOptions(
+        source=_uri(value, "src-uri"),
+        destination=_uri(value, "dest-uri"),
+        queue=get("src-queue"),
+        exchange=get("src-exchange"),
+        routing_key=get("src-exchange-key", "#"),
+        to_queue=get("dest-queue"),
+        to_exchange=get("dest-exchange"),
+        to_routing_key=get("dest-exchange-key"),
+        filter=get("filter"),
+        prefetch=get("src-prefetch-count", get("prefetch-count", PREFETCH)),
+        until_empty=until == "queue-length",
+        most=until if isinstance(until, int) else None,
+        declares=True,
+    )
+
+
+def _uri(value: Mapping[str, Any], key: str) -> str:
+    """The address under a key; the first of several."""
+    found = value.get(key)
+    if isinstance(found, list) and found:
+        found = found[0]
+    if not isinstance(found, str):
+        raise HeadgateError(
+            f"{key} must be the address of a broker, amqp://user:password@host/vhost"
+        )
+    return found
+
+
+def _check(parameter: Parameter) -> None:
+    """Refuse a parameter of which no shovel can be made."""
+    value = parameter.value
+    if not isinstance(value, Mapping):
+        raise PreconditionFailed(
+            "Validation failed\n\na shovel is an object with src-uri, dest-uri, …"
+        )
+    unknown = sorted(value.keys() - KEYS - IGNORED)
+    problems = [f"Unrecognised terms [{', '.join(unknown)}]"] if unknown else []
+    checks: dict[str, Callable[[Any], bool]] = {
+        "src-prefetch-count": _is_prefetch,
+        "prefetch-count": _is_prefetch,
+        "reconnect-delay": lambda seconds: isinstance(seconds, int | float) and seconds >= 0,
+        "src-delete-after": _is_end,
+        "delete-after": _is_end,
+    }
+    problems += [
+        f"{key} cannot be {value[key]!r}"
+        for key, holds in checks.items()
+        if key in value and not holds(value[key])
+    ]
+    if not problems:
+        try:
+            read_options(value)
+        except HeadgateError as problem:
+            problems.append(str(problem))
+    if problems:
+        raise PreconditionFailed("Validation failed\n\n" + "\n".join(problems))
+
+
+def _is_prefetch(count: Any) -> bool:
+    return isinstance(count, int) and 1 <= count <= 65535
+
+
+def _is_end(when: Any) -> bool:
+    return when in ("never", "queue-length") or (isinstance(when, int) and when > 0)

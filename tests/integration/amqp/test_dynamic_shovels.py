@@ -1,0 +1,114 @@
+"""A runtime parameter of the component `shovel` moves messages, as in RabbitMQ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.amqp import AmqpClient
+from headgate.broker import PreconditionFailed
+from headgate.configuration import ServerOptions
+from headgate.server import Server
+
+
+@asynccontextmanager
+async def serving(data: Path | None = None) -> AsyncIterator[tuple[Server, str]]:
+    server = Server(ServerOptions(data=data, amqp_port=0, http_port=None))
+    await server.start()
+    try:
+        yield server, f"amqp://guest:guest@127.0.0.1:{server.amqp_port}/"
+    finally:
+        await server.stop()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+async def publish(url: str, queue: str, count: int) -> None:
+    async with await AmqpClient.connect(url) as client:
+        await client.call("queue.declare", 0, queue, False, True, False, False, False, {})
+        confirmed = [
+            client.publish("", queue, b"\x10\0\2", b"%d" % number) for number in range(count)
+        ]
+        await asyncio.gather(*confirmed)
+
+
+def test_a_queue_is_emptied_and_the_parameter_is_gone() -> None:
+    async def go() -> None:
+        async with serving() as (old, old_url), serving() as (new, new_url):
+            await publish(old_url, "orders", 50)
+            value = {
+                "src-uri": old_url,
+                "src-queue": "orders",
+                "dest-uri": [new_url],
+                "dest-queue": "moved",
+                "src-delete-after": "queue-length",
+                "ack-mode": "on-confirm",
+            }
+            new.broker.parameters.set("/", "shovel", "once", value)
+            await until(lambda: not new.broker.parameters.list(component="shovel"))
+            assert len(new.broker.vhosts["/"].queues["moved"]) == 50
+            assert len(old.broker.vhosts["/"].queues["orders"]) == 0
+            assert new.shovels.states() == []
+
+    asyncio.run(go())
+
+
+def test_a_shovel_goes_on_after_a_restart_and_ends_with_its_parameter(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with serving() as (old, old_url):
+            await publish(old_url, "orders", 3)
+            async with serving(tmp_path) as (new, new_url):
+                port = new.amqp_port
+                value = {"src-uri": old_url, "src-queue": "orders", "dest-uri": new_url}
+                new.broker.parameters.set("/", "shovel", "always", {**value, "dest-queue": "moved"})
+                moved = new.broker.vhosts["/"].queues
+                await until(lambda: "moved" in moved and len(moved["moved"]) == 3)
+                await until(lambda: old.broker.vhosts["/"].queues["orders"].unacked == 0)
+            again = Server(ServerOptions(data=tmp_path, amqp_port=port, http_port=None))
+            await again.start()
+            try:
+                await publish(old_url, "orders", 2)
+                await until(lambda: len(again.broker.vhosts["/"].queues["moved"]) == 5)
+                again.broker.parameters.clear("/", "shovel", "always")
+                await until(lambda: not old.broker.vhosts["/"].queues["orders"].consumers)
+                assert again.shovels.states() == []
+            finally:
+                await again.stop()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([], "is an object"),
+        ({"src-uri": "amqp://h", "dest-uri": "amqp://h", "src-queue": "q", "typo": 1}, "typo"),
+        ({"src-uri": "amqp://h", "src-queue": "q"}, "dest-uri must be the address"),
+        ({"src-uri": "amqp://h", "dest-uri": "amqp://h"}, "from a queue or from an exchange"),
+        (
+            {
+                "src-uri": "amqp://h",
+                "dest-uri": "amqp://h",
+                "src-queue": "q",
+                "src-prefetch-count": 0,
+            },
+            "src-prefetch-count cannot be 0",
+        ),
+    ],
+)
+def test_a_parameter_of_which_no_shovel_can_be_made_is_refused(value: Any, said: str) -> None:
+    async def go() -> None:
+        async with serving() as (server, _):
+            with pytest.raises(PreconditionFailed, match=said):
+                server.broker.parameters.set("/", "shovel", "bad", value)
+
+    asyncio.run(go())
