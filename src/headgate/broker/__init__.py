@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from headgate.broker.contract import BrokerQueue as BrokerQueue
     from headgate.broker.dead_letters import carbon_keys as carbon_keys
     from headgate.broker.definition import type_name as type_name
+    from headgate.broker.inspection import delete_entry as delete_entry
+    from headgate.broker.inspection import find_entry as find_entry
+    from headgate.broker.inspection import latest_entries as latest_entries
+    from headgate.broker.inspection import requeue_dead_letter as requeue_dead_letter
     from headgate.broker.message import BrokerMessage as BrokerMessage
     from headgate.broker.message import QueueEntry as QueueEntry
     from headgate.broker.parameters import Parameter as Parameter
@@ -74,6 +78,7 @@ else:
             "contract": ["BrokerQueue"],
             "dead_letters": ["carbon_keys"],
             "definition": ["type_name"],
+            "inspection": ["delete_entry", "find_entry", "latest_entries", "requeue_dead_letter"],
             "message": ["BrokerMessage", "QueueEntry"],
             "refusals": [
                 "AccessRefused",

@@ -10,8 +10,10 @@ Positions rise from head to tail; what returned stands in front of everything be
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from heapq import heappop, heappush
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from headgate.broker.message import QueueEntry
@@ -45,6 +47,7 @@ class QueueLane:
         self.returned: list[QueueEntry] = []
         self.gap = 0  # rows only in the store
         self._gap_after = -1
+        self._taken_out: set[int] = set()  # of the gap; the store may have them until it commits
         # What may have been delivered, as the store knows it, as it will after the next commit; and what was handed to it.
         self.marked = self.marking = -1
         self.cut = -1
@@ -112,6 +115,34 @@ class QueueLane:
         self.restored_to = self.cut = last
         self.marked = self.marking = self.crashed_at = mark
 
+    def read_back(self, window: int) -> Iterator[QueueEntry]:
+        """Yield the entries that are only in the store, the last first, and leave them there."""
+        last = self.tail[0].position - 1 if self.tail else max(self.written, self.restored_to)
+        end, left = last, self.gap
+        while left > 0 and end > self._gap_after:
+            start = max(end - window, self._gap_after)
+            positions = range(start + 1, end + 1)
+            rows = self._store.read_rows(self.number, positions, sys.maxsize)
+            for row in reversed(rows):
+                if row.position in self._taken_out:
+                    continue
+                left -= 1
+                yield read_entry(row, self.priority, self._decode)
+            end = start
+
+    def take_out(self, entry: QueueEntry) -> None:
+        """Remove an entry from wherever it is; the store still has it."""
+        for held in (self.head, self.tail):
+            if any(each is entry for each in held):
+                held.remove(entry)
+                return
+        if entry in self.returned:
+            self.returned.remove(entry)
+            heapify(self.returned)
+        elif self.gap:
+            self._taken_out.add(entry.position)
+            self.gap -= 1
+
     def clear(self) -> None:
         """Forget all entries, and delete them from the store; those that were taken stay there."""
         entries = [*self.head, *self.returned, *self.tail]
@@ -132,14 +163,17 @@ class QueueLane:
             # Rows of the tail may be committed as well: they come after those of the gap.
             limit = min(self.gap, PAGE_ROWS)
             rows = self._store.page(self.number, self._gap_after, limit, PAGE_BYTES)
-            self.gap = self.gap - len(rows) if rows else 0
+            self.gap -= len(rows) if rows else self.gap
             for row in rows:
+                self._gap_after = row.position
+                if row.position in self._taken_out:
+                    self.gap += 1  # it was counted when it was taken out
+                    continue
                 entry = read_entry(row, self.priority, self._decode)
                 entry.redelivered = entry.position <= self.crashed_at
                 if entry.position <= self.restored_to and not entry.message.persistent:
                     self._store.delete(self.number, entry.position)  # it was only paged out
                 else:
                     self.head.append(entry)
-                self._gap_after = entry.position
         if not self.head and self.tail:
             self.head, self.tail = self.tail, self.head

@@ -74,7 +74,7 @@ Answer = Callable[[Visit], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageEntry:
     """A path and the function that answers it; one that is not a coroutine runs in a thread."""
 
     path: str
@@ -87,7 +87,7 @@ class PageTable:
     """Pages of one subject."""
 
     def __init__(self) -> None:
-        self.pages: list[Page] = []
+        self.pages: list[PageEntry] = []
 
     def get(self, path: str, *, needs: Tag | None = "management") -> Callable[[Answer], Answer]:
         return self._add(path, "GET", needs)
@@ -97,7 +97,7 @@ class PageTable:
 
     def _add(self, path: str, method: str, needs: Tag | None) -> Callable[[Answer], Answer]:
         def declare(answer: Answer) -> Answer:
-            self.pages.append(Page(path, answer, method, needs))
+            self.pages.append(PageEntry(path, answer, method, needs))
             return answer
 
         return declare
@@ -108,7 +108,7 @@ def page_routes(site: Site, table: PageTable) -> list[Route]:
     return [_route(site, page) for page in table.pages]
 
 
-def _route(site: Site, page: Page) -> Route:
+def _route(site: Site, page: PageEntry) -> Route:
     async def respond(request: Request) -> Response:
         visit = Visit(site, request, identity_of(request.scope), await _read_form(request))
         if (refusal := _admit(visit, page)) is not None:
@@ -124,7 +124,7 @@ def _route(site: Site, page: Page) -> Route:
     return Route(page.path, respond, methods=[page.method])
 
 
-async def _answer(page: Page, visit: Visit) -> Response:
+async def _answer(page: PageEntry, visit: Visit) -> Response:
     if inspect.iscoroutinefunction(page.answer):
         response: Response = await page.answer(visit)
         return response
@@ -138,7 +138,7 @@ async def _read_form(request: Request) -> dict[str, str]:
     return dict(parse_qsl(body, keep_blank_values=True))
 
 
-def _admit(visit: Visit, page: Page) -> Response | None:
+def _admit(visit: Visit, page: PageEntry) -> Response | None:
     """Refuse who may not see a page. Without a broker there are no users."""
     if visit.site.broker is None or page.needs is None:
         return None
