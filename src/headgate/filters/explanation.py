@@ -42,6 +42,7 @@ from headgate.message import Scalar
 
 EVERY_TERM: Final = "all of its terms together"
 CHECKED: Final = "checked after the index"
+BY_PRESENCE: Final = "index by presence, then checked"
 DIALECTS: Final[tuple[SqlDialect, ...]] = ("sqlite", "postgres")
 
 
@@ -150,8 +151,10 @@ def _routing_answers(terms: tuple[Filter, ...]) -> list[str]:
     """Say of each term whether the index of filters decides it: every single key, and the shortest list of keys."""
     if len(terms) == 1 and isinstance(terms[0], Or):
         ways = [_routing_answers(conjuncts(way)) for way in terms[0].terms]
-        found_by_key = all(any(answer != CHECKED for answer in way) for way in ways)
-        return ["index key, one entry a term" if found_by_key else CHECKED]
+        if not all(any(answer != CHECKED for answer in way) for way in ways):
+            return [CHECKED]
+        by_presence = any({*way} <= {CHECKED, BY_PRESENCE} for way in ways)
+        return [f"index, one entry a term{', some by presence' if by_presence else ''}"]
     keys = [_index_keys(term) for term in terms]
     lists = [found for found in keys if len(found) > 1]
     shortest = min(lists, key=len, default=frozenset())
@@ -175,7 +178,7 @@ def _find_weak_anchor(terms: tuple[Filter, ...]) -> tuple[int, str] | None:
             return at, "topic trie"
     for at, term in enumerate(terms):
         if _needs_header(term):
-            return at, "index by presence, then checked"
+            return at, BY_PRESENCE
     return None
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from headgate.filters import as_filter, header, to_text
 from headgate.insights.fields import warn_of_filter
 from headgate.pipelines import Account, Batch, Pipeline, StreamSource
 
 _SHORTEST_S = 1e-3  # no rate divides by less
+_MOST_ASKED = 100  # conditions of bindings that are compared with the stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,23 @@ def check_pipeline(pipeline: Pipeline) -> PipelineCheck:
 
 
 def _warn_of_source(pipeline: Pipeline) -> list[str]:
-    """Warn of a source's filter that the messages of its stream can hardly match."""
-    source = pipeline.source
+    """Warn of filters and bindings that the messages of the source's stream can hardly match."""
+    source, reading = pipeline.source, pipeline.reading
     if not isinstance(source, StreamSource) or len(source.streams) != 1:
         return []
-    return warn_of_filter(source.filter or "", stream=Path(source.streams[0]))
+    if reading.payload is not None or reading.steps:  # headers are made after the scan
+        return []
+    asked = dict.fromkeys([source.filter or "", *islice(_asked_by_bindings(pipeline), _MOST_ASKED)])
+    stream = Path(source.streams[0])
+    return [warning for text in asked for warning in warn_of_filter(text, stream=stream)]
+
+
+def _asked_by_bindings(pipeline: Pipeline) -> Iterator[str]:
+    for binding in pipeline.topology.bindings():
+        for name in binding.arguments:
+            if not name.startswith("x-"):
+                yield to_text(as_filter(header(name).exists()))
+        yield binding.filter_text or ""
 
 
 def pipeline_facts(account: Account, seconds: float) -> PipelineFacts:

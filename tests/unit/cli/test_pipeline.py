@@ -121,3 +121,18 @@ def test_an_invalid_setting_of_spark_is_refused_before_spark_starts(
     said = " ".join(capsys.readouterr().err.split())
     assert f"--conf {setting} is not a setting of Spark" in said
     assert "spark.executor.memory=4g" in said
+
+
+def test_check_warns_of_what_a_binding_asks_and_no_message_of_the_stream_has(tmp_path, capsys):
+    with Stream.create(tmp_path / "events") as events, events.producer() as producer:
+        producer.publish(b"", headers={"region": "EU", "amount": 5})
+    file = tmp_path / "p.toml"
+    file.write_text(
+        '[source]\nstream = "events"\n[exchange]\ntype = "headers"\n'
+        '[[binding]]\nqueue = "q"\narguments = { regoin = "EU" }\nfilter = "amout > 5"\n'
+        '[[sink]]\nqueue = "q"\nto = "none:"\n'
+    )
+    assert run(["pipeline", "check", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "note: no message of events has the header regoin; did you mean region?" in said
+    assert "note: no message of events has the header amout; did you mean amount?" in said
