@@ -15,6 +15,7 @@ from headgate.filters import FilterLike
 from headgate.message import HeaderValue, Message, MessageDetails
 from headgate.queues import arguments, declarations, schedules
 from headgate.queues.engine import (
+    RESULTS,
     Access,
     Engine,
     JobResult,
@@ -30,9 +31,9 @@ from headgate.queues.outbox import FileSource, Outbox, Relay, TableSource
 from headgate.queues.push import Callbacks
 from headgate.queues.queue import Queue, Subscription
 from headgate.queues.scheduler import Scheduler
-from headgate.queues.threads import Event
+from headgate.queues.threads import Event, setter
 
-RESULT_POLL_S: Final = (0.01, 0.5)  # first and longest pause between two looks for a result
+RESULT_POLL_S: Final = 0.5  # between two looks: a dead letter has no wake-up
 
 
 def connect(
@@ -150,15 +151,28 @@ class Database:
         With `wait`, for up to that time until it is done or has failed. None if there is no such result, or it has expired.
         """
         [checked] = arguments.message_ids([id])
-        deadline = time.monotonic() + arguments.microseconds("wait", wait) / 1e6
-        pause = RESULT_POLL_S[0]
-        while True:
-            found = self.engine.run(self._operations.result(checked))
-            left = deadline - time.monotonic()
-            if found is None or found.state != "pending" or left <= 0:
-                return found
-            Event().wait(min(pause, left))
-            pause = min(pause * 1.5, RESULT_POLL_S[1])
+        found = self.engine.run(self._operations.result(checked))
+        if wait is None or found is None or found.state != "pending":
+            return found
+        return self._wait_for_result(checked, arguments.microseconds("wait", wait) / 1e6)
+
+    def _wait_for_result(self, id: int, seconds: float) -> JobResult | None:
+        """Look whenever results were stored, and now and then, until it is there or time is up."""
+        deadline, woken = time.monotonic() + seconds, Event()
+        wake = setter(woken)
+        watch = self.engine.watch(
+            lambda queues: wake() if queues is None or RESULTS in queues else None
+        )
+        try:
+            while True:
+                woken.clear()
+                found = self.engine.run(self._operations.result(id))
+                left = deadline - time.monotonic()
+                if found is None or found.state != "pending" or left <= 0:
+                    return found
+                woken.wait(min(RESULT_POLL_S, left))
+        finally:
+            watch.close()
 
     # -- subscriptions --
 

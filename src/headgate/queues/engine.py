@@ -51,7 +51,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from headgate.errors import QueueError
@@ -585,6 +585,11 @@ class Operations(Protocol):
     def delete_schedule(self, name: str) -> Operation[bool]:
         """Delete a schedule; whether there was one."""
         ...
+
+
+RESULTS: Final = (
+    999_999_999_999_999_999  # the queue id under which those are woken who wait for a result
+)
 
 
 class CommitWatch(Protocol):

@@ -474,6 +474,9 @@ class Stream:
         if self._closed:
             raise StreamClosed(f"{self.path} was closed")
 
+    def __repr__(self) -> str:
+        return f"<Stream {str(self.path)!r}>"
+
     def __enter__(self) -> Stream:
         return self
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from threading import Timer
+
 import pytest
 
 from headgate.errors import QueueOptionsError
@@ -159,6 +162,17 @@ class PolicyBehaviour(QueueFixtures):
         assert db.result(id, wait=SECOND / 100).state == "pending"
         with orders.consumer(lambda d: 7):
             assert db.result(id, wait=PATIENCE * SECOND) == JobResult("done", 7)
+
+    def test_a_stored_result_wakes_who_waits_for_it(self, db, orders, monkeypatch):
+        for module in ("headgate.queues.database", "headgate.queues.aio.database"):
+            monkeypatch.setattr(f"{module}.RESULT_POLL_S", 10 * PATIENCE)
+        id = orders.publish(b"", result=True)
+        worker = Timer(0.2, lambda: orders.claim()[0].ack(result=7))
+        worker.start()
+        began = time.monotonic()
+        assert db.result(id, wait=5 * PATIENCE * SECOND) == JobResult("done", 7)
+        assert time.monotonic() - began < PATIENCE
+        worker.join()
 
     def test_an_ack_in_a_subscription_is_no_result(self, db, orders):
         copies = db.subscription("copies", pattern="#")

@@ -18,8 +18,9 @@ from headgate.queues.aio.outbox import AsyncFileSource, AsyncOutbox, AsyncRelay,
 from headgate.queues.aio.push import AsyncCallbacks
 from headgate.queues.aio.queue import AsyncQueue, AsyncSubscription
 from headgate.queues.aio.scheduler import AsyncScheduler
-from headgate.queues.aio.tasks import AsyncEvent
+from headgate.queues.aio.tasks import AsyncEvent, setter
 from headgate.queues.engine import (
+    RESULTS,
     Access,
     AsyncEngine,
     JobResult,
@@ -31,7 +32,7 @@ from headgate.queues.engine import (
     SubscriptionStart,
 )
 
-RESULT_POLL_S: Final = (0.01, 0.5)  # first and longest pause between two looks for a result
+RESULT_POLL_S: Final = 0.5  # between two looks: a dead letter has no wake-up
 
 
 async def connect(
@@ -149,15 +150,28 @@ class AsyncDatabase:
         With `wait`, for up to that time until it is done or has failed. None if there is no such result, or it has expired.
         """
         [checked] = arguments.message_ids([id])
-        deadline = time.monotonic() + arguments.microseconds("wait", wait) / 1e6
-        pause = RESULT_POLL_S[0]
-        while True:
-            found = await self.engine.run(self._operations.result(checked))
-            left = deadline - time.monotonic()
-            if found is None or found.state != "pending" or left <= 0:
-                return found
-            await AsyncEvent().wait(min(pause, left))
-            pause = min(pause * 1.5, RESULT_POLL_S[1])
+        found = await self.engine.run(self._operations.result(checked))
+        if wait is None or found is None or found.state != "pending":
+            return found
+        return await self._wait_for_result(checked, arguments.microseconds("wait", wait) / 1e6)
+
+    async def _wait_for_result(self, id: int, seconds: float) -> JobResult | None:
+        """Look whenever results were stored, and now and then, until it is there or time is up."""
+        deadline, woken = time.monotonic() + seconds, AsyncEvent()
+        wake = setter(woken)
+        watch = self.engine.watch(
+            lambda queues: wake() if queues is None or RESULTS in queues else None
+        )
+        try:
+            while True:
+                woken.clear()
+                found = await self.engine.run(self._operations.result(id))
+                left = deadline - time.monotonic()
+                if found is None or found.state != "pending" or left <= 0:
+                    return found
+                await woken.wait(min(RESULT_POLL_S, left))
+        finally:
+            watch.close()
 
     # -- subscriptions --
 

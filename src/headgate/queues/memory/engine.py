@@ -13,6 +13,7 @@ from headgate.errors import DatabaseClosed
 from headgate.filters import Filter, to_text
 from headgate.message import INT64_MAX, Message
 from headgate.queues.engine import (
+    RESULTS,
     ClaimedMessage,
     CommitWatch,
     DeliverySnapshot,
@@ -355,6 +356,7 @@ class MemoryOperations(MemoryState):
         kept = self._results.get(receipt.id)
         if outcome is Outcome.DONE and kept is not None and kept.queue == queue.name:
             kept.value, kept.expires_at = value, self._now() + kept.keep_us
+            self._notify(frozenset({RESULTS}))
         return [outcome]
 
     @at_once

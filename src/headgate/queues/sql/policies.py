@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import QueueOptionsError
 from headgate.filters import Filter
 from headgate.queues.engine import (
+    RESULTS,
     JobResult,
     Notify,
     Operation,
@@ -267,6 +268,7 @@ class Results:
             if outcomes == [Outcome.DONE]:
                 id, now = self._catalog.last_known(queue).id, self._dialect.now_us()
                 yield self._dialect.statement("set_result", receipt.id, id, value, now)
+                yield Notify((RESULTS,))
             return outcomes
 
         outcomes: list[Outcome] = yield Transaction(TransactionMode.WRITE, settle)

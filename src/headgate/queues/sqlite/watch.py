@@ -18,6 +18,7 @@ from typing import Any, Final
 import apsw
 
 from headgate import file_watch as files
+from headgate.queues.engine import RESULTS
 from headgate.queues.wakers import Wakers
 
 _log = logging.getLogger(__name__)
@@ -109,8 +110,7 @@ class Watcher:
         if self._connection.execute("SELECT 1 FROM headgate_unrouted LIMIT 1").fetchall():
             self._wakers.wake(None)
         else:
-            if ready | changed:
-                self._wakers.wake(frozenset(ready | changed))
+            self._wakers.wake(frozenset({RESULTS, *ready, *changed}))
             if earlier:
                 self._wakers.set_due_time(frozenset(earlier))
 

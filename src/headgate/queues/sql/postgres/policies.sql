@@ -64,8 +64,12 @@ DELETE FROM unique_key WHERE queue = $1
 INSERT INTO result (message, queue, keep_us) VALUES ($1, $2, $3)
 
 -- name: set_result
--- Message, queue, value, now.
-UPDATE result SET value = $3, expires_at = coalesce($4::bigint, now_us()) + keep_us WHERE message = $1 AND queue = $2
+-- Message, queue, value, now. Wakes those who wait for results, under the id of `engine.RESULTS`.
+WITH kept AS (
+    UPDATE result SET value = $3, expires_at = coalesce($4::bigint, now_us()) + keep_us
+    WHERE message = $1 AND queue = $2 RETURNING message
+)
+SELECT wake_up(999999999999999999) FROM kept
 
 -- name: result
 -- Message, now: the value, whether there is one, and the state and reason of its delivery.
