@@ -27,7 +27,7 @@ PROPERTIES: Final = (
     ("cluster_id", "s"),
 )
 PERSISTENT: Final = 2
-MAX_EXPIRATION_MS: Final = 4_294_967_295
+MAX_EXPIRATION_MS: Final = 315_360_000_000  # ten years
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 NO_HEADERS: Final = b"\0\0\0\0"
 CACHED: Final = 2_048  # how many different properties are remembered

@@ -20,7 +20,7 @@ ArgumentCheck: TypeAlias = Callable[
     [Any], str | None
 ]  # what is wrong with a value, in RabbitMQ's words
 
-MAX_TIMER_MS: Final = 4_294_967_295
+MAX_TIMER_MS: Final = 315_360_000_000  # ten years
 DELIVERY_LIMIT: Final = 20  # of quorum queues
 OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")

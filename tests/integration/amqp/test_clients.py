@@ -112,26 +112,69 @@ print(json.dumps([result.get(timeout=30) for result in results]))
 """
 
 
-def test_celery_runs_tasks_with_results_retries_and_countdowns(broker, tmp_path):
-    (tmp_path / "tasks.py").write_text(CELERY_APP)
-    environment = {"BROKER": broker.url, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}  # fmt: skip
+def run_celery(broker, directory: Path, app: str, client: str) -> str:
+    """What a client prints while a worker runs the tasks of an app."""
+    (directory / "tasks.py").write_text(app)
+    environment = {"BROKER": broker.url, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(directory), "HOME": str(directory)}  # fmt: skip
     command = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--pool", "solo", "--loglevel", "warning"]  # fmt: skip
-    worker = subprocess.Popen(command, env=environment, cwd=tmp_path)
+    worker = subprocess.Popen(command, env=environment, cwd=directory)
     try:
-        client = subprocess.run(
-            [sys.executable, "-c", CELERY_CLIENT],
+        done = subprocess.run(
+            [sys.executable, "-c", client],
             env=environment,
-            cwd=tmp_path,
+            cwd=directory,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=90,
             check=False,
         )
     finally:
         worker.terminate()
         worker.wait(30)
-    assert client.returncode == 0, client.stderr
-    assert json.loads(client.stdout) == [3, {"nested": [1, None]}]
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_celery_runs_tasks_with_results_retries_and_countdowns(broker, tmp_path):
+    found = run_celery(broker, tmp_path, CELERY_APP, CELERY_CLIENT)
+    assert json.loads(found) == [3, {"nested": [1, None]}]
+
+
+QUORUM_APP = """
+import os, time
+from celery import Celery
+
+app = Celery("tasks", broker=os.environ["BROKER"], backend="rpc://")
+app.conf.update(
+    worker_hijack_root_logger=False,
+    broker_connection_retry_on_startup=True,
+    task_default_queue_type="quorum",
+    broker_transport_options={"confirm_publish": True},
+)
+
+@app.task
+def started():
+    return time.time()
+"""
+
+QUORUM_CLIENT = """
+import time
+from tasks import started
+started.delay().get(timeout=60)  # the worker runs, and has declared its queues
+asked = time.time()
+results = [started.apply_async(countdown=seconds) for seconds in (3, 2, 1)]
+print(*(result.get(timeout=60) - asked for result in results))
+"""
+
+
+def test_celery_delays_tasks_on_quorum_queues_with_kombus_native_delivery(broker, tmp_path):
+    spans = [float(span) for span in run_celery(broker, tmp_path, QUORUM_APP, QUORUM_CLIENT).split()]  # fmt: skip
+    assert all(least <= span for least, span in zip((3, 2, 1), spans, strict=True)), spans
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    channel = connection.channel()
+    for name in ("celery", "celery_delayed_0", "celery_delayed_27"):  # kombu's own topology
+        assert channel.queue_declare(name, passive=True).method.message_count == 0
+    connection.close()
 
 
 def test_faststream_subscribes_and_publishes(broker):
