@@ -114,6 +114,7 @@ class ServerOptions:
         "RabbitMQ", a_text
     )  # clients choose their behaviour by product and version
     version: str = setting("4.0.5", a_text)
+    consumer_timeout: timedelta = setting(timedelta(minutes=30), a_duration, live=True)  # 0s: none
     log_format: str = setting("keyvalue", one_of("text", "keyvalue", "json"), "log")
     log_level: str = setting("info", one_of("debug", "info", "warning", "error"), "log", live=True)
 

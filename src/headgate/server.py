@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from headgate.amqp import AmqpCodec, AmqpServer
@@ -51,12 +53,14 @@ class Server:
         except BaseException:
             self._release()
             raise
+        self.broker.counts_all_returns = _version(self.options.version) < (4, 3)
         self.broker.statistics.start()
         self.shovels = DynamicShovels(self.broker)
         self._amqp = AmqpServer(
             self.broker, product=self.options.product, version=self.options.version
         )
         try:
+            self._apply()
             self.amqp_port = await self._amqp.listen(self.options.host, self.options.amqp_port)
             await self._listen_for_http()
             self.shovels.start()
@@ -99,11 +103,14 @@ class Server:
             log.info("configuration read again: nothing changed")
         live = {name: getattr(options, name) for name, is_live in changes.items() if is_live}
         self.options = replace(self.options, **live)
+        if "log_level" in live:
+            logging.getLogger().setLevel(self.options.log_level.upper())
         self._apply()
 
     def _apply(self) -> None:
         """Hand the settings that may change while the broker runs to those who use them."""
-        logging.getLogger().setLevel(self.options.log_level.upper())
+        timeout_ms = self.options.consumer_timeout // timedelta(milliseconds=1)
+        self._amqp.set_consumer_timeout(timeout_ms or None)
 
     async def stop(self) -> None:
         """Close connections, commit, and let go of the directory."""
@@ -137,6 +144,10 @@ class Server:
         self._store.close()
         if self._lock is not None:
             self._lock.release()
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from headgate.amqp.arriving import Arriving, Publish, check_content
 from headgate.amqp.confirms import AwaitedCommit
 from headgate.amqp.consumer import ChannelConsumer, ReplyConsumer
 from headgate.amqp.content import Content
-from headgate.amqp.deliveries import Unacked, sent_content
+from headgate.amqp.deliveries import Unacked, sent_content, settled_tags
 from headgate.amqp.properties import REPLY_TO
 from headgate.broker import (
     BrokerQueue,
@@ -41,6 +40,7 @@ class Channel:
         self.prefetch_all = 0  # of the whole channel
         self.delivery_tag = 0
         self.unacked: dict[int, Unacked] = {}
+        self.sent_by: deque[tuple[float, int]] = deque()  # times, and the last delivery until then
         self.consumers: dict[str, ChannelConsumer] = {}
         self.is_closing = False
         self.arriving: Arriving | None = None  # a publish whose content is not all here
@@ -70,7 +70,7 @@ class Channel:
         if self._replies is not None:
             del self.vhost.replies[self._replies.name]
             self._replies = None
-        self._requeue_all()
+        self._requeue_all(failed=True)
 
     # ---- publishing
 
@@ -380,6 +380,7 @@ class Channel:
         else:
             self.traffic.get += 1
             self.unacked[self.delivery_tag] = Unacked(entry, None, queue)
+            self.connection.listener.timeouts.use(queue.definition.consumer_timeout)
         content = sent_content(entry, queue)
         self.send(
             "basic.get-ok", self.delivery_tag, entry.redelivered, content.exchange,
@@ -399,13 +400,10 @@ class Channel:
         self._settle(tag, multiple, lambda sent: sent.queue.acked(sent.entry))
 
     def on_basic_reject(self, tag: int, requeue: bool) -> None:
-        self.on_basic_nack(tag, False, requeue)
+        self._settle(tag, False, None if requeue else self._reject)
 
     def on_basic_nack(self, tag: int, multiple: bool, requeue: bool) -> None:
-        if requeue:
-            self._settle(tag, multiple, None)
-        else:
-            self._settle(tag, multiple, self._reject)
+        self._settle(tag, multiple, None if requeue else self._reject, failed=False)
 
     def _reject(self, sent: Unacked) -> None:
         self.traffic.reject += 1
@@ -418,20 +416,29 @@ class Channel:
     def on_basic_recover_async(self, requeue: bool) -> None:
         if not requeue:
             raise NotImplementedHere("requeue=false")
-        self._requeue_all()
+        self._requeue_all(failed=False)
 
-    def _settle(self, tag: int, multiple: bool, settle: Callable[[Unacked], None] | None) -> None:
+    def _settle(
+        self,
+        tag: int,
+        multiple: bool,
+        settle: Callable[[Unacked], None] | None,
+        failed: bool = True,
+    ) -> None:
         """Take entries out of those not acknowledged, and settle each; without a function they are requeued."""
-        tags = self._tags(tag, multiple)
+        tags = settled_tags(self.unacked, tag, multiple)
         if self.transaction is not None:
             # They stay not acknowledged until the commit, and cannot be acknowledged twice.
             settled = [(number, self.unacked[number]) for number in tags]
-            self.transaction.append(lambda: self._settle_all(settled, settle))
+            self.transaction.append(lambda: self._settle_all(settled, settle, failed))
             return
-        self._settle_all([(number, self.unacked[number]) for number in tags], settle)
+        self._settle_all([(number, self.unacked[number]) for number in tags], settle, failed)
 
     def _settle_all(
-        self, sent: Sequence[tuple[int, Unacked]], settle: Callable[[Unacked], None] | None
+        self,
+        sent: Sequence[tuple[int, Unacked]],
+        settle: Callable[[Unacked], None] | None,
+        failed: bool,
     ) -> None:
         back: dict[BrokerQueue, list[QueueEntry]] = {}
         for number, one in sent:
@@ -447,22 +454,12 @@ class Channel:
                 back.setdefault(one.queue, []).append(one.entry)
         for queue, entries in back.items():
             self.traffic.requeue += len(entries)
-            queue.requeue(entries)
+            queue.requeue(entries, failed=failed)
         if self.prefetch_all:
             self.broker.dirty.update(consumer.queue for consumer in self.consumers.values())
 
-    def _tags(self, tag: int, multiple: bool) -> Sequence[int]:
-        if tag == 0 and multiple:
-            return list(self.unacked)
-        if tag not in self.unacked:
-            raise PreconditionFailed(f"unknown delivery tag {tag}")
-        if not multiple:
-            return (tag,)
-        # Requeued entries get new tags, so the tags are in order.
-        return list(takewhile(lambda number: number <= tag, self.unacked))
-
-    def _requeue_all(self) -> None:
-        self._settle_all(list(self.unacked.items()), None)
+    def _requeue_all(self, failed: bool) -> None:
+        self._settle_all(list(self.unacked.items()), None, failed)
 
     # ---- inside
 

@@ -447,6 +447,10 @@ class Connection(asyncio.BufferedProtocol):
         code = reply_code(refusal)
         self.send(channel.number, "channel.close", code, reply_text(code, refusal), *ids)
 
+    def close_channel(self, channel: Channel, refusal: Refusal) -> None:
+        """Close a channel because of something that no method of the client asked for."""
+        self._refuse(channel, refusal, (0, 0))
+
     def fail(self, problem: Exception) -> None:
         """Close the connection because of a mistake."""
         code = reply_code(problem)

@@ -46,6 +46,8 @@ class ChannelConsumer(BrokerConsumer):
             arguments=arguments,
         )
         self.channel = channel
+        self.timeout_ms = _timeout(queue, arguments.get("x-consumer-timeout"))
+        channel.connection.listener.timeouts.use(self.timeout_ms)
         self.unacked = 0
         self._heads = _Heads(channel.number, tag)
 
@@ -146,3 +148,12 @@ def _check_arguments(queue: BrokerQueue, arguments: Mapping[str, Any]) -> None:
                 f"invalid arg '{name}' for queue '{queue.name}' in vhost '{queue.vhost.name}' "
                 f"of queue type rabbit_{kind}_queue"
             )
+
+
+def _timeout(queue: BrokerQueue, value: Any) -> int | None:
+    """How many milliseconds the consumer may take to acknowledge, if it or its queue says so."""
+    if value is None:
+        return queue.definition.consumer_timeout
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise PreconditionFailed(f"invalid arg 'x-consumer-timeout' for consumer: {value!r}")
+    return value

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from headgate.amqp.content import Content
-from headgate.broker import BrokerQueue, QueueEntry
+from headgate.broker import BrokerQueue, PreconditionFailed, QueueEntry
 
 if TYPE_CHECKING:
     from headgate.amqp.consumer import ChannelConsumer
@@ -26,3 +28,15 @@ def sent_content(entry: QueueEntry, queue: BrokerQueue) -> Content:
     if entry.deliveries and queue.definition.type == "quorum":
         return content.with_headers({"x-delivery-count": entry.deliveries})
     return content
+
+
+def settled_tags(unacked: Mapping[int, Unacked], tag: int, multiple: bool) -> Sequence[int]:
+    """The deliveries that an ack, nack or reject with this tag settles."""
+    if tag == 0 and multiple:
+        return list(unacked)
+    if tag not in unacked:
+        raise PreconditionFailed(f"unknown delivery tag {tag}")
+    if not multiple:
+        return (tag,)
+    # Requeued entries get new tags, so the tags are in order.
+    return list(takewhile(lambda number: number <= tag, unacked))

@@ -13,6 +13,7 @@ from headgate.amqp.login import CertificateName, Peer, log_in
 from headgate.amqp.methods import HEARTBEAT, PREAMBLE
 from headgate.amqp.permissions import Permissions
 from headgate.amqp.replies import ConnectionFailed
+from headgate.amqp.timeouts import AckTimeouts
 from headgate.broker import Broker, Login, LoginRefused, NotAllowed, OpenConnection
 
 if TYPE_CHECKING:
@@ -51,9 +52,13 @@ class AmqpListener:
     version: str
     certificate_name: CertificateName = "distinguished_name"  # what mechanism EXTERNAL calls a user
     connections: set[Connection] = field(default_factory=set)
+    timeouts: AckTimeouts = field(init=False)
     # What is read of a connection at once, and handled before the next has its turn.
     buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
     unwritten: int = 0  # bytes of deliveries since the last write
+
+    def __post_init__(self) -> None:
+        self.timeouts = AckTimeouts(self)
 
     @property
     def server_properties(self) -> dict[str, Any]:

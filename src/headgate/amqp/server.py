@@ -38,8 +38,14 @@ class AmqpServer:
     def connections(self) -> int:
         return len(self._listener.connections)
 
+    def set_consumer_timeout(self, timeout_ms: int | None) -> None:
+        """Let deliveries be acknowledged in this time, unless their consumer or queue says otherwise; None for ever."""
+        self._listener.broker.consumer_timeout_ms = timeout_ms
+        self._listener.timeouts.use(timeout_ms)
+
     async def close(self) -> None:
         """Stop accepting, and close all connections."""
+        self._listener.timeouts.stop()
         for server in self._servers:
             server.close()
         for connection in list(self._listener.connections):

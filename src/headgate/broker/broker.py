@@ -90,6 +90,9 @@ class Broker:
         self._call_later = call_later
         self.now = now_ms or (lambda: now_us() // 1000)
         self._next_lane = 1
+        # Whether a message that a consumer only gives back counts as a delivery that failed; not since RabbitMQ 4.3.
+        self.counts_all_returns = True
+        self.consumer_timeout_ms: int | None = None  # of deliveries that are not acknowledged
         self.statistics = Statistics(self)
         self._vhost_settings: StoredTable[str, VhostSettings] = StoredTable(
             store, "vhost", asdict, read_settings

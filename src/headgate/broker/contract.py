@@ -72,8 +72,8 @@ class BrokerQueue(ABC):
         """A consumer discards an entry."""
 
     @abstractmethod
-    def requeue(self, entries: Sequence[QueueEntry]) -> None:
-        """Take entries back that no consumer has acknowledged."""
+    def requeue(self, entries: Sequence[QueueEntry], *, failed: bool = True) -> None:
+        """Take entries back that were not acknowledged: rejected, their consumer gone, or (not failed) given back."""
 
     @abstractmethod
     def drain(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from typing import Literal as OneOf
 
 from headgate.broker.policy_keys import merge_arguments
@@ -29,6 +29,20 @@ _AGE: Final = re.compile(r"(\d+)([YMDhms])")
 _SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
+class DelayedRetry(NamedTuple):
+    """How long a message of a quorum queue that came back waits for its next delivery."""
+
+    type: str  # failed: rejected, or its consumer is gone; returned: given back; or all
+    least_ms: int
+    most_ms: int
+
+    def delay_ms(self, deliveries: int, failed: bool) -> int:
+        """The delay of a message that came back this often, and failed this time or was only given back."""
+        if self.type not in ("all", "failed" if failed else "returned"):
+            return 0
+        return min(self.least_ms * max(1, deliveries), self.most_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
     """The effective definition of a queue."""
@@ -44,6 +58,8 @@ class QueueDefinition:
     max_priority: int = 0
     single_active: bool = False
     delivery_limit: int | None = None
+    consumer_timeout: int | None = None  # milliseconds; None: that of the broker
+    retry: DelayedRetry | None = None
     max_age: int | None = None  # seconds, of a stream
     segment_bytes: int | None = None
     filter_size: int | None = None
@@ -275,6 +291,13 @@ ARGUMENTS: Final[dict[str, Argument]] = {
     "x-queue-master-locator": Argument(_anything, _CLASSIC),
     "x-queue-leader-locator": Argument(_anything, ("quorum", "stream")),
     "x-delivery-limit": Argument(_anything, _QUORUM),
+    "x-consumer-timeout": Argument(_not_negative),
+    "x-delayed-retry-type": Argument(
+        _one_of("all", "failed", "returned", "disabled", reason="invalid_delayed_retry_type"),
+        _QUORUM,
+    ),
+    "x-delayed-retry-min": Argument(_positive, _QUORUM),
+    "x-delayed-retry-max": Argument(_positive, _QUORUM),
     "x-quorum-initial-group-size": Argument(_positive, _QUORUM),
     "x-max-in-memory-length": Argument(_not_negative, _QUORUM),
     "x-max-in-memory-bytes": Argument(_not_negative, _QUORUM),
@@ -318,11 +341,21 @@ def _effective(kind: QueueType, arguments: Mapping[str, Any]) -> QueueDefinition
         max_priority=get("x-max-priority", 0),
         single_active=get("x-single-active-consumer", False),
         delivery_limit=limit if kind == "quorum" and limit >= 0 else None,
+        consumer_timeout=get("x-consumer-timeout"),
+        retry=_retry(
+            get("x-delayed-retry-type"), get("x-delayed-retry-min"), get("x-delayed-retry-max")
+        ),
         max_age=None if age is None else age_seconds(age),
         segment_bytes=get("x-stream-max-segment-size-bytes"),
         filter_size=get("x-stream-filter-size-bytes"),
         indexed=tuple(get("x-stream-indexed", ())),
     )
+
+
+def _retry(type: str | None, least: int | None, most: int | None) -> DelayedRetry | None:
+    if type in (None, "disabled") or least is None:
+        return None
+    return DelayedRetry(type, least, most or least)
 
 
 def _plain(value: Any) -> str:

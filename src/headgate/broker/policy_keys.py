@@ -94,6 +94,11 @@ KEYS: Final[dict[str, PolicyKey]] = {
     "queue-version": PolicyKey(_one_of(1, 2), "queue-version value", True),
     "overflow": PolicyKey(_OVERFLOW, "overflow value", True),
     "delivery-limit": PolicyKey(_is_number, "delivery limit", True),
+    "delayed-retry-type": PolicyKey(
+        _one_of("all", "failed", "returned", "disabled"), "delayed retry type", True
+    ),
+    "delayed-retry-min": PolicyKey(_is_positive, "delayed retry minimum delay", True),
+    "delayed-retry-max": PolicyKey(_is_positive, "delayed retry maximum delay", True),
     "max-age": PolicyKey(_is_age, "max age"),
     "stream-max-segment-size-bytes": PolicyKey(
         lambda value: _is_not_negative(value) and value <= MAX_SEGMENT_BYTES, "segment size"

@@ -50,6 +50,7 @@ class ClassicQueue(BrokerQueue):
         self._lanes: dict[int, QueueLane] = {}  # by priority, the highest first
         self._next_position = self._first_position = 1
         self._turn = 0
+        self.waiting = 0  # came back, and wait for their next delivery
         self._expiry_armed: int | None = None
         self._last_used = self._broker.now()
         self.redefine(definition)
@@ -117,19 +118,40 @@ class ClassicQueue(BrokerQueue):
         self._discard(entry, "rejected")
         self._broker.dirty.add(self)
 
-    def requeue(self, entries: Sequence[QueueEntry]) -> None:
+    def requeue(self, entries: Sequence[QueueEntry], *, failed: bool = True) -> None:
         """Take entries back to where they stood."""
         self.unacked -= len(entries)
         self.traffic.requeue += len(entries)
         for entry in sorted(entries, reverse=True):
             entry.redelivered = True
-            if self.definition.type == "quorum" and not self._count_return(entry):
-                continue
-            self._lanes[entry.lane].give_back(entry)
-            self.ready_bytes += entry.message.body_size
+            if self.definition.type != "quorum" or self._comes_back(entry, failed):
+                self._give_back(entry)
         self._enforce_limits()
         self._arm()
         self._broker.dirty.add(self)
+
+    def _comes_back(self, entry: QueueEntry, failed: bool) -> bool:
+        """Whether an entry of a quorum queue is ready again: not if it came back too often, or is to wait."""
+        if (failed or self._broker.counts_all_returns) and not self._count_return(entry):
+            return False
+        retry = self.definition.retry
+        delay = 0 if retry is None else retry.delay_ms(entry.deliveries, failed)
+        if delay:
+            self.waiting += 1
+            self._broker.call_at(self._broker.now() + delay, lambda: self._wait_is_over(entry))
+        return not delay
+
+    def _wait_is_over(self, entry: QueueEntry) -> None:
+        self.waiting -= 1
+        if not self.is_deleted:
+            self._give_back(entry)
+            self._enforce_limits()
+            self._arm()
+            self._broker.dirty.add(self)
+
+    def _give_back(self, entry: QueueEntry) -> None:
+        self._lanes[entry.lane].give_back(entry)
+        self.ready_bytes += entry.message.body_size
 
     # ---- messages out
 

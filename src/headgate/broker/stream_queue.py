@@ -161,7 +161,7 @@ class StreamQueue(BrokerQueue):
         self.traffic.reject += 1
         self.acked(entry)
 
-    def requeue(self, entries: Sequence[QueueEntry]) -> None:
+    def requeue(self, entries: Sequence[QueueEntry], *, failed: bool = True) -> None:
         """Nothing is delivered again: the stream still has it, for those who ask."""
         self.unacked -= len(entries)
         self._broker.dirty.add(self)

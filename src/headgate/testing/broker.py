@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headgate.configuration import ServerOptions
 from headgate.errors import MissingExtra
@@ -20,10 +20,11 @@ class RunningBroker:
     """A broker that runs from `with Broker() as broker:` to the end of the block; `broker.url` is its address.
 
     Without a directory everything is in memory and gone at the end. With one, another broker goes on where this one stopped.
+    Settings are those of `headgate serve`: `Broker(consumer_timeout="2s")`.
     """
 
-    def __init__(self, data: Path | None = None) -> None:
-        self._options = ServerOptions(data=data, amqp_port=0, http_port=0)
+    def __init__(self, data: Path | None = None, **settings: Any) -> None:
+        self._options = ServerOptions(**{"data": data, "amqp_port": 0, "http_port": 0, **settings})
         self._ready = threading.Event()
         self._problem: BaseException | None = None
         self.port = 0

@@ -1,0 +1,123 @@
+"""What comes back: delayed retries of quorum queues, what counts as a delivery, deliveries that are not acknowledged in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pika
+import pytest
+from pika.exceptions import ChannelClosedByBroker
+
+from headgate.testing import Broker
+from tests.patience import PATIENCE
+
+
+@contextmanager
+def channel_of(broker) -> Iterator[pika.channel.Channel]:
+    with closing(pika.BlockingConnection(pika.URLParameters(broker.url))) as connection:
+        yield connection.channel()
+
+
+def declare(channel, **arguments: object) -> None:
+    named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+    channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum", **named})
+    properties = pika.BasicProperties(delivery_mode=2)
+    channel.confirm_delivery()
+    channel.basic_publish("", "q", b"m", properties)
+
+
+def next_of(channel) -> tuple[int, dict]:
+    """The tag and the headers of the next message, as soon as there is one."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        method, properties, _ = channel.basic_get("q")
+        if method is not None:
+            return method.delivery_tag, properties.headers or {}
+    raise AssertionError("nothing was delivered")
+
+
+@pytest.mark.parametrize(
+    ("kind", "delayed", "at_once"),
+    [("failed", "reject", "nack"), ("returned", "nack", "reject")],
+)
+def test_a_retry_is_delayed_where_its_type_says_so(broker, kind, delayed, at_once):
+    settle = {
+        "reject": lambda channel, tag: channel.basic_reject(tag, requeue=True),
+        "nack": lambda channel, tag: channel.basic_nack(tag, requeue=True),
+    }
+    with channel_of(broker) as channel:
+        declare(channel, delayed_retry_type=kind, delayed_retry_min=300, delayed_retry_max=700)
+        tag, _ = next_of(channel)
+        begin = time.monotonic()
+        settle[at_once](channel, tag)
+        tag, _ = next_of(channel)
+        assert time.monotonic() - begin < 0.3
+        for least in (0.6, 0.7):  # 300 ms for each time it came back, at most 700
+            begin = time.monotonic()
+            settle[delayed](channel, tag)
+            tag, _ = next_of(channel)
+            assert time.monotonic() - begin >= least
+
+
+def test_all_retries_are_delayed_and_a_restart_loses_none(tmp_path):
+    with Broker(tmp_path) as broker, channel_of(broker) as channel:
+        declare(channel, delayed_retry_type="all", delayed_retry_min=60_000)
+        tag, _ = next_of(channel)
+        channel.basic_nack(tag, requeue=True)
+        assert channel.queue_declare("q", passive=True).method.message_count == 0
+    with Broker(tmp_path) as broker, channel_of(broker) as channel:
+        assert channel.basic_get("q", auto_ack=True)[2] == b"m"
+
+
+@pytest.mark.parametrize(("version", "counted"), [("4.0.5", 1), ("4.3.0", None)])
+def test_what_is_only_given_back_counts_before_rabbitmq_4_3(version, counted):
+    with Broker(version=version) as broker, channel_of(broker) as channel:
+        declare(channel)
+        tag, _ = next_of(channel)
+        channel.basic_nack(tag, requeue=True)
+        tag, headers = next_of(channel)
+        assert headers.get("x-delivery-count") == counted
+        channel.basic_reject(tag, requeue=True)
+        _, headers = next_of(channel)
+        assert headers["x-delivery-count"] == (counted or 0) + 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "queue", "consumer"),
+    [
+        ({"consumer_timeout": "300ms"}, {}, {}),
+        ({}, {"x-consumer-timeout": 300}, {}),
+        ({}, {"x-consumer-timeout": 60_000}, {"x-consumer-timeout": 300}),
+    ],
+)
+def test_a_channel_that_does_not_acknowledge_in_time_is_closed(settings, queue, consumer):
+    with Broker(**settings) as broker, channel_of(broker) as channel:
+        channel.queue_declare("q", arguments=queue)
+        channel.basic_publish("", "q", b"m")
+        begin = time.monotonic()
+        with pytest.raises(ChannelClosedByBroker) as caught:
+            for _ in channel.consume("q", inactivity_timeout=20, arguments=consumer):
+                pass
+        assert 0.3 <= time.monotonic() - begin < 10
+        assert caught.value.reply_code == 406
+        assert caught.value.reply_text == (
+            "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 300 ms. "
+            "This timeout value can be configured, see consumers doc guide to learn more"
+        )
+        with channel_of(broker) as other:
+            method, _, body = other.basic_get("q", auto_ack=True)
+            assert (method.redelivered, body) == (True, b"m")
+
+
+def test_a_consumer_that_acknowledges_is_never_timed_out():
+    with Broker(consumer_timeout="2s") as broker, channel_of(broker) as channel:
+        channel.queue_declare("q")
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            channel.basic_publish("", "q", b"m")
+            tag, _ = next_of(channel)
+            channel.connection.process_data_events(0.1)
+            channel.basic_ack(tag)
+        assert channel.is_open
