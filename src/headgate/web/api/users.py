@@ -34,6 +34,7 @@ TOPIC_PERMISSION: Final = {
     "required": ["exchange", "write", "read"],
     "properties": {name: {"type": "string"} for name in ("exchange", "write", "read")},
 }
+SHA256: Final = "rabbit_password_hashing_sha256"
 LIMIT: Final = {
     "type": "object",
     "required": ["value"],
@@ -89,7 +90,10 @@ async def put_user(call: Call) -> Response:
     if isinstance(password, str) and password:
         await access.add_user(name, password, tags)
     elif "password_hash" in given:
-        access.put_user(make_user(name, {"limits": known.limits if known else {}, **given}))
+        hashed = {key: text(given, key, "") for key in ("password_hash", "hashing_algorithm")}
+        hashed["hashing_algorithm"] = hashed["hashing_algorithm"] or SHA256
+        limits = known.limits if known else {}
+        access.put_user(make_user(name, {**hashed, "tags": tags, "limits": limits}))
     else:
         access.put_user(User(name, None, tags, known.limits if known else {}))
     return Response(status_code=201 if known is None else 204)
