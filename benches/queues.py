@@ -254,6 +254,7 @@ TIMES_AS_FAST = {
     ("postgres, put 100 at a time", "pgmq"): 1.2,
     ("postgres, take and finish 100 at a time", "pgmq"): 1.2,
     ("sqlite, put one at a time", "litequeue"): 1,
+    ("sqlite, take and finish one at a time", "huey"): 1,
     ("sqlite, put 100 at a time", "litequeue"): 5,
     ("sqlite, take and finish 100 at a time, long queue", "litequeue, tx"): 20,
 }

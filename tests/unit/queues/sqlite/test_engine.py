@@ -301,6 +301,42 @@ def test_a_publish_that_fails_in_the_middle_leaves_nothing(orders):
     assert orders.stats().ready == 0
 
 
+def _stored(tmp_path) -> list[int]:
+    with closing(apsw.Connection(str(tmp_path / "queues.db"))) as other:
+        return [id for (id,) in other.execute("SELECT id FROM headgate_message ORDER BY id")]
+
+
+def test_messages_go_with_the_last_delivery_of_their_block(db, orders, tmp_path):
+    orders.publish_many([b""] * 15)  # two blocks: 1 to 7, 8 to 15
+    first, *others = orders.claim(15)
+    for delivery in others[6:-1]:
+        delivery.ack()
+    assert _stored(tmp_path) == list(range(1, 16))
+    others[-1].ack()
+    assert _stored(tmp_path) == list(range(1, 8))
+    for delivery in others[:6]:
+        delivery.ack()
+    assert _stored(tmp_path) == list(range(1, 8))
+    # What is done is only stored, nowhere to be seen.
+    assert len(list(orders.browse())) == 1
+    late = db.subscription("late", "TRUE", start="first")
+    assert late.stats().ready == 1
+    first.ack()
+    late.claim()[0].ack()
+    assert _stored(tmp_path) == []
+
+
+def test_a_long_message_goes_with_its_own_last_delivery(db, orders, tmp_path):
+    everything = db.subscription("everything", "TRUE")
+    for payload in (b"x" * 2_001, b"", b"x" * 2_000):
+        orders.publish(payload)
+    for queue in (orders, everything):
+        assert _stored(tmp_path) == [1, 2, 3]
+        for delivery in queue.claim(3)[::2]:
+            delivery.ack()
+    assert _stored(tmp_path) == [2, 3]
+
+
 def test_a_single_publish_that_fails_in_the_middle_leaves_nothing_and_the_next_one_works(
     orders, tmp_path
 ):

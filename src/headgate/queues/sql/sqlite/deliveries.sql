@@ -47,8 +47,8 @@ ORDER BY d.rank, d.message LIMIT ?2
 -- As candidates, among the first {most} ready deliveries; none if some are aside, which may come first.
 SELECT d.message, d.rank, d.grp, d.doubt FROM (
     SELECT message, rank, grp, doubt, keys FROM headgate_delivery {index} WHERE queue = ?1 AND state = 0 AND aside = 0
-        AND NOT EXISTS (SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND aside = 1)
-    ORDER BY rank, message LIMIT {most}) d{join}
+    ORDER BY rank, message
+    LIMIT CASE WHEN EXISTS (SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND aside = 1) THEN 0 ELSE {most} END) d{join}
 WHERE {where}
     AND (d.grp IS NULL OR NOT EXISTS (
         SELECT 1 FROM headgate_delivery b
@@ -160,11 +160,12 @@ d.aside = 0
 d.aside = 1
 
 -- name: busy_in_the_way
--- Queue, how many to look at. How many of the first ready deliveries are members of busy groups.
+-- Queue, how many to look at. How many of the first ready deliveries are members of busy groups. A condition that is false
+-- for all rows would be checked for each of them; a limit of 0 is not.
 SELECT count(*) FROM (
     SELECT grp FROM headgate_delivery INDEXED BY headgate_delivery_ready WHERE queue = ?1 AND state = 0 AND aside = 0
-        AND EXISTS (SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND grp IS NOT NULL AND state IN (1, 2))
-    ORDER BY rank, message LIMIT ?2) d
+    ORDER BY rank, message LIMIT CASE WHEN EXISTS (
+        SELECT 1 FROM headgate_delivery WHERE queue = ?1 AND grp IS NOT NULL AND state IN (1, 2)) THEN ?2 ELSE 0 END) d
 WHERE d.grp IS NOT NULL AND EXISTS (
     SELECT 1 FROM headgate_delivery b
     WHERE b.queue = ?1 AND b.grp = d.grp AND b.state IN (1, 2) AND (b.state = 2 OR b.attempts > 0))
