@@ -93,21 +93,30 @@ def session(
     for key, value in settings(cluster, overrides, cores=cores, scratch=_scratch()).items():
         builder = builder.config(key, value)
     with _environment(variables):
-        spark = _start(builder, variables)
+        spark = _start(builder, variables, overrides.get("spark.jars.packages"))
     if cluster is not None and cluster.on_this_machine:
         _at_exit(_release_output, spark)
     return spark
 
 
-def _start(builder: SparkSession.Builder, variables: Mapping[str, str]) -> SparkSession:
+def _start(
+    builder: SparkSession.Builder, variables: Mapping[str, str], packages: str | None
+) -> SparkSession:
     """Start the session; if its JVM does not start from an archive of classes, delete that and start again."""
     from pyspark.errors import PySparkRuntimeError
 
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as problem:
+        if problem.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        if packages is not None:
+            raise SparkError(
+                f"Java ended before Spark was ready; it had to download {packages}, and its messages above say why that "
+                "failed. Where there is no network, give the files: --conf spark.jars=/path/one.jar,/path/other.jar"
+            ) from problem
         home = Path(variables.get("JAVA_HOME", ""))
-        if problem.getCondition() != "JAVA_GATEWAY_EXITED" or not discard_archive(home):
+        if not discard_archive(home):
             raise
         _log.warning(
             "Java did not start from its archive of classes in %s, which was deleted", home

@@ -274,3 +274,15 @@ def test_no_session_is_started_for_a_cluster_that_does_not_answer(monkeypatch, r
     monkeypatch.setattr(sessions, "_session_class", lambda: pytest.fail("Spark was started"))
     with pytest.raises(SparkError, match="no Spark answers"):
         sessions.session(master=f"spark://127.0.0.1:{refusing}")
+
+
+def test_packages_that_cannot_be_downloaded_are_named_and_the_archive_of_classes_stays(monkeypatch):
+    from pyspark.errors import PySparkRuntimeError
+
+    class Failing:
+        def getOrCreate(self):
+            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(sessions, "discard_archive", lambda home: pytest.fail("it is not broken"))
+    with pytest.raises(SparkError, match=r"download io.delta:delta-spark_2.13:4.0.0.*spark\.jars="):
+        sessions._start(Failing(), {}, "io.delta:delta-spark_2.13:4.0.0")
